@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.kernels.timing import Provenance
 from simulator.planner.fleet.fleet import Sized, complete, housed, pack, size
 from simulator.planner.fleet.resizing import resizer
 from simulator.planner.money.market import PriceRule, market_price
@@ -18,6 +21,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pools
+from simulator.planner.serving.limits import _Nearest
 from simulator.planner.serving.shapes import Aggregated, Shape, evaluate, replicas_for
 from simulator.specs.money.ownership import load_ownership
 from simulator.specs.question.plan import plan_spec
@@ -152,3 +156,12 @@ def test_pools_on_two_kinds_are_rented_at_each_ones_price_and_bought_at_none() -
 
 def test_exact_multiples_need_no_extra_replica() -> None:
     assert replicas_for(0.1 * 3, capacity_per_s=0.1) == 3
+
+
+@pytest.mark.parametrize(
+    ("prompt_share", "known"),
+    [(0.0, Provenance.CALIBRATED), (0.5, Provenance.ASSUMED), (1.0, Provenance.ASSUMED), (0.01, Provenance.CALIBRATED)],
+)
+def test_only_steps_that_a_pool_runs_say_how_it_is_known(prompt_share: float, known: Provenance) -> None:
+    steps = SimpleNamespace(provenance=np.array([Provenance.CALIBRATED, Provenance.ASSUMED], dtype=np.float64))
+    assert _Nearest(plain=0, prompts=1, prompt_share=prompt_share).known(steps) is known

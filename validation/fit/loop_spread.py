@@ -1,10 +1,10 @@
 """Fit how far closed loops of others lie beyond the kernels' errors, and score the 80 % intervals on unseen runs.
 
-``python -m validation.fit.loop_spread --data DIR [--pools] [--every N] [--write]``: InferenceX's runs on machines,
-releases and recipes of others, with prediction layers and without. One spread an engine (with ``--pools`` of
-disaggregated runs, one an engine and vendor) for time per token and throughput: the smallest that holds 80 % of its
-rows, those left out whose kernels are known so little that their own spread covers all; for the score it is fitted
-without the accelerator, model and weight format of each row.
+``python -m validation.fit.loop_spread --data DIR [--pools] [--vendor amd] [--every N] [--write]``: InferenceX's runs on
+machines, releases and recipes of others, with prediction layers and without, ``--pools`` the disaggregated ones. One
+spread an engine and vendor for time per token and throughput: the smallest that holds 80 % of its rows, those left out
+whose kernels are known so little that their own spread covers all; for the score it is fitted without the accelerator,
+model and weight format of each row.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from simulator.kernels.timing import DEVIATE
 from simulator.reports.contract import result_object
 from simulator.specs.base import Source
 from simulator.specs.documents import validate
+from simulator.specs.loading import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.techniques.speculation.pace_spread import pace_sigma
 from validation.end_to_end.inferencex import TodayRun, load_disaggregated, load_inferencex
@@ -49,6 +50,11 @@ class LoopResidual:
     error: float
     missing: float
     kernels: float
+
+
+def vendor_of(item: TodayRun) -> str:
+    """Whose accelerators a run was on."""
+    return load_hardware(str(item.run.scenario["hardware"])).vendor
 
 
 def residuals(items: Sequence[TodayRun]) -> list[LoopResidual]:
@@ -99,15 +105,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds today/")
     parser.add_argument("--pools", action="store_true", help="disaggregated runs, with speculation and without")
+    parser.add_argument("--vendor", choices=["nvidia", "amd"], help="only runs on its accelerators")
     parser.add_argument("--every", type=int, default=4, help="every n-th run of each deployment")
     parser.add_argument("--write", action="store_true", help="update the engines' fits")
     arguments = parser.parse_args()
     items = (load_disaggregated if arguments.pools else load_inferencex)(arguments.data)
-    rows = residuals(thinned(items, every=arguments.every))
-    # Runs on another vendor have engine constants of their own, whose spread in one pool was fitted with them.
-    groups = sorted({(row.engine, row.vendor if arguments.pools else "") for row in rows})
-    for engine, vendor in groups:
-        members = [row for row in rows if row.engine == engine and vendor in ("", row.vendor)]
+    own_vendor = [item for item in items if arguments.vendor in (None, vendor_of(item))]
+    rows = residuals(thinned(own_vendor, every=arguments.every))
+    # Runs on another vendor have engine constants of their own.
+    for engine, vendor in sorted({(row.engine, row.vendor) for row in rows}):
+        members = [row for row in rows if (row.engine, row.vendor) == (engine, vendor)]
         own = [row for row in members if row.kernels < KNOWN]
         little = [row for row in members if row.kernels >= KNOWN]
         spread, inside = covering([row.missing for row in own]), held(own)

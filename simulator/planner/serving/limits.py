@@ -11,7 +11,7 @@ from simulator.engine.lanes.load_curve import LoadCurve, Saturation, SlotLimit, 
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.kernels.timing import Provenance
 from simulator.phases.bounds import DEQUANTISATION, HOST, LINK, MEMORY, OCCUPANCY, TENSOR_CORE
-from simulator.phases.step import StepEstimate
+from simulator.phases.step import PROVENANCE_SHARE, StepEstimate
 from simulator.planner.fleet.records import Limit, Replica, Resource
 from simulator.planner.records import Objective
 from simulator.planner.serving.replica import Part, Policy, Prepared
@@ -44,7 +44,7 @@ class OperatingSteps:
     bound : what most of the time waits for, one of BOUNDS
     log_sigma : standard deviation of log(measured / predicted) of the mean step, errors of both taken as common, with
         that of the guesses which speculation has accepted where nobody gave it
-    provenance : the word for how well the worse of the two is known
+    provenance : the word for how well the worse of the two is known, of one alone where the other takes no time
     """
 
     bound: str
@@ -76,6 +76,12 @@ class _Nearest:
 
         return float(np.hypot(kernels, (1 - share) * pace_sigma(speculation)))
 
+    def known(self, steps: StepEstimate) -> Provenance:
+        """How well the worse of those that take part of the time is known: a prefill pool generates nothing."""
+        shares = {self.plain: 1 - self.prompt_share, self.prompts: self.prompt_share}
+        run = [case for case, share in shares.items() if share >= PROVENANCE_SHARE]
+        return Provenance(int(steps.provenance[run].max()))
+
 
 def _nearest(curve: LoadCurve, *, sequences: float, prompt_share: float, limit: SlotLimit) -> _Nearest:
     plain = int(np.argmin(np.abs(curve.nodes - max(1.0, sequences))))
@@ -106,11 +112,11 @@ def operating_steps(part: Part) -> OperatingSteps:
         prompt_share=at.prompt_share,
         limit=part.replica.slot_limit,
     )
-    worst = max(int(steps.provenance[[near.plain, near.prompts]].max()), _known_pace(speculation))
+    worst = max(near.known(steps), _known_pace(speculation))
     return OperatingSteps(
         bound=steps.bound[near.prompts if at.prompt_share >= 1 / 2 else near.plain],
         log_sigma=near.log_sigma(steps, speculation),
-        provenance=Provenance(worst).label,
+        provenance=worst.label,
     )
 
 

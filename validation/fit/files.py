@@ -108,7 +108,13 @@ def write_engine_fits(
         "sources": {**before.sources, **(sources or {})},
     }
     if vendor in fits.vendors:
-        fitted = {"vendors": {**fits.vendors, vendor: before.model_copy(update=fitted)}}
+        # One spread for all releases there: runs pool them.
+        releases = {
+            ended: fit.model_copy(update={"spread": fit.spread.model_copy(update=_rounded(spread, digits=3))})
+            for ended, fit in fits.vendors[vendor].releases.items()
+        }
+        own = before.model_copy(update={**fitted, "releases": releases})
+        fitted = {"vendors": {**fits.vendors, vendor: own}}
     if release is not None:
         fitted = {"releases": {**fits.releases, release: before.model_copy(update=fitted)}}
     dated = {**fitted, "date": datetime.now(UTC).date().isoformat()}

@@ -12,7 +12,8 @@ import time
 
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
-from simulator.planner.search.wide_search import screen_space, wide_search
+from simulator.planner.search.search import wide_search
+from simulator.planner.search.wide_search import screen_space
 from simulator.specs.question.plan import plan_spec
 
 GPUS = (

@@ -175,7 +175,7 @@ def _check_experts(model: ModelSpec, parallelism: ParallelismSpec) -> None:
         )
     devices = parallelism.tp_size * parallelism.dp_size
     # Where experts do not divide, copies of some fill the last places, as engines that balance experts place them.
-    allowed = tuple(size for size in range(1, devices + 1) if devices % size == 0 and size <= min(experts))
+    allowed = tuple(size for size in range(1, min(devices, *experts) + 1) if devices % size == 0)
     if parallelism.ep_size not in allowed:
         raise _refusal("ep_size", parallelism.ep_size, f"tp_size x dp_size = {devices} and the experts allow", allowed)
 

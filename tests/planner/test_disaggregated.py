@@ -32,7 +32,8 @@ from simulator.planner.reasons import Rejection
 from simulator.planner.records import Objective
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.search.wide_search import candidate_of, screen_pools, screen_space
+from simulator.planner.search.screened_pools import screen_pools
+from simulator.planner.search.wide_search import candidate_of, screen_space
 from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pools
 from simulator.planner.serving.pool_states import _scattered
 from simulator.planner.serving.replica_load import latency_range, replica_load

@@ -78,7 +78,8 @@ class TestLaws:
         shown += [(plan_command(item.spec), item.devices or 0) for item in found.options[:3] if item.spec]
         assert shown
         for text, devices in shown:
-            assert devices_of(text) == devices
+            # A plan searches engine limits too, and may do with fewer.
+            assert devices_of(text) <= devices
 
     def test_limits_are_those_of_the_last_fleet(self, fields: dict[str, object]) -> None:
         found = gap(**fields)

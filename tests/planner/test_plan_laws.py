@@ -57,6 +57,24 @@ def test_more_requests_never_cost_less(asked: dict[str, Any], factor: float) -> 
     never_less(asked, {"rate_per_s": factor * asked["rate_per_s"]})
 
 
+SEARCHES: dict[str, Any] = {
+    "usual": {},
+    "wide": {"search": "wide"},
+    "pools": {"search": "wide", "serving": ("disaggregated",)},
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@settings(FEW, max_examples=5)
+@given(asked=QUESTIONS, step=st.floats(0.01, 0.1))
+def test_what_holds_a_limit_is_found_at_every_lower_rate(search: str, asked: dict[str, Any], step: float) -> None:
+    higher = {**asked, **SEARCHES[search], "rate_per_s": asked["rate_per_s"] * (1 + step)}
+    _, most = _cost(tuple(higher.items()))
+    if most < NOTHING:
+        _, found = _cost(tuple({**higher, "rate_per_s": asked["rate_per_s"], "max_gpus": int(most)}.items()))
+        assert found <= most
+
+
 @FEW
 @given(asked=QUESTIONS, tighter=st.sampled_from([{"ttft_p95": "700ms"}, {"tpot_p95": "30ms"}, {"e2e_p95": "20s"}]))
 def test_tighter_objectives_never_cost_less(asked: dict[str, Any], tighter: dict[str, Any]) -> None:

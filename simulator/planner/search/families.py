@@ -16,7 +16,7 @@ from simulator.planner.records import FamilyFound, SearchFamily
 from simulator.planner.search.candidates import has_experts
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable
-from simulator.planner.search.wide_search import ScreenedSpace, cheapest, pool_finalists, screen_space
+from simulator.planner.search.wide_search import ScreenedSpace, cheapest, screen_space
 
 SEARCHED, SEARCHED_WITH_EXPERTS = 3, 5
 """Accelerators whose families are searched; experts move the order of accelerators more."""
@@ -69,6 +69,8 @@ def _candidates(family: SearchFamily, found: ScreenedSpace, question: Question) 
         case SearchFamily.EXPERTS:
             return cheapest(found, question, among=_spreads_experts)
         case SearchFamily.POOLS:
+            from simulator.planner.search.screened_pools import pool_finalists
+
             return pool_finalists(found, question, per_platform=1)
 
 
@@ -80,14 +82,18 @@ def _bests(trial: Trial) -> dict[str, Sized]:
     return best
 
 
-def _nearest(question: Question, bests: Mapping[str, Sized]) -> list[str]:
-    """The accelerators in their order; those whose best fleet breaks a limit after the others, the nearest first."""
+def _over(question: Question, item: Sized | None) -> float:
+    """What a fleet takes over the limits of a question, 1 where it holds them all; nothing takes infinitely much."""
     if not question.has_limits:
-        return list(bests)
+        return 1.0
     from simulator.planner.fleet.constraints import fleet_limits
 
-    limits = fleet_limits(question)
-    return sorted(bests, key=lambda name: max([1.0, *(limit.share(bests[name]) for limit in limits)]))
+    return float("inf") if item is None else max([1.0, *(limit.share(item) for limit in fleet_limits(question))])
+
+
+def _nearest(question: Question, bests: Mapping[str, Sized]) -> list[str]:
+    """The accelerators in their order; those whose best fleet breaks a limit after the others, the nearest first."""
+    return sorted(bests, key=lambda name: _over(question, bests[name]))
 
 
 def _saving(item: Sized, than: Sized | None) -> float:
@@ -115,8 +121,14 @@ def search_families(question: Question, tried: Sequence[Platform], trial: Trial,
     kept, outcomes = Trial(), []
     for family in families if found.tables else ():
         sized = evaluate(question, _candidates(family, found, asked)).sized
-        savings = [(_saving(item, bests.get(_name(item))), item) for item in sized]
-        worth = tuple(item for saving, item in savings if saving >= WORTH[family])
+        usual = [bests.get(_name(item)) for item in sized]
+        savings = [(_saving(item, than), item) for item, than in zip(sized, usual, strict=True)]
+        # Any saving is worth it that brings a fleet within its limits.
+        worth = tuple(
+            item
+            for (saving, item), than in zip(savings, usual, strict=True)
+            if saving >= WORTH[family] or _over(question, item) == 1 < _over(question, than)
+        )
         kept = kept.with_more(Trial(sized=worth))
         if savings:
             saving, best = min(savings, key=lambda pair: (pair[1] not in worth, pair[1].rank))

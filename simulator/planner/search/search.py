@@ -38,12 +38,21 @@ def is_wide(question: Question) -> bool:
     return spec.search == "wide" or spec.any_precision or spec.any_technique
 
 
+def wide_search(question: Question, tried: Sequence[Platform]) -> tuple[tuple[Candidate, ...], SearchSummary]:
+    """Screen every set-up of the question's search space: the best, to be evaluated exactly, and how many it had."""
+    from simulator.planner.search.screened_pools import pool_finalists
+    from simulator.planner.search.wide_search import finalists, screen_space
+
+    found = screen_space(question, tuple(tried))
+    chosen = finalists(found, question) if "aggregated" in question.serving else ()
+    chosen += pool_finalists(found, question) if "disaggregated" in question.serving else ()
+    return chosen, found.space.summary(feasible=found.feasible, finalists=len(chosen), serving=question.serving)
+
+
 def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
     """Search the given platforms."""
     if is_wide(question):
-        from simulator.planner.search.wide_search import wide_search
-
-        chosen, summary = wide_search(question, tuple(tried))
+        chosen, summary = wide_search(question, tried)
         trial = evaluate_all(question, chosen)
         if not chosen:
             # Nothing passed the screen: why the usual candidates are refused says how near they came.

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.engine.lanes.load_curve import LaneLimits
-from simulator.engine.lanes.queueing import delayed_wait_variance, gg1_wait_mean_s
-from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.errors import Option, RoofcastError
 from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.money.market import market_price, plan_rule
-from simulator.planner.records import Objective, SearchSummary
 from simulator.planner.search.candidates import asked_engine
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
-from simulator.planner.search.screening import LOADS, Moments, Screened, screen
+from simulator.planner.search.screening import Screened, screen
 from simulator.planner.search.search_space import SearchSpace, own_limits, search_space
-from simulator.planner.serving.pool_states import decode_mix
 from simulator.specs.engine.engine import load_engine
 from simulator.techniques.quality import answer_quality
 from simulator.traffic.lengths import Array
 
-# Finalists of every accelerator, each on a parallelism and format of its own.
-_PER_PLATFORM = 2
+SCREEN_ERROR = 1 / 5
+"""Share by which the screen may take a size of replica to carry too much or too little beside another: what comes this
+near is worked out exactly."""
+ALIKE = 3 / 100
+"""Share of a capacity that the screen does not tell apart: about its mean error beside the exact one."""
 _PARETO_FINALISTS = 16
-DECODE_SHARE = 9 / 10
-"""Of the bound of an objective on E2E, what the decode pool may take while it is screened."""
-_PAIRS_PER_PLATFORM = 2
-"""Pairs of a platform that are worked out in full, each on a parallelism and format of its own."""
 
 
 def device_power_w(platform: Platform) -> float:
@@ -154,29 +150,56 @@ def _fleet_axes(found: ScreenedSpace, question: Question) -> tuple[Array, Array]
     return cost.ravel(), np.where(capacity > 0, power, np.inf).ravel()
 
 
+def alike(capacity_per_s: Array) -> NDArray[np.bool_]:
+    """Which limits of one table carry as much as any."""
+    found: NDArray[np.bool_] = capacity_per_s >= (1 - ALIKE) * capacity_per_s.max()
+    return found
+
+
+def sizes_that_may_do(
+    found: ScreenedSpace, members: Sequence[int], capacity_per_s: Array, *, rate_per_s: float
+) -> list[int]:
+    """Of the tables the best of every size of a replica that may need the fewest devices at a rate or any above it.
+
+    Small replicas waste little, large ones may carry more per device: what does neither is left out, and so are small
+    ones where the rate fills the large. Nothing comes back at a higher rate: what is found there is found at every
+    lower one. ``capacity_per_s``: of every table.
+    """
+    by_size: dict[int, int] = {}
+    for index in sorted(members, key=lambda index: -capacity_per_s[index]):
+        if capacity_per_s[index] > 0:
+            by_size.setdefault(found.tables[index].parallelism.devices, index)
+    each = {size: size / capacity_per_s[index] for size, index in by_size.items()}
+    best = min(each, key=lambda size: (each[size], size), default=0)
+    return [
+        by_size[size]
+        for size in sorted(by_size)
+        if all((1 - SCREEN_ERROR) * each[size] < each[smaller] for smaller in by_size if smaller < size)
+        and rate_per_s * ((1 - SCREEN_ERROR) * each[size] - each[best]) <= best
+    ]
+
+
 def _best_per_platform(
     found: ScreenedSpace,
-    cost: Array,
-    power: Array,
+    question: Question,
     *,
-    per_platform: int = _PER_PLATFORM,
     among: Callable[[ScreenTable], bool] = lambda table: True,
 ) -> list[int]:
-    """Places of the cheapest set-ups of every accelerator ``among`` the tables, one per parallelism and format."""
-    shape = found.screened.capacity_per_s.shape
-    flat_cost, flat_power = cost.reshape(shape[0], -1), power.reshape(shape[0], -1)
-    score = np.where(np.isfinite(flat_cost), flat_cost, np.inf)
-    within = np.where(np.isfinite(score).any(axis=1), score.argmin(axis=1), flat_power.argmin(axis=1))
-    chosen: list[int] = []
+    """Places of the set-ups of every accelerator ``among`` the tables that may make the smallest fleet.
+
+    Of limits that carry alike, the smallest: shorter steps are surer, and the engine's own are tried anyway.
+    """
+    capacity = found.screened.capacity_per_s
+    most, within = capacity.max(axis=(1, 2)), capacity[0].size
     by_platform: dict[str, list[int]] = {}
     for index, table in enumerate(found.tables):
         if among(table):
             by_platform.setdefault(table.platform.hardware.name, []).append(index)
-    for members in by_platform.values():
-        serving = [item for item in members if np.isfinite(flat_power[item, within[item]])]
-        serving.sort(key=lambda item: (flat_cost[item, within[item]], flat_power[item, within[item]]))
-        chosen += [item * flat_cost.shape[1] + int(within[item]) for item in serving[:per_platform]]
-    return chosen
+    return [
+        index * within + int(alike(capacity[index]).argmax())
+        for members in by_platform.values()
+        for index in sizes_that_may_do(found, members, most, rate_per_s=question.demand.planned_rate_per_s)
+    ]
 
 
 def pareto_front(points: Array, *, limit: int | None = None) -> list[int]:
@@ -204,8 +227,7 @@ def cheapest(
     found: ScreenedSpace, question: Question, *, among: Callable[[ScreenTable], bool]
 ) -> tuple[Candidate, ...]:
     """The cheapest set-up of every accelerator ``among`` the tables."""
-    cost, power = _fleet_axes(found, question)
-    places = _best_per_platform(found, cost, power, per_platform=1, among=among)
+    places = _best_per_platform(found, question, among=among)
     return tuple(found.candidate(place, question) for place in places)
 
 
@@ -213,174 +235,12 @@ def finalists(found: ScreenedSpace, question: Question) -> tuple[Candidate, ...]
     """The cheapest set-ups of every accelerator; with ``pareto`` also those that no other beats on every axis of it."""
     if not found.tables:
         return ()
-    cost, power = _fleet_axes(found, question)
-    places = _best_per_platform(found, cost, power)
+    places = _best_per_platform(found, question)
     if question.spec.pareto:
+        cost, power = _fleet_axes(found, question)
         loss = _per_table(found, [_loss(question, item) for item in found.tables]).ravel()
         axes = np.stack([cost, power, found.screened.e2e_p95_s.ravel(), loss], axis=1)
         front = pareto_front(axes)
         spread = np.unique(np.linspace(0, len(front) - 1, min(len(front), _PARETO_FINALISTS)).astype(int))
         places += [front[int(index)] for index in spread]
     return tuple(found.candidate(place, question) for place in dict.fromkeys(places))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScreenedPools:
-    """Requests/s of a prefill replica [tables, budgets] and of a decode replica [tables, sequences, budgets]."""
-
-    prefill_per_s: Array
-    decode_per_s: Array
-
-
-def _objectives(question: Question, metric: LatencyMetric) -> tuple[Objective, ...]:
-    return tuple(item for item in question.objectives if item.metric is metric)
-
-
-def screened_prefill(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, question: Question) -> Array:
-    """Highest rate of a prefill replica within the objectives on TTFT [tables, budgets] [1/s].
-
-    References
-    ----------
-    [Kleinrock1975] section 5.6, mean wait of M/G/1.
-    """
-    mix, limits = question.demand.mix, screened_limits(question)
-    new = mix.new_prompt_tokens
-    # Nobody decodes: the first node.
-    full_s = np.stack([table.full_s[:, 0] for table in tables]) * new / steps.room[:, 0]
-    own_s = np.maximum(np.stack([table.shared_s[:, 0] for table in tables]) * new / steps.shared[:, 0], full_s)
-    host_s = limits.request_s + limits.prompt_token_s * mix.isl.mean_tokens
-    capacity = np.zeros_like(full_s)
-    for load in LOADS:
-        rho = load * question.policy.utilization
-        wait_s = gg1_wait_mean_s(
-            arrival_rate_per_s=rho / full_s,
-            service_mean_s=full_s,
-            service_cv=mix.isl.cv,
-            arrival_cv=mix.arrival_cv,
-        )
-        ttft = Moments(
-            mean_s=host_s + own_s + wait_s,
-            variance=(own_s * mix.isl.cv) ** 2 + delayed_wait_variance(mean_s=wait_s, probability=rho),
-        )
-        holds = np.ones_like(full_s, dtype=bool)
-        for item in _objectives(question, LatencyMetric.TTFT):
-            holds &= ttft.quantile_s(item.percentile) <= item.bound_s
-        capacity = np.where((capacity == 0) & holds, rho / full_s, capacity)
-    lanes = np.array([table.parallelism.pp_size * table.parallelism.dp_size for table in tables])
-    of_replica: Array = capacity * lanes[:, None]
-    return of_replica
-
-
-def screened_decode(tables: tuple[ScreenTable, ...], found: ScreenedSpace, question: Question) -> Array:
-    """Highest rate of a decode replica within the objectives on TPOT and E2E [tables, sequences, budgets] [1/s]."""
-    alone = tuple(
-        replace(
-            table,
-            shared_s=np.broadcast_to(table.decode_s, table.shared_s.shape),
-            full_s=np.broadcast_to(table.decode_s, table.full_s.shape),
-        )
-        for table in tables
-    )
-    whole = tuple(
-        replace(item, bound_s=DECODE_SHARE * item.bound_s) for item in _objectives(question, LatencyMetric.E2E)
-    )
-    screened = screen(
-        alone,
-        steps=found.steps,
-        space=found.space,
-        mix=decode_mix(question.demand.mix),
-        limits=screened_limits(question),
-        objectives=_objectives(question, LatencyMetric.TPOT) + whole,
-        utilization=question.policy.utilization,
-    )
-    return of_all_ranks(screened, tables).capacity_per_s
-
-
-def _guesses(found: ScreenedSpace) -> list[bool]:
-    return [table.variant.techniques.speculation is not None for table in found.tables]
-
-
-def screen_pools(found: ScreenedSpace, question: Question) -> ScreenedPools:
-    """Both pools of every set-up that a search has priced; what cannot decode in a pool of its own gets 0."""
-    prefill = screened_prefill(found.tables, found.steps, question)
-    decode = screened_decode(found.tables, found, question)
-    guessing = np.array(_guesses(found))
-    return ScreenedPools(
-        prefill_per_s=np.where(guessing[:, None], 0.0, prefill),
-        decode_per_s=np.where(guessing[:, None, None], 0.0, decode),
-    )
-
-
-def _devices(rate: float, capacity: Array, tables: tuple[ScreenTable, ...]) -> Array:
-    """Devices of the replicas that carry a rate, infinite where nothing is carried; one row for each table."""
-    each = np.array([table.parallelism.devices for table in tables], dtype=np.float64)[:, None]
-    flat = capacity.reshape(len(tables), -1)
-    with np.errstate(divide="ignore"):
-        return np.where(flat > 0, np.ceil(rate / flat) * each, np.inf)
-
-
-def pool_finalists(
-    found: ScreenedSpace, question: Question, *, per_platform: int = _PAIRS_PER_PLATFORM
-) -> tuple[Candidate, ...]:
-    """The pairs of every platform with the fewest devices, each on a number format of its own."""
-    if not found.tables:
-        return ()
-    if question.spec.serving == ("disaggregated",) and all(_guesses(found)):
-        raise RoofcastError(
-            "a wide search screens pools that decode one token at a time",
-            field=Option("speculation"),
-            code="unsupported_option",
-            hint="`search` usual",
-        )
-    pools, rate = screen_pools(found, question), question.demand.planned_rate_per_s
-    ahead, after = (_devices(rate, capacity, found.tables) for capacity in (pools.prefill_per_s, pools.decode_per_s))
-    alike: dict[tuple[str, object], list[int]] = {}
-    for index, table in enumerate(found.tables):
-        alike.setdefault((table.platform.hardware.name, table.variant), []).append(index)
-    pairs: dict[str, list[tuple[float, int, int]]] = {}
-    for (name, _), members in alike.items():
-        first = min(members, key=lambda index: float(ahead[index].min()))
-        second = min(members, key=lambda index: float(after[index].min()))
-        devices = float(ahead[first].min() + after[second].min())
-        if np.isfinite(devices):
-            pairs.setdefault(name, []).append((devices, first, second))
-    chosen = [pair for group in pairs.values() for pair in sorted(group)[:per_platform]]
-    return tuple(_pair(found, question, ahead, after, places=(first, second)) for _, first, second in chosen)
-
-
-def _pair(
-    found: ScreenedSpace, question: Question, ahead: Array, after: Array, *, places: tuple[int, int]
-) -> Candidate:
-    """The tables at two places under the limits with the fewest devices; of equals, those nearest to the engine's."""
-    space, engine = found.space, asked_engine(question.spec)
-    first, second = (
-        own_limits(engine, table.platform, table.parallelism, profiles=question.policy.profiles)
-        for table in (found.tables[place] for place in places)
-    )
-    shape = (len(space.sequences), len(space.tokens))
-    tokens = [
-        (float(ahead[places[0]][index]), abs(np.log(budget / first[1])), budget)
-        for index, budget in enumerate(space.tokens)
-    ]
-    limits = [
-        (
-            float(after[places[1]].reshape(shape)[row, column]),
-            abs(np.log(sequences / second[0])) + abs(np.log(budget / second[1])),
-            (sequences, budget),
-        )
-        for row, sequences in enumerate(space.sequences)
-        for column, budget in enumerate(space.tokens)
-    ]
-    sequences = min(space.sequences, key=lambda value: abs(np.log(value / first[0])))
-    prefill = candidate_of(question, found.tables[places[0]], limits=(sequences, min(tokens)[2]))
-    decode = candidate_of(question, found.tables[places[1]], limits=min(limits)[2])
-    return replace(decode, prefill=prefill)
-
-
-def wide_search(question: Question, platforms: tuple[Platform, ...]) -> tuple[tuple[Candidate, ...], SearchSummary]:
-    """Screen every set-up of the question's search space: the best, to be evaluated exactly, and how many it had."""
-    found = screen_space(question, platforms)
-    chosen = finalists(found, question) if "aggregated" in question.serving else ()
-    if "disaggregated" in question.serving:
-        chosen += pool_finalists(found, question)
-    return chosen, found.space.summary(feasible=found.feasible, finalists=len(chosen), serving=question.serving)

@@ -77,6 +77,7 @@ class PlanFields(TypedDict, total=False):
     peak_to_mean: float
     cache_hit: float
     prefix_hit: float
+    answers_per_request: int
     arrival_cv: float
     objectives: Given | list[str] | tuple[str, ...]
     weights: Texts

@@ -68,6 +68,10 @@ def load_group(
     osl_tokens: Annotated[int | None, typer.Option("--osl", min=1, metavar="N", help="Mean answer tokens.")] = None,
     isl_cv: Annotated[float | None, typer.Option("--isl-cv", min=0, metavar="X", help="Spread of prompts.")] = None,
     osl_cv: Annotated[float | None, typer.Option("--osl-cv", min=0, metavar="X", help="Spread of answers.")] = None,
+    answers_per_request: Annotated[
+        int | None,
+        typer.Option("--answers-per-request", min=1, metavar="N", help="Answers to each prompt (best of n)."),
+    ] = None,
 ) -> None:
     """Requests of a load that no file describes."""
 
@@ -89,13 +93,14 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
             hint=f"{command} --model llama-3.1-8b --hardware h100" + (" --rate 8" if "rate" in options else ""),
         )
     lengths = {name: options[name] for name in _LENGTHS}
-    workload = requests_of_kind(options["workload"], lengths) | (
-        {} if options["seed"] is None else {"seed": options["seed"]}
-    )
+    answers, seed = options["answers_per_request"], options["seed"]
+    own = {name: value for name, value in (("answers_per_request", answers), ("seed", seed)) if value is not None}
+    workload = requests_of_kind(options["workload"], lengths) | own
     prompt = workload["system_prompt_tokens"] + workload["question_tokens"]
     typer.echo(
         f"{command}: prompts of {prompt:,} tokens (cv {workload['isl_cv']:g}), answers of {workload['osl_tokens']:,} "
-        f"(cv {workload['osl_cv']:g}); --workload, --isl and --osl say otherwise",
+        f"(cv {workload['osl_cv']:g}); --workload, --isl and --osl say otherwise"
+        + ("" if answers is None else f"; all figures are of answers, {answers} to a prompt"),
         err=True,
     )
     names = {"model": "model", "hardware": "hardware", "tp": "tp_size", "replicas": "replicas", "routing": "routing"}
@@ -129,7 +134,7 @@ def _read(source: str | None, options: Mapping[str, Any], *, command: str) -> Sc
 
     if source is None:
         return _without_file(options, command=command)
-    for name in ("workload", *_LENGTHS):
+    for name in ("workload", "answers_per_request", *_LENGTHS):
         if options.get(name) is not None:
             raise RoofcastError(
                 "changes nothing beside a scenario file",

@@ -265,7 +265,9 @@ def read_demand(spec: PlanSpec, *, context_tokens: float = inf) -> Demand:
         osl=osl.lengths,
         prefix_hit_fraction=prefix.value,
         arrival_cv=arrival_cv.value,
-    ).within(context_tokens)
+    )
+    mix = mix.answered(spec.answers_per_request).within(context_tokens)
+    answers = Assumption(key="answers_per_request", value=spec.answers_per_request, origin=ValueOrigin.GIVEN)
     assumptions = (
         rate.of("rate_per_s"),
         peak.of("peak_to_mean"),
@@ -275,9 +277,10 @@ def read_demand(spec: PlanSpec, *, context_tokens: float = inf) -> Demand:
         prefix.of("prefix_hit"),
         arrival_cv.of("arrival_cv"),
         Assumption(key="headroom", value=spec.headroom, origin=_given(spec, "headroom")),
+        *((answers,) if spec.answers_per_request > 1 else ()),
     )
     return Demand(
-        mean_rate_per_s=rate.value,
+        mean_rate_per_s=rate.value * spec.answers_per_request,
         peak_to_mean=peak.value,
         cache_hit_fraction=spec.cache_hit,
         headroom_fraction=spec.headroom,

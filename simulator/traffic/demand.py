@@ -44,6 +44,10 @@ def _prompts(
     system = workload.system_prompt_tokens
     question = _mean_prompt_tokens(workload) - system
     groups, per_group = workload.prompt_groups or 1, workload.prompts_per_group
+    siblings = per_group is None and workload.answers_per_request > 1
+    if siblings:
+        # Every question is new, and yet asked more than once: it needs a list of its own.
+        per_group = -(-count // groups)
     distinct = count if per_group is None else groups * per_group
     longest = context_tokens - system - (workload.osl_tokens or 0)
     lengths = system + whole_lengths(question, cv=workload.isl_cv, count=distinct, rng=rng, longest_tokens=longest)
@@ -57,7 +61,8 @@ def _prompts(
     order = np.arange(count)
     if per_group is None:
         return lengths, order % groups, lists
-    return lengths[order % distinct], order % distinct, lists
+    chosen = order % groups * per_group + order // groups if siblings else order % distinct
+    return lengths[chosen], chosen, lists
 
 
 def _trace_requests(workload: WorkloadSpec, trace: RequestTrace, *, block_size_tokens: int) -> Requests:
@@ -153,6 +158,12 @@ def _refuse_idle_fields(workload: WorkloadSpec) -> None:
         _refuse(workload, ("conversation",), reason="turns take their lengths from question_tokens and osl_tokens")
     if workload.conversation is not None:
         _refuse(workload, ("isl_tokens", "prompts_per_group"), reason="a turn's prompt follows from those before it")
+    if workload.answers_per_request > 1 and (workload.trace or workload.lengths_trace or workload.conversation):
+        raise RoofcastError(
+            "needs requests of drawn lengths, without a trace or turns",
+            field="workload.answers_per_request",
+            code="contradiction",
+        )
 
 
 def _answers(workload: WorkloadSpec, prompts: Ints, *, context_tokens: float, rng: np.random.Generator) -> Ints:
@@ -194,6 +205,10 @@ def build_requests(workload: WorkloadSpec, *, block_size_tokens: int, context_to
     count = len(arrival_s)
     prompts, prefix_list, lists = _prompts(
         workload, count=count, block_size_tokens=block_size_tokens, context_tokens=context_tokens, rng=rng
+    )
+    # An engine makes a sequence of every answer; those of one request arrive together and find the same blocks.
+    arrival_s, stage, prompts, prefix_list = (
+        np.repeat(values, workload.answers_per_request) for values in (arrival_s, stage, prompts, prefix_list)
     )
     return make_requests(
         arrival_s=arrival_s,

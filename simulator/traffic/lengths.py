@@ -163,6 +163,18 @@ class RequestMix:
             context_tokens=context_tokens,
         )
 
+    def answered(self, answers: int) -> RequestMix:
+        """The mix of single answers where every request asks for so many: all but the first find the whole prompt.
+
+        They arrive at once, which multiplies the variance of counts: gaps vary as those of batches of that size. Each
+        answer is taken to hold its prompt by itself; sharing leaves more room in the cache.
+        """
+        return replace(
+            self,
+            prefix_hit_fraction=self.prefix_hit_fraction + (1 - self.prefix_hit_fraction) * (1 - 1 / answers),
+            arrival_cv=self.arrival_cv * answers ** (1 / 2),
+        )
+
     @property
     def new_prompt_tokens(self) -> float:
         """Mean prompt tokens that have to be computed, at least one because logits need it [tokens]."""

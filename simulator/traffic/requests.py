@@ -34,7 +34,8 @@ def check_workload_size(workload: WorkloadSpec, *, block_size_tokens: int) -> No
     for name in ("system_prompt_tokens", "question_tokens", "isl_tokens", "osl_tokens"):
         check_tokens(getattr(workload, name) or 0, field=f"workload.{name}")
     turns = 1.0 if workload.conversation is None else workload.conversation.turns_mean
-    sent = turns * sum(stage.rate_per_s * stage.duration_s for stage in workload.stages)
+    answers = turns * workload.answers_per_request
+    sent = answers * sum(stage.rate_per_s * stage.duration_s for stage in workload.stages)
     if sent > LARGEST_REQUESTS:
         raise RoofcastError(
             f"{sent:.4g} requests; at most {LARGEST_REQUESTS:,} are simulated",

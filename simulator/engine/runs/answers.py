@@ -175,6 +175,9 @@ def _workload_assumptions(workload: WorkloadSpec) -> list[Assumption]:
     ]
     if workload.arrival == "constant" and "spacing" not in workload.model_fields_set:
         said.append(Assumption(key="workload.spacing", value=workload.spacing))
+    if workload.answers_per_request > 1:
+        answers = workload.answers_per_request
+        said.append(Assumption(key="workload.answers_per_request", value=answers, origin=ValueOrigin.GIVEN))
     if not workload.ignore_eos:
         said.append(Assumption(key="workload.ignore_eos", value=False, origin=ValueOrigin.GIVEN))
     return said

@@ -243,6 +243,7 @@ _ANY_RATE_PER_S = 1.0
 
 def _stages(workload: WorkloadSpec, count: int) -> tuple[StageSpec, ...]:
     """The workload's stages in the same proportions, as long as it takes to send about ``count`` requests."""
+    count = -(-count // workload.answers_per_request)
     if not workload.stages:
         return (StageSpec(rate_per_s=_ANY_RATE_PER_S, duration_s=count / _ANY_RATE_PER_S),)
     factor = count / sum(stage.rate_per_s * stage.duration_s for stage in workload.stages)

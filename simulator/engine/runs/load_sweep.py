@@ -92,19 +92,23 @@ def request_mix(workload: WorkloadSpec, deployment: Deployment) -> RequestMix:
     question = workload.question_tokens
     isl = workload.isl_tokens if question is None else workload.system_prompt_tokens + question
     assert isl is not None, "one of the two is given"
-    return RequestMix(
-        isl=LengthDistribution(mean_tokens=float(isl), cv=workload.isl_cv),
-        osl=LengthDistribution(mean_tokens=float(workload.osl_tokens), cv=workload.osl_cv),
-        prefix_hit_fraction=workload.system_prompt_tokens / isl,
-        arrival_cv=workload.burstiness if workload.arrival == "gamma" else 1.0,
-    ).within(deployment.engine.max_model_len)
+    return (
+        RequestMix(
+            isl=LengthDistribution(mean_tokens=float(isl), cv=workload.isl_cv),
+            osl=LengthDistribution(mean_tokens=float(workload.osl_tokens), cv=workload.osl_cv),
+            prefix_hit_fraction=workload.system_prompt_tokens / isl,
+            arrival_cv=workload.burstiness if workload.arrival == "gamma" else 1.0,
+        )
+        .answered(workload.answers_per_request)
+        .within(deployment.engine.max_model_len)
+    )
 
 
 def at_share(
     workload: WorkloadSpec, *, share: float, saturation_per_s: float, requests: int = DEFAULT_REQUESTS
 ) -> WorkloadSpec:
     """``workload`` as one stage of ``requests`` requests at a share of the saturation rate, rounded to three digits."""
-    rate_per_s = float(f"{share * saturation_per_s:.3g}")
+    rate_per_s = float(f"{share * saturation_per_s / workload.answers_per_request:.3g}")
     stage = StageSpec(rate_per_s=rate_per_s, duration_s=requests / rate_per_s)
     return workload.model_copy(update={"stages": (stage,)})
 
@@ -249,7 +253,7 @@ def load_result(
     if workload.arrival == "trace" or len(workload.stages) != 1 or not known or workload.osl_tokens is None:
         return None
     count = replicas * lanes(deployment)
-    rate_per_s = workload.stages[0].rate_per_s / count
+    rate_per_s = workload.stages[0].rate_per_s * workload.answers_per_request / count
     curve = lane_curve(deployment, mix=request_mix(workload, deployment))
     limit_per_s = saturation(curve).rate_per_s * count
     scales = np.exp(DEVIATE * step_log_sigma * np.array([-1.0, 0.0, 1.0]))

@@ -38,6 +38,10 @@ def _ignore_eos(item: Assumption) -> str:
     return f"{item.key} = {item.value}: answers are as long as osl_tokens and osl_cv say"
 
 
+def _answers_per_request(item: Assumption) -> str:
+    return f"{item.key} = {item.value}: every rate and latency is of single answers, {item.value} to a request"
+
+
 def cut_text(lengths: LengthDistribution) -> str:
     """``cv 0.08: log-normal of cv 0.96, cut at 130,861 tokens ...``."""
     end = f"{lengths.longest_tokens:,.0f} tokens, the context less the mean of the other length"
@@ -54,6 +58,7 @@ _SENTENCES: Mapping[str, Callable[[Assumption], str]] = MappingProxyType(
         "engine.name": _engine_name,
         "engine.version": _engine_version,
         "workload.ignore_eos": _ignore_eos,
+        "workload.answers_per_request": _answers_per_request,
         **{f"{place}{name}": _cut for place in ("", "workload.") for name in ("isl_cv", "osl_cv")},
     }
 )

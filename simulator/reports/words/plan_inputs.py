@@ -29,6 +29,7 @@ _NAMES: Mapping[str, str] = MappingProxyType(
         "prefix_hit": "prompt tokens in prefix cache",
         "arrival_cv": "burstiness of arrivals (cv)",
         "headroom": "headroom for growth",
+        "answers_per_request": "answers to a request",
         "objectives": "objectives",
         "confidence": "confidence",
         "utilization": "highest load of a replica",
@@ -156,6 +157,8 @@ def _source(item: Assumption) -> str:
             from simulator.traffic.prefixes import CACHE_TOKENS
 
             return f"{_trace(name)}, in a cache of {CACHE_TOKENS:,} tokens; {flag_of('prefix_hit')} says otherwise"
+        case "answers_per_request", _, _:
+            return "given; every rate, latency and price of a request is of a single answer, the prompt computed once"
         case "arrival_cv", ValueOrigin.DEFAULT, found:
             return _burstiness_source(found if isinstance(found, TraceFound) else None)
         case "price", _, _:

@@ -38,7 +38,7 @@ from simulator.specs.question.plan_values import (
     ramp_per_s,
     stock_entry,
 )
-from simulator.specs.question.workload import LARGEST_CV
+from simulator.specs.question.workload import LARGEST_CV, MOST_ANSWERS
 from simulator.specs.spellings import SHORT_FIELDS, number_word, plain_word
 from simulator.units import GIGA, KILO
 
@@ -96,6 +96,7 @@ class PlanSpec(Spec):
     images_per_request, image_pixels : pictures in a prompt and their width x height; ``isl_tokens`` counts their
         tokens too
     cache_hit : share of requests answered without an accelerator; prefix_hit : share of prompt tokens cached
+    answers_per_request : sampled for every prompt (n, best of n), which is computed once
     arrival_cv : burstiness of arrivals (1 Poisson); objectives : written ``ttft_p95: 2s`` in files
     confidence : percent of draws of the step times in which the fleet holds its objectives; 50 plans as predicted
     utilization : highest share of a replica's saturation rate; headroom : growth kept free, as a fraction
@@ -139,6 +140,7 @@ class PlanSpec(Spec):
     peak_to_mean: float | None = Field(default=None, ge=1, le=KILO)
     cache_hit: float = Field(default=0.0, ge=0, lt=1)
     prefix_hit: float | None = Field(default=None, ge=0, lt=1)
+    answers_per_request: PositiveInt = Field(default=1, le=MOST_ANSWERS)
     arrival_cv: float | None = Field(default=None, gt=0, le=LARGEST_CV)
     objectives: tuple[ObjectiveSpec, ...] = ()
     weights: tuple[NumberFormat, ...] = ()

@@ -15,6 +15,9 @@ LARGEST_CV = 10.0
 LEAST_CV = 10 * MILLI
 """Least coefficient of variation of arrivals: below it they are evenly spaced, which has a name of its own."""
 
+MOST_ANSWERS = 128
+"""To one request: the most that vLLM and the APIs of its kind take as n."""
+
 LARGEST_TURNS = 100
 """Most turns of a conversation that are taken."""
 
@@ -51,7 +54,8 @@ class WorkloadSpec(Spec):
     ``trace`` replays a recorded file (Azure, BurstGPT, Mooncake, vLLM benchmark), as recorded or, with stages, scaled
     to their rates; prompts share what its hashes say. ``lengths_trace`` draws prompt and answer lengths together
     from the requests of such a file (the empirical distribution) and leaves arrivals to ``arrival``. ``conversation``
-    makes multi-turn chats.
+    makes multi-turn chats. ``answers_per_request`` answers are sampled for every prompt, which is computed and cached
+    once (n, best of n): rates of stages are of requests, all figures are of answers.
     """
 
     arrival: Literal["constant", "poisson", "gamma", "trace"] = "poisson"
@@ -71,6 +75,7 @@ class WorkloadSpec(Spec):
     trace: str | None = None
     lengths_trace: str | None = None
     conversation: ConversationSpec | None = None
+    answers_per_request: int = Field(default=1, ge=1, le=MOST_ANSWERS)
     seed: NonNegativeInt = 0
 
     @model_validator(mode="before")

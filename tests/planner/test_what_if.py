@@ -85,8 +85,9 @@ def _changed(**changes: object) -> ScenarioSpec:
 def test_quality_is_published_unknown_or_untouched() -> None:
     as_published = scenario_quality(answer(_changed()))
     assert as_published.loss == 0
-    unknown = scenario_quality(answer(_changed(precision={"weights": "fp8"})))
-    assert unknown.loss is None
+    # The recovery of the checkpoint that a plan serves by default, whether the format or its scheme is named.
+    eight, named = (scenario_quality(answer(_changed(precision=given))) for given in ({"weights": "fp8"}, "fp8"))
+    assert eight.loss == named.loss == pytest.approx(1 - 73.44 / 73.79)
     assert scenario_quality(answer(_changed(precision={"kv_cache": "fp8"}))).loss is None
     leaving = {"early_exit": {"mean_fraction": 0.5, "compacts": True}}
     assert scenario_quality(answer(_changed(techniques=leaving))).loss is None

@@ -203,27 +203,31 @@ def _workload(fields: dict[str, Any]) -> None:
     stage = {"rate_per_s": rate, "duration_s": duration or SERVED_DURATION_S}
     workload = fields.get("workload", {})
     if isinstance(workload, str) or not (workload or fields.keys() & {"isl_tokens", "osl_tokens"}):
-        workload = requests_of_kind(workload or None, fields)
+        workload = requests_of_kind(workload or None, fields, model=fields.get("model"))
     fields["workload"] = {**workload, "stages": [stage]}
 
 
-def requests_of_kind(name: str | None, fields: dict[str, Any]) -> dict[str, Any]:
-    """The workload of a kind of demand, by default chat; lengths and variation are taken out of ``fields``.
+def requests_of_kind(name: str | None, fields: dict[str, Any], *, model: str | None = None) -> dict[str, Any]:
+    """The workload of a kind of demand, by default chat, of an encoder embeddings; lengths are taken out of ``fields``.
 
     Without a name they vary as those of the kind whose means are nearest, as in a plan.
     """
     from simulator.engine.runs.load_sweep import demand_of
+    from simulator.operators.transformer import is_encoder_only
     from simulator.planner.workload_presets import kinds_of_demand
+    from simulator.specs.model.loading import load_model
 
     given = {key: fields.pop(key, None) for key in ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv")}
-    means, spread = kinds_of_demand(name, isl_tokens=given["isl_tokens"], osl_tokens=given["osl_tokens"])
+    encodes = model is not None and is_encoder_only(load_model(model))
+    lengths = {key: given[key] for key in ("isl_tokens", "osl_tokens")}
+    means, spread = kinds_of_demand(name, **lengths, encodes=encodes)
     own = {
         **{key: getattr(means, key) for key in ("isl_tokens", "osl_tokens")},
         **{key: getattr(spread, key) for key in ("isl_cv", "osl_cv")},
     }
-    lengths = own | {key: value for key, value in given.items() if value is not None}
+    chosen = own | {key: value for key, value in given.items() if value is not None}
     prefix = means.prefix_hit if name else 0.0
-    return demand_of(**lengths, prefix_hit_fraction=prefix).model_dump(mode="json", exclude_unset=True)
+    return demand_of(**chosen, prefix_hit_fraction=prefix).model_dump(mode="json", exclude_unset=True)
 
 
 def scenario_spec(scenario: ScenarioSpec | Given | None, fields: Given, *, kind: str | None = None) -> ScenarioSpec:

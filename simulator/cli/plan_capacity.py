@@ -51,7 +51,6 @@ def plan_capacity(
     prefix_hit: options.PrefixHit = None,
     images_per_request: options.Images = None,
     image_pixels: options.ImagePixels = None,
-    answers_per_request: options.Answers = None,
     arrival_cv: options.ArrivalCv = None,
     headroom: options.Headroom = None,
     objective: options.Objective = None,

@@ -95,7 +95,7 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
     lengths = {name: options[name] for name in _LENGTHS}
     answers, seed = options["answers_per_request"], options["seed"]
     own = {name: value for name, value in (("answers_per_request", answers), ("seed", seed)) if value is not None}
-    workload = requests_of_kind(options["workload"], lengths) | own
+    workload = requests_of_kind(options["workload"], lengths, model=options["model"]) | own
     prompt = workload["system_prompt_tokens"] + workload["question_tokens"]
     typer.echo(
         f"{command}: prompts of {prompt:,} tokens (cv {workload['isl_cv']:g}), answers of {workload['osl_tokens']:,} "

@@ -161,7 +161,9 @@ def retrieval(
     candidates: Annotated[float, typer.Option("--candidates", min=1, help="Documents that a query scores.")] = 1000,
     document_tokens: Annotated[int, typer.Option("--document-tokens", min=1, help="Tokens of a document.")] = 128,
     query_tokens: Annotated[int, typer.Option("--query-tokens", min=1, help="Tokens of a query.")] = 32,
-    vector_size: Annotated[int, typer.Option("--vector-size", min=1, help="Numbers of a stored vector.")] = 128,
+    vector_size: Annotated[
+        int | None, typer.Option("--vector-size", min=1, help="Numbers of a stored vector (each method's own).")
+    ] = None,
     as_json: AsJson = False,
     profiles: Profiles = None,
 ) -> None:

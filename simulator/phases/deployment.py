@@ -14,6 +14,7 @@ from simulator.kernels.sustained import engine_kernels
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import check_parallelism
+from simulator.operators.transformer import is_encoder_only
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import (
@@ -275,7 +276,8 @@ def deploy(
         max_model_len=settings.max_model_len,
         ep_size=parallelism.ep_size,
     )
-    if not shares_prefixes(applied.spec):
+    # Where tokens see those behind them, a prompt that begins alike has nothing in common with another.
+    if not shares_prefixes(applied.spec) or model.encoder is not None or is_encoder_only(model):
         settings = replace(settings, prefix_caching=False)
     server: ServerSpec | None = None
     if parallelism.devices > hardware.scale_up.domain_size:

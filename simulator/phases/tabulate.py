@@ -9,8 +9,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step
+from simulator.operators.transformer import is_encoder_only
 from simulator.operators.work import (
     Collective,
     CollectiveShape,
@@ -85,6 +85,8 @@ def _whole(deployment: Deployment, *, decode_tokens: int) -> _Part:
 def _works(part: _Part, step: StepShape) -> list[Work]:
     """Rows of the part's stages, one after another."""
     deployment = part.deployment
+    if is_encoder_only(deployment.model):
+        step = replace(step, decode_sequences=0.0 * step.decode_sequences)
     return [
         work
         for stage in part.stages
@@ -148,7 +150,9 @@ def _row_seconds(deployment: Deployment, work: Work) -> Array:
     return seconds
 
 
-def _trial_step() -> StepShape:
+def _trial_step(part: _Part) -> StepShape:
+    if is_encoder_only(part.deployment.model):
+        return mixed_step(prefill_sequences=[1, 2, 8, 4], prefill_tokens=[2048, 1024, 256, 512])
     return mixed_step(
         prefill_sequences=[1, 2, 1, 0],
         prefill_tokens=[2048, 504, 2048, 0],
@@ -162,7 +166,7 @@ def _trial_step() -> StepShape:
 def _row_kinds(part: _Part) -> _RowKinds:
     """Find out by trial: the same 2048 tokens as a prompt, mixed with 1040 decodes, with 1040 logits, as decodes."""
     token, logits, sequence = set(), set(), set()
-    for place, work in enumerate(_works(part, _trial_step())):
+    for place, work in enumerate(_works(part, _trial_step(part))):
         prompt, mixed, with_logits, decodes = work.executed * _row_seconds(part.deployment, work)
         if np.allclose([mixed, with_logits, decodes], prompt, rtol=SAME, atol=0.0):
             token.add(place)
@@ -264,8 +268,8 @@ def compile_steps(deployment: Deployment, *, decode_tokens: int = 1) -> StepTabl
 
     decode_tokens : tokens that each decoding sequence adds in a step, more than one where it verifies a draft
     Contexts reach max_model_len, prefills max_num_batched_tokens, sequences max_num_seqs. Steps that fit a CUDA graph
-    are padded to the captured size. Pipeline stages are added up: one step passes through all of them. Raises
-    RoofcastError for encoder-decoder models. Equal deployments share their tables.
+    are padded to the captured size. Pipeline stages are added up: one step passes through all of them. Of an
+    encoder there are prompts alone. Equal deployments share their tables.
     """
     return _compile(_whole(deployment, decode_tokens=decode_tokens))
 
@@ -281,7 +285,7 @@ def shared_seconds(deployment: Deployment, *, decode_tokens: int = 1) -> Array:
 @lru_cache(maxsize=_KEPT)
 def _shared_seconds(part: _Part) -> Array:
     deployment, engine = part.deployment, part.deployment.engine
-    shared = {place for place, work in enumerate(_works(part, _trial_step())) if _is_shared(work)}
+    shared = {place for place, work in enumerate(_works(part, _trial_step(part))) if _is_shared(work)}
     largest = max(engine.max_num_batched_tokens, engine.max_num_seqs * part.decode_tokens)
     rows = frozenset(shared & _row_kinds(part).token)
     return _token_table(part, rows, largest=largest, graphs=_graph_tokens(deployment))
@@ -314,7 +318,7 @@ def _compile_stages(whole: _Part) -> tuple[StepTables, ...]:
     stages = []
     for stage in whole.stages:
         part = replace(whole, stages=(stage,))
-        works = _works(part, _trial_step())
+        works = _works(part, _trial_step(part))
         costs = [work.count * work.executed * _row_seconds(part.deployment, work) for work in works]
         cost = np.stack(costs).tobytes()
         if cost not in made:
@@ -326,13 +330,6 @@ def _compile_stages(whole: _Part) -> tuple[StepTables, ...]:
 @lru_cache(maxsize=_KEPT)
 def _compile(part: _Part) -> StepTables:
     deployment, engine = part.deployment, part.deployment.engine
-    if deployment.model.encoder is not None:
-        raise RoofcastError(
-            f"{deployment.model.name} is an encoder-decoder model: prompts and answers pass through different layers",
-            field="model",
-            code="unsupported_option",
-            hint="step tables, and with them serving under load, cover decoder-only models",
-        )
     kinds = _row_kinds(part)
     tokens, sequences = engine.max_num_batched_tokens, engine.max_num_seqs
     verified = sequences * part.decode_tokens

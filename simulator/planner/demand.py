@@ -236,8 +236,10 @@ def _read_trace(spec: PlanSpec) -> _Traced:
     )
 
 
-def read_demand(spec: PlanSpec, *, context_tokens: float = inf) -> Demand:
+def read_demand(spec: PlanSpec, *, context_tokens: float = inf, encodes: bool = False) -> Demand:
     """Demand of a plan, in requests that fit a context. Every value that was not given is listed with its source.
+
+    encodes : the model generates nothing, so that what is not given is that of embeddings
 
     Raises
     ------
@@ -252,7 +254,7 @@ def read_demand(spec: PlanSpec, *, context_tokens: float = inf) -> Demand:
         (trace.peak_to_mean if trace else None, ValueOrigin.MEASURED, read.name),
         (1.0, ValueOrigin.DEFAULT, None),
     )
-    isl, osl = _lengths(spec, read)
+    isl, osl = _lengths(spec, read, encodes=encodes)
     named = None if spec.workload is None else workload_preset(spec.workload)
     prefix = _first(
         (spec.prefix_hit, ValueOrigin.GIVEN, None),
@@ -309,7 +311,7 @@ class _Lengths:
         return Assumption(key=self.key, value=lengths, origin=origin, detail=found)
 
 
-def _lengths(spec: PlanSpec, read: _Traced) -> tuple[_Lengths, _Lengths]:
+def _lengths(spec: PlanSpec, read: _Traced, *, encodes: bool) -> tuple[_Lengths, _Lengths]:
     """Lengths of prompts and of answers.
 
     Means that are not given are those of the kind of demand. How much lengths vary follows what is served: of the kind
@@ -320,6 +322,7 @@ def _lengths(spec: PlanSpec, read: _Traced) -> tuple[_Lengths, _Lengths]:
         spec.workload,
         isl_tokens=spec.isl_tokens or (trace.isl.mean if trace else None),
         osl_tokens=spec.osl_tokens or (trace.osl.mean if trace else None),
+        encodes=encodes,
     )
     means = tuple(
         _first((given, ValueOrigin.GIVEN, None), (own, ValueOrigin.TRACE, None), (usual, ValueOrigin.DEFAULT, None))

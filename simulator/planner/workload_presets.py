@@ -151,6 +151,22 @@ PRESETS = (
 PRESET_NAMES = tuple(preset.name for preset in PRESETS)
 
 
+EMBEDDINGS = WorkloadPreset(
+    name="Embeddings",
+    isl_tokens=256,
+    osl_tokens=1,
+    isl_cv=0.96,
+    osl_cv=0.0,
+    prefix_hit=0.0,
+    ttft_p95_s=0.5,
+    tpot_p95_s=0.05,
+    batch_size=64,
+    rate_per_s=500.0,
+    source=_OURS,
+    objective_source="assumed: a search waits for it",
+)
+"""What an encoder is asked for: texts in, one pass each."""
+
 CHAT = PRESETS[0]
 """What a demand is where nothing is said of it."""
 
@@ -158,8 +174,10 @@ CHAT = PRESETS[0]
 def nearest_preset(isl_tokens: float, osl_tokens: float) -> WorkloadPreset:
     """The preset whose mean lengths are nearest, by their ratios; chat unless another is nearer by a factor of two.
 
-    Never a batch, for which nobody waits: a demand has to say so.
+    Never a batch, for which nobody waits: a demand has to say so. One token is no answer but what a pass gives.
     """
+    if osl_tokens <= 1:
+        return EMBEDDINGS
 
     def distance(item: WorkloadPreset) -> float:
         return hypot(log(item.isl_tokens / isl_tokens), log(item.osl_tokens / osl_tokens))
@@ -169,13 +187,15 @@ def nearest_preset(isl_tokens: float, osl_tokens: float) -> WorkloadPreset:
 
 
 def kinds_of_demand(
-    name: str | None, *, isl_tokens: float | None, osl_tokens: float | None
+    name: str | None, *, isl_tokens: float | None, osl_tokens: float | None, encodes: bool = False
 ) -> tuple[WorkloadPreset, WorkloadPreset]:
     """Whose means, and whose variation, stand for what is not given: of the named kind, else of chat and of the kind
-    whose means are nearest.
+    whose means are nearest; of an encoder, which ``encodes`` and generates nothing, embeddings.
     """
     if name is not None:
         return workload_preset(name), workload_preset(name)
+    if encodes:
+        return EMBEDDINGS, EMBEDDINGS
     return CHAT, nearest_preset(isl_tokens or CHAT.isl_tokens, osl_tokens or CHAT.osl_tokens)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import StepShape, decode_step, mixed_step
+from simulator.operators.step_shape import StepShape, decode_step, mixed_step, prefill_step
 from simulator.phases.compiled import (
     graph_tokens,
     octave_nodes,
@@ -154,9 +154,13 @@ def test_idealised_tables_are_exactly_linear() -> None:
     np.testing.assert_allclose(steps_seconds(scale_tables(tables, factor=1.5), step), 1.5 * expected, rtol=1e-12)
 
 
-def test_encoder_decoder_models_are_refused() -> None:
-    with pytest.raises(RoofcastError, match="encoder-decoder"):
-        compile_steps(deployment("t5-base", "h100-sxm-80gb", 1))
+def test_tables_of_an_encoder_hold_its_prompts_alone() -> None:
+    replica = deployment("bert-base", "h100-sxm-80gb", 1)
+    tables = compile_steps(replica)
+    step = prefill_step(sequences=[1, 3, 8], tokens=[512, 200, 128])
+    np.testing.assert_allclose(steps_seconds(tables, step), estimate_step(replica, step).step_s, rtol=0.05)
+    assert not tables.decode_s.any()
+    assert not tables.logits_s.any()
 
 
 def test_steps_beyond_the_tables_are_refused() -> None:

@@ -25,14 +25,14 @@ def cost(interaction: str, **changes: Any) -> RetrievalCost:
 
 def test_an_index_holds_one_vector_a_token_or_a_document() -> None:
     assert cost("colbert").index_bytes == 8.8e6 * 68 * 128 * 2
-    assert cost("single_vector").index_bytes == 8.8e6 * 128 * 2
+    assert cost("single_vector").index_bytes == 8.8e6 * 768 * 2
     assert cost("colbert", vector_bits=2).index_bytes == cost("colbert").index_bytes / 8
 
 
 def test_scoring_compares_tokens_with_tokens() -> None:
     assert cost("colbert").scoring_flops == 1000 * 32 * 68 * 2 * 128
-    assert cost("coil").scoring_flops == 1000 * 3 * 2 * 128
-    order = [cost(kind).scoring_s for kind in ("single_vector", "coil", "colbert")]
+    assert cost("coil").scoring_flops == 1000 * 3 * 2 * 32
+    order = [cost(kind, vector_size=128).scoring_s for kind in ("single_vector", "coil", "colbert")]
     assert order == sorted(order)
     assert cost("colbert", candidates=2000).scoring_s == 2 * cost("colbert").scoring_s
 

@@ -74,10 +74,6 @@ CacheHit = Annotated[
 PrefixHit = Annotated[
     float | None, option("--prefix-hit", text="Share of prompt tokens in the prefix cache.", panel=DEMAND, usual=True)
 ]
-Answers = Annotated[
-    int | None,
-    option("--answers-per-request", text="Answers to every prompt: n, or best of n.", panel=DEMAND),
-]
 ArrivalCv = Annotated[
     float | None,
     option(

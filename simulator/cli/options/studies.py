@@ -127,6 +127,9 @@ def technique_axes(
 
 
 def measured_options(
+    answers_per_request: Annotated[
+        int | None, option("--answers-per-request", text="Answers to every prompt: n, or best of n.", panel=DEMAND)
+    ] = None,
     measured_rps_per_gpu: Annotated[
         float | None,
         option("--measured-rps-per-gpu", text="Size the fleet by what you measured on one GPU.", panel=DEMAND),
@@ -141,7 +144,7 @@ def measured_options(
         ),
     ] = None,
 ) -> None:
-    """A rate of your own."""
+    """What a request asks for, and a rate of your own."""
 
 
 def growth_options(

@@ -133,6 +133,8 @@ def _steps_known(served: ServedDeployment | ServedPools, *, mix: RequestMix, at:
     """
     ahead, after = served.prefill.deployment, served.decode.deployment
     prompt = estimate_step(ahead, mixed_step(prefill_sequences=1.0, prefill_tokens=max(1.0, mix.isl.mean_tokens)))
+    if mix.decode_steps == 0:
+        return float(prompt.log_sigma[0]), Provenance(int(prompt.provenance[0]))
     decode = decode_round(after, sequences=max(1.0, at.mean_batch), context=mix.decode_context_tokens)
     sigmas = float(prompt.log_sigma[0]), float(decode.log_sigma[0])
     known = Provenance(int(max(prompt.provenance[0], decode.provenance[0])))

@@ -7,6 +7,7 @@ from math import inf
 from statistics import NormalDist
 
 from simulator.assumptions import Assumption, ValueOrigin
+from simulator.operators.transformer import is_encoder_only
 from simulator.planner.demand import read_demand, read_objectives
 from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
 from simulator.planner.money.market import check_rule, plan_rule
@@ -62,7 +63,8 @@ def resolve(spec: PlanSpec) -> Question:
     named = _recorded_model(spec)
     asked = (named or PLANNED_MODEL) if spec.model is None else spec.model
     model = load_model(asked, profiles=spec.profiles)
-    demand = read_demand(spec, context_tokens=spec.max_model_len or model.max_position_embeddings or inf)
+    context = spec.max_model_len or model.max_position_embeddings or inf
+    demand = read_demand(spec, context_tokens=context, encodes=is_encoder_only(model))
     if spec.images_per_request is not None:
         from simulator.operators.vision import with_pictures
 

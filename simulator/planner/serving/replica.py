@@ -71,7 +71,8 @@ def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | Non
             field=Option("max_model_len"),
             code="context_too_long",
         )
-    tokens = mix.isl.mean_tokens + mix.osl.mean_tokens
+    # What an encoder gives takes no position.
+    tokens = mix.isl.mean_tokens + (0 if is_encoder_only(model) else mix.osl.mean_tokens)
     limit = max_model_len or positions
     if limit is not None and tokens > limit:
         raise RoofcastError(

@@ -17,7 +17,7 @@ from simulator.reports.words.assumptions import assumption_texts
 from simulator.techniques.complexity import LengthCost
 from simulator.units import GIGA
 
-RETRIEVAL_COLUMNS = ("interaction", "index", "indexing a document", "encoding a query", "scoring", "query")
+RETRIEVAL_COLUMNS = ("interaction", "vector", "index", "indexing a document", "encoding a query", "scoring", "query")
 MIXER_COLUMNS = ("layer", "tokens", "prefill GFLOP", "next token GFLOP", "steps in a row", "state")
 
 
@@ -29,7 +29,7 @@ class RetrievalQuestion:
     candidates: float
     document_tokens: int
     query_tokens: int
-    vector_size: int
+    vector_size: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class RetrievalAnswer(Answer):
         rows = [
             (
                 entry["interaction"],
+                str(entry["vector_size"] or "-"),
                 bytes_text(entry["index_bytes"]),
                 *(seconds_text(entry[field]) for field in ("document_s", "query_s", "scoring_s", "total_query_s")),
             )

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from simulator.api.capacities import capacity
     from simulator.api.explanations import explain
     from simulator.api.measurements import calibrate, demand, scorecard
-    from simulator.api.model_plans import plan_models
-    from simulator.api.planning import plan, report, verify
+    from simulator.api.planning import plan, plan_models, report, verify
     from simulator.api.scenarios import compare, serve, simulate
     from simulator.api.steps import crossover, step
     from simulator.api.sweeps import sweep
@@ -45,7 +44,7 @@ _HOMES = {
     "explain": "simulator.api.explanations",
     "demand": "simulator.api.measurements",
     "plan": "simulator.api.planning",
-    "plan_models": "simulator.api.model_plans",
+    "plan_models": "simulator.api.planning",
     "report": "simulator.api.planning",
     "scorecard": "simulator.api.measurements",
     "serve": "simulator.api.scenarios",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from simulator.reports.answers.promise import PromiseAnswer
     from simulator.reports.charts.chart import Chart
     from simulator.reports.contract import Json
+    from simulator.reports.model_plans import ModelPlansAnswer
     from simulator.specs.question.plan import PlanSpec
 
 _HEAD_CHARACTERS = 80
@@ -81,6 +82,27 @@ def plan(question: PlanSpec | Given | str | None = None, /, **fields: Unpack[Pla
     from simulator.planner.plan import plan_capacity
 
     return PlanAnswer(plan_capacity(plan_question(question, fields)))
+
+
+def plan_models(
+    models: Sequence[str], question: PlanSpec | Given | str | None = None, /, **fields: Unpack[PlanFields]
+) -> ModelPlansAnswer:
+    """One demand planned for each model, and what each step down saves and loses: ``plan --model A --model B``.
+
+    models : names; all written NAME=SHARE they are a mix behind one router, each with its share of the requests
+    question, fields : as for `plan`, without the model
+
+    Raises
+    ------
+    RoofcastError
+        Shares do not sum to one, a field is unknown or out of its range.
+    InfeasibleError
+        No fleet serves the demand with any of the models, or with one of a mix.
+    """
+    from simulator.planner.model_plans import plan_models as planned
+    from simulator.reports.model_plans import ModelPlansAnswer
+
+    return ModelPlansAnswer(planned(plan_question(question, fields), models))
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,22 +189,20 @@ def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutpu
 
 def _composed_models(spec: PlanSpec, models: Sequence[str], *, form: PlanOutput) -> KeptAnswer:
     """Plans of several models in the form asked for."""
-    from simulator.api.model_plans import plan_models
+    from simulator.api.planning import plan_models
     from simulator.cli.kept_answers import KeptAnswer
     from simulator.cli.scenario_commands import one_line
     from simulator.reports.formats.markdown import sections_markdown
-    from simulator.reports.model_plans import models_sections, models_warnings
 
-    answer = plan_models(models, spec)
-    found = answer.found
+    found = plan_models(models, spec)
     match form:
         case PlanOutput.JSON:
-            text = one_line(answer.to_dict())
+            text = one_line(found.to_dict())
         case PlanOutput.MD:
-            text = sections_markdown(models_sections(found), currency=found.planned[0][1].best.cost.currency)
+            text = sections_markdown(found.sections(), currency=found.currency)
         case _:
-            text = answer.to_text()
-    return KeptAnswer(text=text, warnings=models_warnings(found))
+            text = found.to_text()
+    return KeptAnswer(text=text, warnings=found.warnings())
 
 
 def _composed(plan: CapacityPlan, *, form: PlanOutput, explain: bool) -> KeptAnswer:

@@ -50,6 +50,17 @@ class StepDown:
     fleets: tuple[Fleet, Fleet]
     quality: str
 
+    @property
+    def changes(self) -> dict[str, tuple[float | None, float | None]]:
+        """Cost, power and latencies before and after, by name."""
+        high, low = self.fleets
+        return {
+            "cost": (high.cost.per_hour, low.cost.per_hour),
+            "power": (high.typical_w, low.typical_w),
+            "TTFT p95": (high.degraded.ttft_p95_s, low.degraded.ttft_p95_s),
+            "TPOT p95": (high.degraded.tpot_p95_s, low.degraded.tpot_p95_s),
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPlans:

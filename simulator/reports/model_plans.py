@@ -3,130 +3,73 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import dataclass, replace
 
 from simulator.planner.model_plans import ModelPlans, StepDown
-from simulator.reports.content.document import (
-    EMPTY,
-    Block,
-    Bullets,
-    Paragraph,
-    Section,
-    Table,
-    Tone,
-    columns,
-    count,
-    fraction,
-    kilowatts,
-    price,
-    row,
-    seconds,
-    table,
-)
-from simulator.reports.content.quantities import (
-    change_text,
-    count_text,
-    percent_text,
-    price_text,
-    rate_text,
-)
-from simulator.reports.contract import SCHEMA_VERSION
-from simulator.reports.sections.answer import replicas_text, sentence
+from simulator.reports.answer import Answer
+from simulator.reports.answers.charts import bars_chart
+from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.content.document import Bullets, Paragraph, Section, Table, Tone, columns, row
+from simulator.reports.content.quantities import change_text, count_text, percent_text, price_text, rate_text
+from simulator.reports.contract import SCHEMA_VERSION, Json
+from simulator.reports.formats.text import sections_text
+from simulator.reports.sections.answer import fleets_table, sentence
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.flags import flagged
 from simulator.reports.words.warnings import warning_texts
 
-_SAME = "unchanged"
 
+@dataclass(frozen=True, slots=True)
+class ModelPlansAnswer(Answer):
+    """A fleet for every model; ``found`` is the planner's own record."""
 
-def _headline(found: ModelPlans) -> str:
-    currency = found.planned[0][1].best.cost.currency
-    if found.mixed:
-        rate = rate_text(sum(plan.demand.planned_rate_per_s for _, plan in found.planned), "requests")
-        parts = (
-            f"{count_text(plan.best.devices)} for {item.name} ({percent_text(item.share)})"
-            for item, plan in found.planned
+    found: ModelPlans
+
+    @property
+    def currency(self) -> str:
+        """Of the price list."""
+        return self.found.planned[0][1].best.cost.currency
+
+    def sections(self) -> tuple[Section, ...]:
+        """The answer, the steps down, and each model's own sentence."""
+        found = self.found
+        steps = tuple(map(_step_text, found.steps))
+        own = tuple(f"{item.name}: {sentence(plan)}" for item, plan in found.planned)
+        refused = tuple(f"{item.name}: no plan: {flagged(item.refusal)}" for item in found.members if item.refusal)
+        return (
+            Section(key="models", title="", blocks=(Paragraph(text=self._headline(), tone=Tone.LEAD), _table(found))),
+            *((Section(key="steps", title="Each step down", blocks=(Bullets(items=steps),)),) if steps else ()),
+            Section(key="fleets", title="Fleets", blocks=(Bullets(items=(*own, *refused)),)),
         )
-        cost = price_text(found.cost_per_hour, currency)
-        return f"{count_text(found.devices)} GPUs = {' + '.join(parts)}: {cost}/h for {rate}"
-    priced = [pair for pair in found.planned if pair[1].best.cost.per_hour is not None]
-    item, plan = min(priced or found.planned, key=lambda pair: pair[1].best.cost.per_hour or pair[1].best.devices)
-    rate = rate_text(plan.demand.planned_rate_per_s, "requests")
-    hourly = price_text(plan.best.cost.per_hour, currency)
-    return f"{item.name} is the cheapest of {len(found.members)}: {hourly}/h for {rate}"
 
+    def _headline(self) -> str:
+        found, plans = self.found, [plan for _, plan in self.found.planned]
+        if found.mixed:
+            rate = rate_text(sum(plan.demand.planned_rate_per_s for plan in plans), "requests")
+            shares = [f"for {item.name} ({percent_text(item.share)})" for item in found.members]
+            parts = (f"{count_text(plan.best.devices)} {said}" for plan, said in zip(plans, shares, strict=True))
+            hourly = price_text(found.cost_per_hour, self.currency)
+            return f"{count_text(found.devices)} GPUs = {' + '.join(parts)}: {hourly}/h for {rate}"
+        priced = [pair for pair in found.planned if pair[1].best.cost.per_hour is not None]
+        item, plan = min(priced or found.planned, key=lambda pair: pair[1].best.cost.per_hour or pair[1].best.devices)
+        rate = rate_text(plan.demand.planned_rate_per_s, "requests")
+        hourly = price_text(plan.best.cost.per_hour, self.currency)
+        return f"{item.name} is the cheapest of {len(found.members)}: {hourly}/h for {rate}"
 
-def _fleets(found: ModelPlans) -> Table:
-    names = ("model", *(("share",) if found.mixed else ()), "hardware", "setup", "GPUs", "replicas", "cost/h")
-    rows = [
-        row(
-            item.name,
-            *((fraction(item.share),) if found.mixed else ()),
-            plan.best.accelerators,
-            plan.best.label,
-            count(plan.best.devices),
-            replicas_text(plan.best),
-            price(plan.best.cost.per_hour),
-            price(plan.best.cost.per_million_output_tokens),
-            kilowatts(plan.best.typical_w),
-            seconds(plan.best.degraded.ttft_p95_s),
-            seconds(plan.best.degraded.tpot_p95_s),
-            plan.best.provenance,
+    def warnings(self) -> tuple[str, ...]:
+        """What each plan warns of, by model."""
+        return tuple(
+            f"{item.name}: {text}" for item, plan in self.found.planned for text in warning_texts(plan.warnings)
         )
-        for item, plan in found.planned
-    ]
-    if found.mixed:
-        total = ("all", fraction(1.0), EMPTY, EMPTY, count(found.devices), EMPTY, price(found.cost_per_hour), EMPTY)
-        power = kilowatts(sum(plan.best.typical_w for _, plan in found.planned))
-        rows.append(row(*total, power, EMPTY, EMPTY, EMPTY, total=True))
-    heads = columns(
-        *names,
-        *("per 1M out", "kW", "TTFT p95", "TPOT p95", "known"),
-        words=("model", "hardware", "setup", "known"),
-    )
-    return table("models", "", heads, rows, note="latencies at the planned peak with the spares down")
 
+    def to_text(self) -> str:
+        """What ``plan-capacity`` prints of several models."""
+        return sections_text(self.sections(), currency=self.currency)
 
-def _changes(step: StepDown) -> dict[str, tuple[float | None, float | None]]:
-    before, after = step.fleets
-    return {
-        "cost": (before.cost.per_hour, after.cost.per_hour),
-        "power": (before.typical_w, after.typical_w),
-        "TTFT p95": (before.degraded.ttft_p95_s, after.degraded.ttft_p95_s),
-        "TPOT p95": (before.degraded.tpot_p95_s, after.degraded.tpot_p95_s),
-    }
-
-
-def _step_text(step: StepDown) -> str:
-    said = [f"{name} {change_text(now, then) or _SAME}" for name, (then, now) in _changes(step).items()]
-    return f"{step.before.name} to {step.after.name}: {', '.join(said)}; answers: {step.quality}"
-
-
-def models_sections(found: ModelPlans) -> tuple[Section, ...]:
-    """The answer, the steps down, and each model's own sentence."""
-    blocks: tuple[Block, ...] = (Paragraph(text=_headline(found), tone=Tone.LEAD), _fleets(found))
-    steps = tuple(_step_text(step) for step in found.steps)
-    own = tuple(f"{item.name}: {sentence(plan)}" for item, plan in found.planned)
-    refused = tuple(f"{item.name}: no plan: {flagged(item.refusal)}" for item in found.members if item.plan is None)
-    return (
-        Section(key="models", title="", blocks=blocks),
-        *((Section(key="steps", title="Each step down", blocks=(Bullets(items=steps),)),) if steps else ()),
-        Section(key="fleets", title="Fleets", blocks=(Bullets(items=(*own, *refused)),)),
-    )
-
-
-def models_warnings(found: ModelPlans) -> tuple[str, ...]:
-    """What each plan warns of, by model."""
-    return tuple(f"{item.name}: {text}" for item, plan in found.planned for text in warning_texts(plan.warnings))
-
-
-def models_document(found: ModelPlans) -> dict[str, Any]:
-    """Every plan's own document, the steps down and the sum of a mix, SI units."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "answer": _headline(found),
-        "mixed": found.mixed,
-        "models": [
+    def to_dict(self) -> Json:
+        """The document of ``plan --model A --model B --json``: each plan's own, the steps down, the sum of a mix."""
+        found = self.found
+        models = [
             {
                 "model": item.model,
                 "weights": item.weights or None,
@@ -135,18 +78,51 @@ def models_document(found: ModelPlans) -> dict[str, Any]:
                 "plan": None if item.plan is None else json.loads(plan_document(item.plan)),
             }
             for item in found.members
-        ],
-        "steps": [
+        ]
+        steps = [
             {
                 "from": step.before.name,
                 "to": step.after.name,
                 "change_fraction": {
-                    name: None if now is None or not then else now / then - 1
-                    for name, (then, now) in _changes(step).items()
+                    name: now / then - 1 if now is not None and then else None
+                    for name, (then, now) in step.changes.items()
                 },
                 "quality": step.quality,
             }
             for step in found.steps
-        ],
-        "total": {"devices": found.devices, "cost_per_hour": found.cost_per_hour} if found.mixed else None,
-    }
+        ]
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "answer": self._headline(),
+            "mixed": found.mixed,
+            "models": models,
+            "steps": steps,
+            "total": {"devices": found.devices, "cost_per_hour": found.cost_per_hour} if found.mixed else None,
+        }
+
+    def rows(self) -> list[Json]:
+        """The models, in the order in which they were given."""
+        return list(self.to_dict()["models"])
+
+    def chart(self) -> Chart:
+        """Accelerators of each model."""
+        return bars_chart(
+            key="models",
+            title="Accelerators by model",
+            y=Axis(title="Accelerators"),
+            names=[item.name for item, _ in self.found.planned],
+            bars={"accelerators": [float(plan.best.devices) for _, plan in self.found.planned]},
+        )
+
+
+def _table(found: ModelPlans) -> Table:
+    """The usual table of fleets behind the names of their models."""
+    note = "latencies at the planned peak with the spares down"
+    fleets = fleets_table([plan.best for _, plan in found.planned], note=note)
+    rows = tuple(row(item.name, *line.cells) for (item, _), line in zip(found.planned, fleets.rows, strict=True))
+    return replace(fleets, columns=(*columns("model", words=("model",)), *fleets.columns), rows=rows)
+
+
+def _step_text(step: StepDown) -> str:
+    said = [f"{name} {change_text(now, then) or 'unchanged'}" for name, (then, now) in step.changes.items()]
+    return f"{step.before.name} to {step.after.name}: {', '.join(said)}; answers: {step.quality}"

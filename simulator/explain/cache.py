@@ -290,7 +290,9 @@ TOPICS = (
         ),
         worked=_paged,
         published=("paged_used",),
-        leaves_out="Prefix sharing, which lets sequences hold the same block.",
+        leaves_out="Prefix sharing, which lets sequences hold the same block. The shares that the paper prints were "
+        "measured on sampled conversations of which it gives mean lengths alone: exponential lengths with those means, "
+        "as here, come near its figures and not to the digit.",
         references=("Kwon2023", "Yu2022"),
         commands=("roofcast plan --kv-allocation",),
         applies=generates,
@@ -319,7 +321,9 @@ TOPICS = (
         ),
         worked=_flash,
         published=("flash_",),
-        leaves_out="Masks and dropout, which the published training has; causality; KV heads that queries share.",
+        leaves_out="Masks and dropout, which the published training has; causality; KV heads that queries share. The "
+        "paper prints no block sizes of the kernel that it measured: whole blocks of M / 4d, rounded up, come near its "
+        "bytes and not to the digit.",
         references=("Dao2023",),
         commands=("roofcast step --attention",),
         applies_here=_on_known_chip,

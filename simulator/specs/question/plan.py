@@ -394,4 +394,4 @@ def parse_objectives(texts: Sequence[str], *, flag: str) -> tuple[ObjectiveSpec,
 
 def measured_objectives(spec: PlanSpec) -> tuple[ObjectiveSpec, ...]:
     """The percentiles that were measured at the measured rate."""
-    return parse_objectives(spec.measured_at, flag=str(Option("measured_at")))
+    return parse_objectives(spec.measured_at, flag=Option("measured_at"))

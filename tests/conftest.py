@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 # Answers are worked out, not looked up; in processes that tests start as well.
 os.environ["ROOFCAST_CACHE"] = "off"
+# Where modules are compiled for one process alone, those that tests start would each compile the library again, and the
+# next run of the tests all of them: they find them here instead, and nothing is left beside the sources.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+    del os.environ["PYTHONDONTWRITEBYTECODE"]
 # Random search belongs on a developer's machine; a build must give the same verdict twice.
 settings.register_profile("build", derandomize=True, deadline=None)
 if os.environ.get("CI"):

@@ -109,6 +109,7 @@ def test_validation_says_what_each_badge_was_worth() -> None:
     assert "tpu-v6e" in list(accelerators["accelerator"])
 
 
+@pytest.mark.usefixtures("few_accelerators")
 def test_a_plan_within_limits_is_solved_backwards() -> None:
     page = opened("plan", {"model": "llama-3.1-8b", "gpus": "l40s", "rps": "5", "max_gpus": "8"})
     assert not page.error

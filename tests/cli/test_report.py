@@ -65,6 +65,7 @@ def test_a_plan_document_may_have_any_name(plan_file: Path, tmp_path: Path) -> N
     assert report["totals"]["devices"] == json.loads(other.read_text())["plan"]["devices"]
 
 
+@pytest.mark.usefixtures("few_accelerators")
 def test_a_refusal_s_document_becomes_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert plan_capacity.main([*QUESTION, "--max-gpus", "1", "--json"]) == 3
     path = tmp_path / "refused.json"

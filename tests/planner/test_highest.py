@@ -14,6 +14,7 @@ from simulator.specs.question.plan import plan_spec
 
 SMALL: dict[str, Any] = {"rate_per_s": 5.0, "model": "llama-3.1-8b", "hardware": ("l40s",), "workload": "chat"}
 MOST = 100_000.0
+pytestmark = pytest.mark.usefixtures("few_accelerators")
 
 
 @pytest.mark.parametrize("field", ["rate_per_s", "isl_tokens"])

@@ -19,6 +19,7 @@ from simulator.reports.words.flags import flag_texts, plan_command
 from simulator.specs.question.plan import PlanSpec, plan_spec
 
 CREATED = "2026-11-21"
+pytestmark = pytest.mark.usefixtures("few_accelerators")
 
 
 def question() -> PlanSpec:

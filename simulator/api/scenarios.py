@@ -18,9 +18,9 @@ from simulator.specs.question.scenario import ScenarioSpec
 from simulator.units import KILO, MEGA
 
 if TYPE_CHECKING:
-    from simulator.planner.comparison import Comparison
     from simulator.reports.charts.chart import Chart
     from simulator.reports.contract import Json
+    from simulator.reports.tables.comparison import ComparisonAnswer
     from simulator.specs.money.prices import OfferKind
 
 Progress = Callable[[int, int], None]
@@ -209,45 +209,6 @@ def only_served(spec: ScenarioSpec, name: str) -> None:
         raise RoofcastError(f"{spec.kind!r}; {name} takes kind serve", field="kind", hint="simulate answers the others")
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonAnswer(Answer):
-    """A deployment, and what each change to it is worth."""
-
-    comparison: Comparison
-
-    def to_dict(self) -> Json:
-        """The document of ``roofcast compare --json``."""
-        from simulator.reports.tables.comparison import comparison_object
-
-        return comparison_object(self.comparison)
-
-    def to_text(self) -> str:
-        """What ``roofcast compare`` prints."""
-        from simulator.reports.tables.comparison import comparison_text
-
-        return comparison_text(self.comparison)
-
-    def rows(self) -> list[Json]:
-        """The base, then each change on top of those before it."""
-        document = self.to_dict()
-        steps = [{"change": step["change"], **step["together"]} for step in document["steps"]]
-        return [{"change": "base", **document["base"]}, *steps]
-
-    def chart(self) -> Chart:
-        """TPOT after each change."""
-        from simulator.reports.answers.charts import bars_chart
-        from simulator.reports.charts.chart import Axis
-
-        rows = [row for row in self.rows() if row["tpot_s"] is not None]
-        return bars_chart(
-            key="comparison",
-            title="Time per output token, each change on top of those before it",
-            y=Axis(title="TPOT", unit="s"),
-            names=[str(row["change"]) for row in rows],
-            bars={"TPOT": [row["tpot_s"] for row in rows]},
-        )
-
-
 def compare(
     scenario: ScenarioSpec | Given | None = None,
     /,
@@ -263,6 +224,7 @@ def compare(
     changes : texts such as ``weights=fp8``, ``sparsity=2:4``, ``weights=int4 scheme=gptq-g128``, ``tp_size=2``
     """
     from simulator.planner.comparison import compare as compared
+    from simulator.reports.tables.comparison import ComparisonAnswer
     from simulator.specs.question.scenario_changes import parse_change
 
     parsed = [parse_change(text) for text in changes]

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.traffic.recorded.benchmarks import ResultFile, aiperf_demand, guidellm_demand, vllm_bench_demand
+from simulator.specs.measured.result_file import ResultFile
+from simulator.traffic.recorded.benchmarks import aiperf_demand, guidellm_demand, vllm_bench_demand
 from simulator.traffic.recorded.demand import Spread, load_by_hour
 
 FEW = settings(max_examples=20, deadline=None)
@@ -81,7 +82,7 @@ def test_a_total_has_a_mean_and_no_spread() -> None:
 
 
 def result(**data: Any) -> ResultFile:
-    return ResultFile(source="result.json", data=data)
+    return ResultFile(path="result.json", data=data)
 
 
 VLLM: dict[str, Any] = {
@@ -119,12 +120,12 @@ def test_failed_requests_are_left_out_and_told() -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"completed": 0}, "no_requests"),
+        ({"completed": 0}, "invalid_measurement"),
         ({"duration": None}, "missing_field"),
-        ({"request_throughput": -1.0}, "missing_field"),
-        ({"request_throughput": True}, "missing_field"),
-        ({"input_lens": [1, 2], "output_lens": [1]}, "malformed_result"),
-        ({"input_lens": [1, -2], "output_lens": [1, 1]}, "malformed_result"),
+        ({"request_throughput": -1.0}, "invalid_measurement"),
+        ({"request_throughput": True}, "invalid_measurement"),
+        ({"input_lens": [1, 2], "output_lens": [1]}, "invalid_measurement"),
+        ({"input_lens": [1, -2], "output_lens": [1, 1]}, "invalid_measurement"),
         ({"input_lens": [1, 2], "output_lens": [0, 0]}, "no_requests"),
     ],
 )

@@ -19,8 +19,9 @@ from simulator.reports.formats.finance_model import groups_of
 from simulator.reports.formats.xlsx_sections import (
     Styles,
     live_text,
-    print_ready,
+    new_sheet,
     write_cell,
+    write_heads,
     write_section,
     write_wrapped,
 )
@@ -42,17 +43,13 @@ def _owning_formula(year: int) -> str:
 
 def write_cash_flow(book: Workbook, styles: Styles, studies: Studies) -> None:
     """Years 0 to 15; those beyond the depreciation are zero."""
-    sheet = book.add_worksheet(CASH)
     cost = studies.cost
     kinds = [item.kind for item in cost.renting]
     heads = ["Year", "Owned", "Owned, discounted", "Owned so far", *(f"{RENTAL_NAMES[kind]}, so far" for kind in kinds)]
-    print_ready(sheet, whole=True)
-    sheet.set_column(0, 0, 8)
-    sheet.set_column(1, len(heads), 22)
-    sheet.write(0, 0, f"Cash flow by year, in {cost.currency}", styles.title)
-    sheet.write(
-        1, 0, "Money out is positive; undiscounted unless it says so; years beyond the horizon are zero.", styles.note
-    )
+    title = f"Cash flow by year, in {cost.currency}"
+    note = "Money out is positive; undiscounted unless it says so; years beyond the horizon are zero."
+    widths = (8, *([22] * len(heads)))
+    sheet = new_sheet(book, styles, CASH, title=title, note=note, widths=widths, whole=True)
     for column, name in enumerate(heads):
         sheet.write(_FIRST_ROW - 1, column, name, styles.heading(numeric=True))
     money = styles.number(Form.MONEY)
@@ -98,19 +95,10 @@ INPUTS, COST = "Inputs", "Cost"
 
 
 def _write_inputs(book: Workbook, styles: Styles, studies: Studies) -> None:
-    sheet = book.add_worksheet(INPUTS)
-    sheet.set_column(0, 0, 44)
-    sheet.set_column(1, 1, 16)
-    sheet.set_column(2, 3, 13)
-    sheet.set_column(4, 5, 12)
-    sheet.set_column(6, 6, 110)
-    print_ready(sheet)
-    sheet.write(0, 0, "Inputs: edit the blue cells, everything else follows", styles.title)
-    sheet.write(
-        1, 0, f"Amounts in {studies.currency}. Assumed figures are marked; replace them with your own.", styles.note
-    )
-    for column, name in enumerate(("Input", "Value", "Unit", "Name", "Date", "Status", "Source")):
-        sheet.write(3, column, name, styles.heading(numeric=name == "Value"))
+    title = "Inputs: edit the blue cells, everything else follows"
+    note = f"Amounts in {studies.currency}. Assumed figures are marked; replace them with your own."
+    sheet = new_sheet(book, styles, INPUTS, title=title, note=note, widths=(44, 16, 13, 13, 12, 12, 110))
+    write_heads(sheet, 3, ("Input", "Value", "Unit", "Name", "Date", "Status", "Source"), styles)
     for row, item in enumerate(inputs_of(studies), start=4):
         sheet.write(row, 0, item.label)
         sheet.write_number(row, 1, item.value, styles.input(item.form))
@@ -124,17 +112,11 @@ def _write_inputs(book: Workbook, styles: Styles, studies: Studies) -> None:
 
 
 def _write_cost(book: Workbook, styles: Styles, studies: Studies) -> None:
-    sheet = book.add_worksheet(COST)
-    sheet.set_column(0, 0, 44)
-    sheet.set_column(1, 1, 22)
-    sheet.set_column(2, 2, 26)
-    print_ready(sheet)
-    sheet.write(0, 0, f"Cost, energy and rooms, in {studies.currency}", styles.title)
-    sheet.write(1, 0, "Every amount is a formula over the Inputs sheet.", styles.note)
+    title, note = f"Cost, energy and rooms, in {studies.currency}", "Every amount is a formula over the Inputs sheet."
+    sheet = new_sheet(book, styles, COST, title=title, note=note, widths=(44, 22, 26))
     row = 3
     for group in groups_of(studies):
-        for column, name in enumerate((group.title, "Value", "Name")):
-            sheet.write(row, column, name, styles.heading(numeric=name == "Value"))
+        write_heads(sheet, row, (group.title, "Value", "Name"), styles)
         for item in group.lines:
             row += 1
             value = item.value if item.value is not None else "not priced"
@@ -148,16 +130,10 @@ def _write_cost(book: Workbook, styles: Styles, studies: Studies) -> None:
 
 def _write_summary(book: Workbook, styles: Styles, report: Report, studies: Studies) -> None:
     """Headline figures, and what is said of them."""
-    sheet = book.add_worksheet("Summary")
     widths = (32, 20, 16, 70)
-    for column, width in enumerate(widths):
-        sheet.set_column(column, column, width)
-    print_ready(sheet)
-    sheet.write(0, 0, report.title, styles.title)
     made = f"{report.subtitle}, {report.created}, roofcast {report.version}. {live_text(report.created)}"
-    sheet.write(1, 0, made, styles.note)
-    for column, name in enumerate(("Figure", "Value", "Unit", "Remark")):
-        sheet.write(3, column, name, styles.heading(numeric=name == "Value"))
+    sheet = new_sheet(book, styles, "Summary", title=report.title, note=made, widths=widths)
+    write_heads(sheet, 3, ("Figure", "Value", "Unit", "Remark"), styles)
     for row, fact in enumerate(report.facts(), start=4):
         sheet.write(row, 0, fact.label)
         write_cell(sheet, row, 1, fact.cell, styles, report.currency)

@@ -113,11 +113,28 @@ def sheet_name(section: Section) -> str:
     return f"{section.number} {section.title}"[:_LONGEST_SHEET_NAME]
 
 
-def print_ready(sheet: Any, *, whole: bool = False) -> None:
-    """One page wide on A4, and as many as it takes downwards unless the ``whole`` sheet is one page."""
+def new_sheet(
+    book: Workbook, styles: Styles, name: str, *, title: str, note: str, widths: tuple[int, ...], whole: bool = False
+) -> Any:
+    """A sheet with its title, and a note below it.
+
+    It prints one page wide on A4, and as many as it takes downwards unless the ``whole`` sheet is one page.
+    """
+    sheet = book.add_worksheet(name)
+    for column, width in enumerate(widths):
+        sheet.set_column(column, column, width)
     sheet.set_landscape()
     sheet.set_paper(_A4)
     sheet.fit_to_pages(1, 1 if whole else 0)
+    sheet.write(0, 0, title, styles.title)
+    sheet.write(1, 0, note, styles.note)
+    return sheet
+
+
+def write_heads(sheet: Any, row: int, names: tuple[str, ...], styles: Styles) -> None:
+    """Headings of a sheet's own table, of which only the value is a number."""
+    for column, name in enumerate(names):
+        sheet.write(row, column, name, styles.heading(numeric=name == "Value"))
 
 
 def write_cell(sheet: Any, row: int, column: int, cell: Cell, styles: Styles, currency: str) -> None:
@@ -219,14 +236,10 @@ def is_live(section: Section) -> bool:
 def write_section(book: Workbook, styles: Styles, section: Section, report: Report) -> None:
     """One sheet; headline facts stand on the summary, charts in the HTML and PDF reports."""
     currency = report.currency
-    sheet = book.add_worksheet(sheet_name(section))
     widths = _widths([block for block in section.blocks if isinstance(block, Table) and block.rows])
-    for column, width in enumerate(widths):
-        sheet.set_column(column, column, width)
-    print_ready(sheet)
-    sheet.write(0, 0, section.title, styles.title)
     stays = f"Static: the plan of {report.created}. Nothing here follows the Inputs sheet; plan again to change it."
-    sheet.write(1, 0, live_text(report.created) if is_live(section) else stays, styles.note)
+    note = live_text(report.created) if is_live(section) else stays
+    sheet = new_sheet(book, styles, sheet_name(section), title=section.title, note=note, widths=widths)
     row = 3
     for block in section.blocks:
         if isinstance(block, Table) and block.key in _ELSEWHERE:

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from simulator.planner.comparison import Comparison, Outcome, WhatIf, scenario_quality
+from simulator.reports.answer import Answer
+from simulator.reports.answers.charts import bars_chart
+from simulator.reports.charts.chart import Axis, Chart
 from simulator.reports.content.quantities import (
     Quantity,
     bytes_text,
@@ -240,30 +244,6 @@ def _prices(comparison: Comparison) -> str:
     return f"Price: {'; then '.join(offers)}"
 
 
-def comparison_text(comparison: Comparison) -> str:
-    """Base, one line per change on top of those before it, the result; each change alone; intervals; quality."""
-    base = comparison.base.answered
-    lines = [
-        f"{base.result.deployment.model.name} on {deployment_text(base)}, TP{comparison.scenario.tp_size}, "
-        f"{base.result.deployment.engine.name}; {_work_text(comparison.scenario)}",
-        _headline(comparison),
-        "",
-        "In order: each change on top of those before it, percent against the line above",
-        _waterfall(comparison),
-    ]
-    if len(comparison.steps) > 1:
-        lines += ["", "Alone: each change on the base, percent against the base", _alone(comparison)]
-    lines += [
-        f"cannot stand alone: {step.change.text}: {flagged(step.alone_refusal)}"
-        for step in comparison.steps
-        if step.alone is None
-    ]
-    lines += ["", _intervals(comparison), "", *_qualities(comparison), _prices(comparison)]
-    for name, outcome in (("base", comparison.base), ("result", comparison.final)):
-        lines += [f"note, {name}: {text}" for text in outcome.answered.result.notes]
-    return "\n".join(lines) + "\n"
-
-
 def _alone(comparison: Comparison) -> str:
     rows: Sequence[tuple[str, ...]] = [
         (step.change.text, *_differences(step.alone, comparison.base))
@@ -300,25 +280,74 @@ def _object(outcome: Outcome | None, *, intervals: bool) -> Json | None:
     }
 
 
-def comparison_object(comparison: Comparison) -> Json:
-    """The same as one JSON document."""
-    scenario = comparison.scenario
-    uniform = scenario.kind != "serve"
-    last = comparison.steps[-1]
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "id": scenario.id,
-        "kind": scenario.kind,
-        "model": comparison.base.answered.result.deployment.model.name,
-        "hardware": comparison.base.answered.result.deployment.hardware.name,
-        "base": _object(comparison.base, intervals=True),
-        "steps": [
-            {
-                "change": step.change.text,
-                "together": _object(step.together, intervals=uniform or step is last),
-                "alone": _object(step.alone, intervals=uniform),
-                "alone_refusal": flagged(step.alone_refusal) or None,
-            }
+@dataclass(frozen=True, slots=True)
+class ComparisonAnswer(Answer):
+    """A deployment, and what each change to it is worth."""
+
+    comparison: Comparison
+
+    def to_text(self) -> str:
+        """What ``roofcast compare`` prints.
+
+        Base, one line per change on top of those before it, the result; each change alone; intervals; quality.
+        """
+        comparison, base = self.comparison, self.comparison.base.answered
+        lines = [
+            f"{base.result.deployment.model.name} on {deployment_text(base)}, TP{comparison.scenario.tp_size}, "
+            f"{base.result.deployment.engine.name}; {_work_text(comparison.scenario)}",
+            _headline(comparison),
+            "",
+            "In order: each change on top of those before it, percent against the line above",
+            _waterfall(comparison),
+        ]
+        if len(comparison.steps) > 1:
+            lines += ["", "Alone: each change on the base, percent against the base", _alone(comparison)]
+        lines += [
+            f"cannot stand alone: {step.change.text}: {flagged(step.alone_refusal)}"
             for step in comparison.steps
-        ],
-    }
+            if step.alone is None
+        ]
+        lines += ["", _intervals(comparison), "", *_qualities(comparison), _prices(comparison)]
+        for name, outcome in (("base", comparison.base), ("result", comparison.final)):
+            lines += [f"note, {name}: {text}" for text in outcome.answered.result.notes]
+        return "\n".join(lines) + "\n"
+
+    def to_dict(self) -> Json:
+        """The document of ``roofcast compare --json``."""
+        comparison, scenario = self.comparison, self.comparison.scenario
+        uniform = scenario.kind != "serve"
+        last = comparison.steps[-1]
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "id": scenario.id,
+            "kind": scenario.kind,
+            "model": comparison.base.answered.result.deployment.model.name,
+            "hardware": comparison.base.answered.result.deployment.hardware.name,
+            "base": _object(comparison.base, intervals=True),
+            "steps": [
+                {
+                    "change": step.change.text,
+                    "together": _object(step.together, intervals=uniform or step is last),
+                    "alone": _object(step.alone, intervals=uniform),
+                    "alone_refusal": flagged(step.alone_refusal) or None,
+                }
+                for step in comparison.steps
+            ],
+        }
+
+    def rows(self) -> list[Json]:
+        """The base, then each change on top of those before it."""
+        document = self.to_dict()
+        steps = [{"change": step["change"], **step["together"]} for step in document["steps"]]
+        return [{"change": "base", **document["base"]}, *steps]
+
+    def chart(self) -> Chart:
+        """TPOT after each change."""
+        rows = [row for row in self.rows() if row["tpot_s"] is not None]
+        return bars_chart(
+            key="comparison",
+            title="Time per output token, each change on top of those before it",
+            y=Axis(title="TPOT", unit="s"),
+            names=[str(row["change"]) for row in rows],
+            bars={"TPOT": [row["tpot_s"] for row in rows]},
+        )

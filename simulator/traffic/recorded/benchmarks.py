@@ -6,13 +6,9 @@ the lengths wherever the file tells them apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import isfinite
-
 import numpy as np
 
-from simulator.errors import RoofcastError
+from simulator.specs.measured.result_file import ResultFile
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.demand import RecordedDemand, Spread, dispersion
 
@@ -21,76 +17,28 @@ _AT_ONCE = "inf"
 _ANSWERED = "the rate is what the server answered, not what clients would have sent"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultFile:
-    """A result and where it came from; every number is refused by the path of its keys."""
-
-    source: str
-    data: Mapping[str, object]
-
-    def refuse(self, message: str, *, code: str = "malformed_result") -> RoofcastError:
-        """The refusal of this file."""
-        return RoofcastError(f"{self.source}: {message}", field="FILE", code=code)
-
-    def find(self, *keys: str) -> object:
-        """What stands under the keys, None where nothing does."""
-        node: object = self.data
-        for key in keys:
-            node = node.get(key) if isinstance(node, Mapping) else None
-        return node
-
-    def number(self, *keys: str) -> float:
-        """A number of at least 0."""
-        node = self.find(*keys)
-        if isinstance(node, bool) or not isinstance(node, int | float) or not isfinite(node) or node < 0:
-            name = ".".join(keys)
-            raise self.refuse(f"{name} must be a number of at least 0, got {node!r}", code="missing_field")
-        return float(node)
-
-    def positive(self, *keys: str) -> float:
-        """A number above 0."""
-        value = self.number(*keys)
-        if value == 0:
-            raise self.refuse(f"{'.'.join(keys)} is 0: nothing was answered", code="no_requests")
-        return value
-
-    def optional(self, *keys: str) -> float | None:
-        """The same, None where it is not there."""
-        return None if self.find(*keys) is None else self.number(*keys)
-
-    def word(self, *keys: str) -> str | None:
-        """A text, None where there is none."""
-        node = self.find(*keys)
-        return node if isinstance(node, str) and node else None
-
-    def samples(self, key: str) -> Array | None:
-        """A list of numbers of at least 0, None where there is no list."""
-        node = self.find(key)
-        if not isinstance(node, list) or not node:
-            return None
-        for place, value in enumerate(node):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
-                raise self.refuse(f"{key}[{place}] must be a number of at least 0, got {value!r}")
-        return np.array(node, dtype=np.float64)
+def _samples(file: ResultFile, field: str) -> Array | None:
+    """A list of numbers of at least 0, None where there is no list."""
+    return np.array(values, dtype=np.float64) if (values := file.numbers(field)) else None
 
 
 def vllm_bench_demand(file: ResultFile) -> RecordedDemand:
     """``vllm bench serve --save-result``: spreads where the result holds every request, else means."""
     answered = file.positive("completed")
-    isl, osl, starts = file.samples("input_lens"), file.samples("output_lens"), file.samples("start_times")
+    isl, osl, starts = _samples(file, "input_lens"), _samples(file, "output_lens"), _samples(file, "start_times")
     rate, note = _offered(file, starts)
     notes = [note]
     if isl is not None and osl is not None:
         if len(isl) != len(osl):
-            raise file.refuse(f"input_lens and output_lens differ in length: {len(isl)} and {len(osl)}")
+            raise file.refuse("output_lens", f"has {len(osl)} entries beside {len(isl)} input_lens")
         done = osl > 0
         if not done.any():
-            raise file.refuse("no request has an answer in output_lens", code="no_requests")
+            raise file.refuse("output_lens", "no request has an answer", code="no_requests")
         if not done.all():
             notes.append(f"{int((~done).sum())} failed requests are left out of the lengths")
         isl, osl = isl[done], osl[done]
     return RecordedDemand(
-        source=file.source,
+        source=file.path,
         tool="vllm bench serve",
         requests=round(answered),
         duration_s=file.positive("duration"),
@@ -126,22 +74,22 @@ def _lengths(file: ResultFile, samples: Array | None, *, total: str, answered: f
 
 def guidellm_demand(files: list[ResultFile]) -> RecordedDemand:
     """The benchmark with the highest rate of answers."""
-    key = ("metrics", "requests_per_second", "successful", "mean")
-    best = max(files, key=lambda item: item.number(*key))
-    rate, answered = best.positive(*key), best.positive("metrics", "request_totals", "successful")
+    key = "metrics.requests_per_second.successful.mean"
+    best = max(files, key=lambda item: item.number(key))
+    rate, answered = best.positive(key), best.positive("metrics.request_totals.successful")
 
     def spread(field: str) -> Spread:
-        block = ("metrics", field, "successful")
-        mean = best.positive(*block, "mean")
+        block = f"metrics.{field}.successful"
+        mean = best.positive(f"{block}.mean")
         return Spread(
             mean=mean,
-            cv=best.number(*block, "std_dev") / mean,
-            p50=best.optional(*block, "percentiles", "p50"),
-            p95=best.optional(*block, "percentiles", "p95"),
+            cv=best.number(f"{block}.std_dev") / mean,
+            p50=best.optional(f"{block}.percentiles.p50"),
+            p95=best.optional(f"{block}.percentiles.p95"),
         )
 
     return RecordedDemand(
-        source=best.source,
+        source=best.path,
         tool="GuideLLM",
         requests=round(answered),
         duration_s=answered / rate,
@@ -157,19 +105,19 @@ def guidellm_demand(files: list[ResultFile]) -> RecordedDemand:
 
 def aiperf_demand(file: ResultFile) -> RecordedDemand:
     """AIPerf, and GenAI-Perf before it, whose blocks have the same names."""
-    rate, answered = file.positive("request_throughput", "avg"), file.optional("request_count", "avg")
+    rate, answered = file.positive("request_throughput.avg"), file.optional("request_count.avg")
 
     def spread(field: str) -> Spread:
-        mean, std = file.positive(field, "avg"), file.optional(field, "std")
+        mean, std = file.positive(f"{field}.avg"), file.optional(f"{field}.std")
         return Spread(
             mean=mean,
             cv=None if std is None else std / mean,
-            p50=file.optional(field, "p50"),
-            p95=file.optional(field, "p95"),
+            p50=file.optional(f"{field}.p50"),
+            p95=file.optional(f"{field}.p95"),
         )
 
     return RecordedDemand(
-        source=file.source,
+        source=file.path,
         tool="AIPerf" if answered is not None else "GenAI-Perf",
         requests=round(answered or 0),
         duration_s=(answered or 0) / rate,
@@ -180,7 +128,7 @@ def aiperf_demand(file: ResultFile) -> RecordedDemand:
         prefix_hit=None,
         dispersion=None,
         notes=(_ANSWERED,),
-        model=_first_word(file.find("input_config", "endpoint", "model_names")),
+        model=_first_word(file.find("input_config.endpoint.model_names")),
     )
 
 

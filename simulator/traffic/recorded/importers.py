@@ -9,9 +9,10 @@ from math import inf
 
 from simulator.errors import FileError, Option, RoofcastError
 from simulator.specs.documents import read_text
+from simulator.specs.measured.result_file import ResultFile
 from simulator.specs.parsing import MalformedError, parse_json
 from simulator.traffic.prefixes import CACHE_TOKENS
-from simulator.traffic.recorded.benchmarks import ResultFile, aiperf_demand, guidellm_demand, vllm_bench_demand
+from simulator.traffic.recorded.benchmarks import aiperf_demand, guidellm_demand, vllm_bench_demand
 from simulator.traffic.recorded.demand import RecordedDemand, measured_demand
 from simulator.traffic.recorded.prometheus import parsed, prometheus_demand, range_demand
 from simulator.traffic.recorded.traces import HASH_BLOCK_TOKENS, RequestTrace, read_trace
@@ -93,8 +94,10 @@ def _benchmark(file: _Text) -> RecordedDemand:
         raise _refuse(file.path, "a JSON object is needed", code="unknown_format")
     if isinstance(data.get("benchmarks"), list) and data["benchmarks"]:
         runs = [item if isinstance(item, dict) else {} for item in data["benchmarks"]]
-        return guidellm_demand([ResultFile(source=file.path, data=run) for run in runs])
-    result = ResultFile(source=file.path, data=data)
+        return guidellm_demand(
+            [ResultFile(path=file.path, data=run, prefix=f"benchmarks[{place}].") for place, run in enumerate(runs)]
+        )
+    result = ResultFile(path=file.path, data=data)
     if "input_sequence_length" in data:
         return aiperf_demand(result)
     if "total_input_tokens" in data:

@@ -319,17 +319,12 @@ def _stated(document: Mapping[str, Any], found: CapacityPlan) -> Sequence[tuple[
     )
 
 
-def _at(document: Mapping[str, Any], path: str) -> object:
-    node: object = document
-    for part in path.split("."):
-        node = node.get(part) if isinstance(node, Mapping) else None
-    return node
-
-
 def _changes(found: CapacityPlan, document: Mapping[str, Any]) -> Iterator[tuple[str, object, object]]:
     """(Field, what the document holds, what planning again gives), where they differ."""
+    from simulator.specs.documents import found_at
+
     for name, now in _stated(document, found):
-        before = _at(document, name)
+        before = found_at(document, name)
         same = before == now
         if isinstance(before, float) and isinstance(now, float):
             same = math.isclose(before, now, rel_tol=_SAME)

@@ -12,6 +12,7 @@ from typing import Any
 from simulator.errors import FileError, MissingPackageError, Option, RoofcastError
 from simulator.processes import LineProcesses
 from simulator.reports.tables.sweep_parts import Row, SweepColumn
+from simulator.specs.documents import found_at
 from simulator.specs.question.sweep import Point, SweepPoints, SweepSpec, asked_fields
 
 SCHEMES = ("dask", "ray")
@@ -47,12 +48,6 @@ ANSWER_COLUMNS: Mapping[str, tuple[SweepColumn, ...]] = {
 """What a point's answer leaves in the table, by what was asked: fields of the JSON documents, by their dotted names."""
 
 
-def _held(document: object, path: str) -> Any:
-    for name in path.split("."):
-        document = document.get(name) if isinstance(document, dict) else None
-    return document
-
-
 def _scenario_row(fields: dict[str, Any], profiles: str | None) -> Row:
     from simulator.api.scenarios import simulate
 
@@ -62,7 +57,7 @@ def _scenario_row(fields: dict[str, Any], profiles: str | None) -> Row:
     figures = {**document.get("overall", {}), **document}
     ends = {f"{name}.{end}": (interval.get(name) or (None, None))[place] for name in _BOUNDED for place, end in _ENDS}
     return ends | {
-        column.name: _held(figures, column.name) for column in ANSWER_COLUMNS["scenario"] if column.name not in ends
+        column.name: found_at(figures, column.name) for column in ANSWER_COLUMNS["scenario"] if column.name not in ends
     }
 
 
@@ -73,7 +68,7 @@ def _plan_row(fields: dict[str, Any], profiles: str | None) -> Row:
     from simulator.api.planning import plan
 
     document = plan({**fields, "profiles": profiles} if profiles else fields).to_dict()
-    return {column.name: _held(document, column.name) for column in ANSWER_COLUMNS["plan"]}
+    return {column.name: found_at(document, column.name) for column in ANSWER_COLUMNS["plan"]}
 
 
 def check_point(spec: SweepSpec, point: Point) -> None:

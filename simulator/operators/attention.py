@@ -40,9 +40,7 @@ def keys_read(*, queries: Array, context: Array, window: float | None) -> Array:
     return keys if window is None else np.minimum(keys, window + queries - 1.0)
 
 
-def attention_work(
-    name: str, *, share: DeviceShare, shape: AttentionShape, count: float, role: str = "attention"
-) -> Work:
+def attention_work(name: str, *, share: DeviceShare, shape: AttentionShape, count: float) -> Work:
     """Price a shape: 2 FLOPs x pairs x heads x (key width + value width), the softmax left out.
 
     KV bytes are one read of every key and value that some query sees; activation bytes are queries in, outputs out, as
@@ -56,7 +54,7 @@ def attention_work(
     return Work(
         name=name,
         family=Family.DECODE_ATTENTION if shape.is_decode else Family.PREFILL_ATTENTION,
-        role=role,
+        role="attention",
         shape=shape,
         count=count,
         flops=2.0 * shape.sequences * pairs * heads,

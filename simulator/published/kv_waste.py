@@ -35,11 +35,6 @@ class KvWaste:
     external: float
     slots_per_request: float
 
-    @property
-    def wasted(self) -> float:
-        """All that holds no token."""
-        return self.reserved + self.internal + self.external
-
 
 def kv_waste(
     prompt_tokens: Array,

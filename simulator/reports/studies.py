@@ -149,6 +149,7 @@ def gather(
             scheme=fleet.scheme,
             demand=plan.demand,
             objectives=plan.objectives,
+            profiles=spec.profiles,
         ),
         command=command,
         created=created or datetime.now(UTC).date().isoformat(),

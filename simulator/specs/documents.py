@@ -100,6 +100,13 @@ def _specs_in(annotation: object) -> Iterator[type[Spec]]:
         yield from _specs_in(inner)
 
 
+def found_at(data: object, path: str) -> Any:
+    """What stands under a dotted path of plain data, None where nothing does."""
+    for name in path.split("."):
+        data = data.get(name) if isinstance(data, Mapping) else None
+    return data
+
+
 SpecT = TypeVar("SpecT", bound=Spec)
 
 LARGEST_FILE_BYTES = int(GIGA)

@@ -44,7 +44,7 @@ class TestTraces:
         assert summary.mean_rate_per_s == pytest.approx(2 / 3)
         assert summary.isl.mean == pytest.approx(200)
         assert summary.isl.cv == pytest.approx((2 / 3) ** 0.5 * 100 / 200)
-        assert summary.osl.p50 == 20
+        assert summary.osl.mean == 20
 
     def test_mooncake_times_are_milliseconds(self, tmp_path: Path) -> None:
         trace = read_trace(written(tmp_path, "t.jsonl", MOONCAKE))

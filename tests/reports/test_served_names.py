@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +86,17 @@ def test_siblings_have_digests_of_their_own() -> None:
     first, second = (studies_of(f"deepseek-ai/DeepSeek-{name}", complete=False) for name in ("R1", "V3"))
     assert first.input_hash != second.input_hash
     assert first.plan.best.devices == second.plan.best.devices
+
+
+def test_launch_files_of_ones_own_start_the_fleet(tmp_path: Path) -> None:
+    own = tmp_path / "engines" / "launch" / "vllm.yaml"
+    own.parent.mkdir(parents=True)
+    text = (profile_root("hardware_profiles") / "engines" / "launch" / "vllm.yaml").read_text("utf-8")
+    own.write_text(text.replace("command: vllm serve ${checkpoint}", "command: our-launcher ${checkpoint}"), "utf-8")
+    asked = {"model": "llama-3.1-8b", "rate_per_s": 2.0, "hardware": ["h100"], "isl_tokens": 64, "osl_tokens": 16}
+    started = []
+    for profiles in (None, str(tmp_path)):
+        found = plan({**asked, "profiles": profiles}).plan
+        files = gather(found, command="", complete=False).handoff.files
+        started.append(any("our-launcher" in file.text for file in files))
+    assert started == [False, True]

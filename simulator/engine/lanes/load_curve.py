@@ -259,7 +259,7 @@ def lane_limits(deployment: Deployment, memory: MemoryPlan) -> LaneLimits:
     )
 
 
-def lane_curve(deployment: Deployment, *, mix: RequestMix, memory: MemoryPlan | None = None) -> LoadCurve:
+def lane_curve(deployment: Deployment, *, mix: RequestMix) -> LoadCurve:
     """What requests of a mix cost one lane of ``deployment`` as its batch grows."""
 
     # Needs the methods of speculation, which a plan without any does not import.
@@ -268,7 +268,7 @@ def lane_curve(deployment: Deployment, *, mix: RequestMix, memory: MemoryPlan | 
     def step_times(step: StepShape) -> Array:
         return per_token_step(deployment, step, seconds=lane_step_s)
 
-    return load_curve(step_times, mix=mix, limits=lane_limits(deployment, memory or memory_plan(deployment)))
+    return load_curve(step_times, mix=mix, limits=lane_limits(deployment, memory_plan(deployment)))
 
 
 def lanes(deployment: Deployment) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from simulator.errors import RoofcastError
+from simulator.specs.documents import found_at
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -29,10 +30,7 @@ class ResultFile:
 
     def find(self, field: str) -> Any:
         """What stands under a dotted name, None where nothing does."""
-        node: Any = self.data
-        for part in field.split("."):
-            node = node.get(part) if isinstance(node, Mapping) else None
-        return node
+        return found_at(self.data, field)
 
     def _checked(self, field: str, value: object) -> float:
         if not is_number(value) or not math.isfinite(value) or value < 0:

@@ -254,32 +254,24 @@ class RequestTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthSummary:
-    """Mean, coefficient of variation and percentiles of token counts."""
+    """Mean and coefficient of variation of token counts."""
 
     mean: float
     cv: float
-    p50: float
-    p95: float
-    p99: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSummary:
-    """What a trace says. ``peak_to_mean`` compares the busiest of ``window_s`` long windows with the whole.
-
-    has_hashes : whether it tells which prompts share a prefix
-    """
+    """What a trace says. ``peak_to_mean`` compares the busiest minute with the whole."""
 
     source: str
     requests: int
     duration_s: float
     mean_rate_per_s: float
     peak_to_mean: float
-    window_s: float
     isl: LengthSummary
     osl: LengthSummary
     warnings: tuple[str, ...] = ()
-    has_hashes: bool = False
 
 
 def _disorder(rows: list[TraceRow], *, path: str | Path) -> tuple[str, ...]:
@@ -346,9 +338,8 @@ def _named_model(text: str) -> str | None:
 
 
 def _lengths(tokens: Array) -> LengthSummary:
-    p50, p95, p99 = (float(value) for value in np.percentile(tokens, [50, 95, 99]))
     mean = float(tokens.mean())
-    return LengthSummary(mean=mean, cv=float(tokens.std() / mean), p50=p50, p95=p95, p99=p99)
+    return LengthSummary(mean=mean, cv=float(tokens.std() / mean))
 
 
 def summarise(trace: RequestTrace) -> TraceSummary:
@@ -373,9 +364,7 @@ def summarise(trace: RequestTrace) -> TraceSummary:
         duration_s=duration_s,
         mean_rate_per_s=rate,
         peak_to_mean=max(1.0, float(counts.max() / counts.mean())),
-        window_s=window_s,
         isl=_lengths(trace.isl_tokens),
         osl=_lengths(trace.osl_tokens),
         warnings=trace.warnings,
-        has_hashes=trace.hashes is not None,
     )

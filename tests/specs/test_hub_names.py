@@ -9,7 +9,7 @@ from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.model.hub_names import named_checkpoint
+from simulator.specs.model.checkpoints import named_checkpoint
 from simulator.specs.model.loading import list_models, load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.spellings import GGUF_MIXES

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.specs.model.hub_names import named_checkpoint
+from simulator.specs.model.checkpoints import named_checkpoint, published_checkpoint, published_checkpoints
 from simulator.specs.model.loading import list_models, load_model
 from simulator.specs.model.precision import Dtype
-from simulator.specs.model.published import published_checkpoint, published_checkpoints
 
 LLAMA = "meta-llama/Llama-3.1-70B-Instruct"
 ALL = ("modelopt", "compressed-tensors", "fp8_block", "mxfp4", "awq", "gptq", "quark")

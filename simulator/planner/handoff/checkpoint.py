@@ -10,8 +10,8 @@ from typing import Literal
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
 from simulator.specs.engine.launch import LaunchSpec
+from simulator.specs.model.checkpoints import published_checkpoint
 from simulator.specs.model.precision import BITS, Dtype
-from simulator.specs.model.published import published_checkpoint
 
 _NATIVE = frozenset({Dtype.BF16, Dtype.FP16, Dtype.FP32, Dtype.TF32})
 # Presets of llm-compressor and formats of ModelOpt's hf_ptq.py, by the format of the weights.

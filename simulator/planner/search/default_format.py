@@ -8,8 +8,8 @@ from simulator.assumptions import Assumption, ValueOrigin
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.checkpoints import PublishedCheckpoint, published_checkpoints
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
-from simulator.specs.model.published import PublishedCheckpoint, published_checkpoints
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.spellings import plain_word
 from simulator.techniques.quality import answer_quality

@@ -13,7 +13,7 @@ from simulator.planner.workload_presets import LengthOrigins, SparesWanted, Trac
 from simulator.reports.words.assumptions import assumption_text, cut_text, source_text
 from simulator.reports.words.flags import burst_text, flag_of
 from simulator.reports.words.prices import price_source_text, price_switch_text
-from simulator.specs.model.published import PublishedCheckpoint
+from simulator.specs.model.checkpoints import PublishedCheckpoint
 from simulator.specs.money.prices import PriceProfile
 from simulator.traffic.lengths import LengthDistribution
 from simulator.units import KILO, bound_text, percent_text, plain_text

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, PositiveInt, model_validator
 
 from simulator.specs.base import Source, Spec
-from simulator.specs.model.published import CheckpointKind
+from simulator.specs.model.checkpoints import CheckpointKind
 from simulator.specs.profiles import find_profile, load_spec
 
 Condition = Literal[

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat
 
 from simulator.specs.base import Source, Spec
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.profiles import profile_root
+from simulator.specs.question.techniques import Task
 
-Task = Literal["chat", "code", "math", "science", "finance"]
 Rates = Annotated[tuple[Annotated[float, Field(ge=0.0, le=1.0)], ...], Field(min_length=1)]
 
 

@@ -224,7 +224,7 @@ def _named_after_its_base(text: str, *, profiles: str | Path | None) -> ModelSpe
     base = _base_of(text, profiles=profiles)
     if base is None:
         return None
-    from simulator.specs.model.hub_names import named_checkpoint, quantized_as_named
+    from simulator.specs.model.checkpoints import named_checkpoint, quantized_as_named
 
     checkpoint = named_checkpoint(text)
     assert checkpoint is not None
@@ -233,7 +233,7 @@ def _named_after_its_base(text: str, *, profiles: str | Path | None) -> ModelSpe
 
 def _base_of(text: str, *, profiles: str | Path | None) -> Path | None:
     """The base model's profile: by the same publisher, by its own name, by an id that one model has."""
-    from simulator.specs.model.hub_names import named_checkpoint
+    from simulator.specs.model.checkpoints import named_checkpoint
 
     checkpoint = named_checkpoint(text)
     if checkpoint is None:

@@ -25,10 +25,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from simulator.specs.base import Spec
-from simulator.specs.model.acceptance import Task
 from simulator.specs.question.technique_words import EXAMPLES, PLAIN, technique_value
 
 AdapterMethod = Literal["lora", "adapter", "prompt_tuning", "bitfit", "qlora"]
+Task = Literal["chat", "code", "math", "science", "finance"]
+"""Kinds of text, of which guesses are accepted more or less often."""
 
 
 class AdaptersSpec(Spec):

@@ -1,4 +1,4 @@
-"""Quantized checkpoints by their Hub name: the base model's name and the format that the rest of the name stands for.
+"""Quantized checkpoints: what their Hub names stand for, and those that somebody has published.
 
 Publishers write the format behind the name of the base model: ``nvidia/Llama-3.1-8B-Instruct-FP8``,
 ``RedHatAI/Qwen2.5-7B-Instruct-quantized.w4a16``, ``Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4``. A checkpoint with a profile
@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
 
+from simulator.specs.base import Source, Spec
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
 from simulator.specs.model.precision import Dtype
+from simulator.specs.profiles import load_file, profile_root
 from simulator.specs.spellings import GGUF_MIXES, plain_word
 
 FP8_BLOCK, NVFP4_GROUP, MX_GROUP, INT4_GROUP = 128, 16, 32, 128
@@ -148,3 +152,55 @@ def quantized_as_named(base: ModelSpec, *, checkpoint: NamedCheckpoint) -> Model
             "assumption": note,
         }
     )
+
+
+CheckpointKind = Literal["modelopt", "compressed-tensors", "fp8_block", "mxfp4", "awq", "gptq", "quark", "gguf"]
+"""How the files of a quantized checkpoint are laid out: by the tool that writes them."""
+
+
+class PublishedCheckpoint(Spec):
+    """A checkpoint by its Hub id, the id of its base model, and the layout of its files; ``source`` names one of the
+    list's sources."""
+
+    id: str
+    kind: CheckpointKind
+    base: str
+    source: str
+
+    @property
+    def format(self) -> CheckpointFormat:
+        """What its name stands for."""
+        found = named_checkpoint(self.id)
+        if found is None:
+            raise ValueError(f"{self.id} does not end in a format")
+        return found.format
+
+
+class _PublishedList(Spec):
+    published: tuple[PublishedCheckpoint, ...]
+    sources: dict[str, Source]
+
+
+@lru_cache(maxsize=1)
+def published_checkpoints() -> tuple[PublishedCheckpoint, ...]:
+    """All of the list, in its order."""
+    return load_file(_PublishedList, profile_root("model_profiles") / "checkpoints" / "published.yaml").published
+
+
+def published_checkpoint(
+    model_id: str, *, weights: Dtype, activations: Dtype, scheme: str | None, kinds: tuple[CheckpointKind, ...]
+) -> PublishedCheckpoint | None:
+    """The first checkpoint of ``model_id`` in these formats whose files are of one of ``kinds``.
+
+    scheme : the quantization method that was asked for, None where the formats say it all
+    """
+    wanted = plain_word(model_id)
+    for item in published_checkpoints():
+        if plain_word(item.base) != wanted or item.kind not in kinds or item.format.weights is not weights:
+            continue
+        if scheme is not None and not scheme.startswith(item.format.method.partition("_")[0]):
+            continue
+        # Weights alone in few bits leave the products to the model's own format.
+        if scheme is not None or (item.format.activations or activations) is activations:
+            return item
+    return None

@@ -71,9 +71,11 @@ class TechniqueStep:
     result: ScenarioResult
 
 
-def run_cost(result: ScenarioResult, *, price_kind: OfferKind | None = None, profiles: str | None = None) -> RunCost:
+def run_cost(
+    result: ScenarioResult, *, price_kind: OfferKind | None = None, prices: str = "default", profiles: str | None = None
+) -> RunCost:
     """Price a scenario that runs all the time at its throughput."""
-    listed = load_prices("default", profiles=profiles)
+    listed = load_prices(prices, profiles=profiles)
     rule = PriceRule(kind=price_kind)
     terms = " or ".join(rule.terms)
     price = market_price(listed, hardware=result.deployment.hardware.name, rule=rule)

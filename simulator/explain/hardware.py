@@ -34,7 +34,7 @@ WIDTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
 
 def _levels(replica: Deployment) -> list[tuple[str, float | None, float, Origin]]:
     """Levels of memory from the nearest to the farthest: (name, bytes, bytes/s of the device, how it is known)."""
-    hardware, on_chip = replica.hardware, load_facts().on_chip.get(replica.hardware.architecture)
+    hardware, on_chip = replica.hardware, load_facts().on_chip_of(replica.hardware)
     cache = cache_rate(replica.kernels)
     found: list[tuple[str, float | None, float, Origin]] = []
     if on_chip is not None:
@@ -70,7 +70,8 @@ def _roofline(example: Example) -> tuple[Block, ...]:
             "Levels of memory",
             "level: | size: | rate: | ridge bf16",
             rows,
-            note="a kernel whose data stays in a level is bound by that level's ridge [FLOP/byte]",
+            note="a kernel whose data stays in a level is bound by that level's ridge [FLOP/byte]"
+            + ("" if load_facts().on_chip_of(hardware) else "; the memory beside the compute units has no source here"),
         ),
         Figure(chart=roofline_chart(example.phases(replica), deployment=replica)),
     )

@@ -8,6 +8,7 @@ from typing import Literal
 
 from simulator.specs.base import Source, Spec
 from simulator.specs.documents import read_yaml, validate
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 
 FILE = Path(__file__).with_name("facts.yaml")
 
@@ -93,6 +94,10 @@ class FieldFacts(Spec):
     operations: tuple[Operation, ...]
     floats: dict[str, FloatLayout]
     sources: dict[str, Source]
+
+    def on_chip_of(self, hardware: AcceleratorSpec) -> OnChip | None:
+        """Of this accelerator where it differs, else of its architecture; None where nobody says."""
+        return self.on_chip.get(hardware.name, self.on_chip.get(hardware.architecture))
 
 
 @lru_cache(maxsize=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -85,10 +85,6 @@ class Example:
     def attention(self) -> AttentionSpec:
         """The attention of its first layer that has heads of its own; topics that ask need `has_heads`."""
         return next(layer.mixer for layer in self.model.layers if isinstance(layer.mixer, AttentionSpec))
-
-    def with_model(self, model: ModelSpec) -> Example:
-        """The same example with another model."""
-        return replace(self, model=model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

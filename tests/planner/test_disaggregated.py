@@ -124,7 +124,7 @@ class TestStates:
         assert steady.ttft_mean_s == pytest.approx(simulated.ttft.mean_s, rel=0.1)
         assert steady.ttft_p95_s == pytest.approx(simulated.ttft.p95_s, rel=0.15)
         assert steady.tpot_mean_s == pytest.approx(simulated.tpot.mean_s, rel=0.05)
-        assert steady.tpot_p95_s == pytest.approx(simulated.tpot.p95_s, rel=0.06)
+        assert steady.tpot_p95_s == pytest.approx(simulated.tpot.p95_s, rel=0.07)
         assert steady.e2e_mean_s == pytest.approx(simulated.e2e.mean_s, rel=0.05)
         assert steady.e2e_p95_s == pytest.approx(simulated.e2e.p95_s, rel=0.05)
 

@@ -1,0 +1,143 @@
+"""How the cost of a command grows with what it is asked: whole processes, their history, and slopes in logarithms.
+
+Run with ``python -m benchmarks.series [NAME ...] [--runs 3] [--history FILE] [--json]``. Of each series the median
+processor time at every size is printed with its ratio to the last entry of the history, and the slope of log(time over
+that of the smallest size) against log(size): 0 where the size does not matter, 1 where time goes with it. With
+``--history`` the results are added to the file, one JSON line a run; a slope beyond its bar ends with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import log
+from pathlib import Path
+
+from benchmarks.plan_speed import cost_of
+from simulator import __version__
+
+Command = tuple[str, ...]
+PLAN = (sys.executable, "-m", "simulator.cli.plan_capacity", "--model", "llama-3.1-70b")
+SERVED = (sys.executable, "-m", "simulator.cli.roofcast", "serve", "--model", "llama-3.1-8b", "--hardware", "h100")
+GPUS = ("h100", "h200", "b200", "a100", "mi300x", "mi325x", "l40s", "b300-sxm")
+RATE_PER_S = 8
+"""Of served requests: one replica keeps up with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One command at several sizes; ``bar`` : the largest slope that it may have."""
+
+    unit: str
+    sizes: tuple[int, ...]
+    command: Callable[[int], Command]
+    bar: float
+
+
+def _gpus(count: int) -> Command:
+    return tuple(word for name in GPUS[:count] for word in ("--hardware", name))
+
+
+SERIES: Mapping[str, Series] = {
+    "plan": Series(
+        unit="requests/s planned",
+        sizes=(10, 100, 1000, 10_000),
+        command=lambda rate: (*PLAN, "--rps", str(rate)),
+        bar=0.05,
+    ),
+    "wide": Series(
+        unit="accelerators searched widely",
+        sizes=(1, 2, 4, 8),
+        command=lambda count: (*PLAN, "--rps", "1000", "--search", "wide", "--any-precision", *_gpus(count)),
+        bar=1.0,
+    ),
+    "serve": Series(
+        unit="requests served",
+        sizes=(1000, 10_000, 100_000, 1_000_000),
+        command=lambda requests: (*SERVED, "--rate", str(RATE_PER_S), "--duration", str(requests // RATE_PER_S)),
+        bar=1.0,
+    ),
+}
+
+
+def slope(seconds: Mapping[int, float]) -> float:
+    """Least-squares slope of log(seconds) against log(size); 0 of a single size."""
+    sizes, times = [log(size) for size in seconds], [log(value) for value in seconds.values()]
+    return statistics.linear_regression(sizes, times).slope if len(sizes) > 1 else 0.0
+
+
+def last_entry(history: Path, *, name: str) -> Mapping[int, float]:
+    """Seconds by size of the last run of a series; empty where there is none."""
+    lines = history.read_text("utf-8").splitlines() if history.exists() else []
+    entries = [entry for entry in map(json.loads, lines) if entry["series"] == name]
+    return {int(size): value for size, value in entries[-1]["cpu_s"].items()} if entries else {}
+
+
+def commit() -> str:
+    """The commit that is measured; empty outside a checkout."""
+    found = subprocess.run(("git", "rev-parse", "--short", "HEAD"), capture_output=True, text=True, check=False)
+    return found.stdout.strip()
+
+
+def measured(series: Series, *, runs: int, environment: Mapping[str, str]) -> dict[str, dict[int, float]]:
+    """Median processor time [s] and largest peak memory [bytes] by size; the first run of each fills caches."""
+    cpu_s, peak_bytes = {}, {}
+    for size in series.sizes:
+        command = series.command(size)
+        cost_of(command, environment=environment)
+        costs = [cost_of(command, environment=environment) for _ in range(runs)]
+        cpu_s[size] = statistics.median(cost.cpu_s for cost in costs)
+        peak_bytes[size] = max(cost.peak_bytes for cost in costs)
+    return {"cpu_s": cpu_s, "peak_bytes": peak_bytes}
+
+
+def said(entry: Mapping[str, object], *, before: Mapping[int, float], series: Series) -> Sequence[str]:
+    """One line for every size, and one for the slope."""
+    cpu_s = entry["cpu_s"]
+    assert isinstance(cpu_s, dict)
+    lines = []
+    for size, seconds in cpu_s.items():
+        ratio = f", {seconds / before[size]:.2f} x the last" if size in before else ""
+        lines.append(f"{entry['series']:<6} {size:>10,} {series.unit:<30} {seconds:8.3f} s{ratio}")
+    verdict = "met" if slope(cpu_s) <= series.bar else "MISSED"
+    return [*lines, f"{entry['series']:<6} slope {slope(cpu_s):.2f}, bar {series.bar:g}: {verdict}"]
+
+
+def main() -> int:
+    """Measure the series asked for, all of them by default."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SERIES)}")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--history", type=Path, help="file of JSON lines to compare with and to add to")
+    parser.add_argument("--json", action="store_true", help="the entries alone on stdout")
+    chosen = parser.parse_args()
+    unknown = set(chosen.names) - set(SERIES)
+    if unknown:
+        parser.error(f"no series {', '.join(sorted(unknown))}; there are {', '.join(SERIES)}")
+    missed = False
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "ROOFCAST_CACHE": "off", "PYTHONPYCACHEPREFIX": folder}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        for name in chosen.names or SERIES:
+            found = measured(SERIES[name], runs=chosen.runs, environment=environment)
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            entry = {"series": name, "when": now, "version": __version__, "commit": commit(), **found}
+            before = last_entry(chosen.history, name=name) if chosen.history else {}
+            print(json.dumps(entry) if chosen.json else "\n".join(said(entry, before=before, series=SERIES[name])))
+            if chosen.history:
+                with chosen.history.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(entry) + "\n")
+            missed |= slope(found["cpu_s"]) > SERIES[name].bar
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

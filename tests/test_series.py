@@ -1,0 +1,34 @@
+"""What the runner of benchmarks makes of measured seconds; no time is measured here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.series import SERIES, last_entry, said, slope
+
+
+def test_a_slope_is_the_power_of_the_size() -> None:
+    assert slope({size: 3.0 * size**0.7 for size in (10, 100, 1000)}) == pytest.approx(0.7)
+    assert slope({10: 2.0, 1000: 2.0}) == 0
+    assert slope({10: 2.0}) == 0
+
+
+def test_the_last_entry_of_a_series_is_compared_with(tmp_path: Path) -> None:
+    history = tmp_path / "history.jsonl"
+    assert last_entry(history, name="plan") == {}
+    entries = [{"series": name, "cpu_s": {"10": s}} for name, s in (("plan", 4.0), ("plan", 2.0), ("wide", 9.0))]
+    history.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    before = last_entry(history, name="plan")
+    assert before == {10: 2.0}
+    lines = said({"series": "plan", "cpu_s": {10: 1.0, 100: 4.0}}, before=before, series=SERIES["plan"])
+    assert [line.endswith("0.50 x the last") for line in lines] == [True, False, False]
+    assert lines[-1].endswith("MISSED")
+
+
+def test_every_series_asks_for_its_sizes() -> None:
+    for series in SERIES.values():
+        commands = [series.command(size) for size in series.sizes]
+        assert len(set(commands)) == len(series.sizes) > 1

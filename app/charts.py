@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from itertools import cycle
+from textwrap import fill
 from typing import Any, Literal
 
 import streamlit as st
@@ -21,10 +22,19 @@ _HEIGHT = 360
 _BEFORE_CHARTS_S = 0.04
 """A few of the intervals at which the server sends what a page has made so far."""
 _NAMES_HEIGHT = 44
+_NAME_LETTERS = 34
+_FEW_BARS = 8
 _MANY_POINTS = 60
 _PLOTLY = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d", "toImage"]}
 _FORMS: dict[Literal["svg", "png"], str] = {"svg": "image/svg+xml", "png": "image/png"}
 _NEEDS = {"svg": "json", "png": "typst"}
+
+
+def _has_short_names(described: Chart) -> bool:
+    """Whether the names below bars fit in two short lines."""
+    kinds = {series.kind for series in described.series}
+    few = len(described.x.categories) <= _FEW_BARS
+    return SeriesKind.STACKED_BAR in kinds or (SeriesKind.WATERFALL in kinds and few)
 
 
 def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
@@ -50,7 +60,14 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
         note["yshift"] = height if note.get("yref") == "y domain" else 12
         if "xref" not in note and "yref" not in note:
             note["xshift"] = 12
-    if any(series.kind is SeriesKind.STACKED_BAR for series in described.series):
+    if sideways:
+        # Long names in two lines leave room for the bars on a phone; points keep the whole name.
+        names = described.x.categories
+        layout["yaxis"] |= {
+            "tickvals": names,
+            "ticktext": [fill(name, _NAME_LETTERS).replace("\n", "<br>") for name in names],
+        }
+    if _has_short_names(described):
         layout["xaxis"]["tickangle"] = 0
         for trace in spec["data"]:
             trace["x"] = [str(name).replace(" ", "<br>", 1) for name in trace["x"]]

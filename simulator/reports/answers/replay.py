@@ -78,12 +78,15 @@ class ReplayAnswer(Answer):
 REPLAY_COLUMNS = ("run", "metric", "measured", "predicted", "80 % interval", "error")
 
 
+_METRIC_NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "output_tokens_per_s": "output"}
+
+
 def replay_rows(runs: Sequence[ReplayedRun]) -> list[tuple[str, ...]]:
     """A row for each value, in the order of REPLAY_COLUMNS."""
     return [
         (
             f"{item.run.tool} {place}",
-            value.metric,
+            _METRIC_NAMES[value.metric],
             _value_text(value, value.measured),
             _value_text(value, value.predicted),
             range_text(value.interval, partial(_value_text, value)) if value.interval else "-",

@@ -56,17 +56,18 @@ def request_waterfall_chart(run: ServedRun | UniformRun) -> Chart:
     parts = request_parts(run)
     whole_s = sum(parts.values())
     longest = max(parts, key=lambda name: parts[name])
+    unit, scale = ("s", 1.0) if whole_s > 1 else ("ms", MILLI)
     return Chart(
         key="request_waterfall",
         title=f"{longest} takes {percent_text(parts[longest] / whole_s)} of a request's {seconds_text(whole_s)}",
         x=Axis(title="", categories=(*parts, "End to end")),
-        y=Axis(title="Time", unit="ms"),
+        y=Axis(title="Time", unit=unit),
         series=(
             Series(
                 name="Time",
                 kind=SeriesKind.WATERFALL,
                 x=places(len(parts) + 1),
-                y=tuple(seconds / MILLI for seconds in (*parts.values(), whole_s)),
+                y=tuple(seconds / scale for seconds in (*parts.values(), whole_s)),
                 labels=(*("" for _ in parts), "total"),
             ),
         ),

@@ -61,7 +61,7 @@ def memory_stack_chart(plans: Sequence[tuple[str, MemoryPlan]], *, used: Sequenc
     )
 
 
-_MOMENTS = 24
+_MOMENTS = 12
 
 
 def traced_use(trace: Floats, *, kv_blocks: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

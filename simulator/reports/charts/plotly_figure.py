@@ -208,6 +208,10 @@ def _annotated(layout: Trace, note: Annotation, chart: Chart) -> None:
             layout["shapes"].append(area | {"y0": ends[0], "y1": ends[1], "x0": 0, "x1": 1, "xref": "x domain"})
         layout["shapes"].append(line | {"y0": note.y, "y1": note.y, "yref": "y", "x0": 0, "x1": 1, "xref": "x domain"})
         text |= {"x": 1, "xref": "x domain", "xanchor": "right", "yanchor": "bottom"}
+    elif note.x is not None:
+        # Beside its point and towards the middle: neither across its whiskers nor cut off at the edge.
+        xs = [value for series in chart.series for value in series.x]
+        text["xanchor"] = "left" if note.x <= (min(xs) + max(xs)) / 2 else "right"
     layout["annotations"].append(text)
 
 

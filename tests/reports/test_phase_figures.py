@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.engine.events.state import TRACE_USED
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.engine.runs.served_run import ServedRun
@@ -203,4 +204,4 @@ def test_memory_over_time_is_the_budget_at_every_moment() -> None:
         whole = [sum(series.y[place] for series in chart.series) for place in range(len(moments_s))]
         assert whole == pytest.approx([memory.budget_bytes / 1e9] * len(moments_s))
     assert uses[0][1][1][-1] == pytest.approx(share)
-    assert 0 < max(uses[1][1][1]) <= 1
+    assert max(uses[1][1][1]) == served.decoding_trace[:, TRACE_USED].max() / served.memory.kv_blocks

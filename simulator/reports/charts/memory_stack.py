@@ -65,12 +65,13 @@ _MOMENTS = 12
 
 
 def traced_use(trace: Floats, *, kv_blocks: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Moments of a run [s], evenly spread, and the share of the cache in use at each [steps of one replica]."""
+    """Stretches of a run by their start [s], and the highest share of the cache in use in each [steps of a replica]."""
     if not len(trace):
         raise RoofcastError("no step was recorded", field="trace_steps", hint="ask for more than none")
-    moments = np.linspace(trace[0, TRACE_START_S], trace[-1, TRACE_START_S], _MOMENTS)
-    rows = np.searchsorted(trace[:, TRACE_START_S], moments, side="right") - 1
-    return tuple(moments.tolist()), tuple((trace[rows, TRACE_USED] / kv_blocks).tolist())
+    times = trace[:, TRACE_START_S]
+    moments = np.linspace(times[0], times[-1], _MOMENTS + 1)[:-1]
+    used = np.maximum.reduceat(trace[:, TRACE_USED], np.searchsorted(times, moments))
+    return tuple(moments.tolist()), tuple((used / kv_blocks).tolist())
 
 
 def batch_use(run: UniformRun, *, kv_utilization: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -95,7 +96,8 @@ def memory_over_time_chart(plan: MemoryPlan, *, moments_s: Sequence[float], used
         x=Axis(title="", categories=tuple(seconds_text(moment) for moment in moments_s)),
         y=Axis(title="Memory per device", unit="GB"),
         series=tuple(replace(item, labels=()) for item in series),
-        caption="The fullest device of the first replica, within the engine's memory budget.",
+        caption="The fullest device of the first replica, at the fullest moment of each stretch, within the engine's "
+        "memory budget.",
     )
 
 

@@ -28,7 +28,7 @@ def _narrowed(question: Question, overrun: Overrun, changes: Sequence[GapChange]
     screen = GapScreen(question, overrun)
     for kind in _PROBES if changes else ():
         screen.least(next((change.state for change in changes if change.kind == kind), GapState()))
-    screen.narrow()
+        screen.narrow()
     return screen
 
 

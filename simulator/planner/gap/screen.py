@@ -36,7 +36,7 @@ _SEQUENCES = (32, 64, 128, 512)
 _TOKENS = (512, 2048)
 _FINALISTS = 4
 # Accelerators that stay in the race once all have been tried.
-_KEPT_PLATFORMS = 12
+_KEPT_PLATFORMS = 8
 _Key = tuple[str, ParallelismSpec, Variant]
 
 
@@ -107,10 +107,15 @@ class GapScreen:
         return self._exact[state]
 
     def narrow(self) -> None:
-        """Go on with the accelerators that came nearest to the limits in any state so far, and those asked for."""
-        order = sorted(self._least, key=lambda name: self._least[name])
+        """Go on with the accelerators that came nearest to the limits in any state so far, with those on which nothing
+        served, and with those asked for; once more of them serve, fewer are left.
+        """
+        served = [
+            name for name in sorted(self._least, key=lambda name: self._least[name]) if self._least[name] < np.inf
+        ]
         asked = [item.hardware.name for item in self._asked] if self.question.spec.hardware else []
-        self._kept = frozenset([*order[:_KEPT_PLATFORMS], *asked])
+        far = frozenset(served[_KEPT_PLATFORMS:]) - frozenset(asked)
+        self._kept = frozenset(item.hardware.name for item in self._all) - far
 
     def _allowed(self, state: GapState) -> list[Platform]:
         chosen = self._all if state.any_hardware else self._asked

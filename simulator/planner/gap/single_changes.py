@@ -10,7 +10,7 @@ from simulator.planner.fleet.fleet import Trial
 from simulator.planner.records import FieldValue
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
-from simulator.planner.search.search import try_platform
+from simulator.planner.search.search import look_ahead, try_platform
 from simulator.specs.model.precision import NumberFormat
 from simulator.specs.question.plan import PlanSpec
 
@@ -63,7 +63,8 @@ def trial_of(question: Question, spec: PlanSpec) -> Trial:
 
 def trial_on(question: Question, spec: PlanSpec, tried: Iterable[Platform]) -> Trial:
     """Try some platforms of a changed question, demand and objectives unchanged."""
-    changed = replace(question, spec=spec)
+    changed, tried = replace(question, spec=spec), tuple(tried)
+    look_ahead(changed, tried)
     trial = Trial()
     for platform in tried:
         trial = trial.with_more(try_platform(changed, platform))

@@ -60,7 +60,7 @@ def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
                 trial = trial.with_more(try_platform(question, platform))
         return Tried(trial=trial, summary=summary)
     trial = Trial()
-    _look_ahead(question, tried)
+    look_ahead(question, tried)
     for platform in tried:
         trial = trial.with_more(try_platform(question, platform))
     if "aggregated" not in question.serving:
@@ -74,7 +74,7 @@ def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
     )
 
 
-def _look_ahead(question: Question, tried: Sequence[Platform]) -> None:
+def look_ahead(question: Question, tried: Sequence[Platform]) -> None:
     """Evaluate together what the platforms will be asked for first, as far as that is remembered until then."""
     if "aggregated" not in question.serving:
         return

@@ -11,10 +11,11 @@ import pytest
 from simulator.api.planning import plan, report
 from simulator.planner import plan as planning
 from simulator.planner.capacity_plan import CapacityPlan, Study
-from simulator.planner.plan import answered_in_full, as_asked, completed, is_complete, plan_capacity
+from simulator.planner.plan import answered_in_full, completed, is_complete, plan_capacity
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import Tried, try_platforms
 from simulator.planner.studies.growth import Growth
+from simulator.planner.studies.registry import only_asked
 from simulator.reports.contract import dump
 from simulator.reports.studies import gather
 from simulator.specs.question.plan import plan_spec
@@ -77,8 +78,8 @@ def test_a_completed_plan_has_the_studies_of_one_that_was_answered_in_full(asked
 
 def test_a_plan_that_lost_its_studies_gets_the_same_again() -> None:
     full = answered_in_full(plan_spec(FLEET))
-    again = completed(as_asked(full))
-    assert as_asked(full).study(Growth) is None
+    again = completed(only_asked(full))
+    assert only_asked(full).study(Growth) is None
     assert again == full
 
 

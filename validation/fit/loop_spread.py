@@ -118,8 +118,8 @@ def main() -> None:
         own = [row for row in members if row.kernels < KNOWN]
         little = [row for row in members if row.kernels >= KNOWN]
         spread, inside = covering([row.missing for row in own]), held(own)
-        held_share = np.mean(inside)
-        said = f"{len(own)} values: {held_share:.0%} lie inside where accelerator, model and format were left out"
+        share = f"{np.mean(inside):.0%}" if len(inside) else "no row"
+        said = f"{len(own)} values: {share} lie inside where accelerator, model and format were left out"
         if little:
             covered = np.mean([row.missing <= spread for row in little])
             said += f"; {covered:.0%} of {len(little)} whose kernels are known little"

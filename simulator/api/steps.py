@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulator.api.questions import Given
 from simulator.errors import RoofcastError
+from simulator.operators.formats.schemes import scheme_named
 from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.one_step import check_phase, one_step
@@ -14,7 +15,7 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
-from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan_values import HARDWARE, STEP_CONTEXT_TOKENS
 from simulator.specs.question.techniques import TechniquesSpec
 
@@ -121,9 +122,17 @@ def crossover(
     from simulator.specs.question.techniques_text import techniques_spec
 
     names = [name.strip() for name in (formats or DEFAULT_FORMATS).split(",") if name.strip()]
+    for name in names:
+        try:
+            scheme_named(name, plain=Dtype.BF16)
+        except RoofcastError as error:
+            error.field = "--formats"
+            raise
     if len(set(names)) != len(names) or len(names) < 2:
         raise RoofcastError(
-            f"{formats!r} does not name two or more different formats", field="--formats", hint=DEFAULT_FORMATS
+            f"{formats!r} does not name two or more different formats",
+            field="--formats",
+            hint=f"such as {DEFAULT_FORMATS}",
         )
 
     def replica(scheme: str, techniques: TechniquesSpec | None = None) -> Deployment:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from simulator.errors import RoofcastError, did_you_mean
+from simulator.errors import Option, RoofcastError, did_you_mean
 from simulator.published import runs, speculation, structure, techniques, worked_examples
 from simulator.published.figures import ComparedFigure, PublishedFigure, rows_of
 
@@ -63,7 +63,9 @@ def compared(topic: str | None = None) -> Iterator[ComparedFigure]:
     if not figures and topic is not None:
         known = topics()
         raise RoofcastError(
-            f"no figure is of {topic!r}; allowed: {', '.join(known)}", field="topic", hint=did_you_mean(topic, known)
+            f"no figure is of {topic!r}; allowed: {', '.join(known)}",
+            field=Option("topic"),
+            hint=did_you_mean(topic, known, otherwise="all of them without it"),
         )
     for figure in figures:
         yield ComparedFigure(figure=figure, predicted=figure.predict())

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -39,7 +40,7 @@ from simulator.specs.uploads import hardware_from_upload, model_from_upload
 from tests.fuzz import samples
 from tests.fuzz.mutation import TEXTS, odd_json, odd_text, odd_tree
 from tests.fuzz.samples import Case
-from tests.golden.entry_points import run
+from tests.golden.entry_points import Printed, run
 from tests.golden.questions import HERE as GOLDEN
 from tests.golden.questions import questions_of
 
@@ -85,7 +86,8 @@ def _scenario(case: Case) -> Answer:
     document = simulate_line(case, number=1)
     error = document.get("error")
     if error is None:
-        return document
+        # A law needs to know whose memory it is.
+        return {**document, "hardware": json.loads(case).get("hardware")}
     if error["code"] == "internal_error":
         raise BrokenError(error["message"])
     raise RoofcastError(error["message"], field=error["field"], code=error["code"], hint=error["hint"])
@@ -289,6 +291,10 @@ def _command(case: Case) -> Answer:
     printed = run(case)
     if printed.code == 0:
         return json.loads(printed.out) if printed.out.startswith("{") and "--json" in case else {"text": printed.out}
+    _refused(printed)
+
+
+def _refused(printed: Printed) -> NoReturn:
     # Notes on what was assumed may stand before it.
     last = printed.err.strip().splitlines()[-1:]
     if printed.code not in (2, 3, 4, 5) or len(last) != 1 or "Traceback" in printed.err:
@@ -296,6 +302,50 @@ def _command(case: Case) -> Answer:
     if not all(line.isprintable() for line in printed.err.splitlines()) or len(last[0]) > 1500:
         raise BrokenError(f"a refusal of {len(last[0])} characters: {printed.err[:100]!r}")
     raise RoofcastError(last[0])
+
+
+# Documents of plans, which are reported and replayed.
+@cache
+def _documents() -> list[Case]:
+    """Each document with each command that reads it: plans, the report of one, a refusal."""
+    printed = [run(words).out for words in samples.signed_plans()]
+    # Sections are a hundred kilobytes that nothing reads back.
+    reported = {**_reported("report", _file(printed[0], "plan.json")), "sections": []}
+    return [[name, text] for text in (*printed, json.dumps(reported)) for name in ("report", "verify")]
+
+
+_DOCUMENT_PARTS = ("inputs", "inputs", "plan", "totals", "error")
+"""What is read of a document; the question most."""
+
+
+def _mutated_document(rng: random.Random, case: Case) -> Case:
+    name, text = case
+    tree = json.loads(text)
+    part = rng.choice(_DOCUMENT_PARTS)
+    if isinstance(tree.get(part), dict) and rng.random() < 0.8:
+        tree[part] = odd_tree(rng, tree[part], words=_words(PlanSpec))
+        return [name, json.dumps(tree)]
+    return [name, odd_json(rng, tree, words=tuple(tree))]
+
+
+def _document(case: Case) -> Answer:
+    name, text = case
+    return _reported(name, _file(text, "plan.json"))
+
+
+def _reported(name: str, plan: Path) -> Answer:
+    """The document that a command makes of a plan's; a refused report leaves no file."""
+    folder = plan.parent / "report"
+    shutil.rmtree(folder, ignore_errors=True)
+    words = ["--seeds", "2", "--json"] if name == "verify" else ["--format", "json,md,csv", "--out", str(folder)]
+    printed = run(["roofcast", name, str(plan), *words])
+    if name == "verify" and printed.code in (0, 3) and printed.out.startswith("{"):
+        return dict(json.loads(printed.out))
+    if printed.code == 0:
+        return dict(json.loads((folder / "report.json").read_text(encoding="utf-8")))
+    if folder.exists():
+        raise BrokenError("a refused report leaves files")
+    _refused(printed)
 
 
 def _yaml_kind(weight: float, folder: str, answer: Callable[[Case], Answer]) -> Kind:
@@ -317,4 +367,5 @@ KINDS: Mapping[str, Kind] = {
     "result": Kind(weight=2, seeds=lambda: _records()[5:], make=_mutated_record, answer=_results),
     "command": Kind(weight=2, seeds=samples.commands, make=_mutated_words, answer=_command),
     "plan": Kind(weight=1, seeds=samples.plans, make=_mutated_words, answer=_command),
+    "document": Kind(weight=1, seeds=_documents, make=_mutated_document, answer=_document),
 }

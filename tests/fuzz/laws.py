@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
+from simulator.specs.loading import load_hardware
+
 _ROUNDING = 1e-6
-_PERCENTILES = ("p50", "p90", "p95", "p99")
+_PERCENTILE = re.compile(r"(?:(.+)_)?p(\d{2}(?:\.\d+)?)(_.*)?")
+_PARTS = ("weights", "activation", "reserve")
 _SHARES = ("mfu", "mbu", "kv_utilization")
 _SIGNED = (
     "saving",
@@ -32,6 +37,7 @@ def broken(document: dict[str, Any]) -> Iterator[str]:
         yield from _numbers(place, held)
         yield from _ordered(place, held)
         yield from _intervals(place, held)
+        yield from _memory(place, held)
         yield from _conserved(place, held)
 
 
@@ -63,22 +69,22 @@ def _numbers(place: str, held: dict[str, Any]) -> Iterator[str]:
 
 
 def _ordered(place: str, held: dict[str, Any]) -> Iterator[str]:
-    for metric in ("ttft", "tpot", "e2e", "itl"):
-        values = [held.get(f"{metric}_{name}_s") for name in _PERCENTILES]
-        known = [value for value in values if _is_number(value)]
-        if any(first > second * (1 + _ROUNDING) for first, second in pairwise(known)):
+    families: dict[tuple[str, str], dict[float, float]] = {}
+    for key, value in held.items():
+        if _is_number(value) and (found := _PERCENTILE.fullmatch(key)):
+            families.setdefault((found[1], found[3]), {})[float(found[2])] = value
+        whole = held.get(f"e2e{key.removeprefix('ttft')}") if key.startswith("ttft_") else None
+        if _is_number(value) and _is_number(whole) and value > whole * (1 + _ROUNDING) + _ROUNDING:
+            yield f"{place}: TTFT is above E2E ({key})"
+    for (metric, _), values in families.items():
+        if any(values[low] > values[high] * (1 + _ROUNDING) for low, high in pairwise(sorted(values))):
             yield f"{place}: percentiles of {metric} are out of order"
-    for suffix in ("_s", "_mean_s", *(f"_{name}_s" for name in _PERCENTILES)):
-        first, whole = held.get(f"ttft{suffix}"), held.get(f"e2e{suffix}")
-        if _is_number(first) and _is_number(whole) and first > whole * (1 + _ROUNDING) + _ROUNDING:
-            yield f"{place}: TTFT is above E2E ({suffix})"
 
 
 def _intervals(place: str, held: dict[str, Any]) -> Iterator[str]:
-    intervals = held.get("interval")
-    if not isinstance(intervals, dict):
-        return
-    for name, bounds in intervals.items():
+    inside = held.get("interval")
+    beside = {key.removesuffix("_interval"): bounds for key, bounds in held.items() if key.endswith("_interval")}
+    for name, bounds in {**beside, **(inside if isinstance(inside, dict) else {})}.items():
         value = held.get(name)
         if not isinstance(bounds, list) or not _is_number(value) or None in bounds:
             continue
@@ -86,6 +92,27 @@ def _intervals(place: str, held: dict[str, Any]) -> Iterator[str]:
         slack = _ROUNDING * abs(value) + _ROUNDING * _ROUNDING
         if not low - slack <= value <= high + slack:
             yield f"{place}.interval.{name} does not hold the value"
+
+
+@cache
+def _visible_bytes(hardware: str) -> float:
+    return load_hardware(hardware).memory_visible_bytes
+
+
+def _memory(place: str, held: dict[str, Any]) -> Iterator[str]:
+    """The parts of a device's memory are its budget: all of it where the cache takes the rest in blocks."""
+    memory, hardware, engine = held.get("memory"), held.get("hardware"), held.get("engine")
+    if not isinstance(memory, dict) or not isinstance(hardware, str) or not memory.get("fits"):
+        return
+    cached = memory["kv_capacity_tokens"] * memory["kv_bytes_per_token"]
+    left = _visible_bytes(hardware) - cached - sum(memory[f"{name}_bytes"] for name in _PARTS)
+    if isinstance(engine, dict) and engine.get("name") == "vllm" and "gpu_memory_utilization" in engine:
+        left -= (1 - engine["gpu_memory_utilization"]) * _visible_bytes(hardware)
+        states = memory.get("state_bytes_per_sequence") or not cached
+        if not states and left > memory["kv_bytes_per_token"] * memory["kv_capacity_tokens"] / memory["kv_blocks"]:
+            yield f"{place}: the parts of memory leave {left:.3g} bytes of the budget"
+    if left < -_ROUNDING * _visible_bytes(hardware):
+        yield f"{place}: the parts of memory are {-left:.3g} bytes above the budget"
 
 
 def _conserved(place: str, held: dict[str, Any]) -> Iterator[str]:

@@ -152,3 +152,18 @@ def plans() -> list[Case]:
             "--stock h100=8 --round-to device",
         )
     ]
+
+
+def signed_plans() -> list[list[str]]:
+    """Plans that are quick to plan and to replay again, and a refusal."""
+    start = "plan-capacity --json --model llama-3.1-8b --hardware h100 --tp 1 --isl 300 --osl 40"
+    return [
+        f"{start} {more}".split()
+        for more in (
+            "--rps 20 --ttft-p95 2s",
+            "--rps 9 --weights fp8 --spares 1 --price-kind on_demand --stock h100=16",
+            "--rps 20 --serving disaggregated --tpot-p95 50ms",
+            "--rps 20 --resilience --growth 5%/month --horizon 12",
+            "--rps 500 --max-gpus 2",
+        )
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,24 @@ from tests.fuzz.kinds import KINDS
 from tests.fuzz.laws import broken
 from tests.fuzz.tally import run_all
 
-_QUICK = {name: 12 for name in KINDS if name not in ("plan", "command")}
+_QUICK = {name: 12 for name in KINDS if name not in ("plan", "command", "document")}
 _QUICK_SEED = 7
 _SLOW_CASES = 20_000
+
+
+_FILLED: dict[str, Any] = {
+    "hardware": "h100",
+    "engine": {"name": "vllm", "gpu_memory_utilization": 0.9},
+    "memory": {
+        "weights_bytes": 16060522496.0,
+        "kv_bytes_per_token": 131072.0,
+        "kv_capacity_tokens": 404448,
+        "kv_blocks": 25278,
+        "activation_bytes": 7142899712.0,
+        "reserve_bytes": 320000000.0,
+        "fits": True,
+    },
+}
 
 
 @pytest.mark.parametrize("name", _QUICK)
@@ -54,7 +70,11 @@ def test_kinds_share_the_cases() -> None:
         ({"ttft_s": float("inf")}, "finite"),
         ({"decode": {"mfu": 1.06}}, "share"),
         ({"stages": [{"ttft_p50_s": 2.0, "ttft_p95_s": 1.0}]}, "out of order"),
+        ({"cost_p10": 2.0, "cost_p90": 1.0}, "out of order"),
         ({"ttft_s": 2.0, "e2e_s": 1.0}, "above E2E"),
+        ({"devices": 9, "devices_interval": [7, 8]}, "does not hold"),
+        ({**_FILLED, "memory": {**_FILLED["memory"], "weights_bytes": 9e9}}, "of the budget"),
+        ({**_FILLED, "memory": {**_FILLED["memory"], "weights_bytes": 99e9}}, "above the budget"),
         ({"tpot_s": 1.0, "interval": {"tpot_s": [1.1, 1.2]}}, "does not hold"),
         ({"overall": {"requests": 3, "finished": 3, "timed_out": 1, "rejected": 0}}, "more requests end"),
         ({"output_tokens_per_s": 3.0, "total_tokens_per_s": 2.0}, "more output tokens"),
@@ -64,6 +84,10 @@ def test_kinds_share_the_cases() -> None:
 )
 def test_a_broken_law_is_seen(document: dict[str, object], law: str) -> None:
     assert any(law in said for said in broken(document))
+
+
+def test_memory_that_is_full_breaks_no_law() -> None:
+    assert not list(broken(_FILLED))
 
 
 def test_a_failure_is_found_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

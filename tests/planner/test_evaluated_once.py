@@ -13,8 +13,9 @@ from simulator.planner.search import evaluated_once
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.evaluated_once import evaluate_ahead, evaluate_once
 from simulator.planner.search.question import Question, resolve
+from simulator.planner.serving import disaggregated
 from simulator.planner.serving.replica import Policy
-from simulator.planner.serving.shapes import Aggregated, evaluate
+from simulator.planner.serving.shapes import Aggregated, Shape, evaluate
 from simulator.specs.question.plan import plan_spec
 
 ASKED = {"model": "llama-3.1-8b", "hardware": ("h100-sxm-80gb",), "tp": (1,), "ttft_p95": 1.0}
@@ -27,7 +28,7 @@ def _question(**changes: object) -> tuple[Question, Candidate]:
     return question, candidates(spec, model=question.model, platform=platform)[0]
 
 
-def _outcome(question: Question, candidate: Candidate, *, policy: Policy | None = None) -> Aggregated | Rejection:
+def _outcome(question: Question, candidate: Candidate, *, policy: Policy | None = None) -> Shape | Rejection:
     return evaluate_once(
         candidate,
         model=question.model,
@@ -64,6 +65,28 @@ def test_another_rate_works_out_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(evaluated_once, "evaluate_prepared", refuse)
     small, large = (plan_capacity(plan_spec({**fixed, "rps": rate})) for rate in (20.0, 2000.0))
     assert small.best.replicas < large.best.replicas
+
+
+def test_pools_are_remembered_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    question, candidate = _question(ttft_p95=2.5)
+    pair = replace(candidate, prefill=candidate)
+    found = _outcome(question, pair)
+    fresh = disaggregated.evaluate_pools(
+        pair,
+        model=question.model,
+        mix=question.demand.mix,
+        objectives=question.objectives,
+        policy=question.policy,
+    )
+    assert isinstance(found, disaggregated.Disaggregated)
+    assert isinstance(fresh, disaggregated.Disaggregated)
+    assert [part.replica for part in found.parts] == [part.replica for part in fresh.parts]
+
+    def refuse(*args: object, **words: object) -> None:
+        raise AssertionError("evaluated again")
+
+    monkeypatch.setattr(disaggregated, "evaluate_pools", refuse)
+    assert _outcome(replace(question, demand=replace(question.demand, mean_rate_per_s=500.0)), pair) is found
 
 
 def test_other_objectives_are_another_question() -> None:

@@ -8,11 +8,10 @@ from typing import Literal
 
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.planner.fleet.constraints import fleet_limits, within
-from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
 from simulator.planner.search.search import try_platforms
-from simulator.planner.studies.stock import StockPlan
+from simulator.planner.studies.stock import stock_plan
 from simulator.specs.question.plan import PlanSpec
 
 DemandField = Literal["rate_per_s", "isl_tokens", "osl_tokens"]
@@ -49,11 +48,13 @@ def _within(spec: PlanSpec) -> tuple[str, ...]:
 
 
 def _obtains_nothing(spec: PlanSpec) -> bool:
-    """Whether what exists is enough."""
+    """Whether what exists is enough: with nothing to buy beside it; a plan also asks that something could be bought."""
     question = resolve(spec)
-    serves = try_platforms(question, platforms(spec)).trial.sized
-    stock = plan_capacity(spec).study(StockPlan) if serves else None
-    return stock is not None and stock.bought == 0
+    try:
+        stock_plan(question, [])
+    except InfeasibleError:
+        return False
+    return any(try_platforms(question, (item,)).trial.sized for item in platforms(spec))
 
 
 class _Probes:

@@ -15,7 +15,7 @@ from simulator.planner.candidate import Candidate
 from simulator.planner.reasons import Rejection
 from simulator.planner.records import Objective
 from simulator.planner.serving.replica import Policy, Prepared, prepare_all
-from simulator.planner.serving.shapes import Aggregated, evaluate_prepared
+from simulator.planner.serving.shapes import Aggregated, Shape, evaluate_prepared
 from simulator.specs.base import Same
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import RequestMix
@@ -61,6 +61,7 @@ class _Kept(Generic[Answer]):
 
 
 _OUTCOMES: _Kept[Aggregated | Rejection] = _Kept()
+_OF_POOLS: _Kept[Shape | Rejection] = _Kept()
 _PREPARED: _Kept[Prepared | Rejection] = _Kept()
 
 
@@ -77,11 +78,29 @@ def _worked_out(asked: list[_Asked]) -> list[Aggregated | Rejection]:
     return evaluate_prepared(prepared, objectives=first.objectives, policy=first.policy)
 
 
+def _pools_worked_out(asked: list[_Asked]) -> list[Shape | Rejection]:
+    from simulator.planner.serving.disaggregated import evaluate_pools
+
+    found = list[Shape | Rejection]()
+    for item in asked:
+        assert item.objectives is not None
+        found.append(
+            evaluate_pools(
+                item.candidate, model=item.model.held, mix=item.mix, objectives=item.objectives, policy=item.policy
+            )
+        )
+    return found
+
+
 def evaluate_once(
     candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: Policy
-) -> Aggregated | Rejection:
-    """``evaluate``, remembered. The rate to carry is none of its arguments: plans that differ in it share outcomes."""
+) -> Shape | Rejection:
+    """What a candidate sustains, remembered. The rate to carry is none of its arguments: plans that differ in it share
+    outcomes.
+    """
     asked = _Asked(candidate=candidate, model=Same(model), mix=mix, objectives=objectives, policy=policy)
+    if len(candidate.parts) > 1:
+        return _OF_POOLS.get((asked,), _pools_worked_out)[0]
     return _OUTCOMES.get((asked,), _worked_out)[0]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ from simulator.planner.reasons import Rejection
 from simulator.planner.search.candidates import candidates
 from simulator.planner.search.evaluated_once import KEPT, evaluate_ahead, evaluate_once
 from simulator.planner.search.question import Question
-from simulator.planner.serving.shapes import Shape
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
@@ -139,22 +138,6 @@ def evaluate_all(question: Question, tried: Sequence[Candidate]) -> Trial:
     return trial
 
 
-def _outcome(question: Question, candidate: Candidate) -> Shape | Rejection:
-    """The shape that a candidate comes to, or why it cannot serve; of one kind of replica it is remembered."""
-    evaluated: Callable[..., Shape | Rejection] = evaluate_once
-    if len(candidate.parts) > 1:
-        from simulator.planner.serving.disaggregated import evaluate_pools
-
-        evaluated = evaluate_pools
-    return evaluated(
-        candidate,
-        model=question.model,
-        mix=question.demand.mix,
-        objectives=question.objectives,
-        policy=question.policy,
-    )
-
-
 def _evaluate(question: Question, tried: Sequence[Candidate]) -> Trial:
     """Size every candidate, the smallest tensor-parallel degree first.
 
@@ -167,7 +150,13 @@ def _evaluate(question: Question, tried: Sequence[Candidate]) -> Trial:
         family = candidate.family
         if best.get(family) == float("inf"):
             continue
-        outcome = _outcome(question, candidate)
+        outcome = evaluate_once(
+            candidate,
+            model=question.model,
+            mix=question.demand.mix,
+            objectives=question.objectives,
+            policy=question.policy,
+        )
         if isinstance(outcome, Rejection):
             rejections.append(outcome)
             continue

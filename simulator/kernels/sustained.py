@@ -25,6 +25,9 @@ from simulator.units import BITS_PER_BYTE
 
 # The size at which throughput of matrix products is usually published; what it is hardly matters when it is large.
 SIDE = 8192.0
+_ROW_SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625)
+_ROUNDS = 3
+"""Of a fixed point that time, nearly linear in 1 / peak, reaches in two."""
 
 
 def large_product(dtype: Dtype) -> Work:
@@ -93,13 +96,25 @@ def _capped(hardware: AcceleratorSpec, lender: AcceleratorSpec) -> dict[Dtype, f
 
 def _raised(library: KernelLibrary) -> dict[Dtype, float]:
     """What holds a full chip below its peak (feeding its units, power) leaves one with a capped rate at its cap: peaks
-    at which a large product takes what it takes a unit of the lender, and no less than the cap allows [FLOP/s]."""
-    hardware = library.hardware
-    peaks = dict(hardware.peak_flops_per_s)
-    for dtype, ratio in _capped(hardware, _lender(library)).items():
-        cap = peaks[dtype]
-        peaks[dtype] = max(cap, _explaining_peak(library, dtype, peak=ratio * cap, reached=cap))
+    at which products take what they take a unit of the lender, and the fastest of them no less than the cap allows
+    [FLOP/s]. Large products droop, so that those of some thousand rows are the fastest."""
+    peaks = dict(library.hardware.peak_flops_per_s)
+    for dtype, ratio in _capped(library.hardware, _lender(library)).items():
+        cap, raised = peaks[dtype], ratio * peaks[dtype]
+        for _ in range(_ROUNDS):
+            raised = max(cap, raised * min(1.0, cap / _fastest(library, dtype, peak=raised)))
+        peaks[dtype] = raised
     return peaks
+
+
+def _fastest(library: KernelLibrary, dtype: Dtype, *, peak: float) -> float:
+    """Rate of the fastest product of SIDE columns and depth and up to SIDE rows [FLOP/s]."""
+    whole = large_product(dtype)
+    shares = np.array(_ROW_SHARES)
+    shape = replace(whole.shape, m=SIDE * shares) if isinstance(whole.shape, GemmShape) else whole.shape
+    work = replace(whole, shape=shape, flops=whole.flops * shares, activation_bytes=whole.activation_bytes * shares)
+    hardware = library.hardware.model_copy(update={"peak_flops_per_s": {dtype: peak}})
+    return float(np.max(work.flops / replace(library, hardware=hardware).price(work).seconds))
 
 
 def _lender(library: KernelLibrary) -> AcceleratorSpec:

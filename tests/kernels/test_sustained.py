@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -119,3 +121,17 @@ def test_a_chip_that_is_no_capped_one_keeps_its_peaks() -> None:
     for name in ("a10", "l4", "h800-sxm-80gb"):
         kernels = kernel_library(load_hardware(name), library="vllm")
         assert with_sustained_rates(kernels).hardware.peak_flops_per_s == load_hardware(name).peak_flops_per_s
+
+
+@pytest.mark.parametrize("capped", ["h20-96gb", "l20", "rtx-4090", "rtx-5090"])
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_no_product_of_a_capped_chip_beats_its_cap(capped: str, engine: str) -> None:
+    spec = load_hardware(capped)
+    kernels = with_sustained_rates(kernel_library(spec, library=engine))
+    for dtype in (Dtype.BF16, Dtype.FP8):
+        whole = large_product(dtype)
+        rows = np.array([64.0, 512.0, 1024.0, 3072.0, 16384.0])
+        shares = rows / SIDE
+        assert isinstance(whole.shape, GemmShape)
+        work = replace(whole, shape=replace(whole.shape, m=rows), flops=whole.flops * shares)
+        assert np.all(work.flops / kernels.price(work).seconds <= 1.02 * spec.peak_flops_per_s[dtype])

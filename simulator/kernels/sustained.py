@@ -6,11 +6,13 @@ of that.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
+from simulator.errors import ProfileError
 from simulator.kernels.engine_traits import traits_on, with_recipe
 from simulator.kernels.library import STAND_IN_FORMAT, KernelLibrary, kernel_library
 from simulator.kernels.memory import ASSUMED_PARAMETERS
@@ -82,8 +84,14 @@ def _capped(hardware: AcceleratorSpec, lender: AcceleratorSpec) -> dict[Dtype, f
     """Formats that a unit of ``lender`` multiplies at least twice as fast a clock, and how many times [-].
 
     Export rules and product lines cut the matrix rate of a chip and leave its units, caches and clocks as they were.
+    Own fits know it already, and a what-if of slower kernels is no other chip: the profile of its name decides.
     """
-    if (hardware.architecture, hardware.memory_kind[:3]) != (lender.architecture, lender.memory_kind[:3]):
+    with suppress(ProfileError):
+        hardware = load_hardware(hardware.name)
+    if hardware.name == lender.name or (hardware.architecture, hardware.memory_kind[:3]) != (
+        lender.architecture,
+        lender.memory_kind[:3],
+    ):
         return {}
 
     def each(spec: AcceleratorSpec, dtype: Dtype) -> float:

@@ -6,13 +6,11 @@ of that.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from simulator.errors import ProfileError
 from simulator.kernels.engine_traits import traits_on, with_recipe
 from simulator.kernels.library import STAND_IN_FORMAT, KernelLibrary, kernel_library
 from simulator.kernels.memory import ASSUMED_PARAMETERS
@@ -27,25 +25,26 @@ from simulator.units import BITS_PER_BYTE
 
 # The size at which throughput of matrix products is usually published; what it is hardly matters when it is large.
 SIDE = 8192.0
-_ROW_SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625)
+_ROWS = tuple(SIDE * share for share in (1.0, 0.5, 0.25, 0.125, 0.0625))
 _ROUNDS = 3
 """Of a fixed point that time, nearly linear in 1 / peak, reaches in two."""
 
 
-def large_product(dtype: Dtype) -> Work:
-    """A square product of SIDE."""
-    nothing, elements = np.zeros(1), np.full(1, SIDE * SIDE)
+def large_product(dtype: Dtype, *, rows: tuple[float, ...] = (SIDE,)) -> Work:
+    """Products of SIDE columns and depth, one for each number of rows."""
+    m = np.array(rows)
+    nothing, elements = np.zeros(len(rows)), np.full(len(rows), SIDE * SIDE)
     stored = MatmulFormat(name=dtype.value, weight_bits=BITS[dtype], activation_bits=BITS[dtype], math=dtype)
     return Work(
         name="large_product",
         family=Family.GEMM,
         role="mlp",
-        shape=GemmShape(m=np.full(1, SIDE), n=SIDE, k=SIDE, format=stored),
+        shape=GemmShape(m=m, n=SIDE, k=SIDE, format=stored),
         count=1.0,
-        flops=2.0 * elements * SIDE,
+        flops=2.0 * elements * m,
         weight_bytes=elements * BITS[dtype] / BITS_PER_BYTE,
         kv_bytes=nothing,
-        activation_bytes=elements * (BITS[dtype] / BITS_PER_BYTE + 2),
+        activation_bytes=m * SIDE * (BITS[dtype] / BITS_PER_BYTE + 2),
     )
 
 
@@ -55,7 +54,7 @@ def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
     A relative's fits carry over how much of its peak a relative's library reaches. Where it is published that this
     accelerator's own reaches less, its peaks are lowered in that ratio, for every kernel. A format of at
     most 16 bits of which nothing is published is lowered like the published one nearest to it in width. Where nothing
-    is published and the accelerator multiplies at half of its relative's rate a unit and clock or less (``_capped``),
+    is published and the accelerator multiplies at half of its relative's rate beside its lanes or less (``_capped``),
     they are raised. Valid for large products; small ones are bound by memory and launches, which stay those of the
     relative.
 
@@ -81,24 +80,18 @@ def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
 
 
 def _capped(hardware: AcceleratorSpec, lender: AcceleratorSpec) -> dict[Dtype, float]:
-    """Formats that a unit of ``lender`` multiplies at least twice as fast a clock, and how many times [-].
+    """Formats that a unit of ``lender`` multiplies at least twice as fast beside its vector lanes, and how many times.
 
     Export rules and product lines cut the matrix rate of a chip and leave its units, caches and clocks as they were.
-    Own fits know it already, and a what-if of slower kernels is no other chip: the profile of its name decides.
     """
-    with suppress(ProfileError):
-        hardware = load_hardware(hardware.name)
-    if hardware.name == lender.name or (hardware.architecture, hardware.memory_kind[:3]) != (
-        lender.architecture,
-        lender.memory_kind[:3],
-    ):
+    if (hardware.architecture, hardware.memory_kind[:3]) != (lender.architecture, lender.memory_kind[:3]):
         return {}
 
-    def each(spec: AcceleratorSpec, dtype: Dtype) -> float:
-        return spec.peak_flops_per_s[dtype] / (spec.parallel_units * spec.boost_clock_hz)
+    def beside_lanes(spec: AcceleratorSpec, dtype: Dtype) -> float:
+        return spec.peak_flops_per_s[dtype] / spec.vector_flops_per_s[Dtype.FP32]
 
     shared = [dtype for dtype in hardware.peak_flops_per_s.keys() & lender.peak_flops_per_s.keys() if BITS[dtype] <= 16]
-    times = {dtype: each(lender, dtype) / each(hardware, dtype) for dtype in shared}
+    times = {dtype: beside_lanes(lender, dtype) / beside_lanes(hardware, dtype) for dtype in shared}
     return {dtype: ratio for dtype, ratio in times.items() if round(ratio) >= 2}
 
 
@@ -117,10 +110,7 @@ def _raised(library: KernelLibrary) -> dict[Dtype, float]:
 
 def _fastest(library: KernelLibrary, dtype: Dtype, *, peak: float) -> float:
     """Rate of the fastest product of SIDE columns and depth and up to SIDE rows [FLOP/s]."""
-    whole = large_product(dtype)
-    shares = np.array(_ROW_SHARES)
-    shape = replace(whole.shape, m=SIDE * shares) if isinstance(whole.shape, GemmShape) else whole.shape
-    work = replace(whole, shape=shape, flops=whole.flops * shares, activation_bytes=whole.activation_bytes * shares)
+    work = large_product(dtype, rows=_ROWS)
     hardware = library.hardware.model_copy(update={"peak_flops_per_s": {dtype: peak}})
     return float(np.max(work.flops / replace(library, hardware=hardware).price(work).seconds))
 

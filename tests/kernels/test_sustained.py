@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -130,12 +128,19 @@ def test_no_product_of_a_capped_chip_beats_its_cap(capped: str, engine: str) -> 
     plain = kernel_library(spec, library=engine)
     kernels = with_sustained_rates(plain)
     for dtype in (Dtype.BF16, Dtype.FP8):
-        whole = large_product(dtype)
-        rows = np.array([64.0, 512.0, 1024.0, 3072.0, 16384.0])
-        shares = rows / SIDE
-        assert isinstance(whole.shape, GemmShape)
-        work = replace(whole, shape=replace(whole.shape, m=rows), flops=whole.flops * shares)
+        work = large_product(dtype, rows=(64.0, 512.0, 1024.0, 3072.0, 16384.0))
         # Tiles fill units better between the sizes looked at; short products of some lenders beat the rated clock.
         lent = work.flops / plain.price(work).seconds
         allowed = np.maximum(1.08 * spec.peak_flops_per_s[dtype], lent)
         assert np.all(work.flops / kernels.price(work).seconds <= allowed * (1 + 1e-9))
+
+
+def test_slower_arithmetic_is_no_capped_chip() -> None:
+    spec = load_hardware("l4")
+    halved = {
+        name: {dtype: rate / 2 for dtype, rate in getattr(spec, name).items()}
+        for name in ("peak_flops_per_s", "vector_flops_per_s")
+    }
+    slower = spec.model_copy(update=halved)
+    kernels = with_sustained_rates(kernel_library(slower, library="vllm"))
+    assert kernels.hardware.peak_flops_per_s == slower.peak_flops_per_s

@@ -11,7 +11,7 @@ from simulator.errors import RoofcastError
 from simulator.fitting.engine_calibration import calibrate_engine
 from simulator.reports.answers.calibration import EngineCalibrationAnswer
 from simulator.specs.loading import list_hardware
-from simulator.specs.measured.served import ServedSpec
+from simulator.specs.measured.result_file import ServedSpec
 from simulator.specs.measured.serving_results import load_serving_runs
 from simulator.specs.model.loading import list_models
 from simulator.specs.uploads import (

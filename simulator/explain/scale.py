@@ -16,7 +16,7 @@ from simulator.operators.work import CollectiveShape, Family
 from simulator.phases.late_interaction import INTERACTIONS, retrieval_cost
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
-from simulator.published.training import CHINCHILLA_TOKENS_PER_PARAMETER, training_flops
+from simulator.published.worked_examples import CHINCHILLA_TOKENS_PER_PARAMETER, training_flops
 from simulator.reports.content.document import Block, fraction, seconds
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype

@@ -9,15 +9,14 @@ from pathlib import Path
 
 from simulator.engine.runs.scenario_setup import deployment_of
 from simulator.fitting.engine_overheads import MeasuredRun, OverheadFit, fit_overheads
-from simulator.fitting.profile_text import HEADING, ProfileText
 from simulator.fitting.replay import run_scenario
 from simulator.phases.deployment import Deployment
 from simulator.specs.base import Source
 from simulator.specs.engine.engine import EngineProfile, load_engine
-from simulator.specs.measured.served import ServedSpec
+from simulator.specs.measured.result_file import ServedSpec
 from simulator.specs.measured.serving_results import load_serving_runs
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.specs.writing import yaml_text
+from simulator.specs.writing import HEADING, ProfileText, yaml_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

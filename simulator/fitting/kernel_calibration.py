@@ -8,7 +8,6 @@ from pathlib import Path
 
 from simulator.errors import RoofcastError
 from simulator.fitting.kernel_fits import Demand, UserFit, check_points, demands, fit_demand
-from simulator.fitting.profile_text import HEADING, ProfileText
 from simulator.fitting.whole_steps import MEASURED_MODEL, WholeError, whole_errors, whole_rows
 from simulator.kernels.fits import MEASURED_LIBRARY, given_fits
 from simulator.kernels.library import KernelLibrary, kernel_library
@@ -18,7 +17,7 @@ from simulator.specs.hardware.calibration import CalibrationGroup, CalibrationSp
 from simulator.specs.loading import load_hardware
 from simulator.specs.measured.kernel_times import MeasuredTable, load_measurements
 from simulator.specs.model.loading import load_model
-from simulator.specs.writing import yaml_text
+from simulator.specs.writing import HEADING, ProfileText, yaml_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ on top stands a small correction fitted on the residual (kernels/correction).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 
@@ -176,6 +176,11 @@ def gemm_seconds(
         cold=cold,
         dequantise_s=dequantise_s,
     )
+    return _in_parts(price, m, n, k)
+
+
+def _in_parts(price: Callable[[Array, Array, Array], GemmTerms], m: Array, n: Array, k: Array) -> GemmTerms:
+    """``price`` of at most CASES_AT_ONCE products at a time."""
     if len(m) <= CASES_AT_ONCE:
         return price(m, n, k)
     cuts = [slice(start, start + CASES_AT_ONCE) for start in range(0, len(m), CASES_AT_ONCE)]

@@ -14,7 +14,7 @@ from simulator.operators.mlp import dense_block
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Collective, Family, MoeShape, Work
 from simulator.specs.model.architecture import MoeSpec
-from simulator.specs.model.routing import routing_skew
+from simulator.specs.model.fitted import routing_skew
 from simulator.units import BITS_PER_BYTE
 
 

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.errors import RoofcastError
-from simulator.operators.step_shape import Array, StepShape
+from simulator.operators.step_shape import Array
 
 CONTEXT_UNIT_TOKENS = 64.0
 """Cached context of a prefill is resolved down to this many tokens; below, its cost hardly changes."""
@@ -169,38 +168,6 @@ def step_seconds(
 
 SCALAR_FUNCTIONS = (_place, _between, decode_seconds, _prefill_plane, prefill_seconds, device_seconds, step_seconds)
 """What compiled code has to be able to call."""
-
-
-def steps_seconds(tables: StepTables, step: StepShape) -> Array:
-    """Time of every case of ``step``, whose decoding sequences add one token each [s].
-
-    Raises RoofcastError for cases beyond the tables or with several tokens per decoding sequence.
-    """
-    _check_range(tables, step)
-    prefills = step.prefill_sequences * step.prefill_tokens
-    work2 = prefills * (2.0 * step.prefill_context + step.prefill_tokens)
-    seconds = (
-        tables.token_s[np.int64(step.new_tokens)]
-        + tables.logits_s[np.int64(step.logits_tokens)]
-        + decode_seconds(tables, step.decode_sequences, step.decode_sequences * step.decode_context)
-    )
-    busy = prefills > 0
-    if busy.any():
-        seconds[busy] += prefill_seconds(tables, step.prefill_sequences[busy], prefills[busy], work2[busy])
-    host_s = tables.step_s + tables.sequence_s * (step.prefill_sequences + step.decode_sequences)
-    total: Array = host_s + np.maximum(seconds, tables.issue_s)
-    return total
-
-
-def _check_range(tables: StepTables, step: StepShape) -> None:
-    for field, largest, allowed in (
-        ("new_tokens", step.new_tokens.max(), tables.max_tokens),
-        ("decode_sequences", step.decode_sequences.max(), tables.max_sequences),
-        ("logits_tokens", step.logits_tokens.max(), len(tables.logits_s) - 1),
-        ("decode_tokens", np.where(step.decode_sequences > 0, step.decode_tokens, 1.0).max(), 1),
-    ):
-        if largest > allowed:
-            raise RoofcastError(f"{largest:g}; the tables of this deployment go to {allowed}", field=field)
 
 
 def uniform_tables(

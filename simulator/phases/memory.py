@@ -192,6 +192,22 @@ def rest_for_cache(
     return rest
 
 
+def _kept_bytes(deployment: Deployment) -> tuple[float, float]:
+    """What the model keeps on a device: of each cached token, and of each sequence whatever its length [bytes]."""
+    plan, tp_size, pp_size = deployment.plan, deployment.parallelism.tp_size, deployment.parallelism.pp_size
+    return (
+        kv_bytes_per_token(deployment.model, plan=plan, tp_size=tp_size, pp_size=pp_size),
+        state_bytes_per_sequence(deployment.model, plan=plan, tp_size=tp_size, pp_size=pp_size),
+    )
+
+
+def _reserve_bytes(deployment: Deployment) -> float:
+    """What the runtime takes outside the tensors [bytes]."""
+    overheads = deployment.engine.overheads
+    collective = overheads.collective_reserve_bytes if deployment.parallelism.devices > 1 else 0.0
+    return overheads.reserve_bytes + collective
+
+
 def memory_plan(deployment: Deployment) -> MemoryPlan:
     """How the memory of the fullest device divides [bytes].
 
@@ -215,21 +231,13 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
     ----------
     [Kwon2023]
     """
-    parallelism = deployment.parallelism
     engine = deployment.engine
     drafter = drafter_weights_bytes(deployment)
     weights = _target_weights_bytes(deployment) + drafter
-    per_token = kv_bytes_per_token(
-        deployment.model, plan=deployment.plan, tp_size=parallelism.tp_size, pp_size=parallelism.pp_size
-    )
     drafted = deployment.speculation.kv_bytes_per_token if deployment.speculation else 0.0
+    per_token, state = _kept_bytes(deployment)
     per_token += drafted
-    state = state_bytes_per_sequence(
-        deployment.model, plan=deployment.plan, tp_size=parallelism.tp_size, pp_size=parallelism.pp_size
-    )
-    activations = activation_bytes(deployment)
-    overheads = engine.overheads
-    reserve = overheads.reserve_bytes + (overheads.collective_reserve_bytes if parallelism.devices > 1 else 0.0)
+    activations, reserve = activation_bytes(deployment), _reserve_bytes(deployment)
     visible = deployment.hardware.memory_visible_bytes
     share, rule = engine.gpu_memory_utilization, engine.memory_rule
     left = float(rest_for_cache(rule, share=share, visible=visible, weights=weights, beside=activations + reserve))

@@ -12,7 +12,6 @@ from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.published.facts import largest_value, load_facts
 from simulator.published.figures import PublishedFigure, rows_of, table_figure
-from simulator.published.training import training_flops
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
@@ -23,6 +22,38 @@ BATCH = 16
 
 MBU_TPOT_S = 14 * MILLI
 MBU_BYTES_PER_S = 2 * TERA
+
+CHINCHILLA_TOKENS_PER_PARAMETER = 20.0
+"""Training tokens a parameter where compute is spent best [Hoffmann2022] (70B on 1.4T tokens)."""
+
+
+def training_flops(*, parameters: float, tokens: float) -> float:
+    """FLOPs to train a dense model [FLOPs].
+
+    Equation
+    --------
+    C = 6 N D
+
+    Parameters
+    ----------
+    parameters : N, those that a token passes [-]
+    tokens : D of the training data [tokens]
+
+    Range of validity
+    -----------------
+    Short sequences: leaves out attention over the context, 12 layers d tokens a token. 2 N forward, 4 N backward;
+    recomputed activations come on top.
+
+    References
+    ----------
+    [Kaplan2020], [Hoffmann2022], [Brown2020] table D.1
+
+    Examples
+    --------
+    >>> training_flops(parameters=2.0, tokens=3.0)
+    36.0
+    """
+    return 6.0 * parameters * tokens
 
 
 def figures() -> list[PublishedFigure]:

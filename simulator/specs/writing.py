@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -12,6 +13,16 @@ from simulator.specs.base import Spec
 from simulator.specs.parsing import NUMBER_RESOLVER
 
 _LINE = 120
+
+HEADING = "Written by roofcast calibrate from measurements; do not edit."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileText:
+    """A file of a profile directory to write; ``path`` is relative to the directory."""
+
+    path: str
+    text: str
 
 
 class _Dumper(yaml.SafeDumper):

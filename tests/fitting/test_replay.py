@@ -10,7 +10,7 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.fitting.replay import UNKNOWN_CV, replay_results, run_scenario
-from simulator.specs.measured.served import ServedSpec
+from simulator.specs.measured.result_file import ServedSpec
 from simulator.specs.measured.serving_results import load_serving_runs
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "serving_results"

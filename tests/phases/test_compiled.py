@@ -7,14 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.errors import RoofcastError
 from simulator.operators.step_shape import StepShape, decode_step, mixed_step, prefill_step
 from simulator.phases.compiled import (
     graph_tokens,
     octave_nodes,
     scale_tables,
     step_seconds,
-    steps_seconds,
     uniform_tables,
 )
 from simulator.phases.deployment import Deployment, deploy
@@ -24,6 +22,7 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
+from tests.phases.stepped import steps_seconds
 
 MAX_TOKENS, MAX_SEQUENCES, MAX_CONTEXT = 4096, 256, 16384
 TOLERANCE = 0.01
@@ -116,20 +115,6 @@ def test_a_padded_step_takes_what_its_graph_takes() -> None:
     assert padded.token_s[9] == plain.token_s[16] != plain.token_s[9]
 
 
-def test_one_step_and_many_are_priced_alike() -> None:
-    """The compiled loop's scalar function and the vectorised one are the same look-up."""
-    tables = compile_steps(deployment("llama-3.1-8b", "h100-sxm-80gb", 1))
-    step = random_steps(300, seed=9)
-    many_s = steps_seconds(tables, step)
-    for case in range(300):
-        q, c, s = (
-            float(getattr(step, name)[case]) for name in ("prefill_tokens", "prefill_context", "prefill_sequences")
-        )
-        n = float(step.decode_sequences[case])
-        one_s = step_seconds(tables, s, s * q, s * q * (2 * c + q), s, n, n * float(step.decode_context[case]))
-        assert one_s == pytest.approx(many_s[case], rel=1e-12)
-
-
 def test_unequal_prompts_cost_what_equal_ones_with_the_same_pairs_cost() -> None:
     """300 tokens after 0 and 100 after 500 hold 2 x 45,000 + 55,000 x 2 = 200,000 doubled pairs: 2 x 200 after 150."""
     tables = compile_steps(deployment("llama-3.1-8b", "h100-sxm-80gb", 1))
@@ -161,16 +146,6 @@ def test_tables_of_an_encoder_hold_its_prompts_alone() -> None:
     np.testing.assert_allclose(steps_seconds(tables, step), estimate_step(replica, step).step_s, rtol=0.05)
     assert not tables.decode_s.any()
     assert not tables.logits_s.any()
-
-
-def test_steps_beyond_the_tables_are_refused() -> None:
-    tables = uniform_tables(step_s=0.01, max_tokens=64, max_sequences=8)
-    with pytest.raises(RoofcastError, match="go to 64"):
-        steps_seconds(tables, mixed_step(prefill_sequences=1, prefill_tokens=65))
-    with pytest.raises(RoofcastError, match="go to 8"):
-        steps_seconds(tables, decode_step(sequences=9, context=10))
-    with pytest.raises(RoofcastError, match="go to 1"):
-        steps_seconds(tables, decode_step(sequences=2, context=10, tokens=3))
 
 
 def test_equal_deployments_share_their_tables_and_others_do_not() -> None:

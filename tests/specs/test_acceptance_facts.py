@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.specs.model.acceptance import load_acceptance_fit
+from simulator.specs.model.fitted import load_acceptance_fit
 from simulator.techniques.speculation.methods import METHODS
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simulator.specs.model.architecture import MoeSpec
-from simulator.specs.model.routing import load_routing_fit, routing_skew
+from simulator.specs.model.fitted import load_routing_fit, routing_skew
 
 
 def test_a_layer_takes_the_fitted_skew_unless_it_has_its_own() -> None:

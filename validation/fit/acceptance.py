@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.specs.base import Source
-from simulator.specs.model.acceptance import AcceptanceFit, MethodAcceptance
+from simulator.specs.model.fitted import AcceptanceFit, MethodAcceptance
 from simulator.specs.question.techniques import Task
 from simulator.specs.writing import yaml_text
 from simulator.techniques.speculation.acceptance import mean_tokens, rate_of_mean

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from simulator.specs.base import Source
 from simulator.specs.model.architecture import MoeSpec
+from simulator.specs.model.fitted import RoutingFit
 from simulator.specs.model.loading import load_model
-from simulator.specs.model.routing import RoutingFit
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.writing import yaml_text
 from validation.end_to_end.inferencex import TodayRun, load_inferencex

@@ -108,6 +108,39 @@ def decode_grid(
     )
 
 
+def query_rows(cases: AttentionCases) -> Array:
+    """Rows of queries in each call [-]."""
+    rows: Array = cases.sequences * cases.num_kv_heads * cases.group * cases.query_tokens
+    return rows
+
+
+def cache_stream(
+    cases: AttentionCases,
+    *,
+    grid: DecodeGrid,
+    machine: AttentionMachine,
+    parameters: Mapping[str, float],
+    l2_bytes: float,
+    cold: bool,
+) -> tuple[Array, Array]:
+    """One read of the keys and values of each call [s], and how many times faster than memory it is [-].
+
+    l2_bytes : what of a cache that is not ``cold`` stays in the L2
+    """
+    kv_bytes = cases.sequences * cases.num_kv_heads * grid.keys * cases.kv_width * cases.kv_element_bytes
+    hot = np.zeros(len(kv_bytes))
+    if not cold:
+        hot = l2_hit_share(kv_bytes, l2_bytes=l2_bytes, sharpness=L2_SHARPNESS)
+    lift = 1.0 + (parameters["l2_speedup"] - 1.0) * hot
+    return kv_bytes / (parameters["memory_fraction"] * machine.memory_bytes_per_s * lift), lift
+
+
+def merge_pass(cases: AttentionCases, *, grid: DecodeGrid, machine: AttentionMachine, merge_s: float) -> Array:
+    """The pass that adds up what the parts of split keys found, for each candidate split [s]."""
+    partial_bytes = query_rows(cases) * grid.splits * cases.v_head_dim * PARTIAL_BYTES
+    return np.where(grid.splits > 1, merge_s + partial_bytes / machine.memory_bytes_per_s, 0.0)
+
+
 def decode_seconds(
     cases: AttentionCases,
     *,
@@ -143,12 +176,9 @@ def decode_seconds(
     [FlashDecoding2023], [Dao2023], [Shah2024]
     """
     p = parameters
-    kv_bytes = cases.sequences * cases.num_kv_heads * grid.keys * cases.kv_width * cases.kv_element_bytes
-    hot = np.zeros(len(kv_bytes))
-    if not cold:
-        hot = l2_hit_share(kv_bytes, l2_bytes=p["l2_reach"] * machine.l2_bytes, sharpness=L2_SHARPNESS)
-    lift = 1.0 + (p["l2_speedup"] - 1.0) * hot
-    streamed = kv_bytes / (p["memory_fraction"] * machine.memory_bytes_per_s * lift)
+    streamed, lift = cache_stream(
+        cases, grid=grid, machine=machine, parameters=p, l2_bytes=p["l2_reach"] * machine.l2_bytes, cold=cold
+    )
     unit_bytes_per_s = p["unit_shares"] * machine.memory_bytes_per_s / machine.compute_units * lift
     feed = KEY_BLOCK * cases.kv_width * cases.kv_element_bytes / unit_bytes_per_s
     unit_flops_per_s = p["tensor_fraction"] * machine.peak_flops_per_s / machine.compute_units
@@ -158,11 +188,10 @@ def decode_seconds(
     filled = grid.tiles * grid.splits / machine.compute_units
     waves = np.maximum(filled + p["wave_quantisation"] * (np.ceil(filled) - filled), 1.0)
     busy = (1.0 + (waves - 1.0) / p["residency"]) * part
-    rows = cases.sequences * cases.num_kv_heads * cases.group * cases.query_tokens
-    partial = rows * grid.splits * cases.v_head_dim * PARTIAL_BYTES / machine.memory_bytes_per_s
-    merge = np.where(grid.splits > 1, p["merge_s"] + partial, 0.0)
-    candidates = smooth_maximum(busy, streamed, sharpness=p["overlap"]) + merge
-    best, index = np.argmin(candidates, axis=0), np.arange(len(kv_bytes))
+    rows = query_rows(cases)
+    candidates = smooth_maximum(busy, streamed, sharpness=p["overlap"])
+    candidates += merge_pass(cases, grid=grid, machine=machine, merge_s=p["merge_s"])
+    best, index = np.argmin(candidates, axis=0), np.arange(len(rows))
     append = append_seconds(
         cases, machine=machine, token_cycles=p["token_cycles"], bytes_per_s=machine.memory_bytes_per_s
     )

@@ -22,14 +22,15 @@ from simulator.kernels.attention.cases import (
 )
 from simulator.kernels.attention.decode import (
     DECODE_AXES,
-    L2_SHARPNESS,
-    PARTIAL_BYTES,
     DecodeGrid,
+    cache_stream,
     decode_grid,
     decode_points,
+    merge_pass,
+    query_rows,
 )
 from simulator.kernels.correction import Lattice, corrected_timing
-from simulator.kernels.timing import Terms, Timing, l2_hit_share, smooth_maximum
+from simulator.kernels.timing import Terms, Timing, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -105,25 +106,21 @@ def latent_decode_seconds(
     [DeepSeek2024a], [FlashDecoding2023]
     """
     p = parameters
-    kv_bytes = cases.sequences * cases.num_kv_heads * grid.keys * cases.kv_width * cases.kv_element_bytes
-    hot = np.zeros(len(kv_bytes))
-    if not cold:
-        hot = l2_hit_share(kv_bytes, l2_bytes=L2_FRACTION * machine.l2_bytes, sharpness=L2_SHARPNESS)
-    lift = 1.0 + (p["l2_speedup"] - 1.0) * hot
+    once, _ = cache_stream(
+        cases, grid=grid, machine=machine, parameters=p, l2_bytes=L2_FRACTION * machine.l2_bytes, cold=cold
+    )
     reads = 1.0 + p["reread"] * (grid.tiles / (cases.sequences * cases.num_kv_heads) - 1.0)
-    streamed = reads * kv_bytes / (p["memory_fraction"] * machine.memory_bytes_per_s * lift)
-    rows = cases.sequences * cases.num_kv_heads * cases.group * cases.query_tokens
-    queries = p["query_passes"] * rows * (cases.head_dim + cases.v_head_dim) * ACTIVATION_BYTES
+    streamed = reads * once
+    queries = p["query_passes"] * query_rows(cases) * (cases.head_dim + cases.v_head_dim) * ACTIVATION_BYTES
     queries_s = queries / machine.memory_bytes_per_s
     unit_flops_per_s = p["tensor_fraction"] * machine.peak_flops_per_s / machine.compute_units
     block = 2.0 * tile_rows(cases, p) * KEY_BLOCK * (cases.head_dim + cases.v_head_dim) / unit_flops_per_s
     waves = np.maximum(grid.tiles * grid.splits / machine.compute_units, 1.0)
     multiply = waves * grid.blocks_per_part * block
-    partial = rows * grid.splits * cases.v_head_dim * PARTIAL_BYTES / machine.memory_bytes_per_s
-    merge = np.where(grid.splits > 1, p["merge_s"] + partial, 0.0)
+    merge = merge_pass(cases, grid=grid, machine=machine, merge_s=p["merge_s"])
     parts = waves * p["part_cycles"] / machine.clock_hz
     candidates = parts + smooth_maximum(multiply, streamed, sharpness=OVERLAP) + merge
-    best, index = np.argmin(candidates, axis=0), np.arange(len(kv_bytes))
+    best, index = np.argmin(candidates, axis=0), np.arange(len(streamed))
     return Terms(
         seconds=p["launch_s"] + queries_s + candidates[best, index],
         compute_s=multiply[best, index],

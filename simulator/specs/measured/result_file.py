@@ -1,4 +1,7 @@
-"""The result of a benchmark tool, whose numbers are read by dotted name and refused by it."""
+"""The result of a benchmark tool, whose numbers are read by dotted name and refused by it.
+
+What its file does not say: what served the benchmark.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from pydantic import NonNegativeInt, PositiveInt
+
 from simulator.errors import RoofcastError
+from simulator.specs.base import Spec
 from simulator.specs.documents import found_at
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.model.precision import PrecisionSpec
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -66,3 +74,21 @@ class ResultFile:
         """A text that is not empty."""
         value = self.find(field)
         return value if isinstance(value, str) and value else None
+
+
+class ServedSpec(Spec):
+    """One replica behind a benchmark, in the fields of a scenario; ``None`` takes what the engine or checkpoint has.
+
+    model : None takes the one that the file names
+    system_prompt_tokens : that all prompts of the benchmark begin with
+    """
+
+    model: str | None = None
+    hardware: str
+    tp_size: PositiveInt = 1
+    pp_size: PositiveInt = 1
+    ep_size: PositiveInt = 1
+    dp_size: PositiveInt = 1
+    precision: PrecisionSpec = PrecisionSpec()
+    engine: EngineSpec = EngineSpec()
+    system_prompt_tokens: NonNegativeInt = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from simulator.specs.model.acceptance import load_acceptance_fit
+from simulator.specs.model.fitted import load_acceptance_fit
 from simulator.specs.question.techniques import SpeculationMethod, SpeculationSpec
 
 # Standard deviation of log(speed-up) over the six tasks of Spec-Bench (conversation, translation, summarization,

@@ -11,8 +11,8 @@ import numpy as np
 from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
 from simulator.operators.transformer import is_encoder_only
-from simulator.specs.model.acceptance import load_acceptance_fit
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.fitted import load_acceptance_fit
 from simulator.specs.question.techniques import DraftDevice, SpeculationMethod, SpeculationSpec, Task
 from simulator.techniques.speculation.acceptance import any_child_accepted, mean_tokens, rate_of_mean, schedule_length
 from simulator.techniques.speculation.methods import (

@@ -8,7 +8,6 @@ import pytest
 from simulator.engine.lanes.load_curve import LaneLimits, lane_curve, load_curve
 from simulator.engine.lanes.pricing import SIZE_WEIGHTS, computed_sequences, node_steps
 from simulator.operators.step_shape import decode_step, prefill_step
-from simulator.phases.compiled import steps_seconds
 from simulator.phases.deployment import deploy
 from simulator.phases.tabulate import compile_steps
 from simulator.specs.engine.engine import EngineSpec
@@ -16,6 +15,7 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.traffic.lengths import LengthDistribution, RequestMix, uniform_points
 from tests.engine.batching_simulation import affine_steps
+from tests.phases.stepped import steps_seconds
 
 DECODE_S, SEQUENCE_S, TOKEN_S = 0.012, 1.2e-4, 4e-5
 

@@ -11,22 +11,25 @@ MEAN_BAR, PERCENTILE_BAR = 0.05, 0.10
 BARS = np.array([MEAN_BAR] * len(MEANS) + [PERCENTILE_BAR] * len(PERCENTILES))
 
 
-def check(cases: list[Agreement], *, within: float) -> None:
-    """On average within the bars for every number; a share ``within`` of single numbers; one in a hundred beyond
-    three bars at most, none beyond four."""
+def misses(cases: list[Agreement], *, within: float) -> dict[str, tuple[float, str]]:
+    """The worst case of each number where the bars are missed, nothing where they are held: on average within them for
+    every number; a share ``within`` of single numbers; one in a hundred beyond three bars at most, none beyond four."""
     errors = np.abs(np.stack([case.errors for case in cases]))
     worst = {
         name: (round(float(column.max()), 3), cases[int(column.argmax())].label)
         for name, column in zip((*MEANS, *PERCENTILES), errors.T, strict=True)
     }
-    assert (errors.mean(axis=0) <= BARS).all(), worst
-    assert (errors <= BARS).mean() >= within, worst
-    assert (errors <= 3 * BARS).mean() >= 0.99, worst
-    assert (errors <= 4 * BARS).all(), worst
+    held = (
+        (errors.mean(axis=0) <= BARS).all()
+        and (errors <= BARS).mean() >= within
+        and (errors <= 3 * BARS).mean() >= 0.99
+        and (errors <= 4 * BARS).all()
+    )
+    return {} if held else worst
 
 
 def test_agrees_over_a_random_grid() -> None:
-    check(compare_many(seed=20261121, cases=12), within=0.9)
+    assert misses(compare_many(seed=20261121, cases=12), within=0.9) == {}
 
 
 def test_agrees_for_bursty_arrivals() -> None:
@@ -38,4 +41,4 @@ def test_agrees_for_bursty_arrivals() -> None:
 
 @pytest.mark.slow
 def test_agrees_over_a_larger_grid() -> None:
-    check(compare_many(seed=4, cases=100), within=0.85)
+    assert misses(compare_many(seed=4, cases=100), within=0.85) == {}

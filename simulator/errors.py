@@ -119,9 +119,42 @@ class InfeasibleError(RoofcastError):
         super().__init__(message, field=field, code=code, hint=hint, exit_code=ExitCode.INFEASIBLE)
 
 
+# Engines, benchmark clients and users call one thing by several names; fields and flags here are among them.
+_SAME = (
+    ("tp_size", "tp", "tensor_parallel_size"),
+    ("pp_size", "pp", "pipeline_parallel_size"),
+    ("dp_size", "dp", "data_parallel_size"),
+    ("ep_size", "ep", "expert_parallel_size"),
+    ("precision", "quantization", "dtype", "weights"),
+    ("kv_cache", "kv_cache_dtype", "kv_dtype"),
+    ("isl_tokens", "isl", "input_len", "input_tokens", "prompt_tokens", "random_input_len"),
+    ("osl_tokens", "osl", "output_len", "output_tokens", "max_tokens", "random_output_len"),
+    ("hardware", "gpu", "accelerator", "device"),
+    ("engine", "backend", "framework"),
+    ("batch_size", "batch"),
+    ("concurrency", "max_concurrency", "users"),
+    ("num_requests", "num_prompts", "requests"),
+    ("rate_per_s", "rps", "rate", "qps", "request_rate"),
+    ("slo", "objective", "sla"),
+)
+
+
+def same_words(word: str) -> frozenset[str]:
+    """Names of fields and flags for what ``word`` means, in any case and with dashes or underscores."""
+    plain = _plain(word)
+    return frozenset(name for names in _SAME if plain in names for name in names)
+
+
+def _plain(word: str) -> str:
+    return word.lower().lstrip("-").replace("-", "_")
+
+
 def did_you_mean(value: str, known: Iterable[str], *, limit: int = 3, otherwise: str = "") -> str:
-    """Name the closest known spellings of ``value``, else say ``otherwise``, else list a few of what exists."""
+    """Name what else ``value`` is called, else close spellings, else say ``otherwise``, else list a few."""
     names = sorted(set(known))
+    same = [name for name in names if _plain(name) in same_words(value)]
+    if same:
+        return f"did you mean {' or '.join(same[:limit])}?"
     close = difflib.get_close_matches(value.lower(), [name.lower() for name in names], n=limit, cutoff=0.5)
     spelled = {name.lower(): name for name in names}
     if close:

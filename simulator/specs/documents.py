@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from simulator.errors import FileError, ProfileError, RoofcastError, did_you_mean, shown
+from simulator.errors import FileError, ProfileError, RoofcastError, did_you_mean, same_words, shown
 from simulator.specs.base import Spec
 from simulator.specs.parsing import MalformedError, parse_json, parse_yaml
 from simulator.units import GIGA, MEGA
@@ -38,8 +38,9 @@ def _sentence(spec_class: type[Spec], detail: ErrorDetails) -> tuple[str, str, s
     location, field = _location(detail), _field(detail)
     kind, value = detail["type"], shown(detail["input"])
     if kind == "extra_forbidden":
-        hint = _deeper(spec_class, location) or did_you_mean(str(location[-1]), _known_fields(spec_class, location))
-        return field, f"unknown field (value {value})", hint
+        word, known = str(location[-1]), _known_fields(spec_class, location)
+        elsewhere = "" if same_words(word) & set(known) else _deeper(spec_class, location)
+        return field, f"unknown field (value {value})", elsewhere or did_you_mean(word, known)
     if kind == "missing":
         return field, "this field is required and missing", ""
     if kind in ("enum", "literal_error"):
@@ -84,10 +85,13 @@ def _known_fields(spec_class: type[Spec], location: tuple[int | str, ...]) -> li
 
 def _deeper(spec_class: type[Spec], location: tuple[int | str, ...]) -> str:
     """Where a field of the first level belongs that only a part of it has."""
+    words = {str(location[0]), *same_words(str(location[0]))}
     names = [
-        f"{name}.{location[0]}"
+        f"{name}.{word}"
         for name, field in spec_class.model_fields.items()
-        if any(location[0] in inner.model_fields for inner in _specs_in(field.annotation))
+        for inner in _specs_in(field.annotation)
+        for word in inner.model_fields
+        if word in words
     ]
     return f"did you mean {' or '.join(names)}?" if names and len(location) == 1 else ""
 

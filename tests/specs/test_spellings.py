@@ -105,3 +105,12 @@ def test_lengths_beside_a_workload_are_its_lengths() -> None:
     with pytest.raises(RoofcastError, match="contradicts the workload") as refusal:
         validate(ScenarioSpec, {**inside, "osl_tokens": 17}, where="")
     assert (refusal.value.field, refusal.value.code) == ("osl_tokens", "contradiction")
+
+
+@pytest.mark.parametrize(("other", "field"), [("quantization", "precision"), ("tensor_parallel_size", "tp_size"),
+    ("GPU", "hardware"), ("kv-cache-dtype", "precision.kv_cache"), ("max_num_seqs", "engine.max_num_seqs"),
+    ("input_len", "isl_tokens")])  # fmt: skip
+def test_words_of_engines_and_clients_lead_to_the_field(other: str, field: str) -> None:
+    with pytest.raises(RoofcastError) as refused:
+        validate(ScenarioSpec, SERVED | {other: 1}, where="")
+    assert refused.value.hint == f"did you mean {field}?"

@@ -12,7 +12,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import activation_bytes, memory_plan, sequences_that_fit
 from simulator.published.attention_traffic import flash_attention_cost, key_blocks, standard_attention_cost
 from simulator.published.facts import load_facts
-from simulator.published.kv_waste import ALLOCATIONS, RESERVED_TOKENS, concurrency, sharegpt_waste
+from simulator.published.kv_waste import ALLOCATIONS, RESERVED_TOKENS, sharegpt_waste
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.document import Block, Figure, fraction, number, seconds
 from simulator.reports.content.quantities import bytes_text
@@ -110,14 +110,22 @@ def _memory(example: Example) -> tuple[Block, ...]:
     )
 
 
+def _holds_a_reservation(example: Example) -> str:
+    """Why no request can be given its longest length, or ""."""
+    capacity = memory_plan(example.deployed()).kv_capacity_tokens
+    if capacity >= RESERVED_TOKENS:
+        return ""
+    return f"{example.model.name} leaves {capacity:,} tokens of cache on {example.hardware.name}, of {RESERVED_TOKENS}"
+
+
 def _paged(example: Example) -> tuple[Block, ...]:
     capacity = memory_plan(example.deployed()).kv_capacity_tokens
-    found = {way: sharegpt_waste(way, max_model_len=RESERVED_TOKENS) for way in ALLOCATIONS}
+    found = {way: sharegpt_waste(way, max_model_len=RESERVED_TOKENS, kv_slots=capacity) for way in ALLOCATIONS}
     rows: list[tuple[Value, ...]] = [
         (
             way.replace("_", " "),
             *(fraction(share) for share in (waste.used, waste.reserved, waste.internal, waste.external)),
-            number(concurrency(waste, kv_capacity_tokens=float(capacity)), digits=0),
+            number(waste.requests, digits=0),
         )
         for way, waste in found.items()
     ]
@@ -286,16 +294,16 @@ TOPICS = (
         question="How much of a reserved cache holds nothing, and how many more requests do blocks allow?",
         formula=(
             "used = held / (held + reserved + internal + external)",
-            "paged: internal = (block - 1) / 2 tokens a sequence, the others 0",
+            "paged: internal = (block - 1) / 2 tokens a sequence, external = 1 % of the blocks, left free by admission",
         ),
         worked=_paged,
         published=("paged_used",),
-        leaves_out="Prefix sharing, which lets sequences hold the same block. The shares that the paper prints were "
-        "measured on sampled conversations of which it gives mean lengths alone: exponential lengths with those means, "
-        "as here, come near its figures and not to the digit.",
+        leaves_out="Prefix sharing, which lets sequences hold the same block; a queue that runs empty. Lengths are "
+        "exponential with the mean of the paper's conversations, of which it prints no more.",
         references=("Kwon2023", "Yu2022"),
         commands=("roofcast plan --kv-allocation",),
         applies=generates,
+        applies_here=_holds_a_reservation,
     ),
     Topic(
         key="kv-eviction",

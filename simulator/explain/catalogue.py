@@ -12,7 +12,7 @@ from simulator.errors import FileError, Option, RoofcastError, did_you_mean
 from simulator.explain import cache, decoding, formats, hardware, scale
 from simulator.explain.blocks import Value, rows_table
 from simulator.explain.topic import Equation, Example, Topic, equation_of
-from simulator.published.catalogue import published_figures
+from simulator.published.catalogue import explained, published_figures
 from simulator.published.figures import ComparedFigure
 from simulator.published.shown import PUBLISHED_COLUMNS, published_chart, published_rows
 from simulator.reports.charts.chart import Chart
@@ -120,8 +120,10 @@ def _published(figures: Sequence[ComparedFigure]) -> tuple[Block, ...]:
         str(item.figure.asked_by) if item.figure.asked_by.field else f"roofcast published --topic {item.figure.topic}"
         for item in figures
     )
+    reasons = dict.fromkeys(reason for reason in explained(figures).values() if reason)
     return (
         rows_table("published", "", heads, published_rows(figures)),
+        *([Bullets(items=tuple(f"why off: {reason}" for reason in reasons))] if reasons else []),
         Bullets(items=tuple(f"source: {source}" for source in sources)),
         Bullets(items=tuple(f"recipe: {recipe}" for recipe in recipes)),
     )

@@ -14,6 +14,9 @@ TENSORS_FORWARD = 4.0
 TENSORS_BACKWARD = 8.0
 """Queries, keys, values and the outputs' gradient read (once each for two products), three gradients written."""
 
+ROW_STATISTICS, STATISTIC_BYTES = 2.0, 4.0
+"""The largest score of a row and the sum of its exponentials, in 32 bits."""
+
 PRODUCTS_FORWARD, PRODUCTS_BACKWARD = 2, 4
 """Products of N x N x d; tiled kernels compute the scores once more on the way back."""
 
@@ -63,15 +66,17 @@ def flash_attention_cost(
 
     Each of ceil(N / B) key blocks reads queries and outputs and writes outputs (forward), and reads queries, outputs,
     their gradient and the queries' gradient and writes the last (backward); keys, values and their gradients pass once.
-    Softmax statistics (two numbers a row) are left out.
+    What gathers in HBM (outputs, the queries' gradient) is written once more, as zeros. The largest score and the sum
+    of each row are initialised, read and written by every block forward and read by every block backward.
     """
     blocks = key_blocks(tokens=tokens, head_dim=head_dim, sram_bytes=sram_bytes, element_bytes=element_bytes)
     tensor_bytes = heads * tokens * head_dim * element_bytes
+    statistics_bytes = heads * tokens * ROW_STATISTICS * STATISTIC_BYTES
     products = PRODUCTS_FORWARD + PRODUCTS_BACKWARD + 1
     return AttentionCost(
         flops=heads * products * 2.0 * tokens**2 * head_dim,
-        forward_bytes=(3.0 * blocks + 2.0) * tensor_bytes,
-        backward_bytes=(5.0 * blocks + 4.0) * tensor_bytes,
+        forward_bytes=(3.0 * blocks + 3.0) * tensor_bytes + (2.0 * blocks + 1.0) * statistics_bytes,
+        backward_bytes=(5.0 * blocks + 5.0) * tensor_bytes + blocks * statistics_bytes,
     )
 
 

@@ -86,8 +86,10 @@ def predicted(name: str) -> float:
 
 
 def explained(figures: Sequence[ComparedFigure]) -> dict[str, str | None]:
-    """The worst figures of each topic with the reason; known misses carry their own."""
-    found: dict[str, str | None] = {}
+    """The worst figures of each topic, and those that a reason names in full; known misses carry their own."""
+    found: dict[str, str | None] = {
+        item.figure.name: reasons()[item.figure.name] for item in figures if item.figure.name in reasons()
+    }
     for topic in dict.fromkeys(item.figure.topic for item in figures):
         errors = [
             (item.figure.name, item.error)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
+from math import exp
 from typing import Literal
 
 import numpy as np
@@ -14,26 +16,33 @@ Allocation = Literal["max_length", "power_of_two", "oracle", "paged"]
 SHAREGPT_PROMPT, SHAREGPT_OUTPUT = 161.31, 337.99
 """Mean tokens of ShareGPT's requests [Kwon2023]."""
 RESERVED_TOKENS = 2048
-SAMPLES = 4000
+OPT_13B_SLOTS = 15_700
+"""Token slots beside OPT-13B on an A100 of 40 GB, table 1 of [Kwon2023]."""
+WATERMARK = 0.01
+"""Share of its blocks that vLLM leaves free when it admits a request: BlockSpaceManager of vLLM 0.2.0."""
+SAMPLES, TURNS = 4000, 8
+"""Requests of a run, and how often at least they fill the memory."""
+ROUNDS = 20
+"""Of a fixed point that gains a digit in each."""
 ALLOCATIONS: tuple[Allocation, ...] = ("max_length", "power_of_two", "oracle", "paged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvWaste:
-    """Shares of allocated KV memory, averaged over time; they add up to 1.
+    """Shares of the KV memory of a replica whose queue never empties, averaged over time; they add up to 1.
 
     used : holds a token's keys and values
     reserved : will hold one later in the request's life
     internal : allocated to a request that never uses it
-    external : lost between allocations of the buddy allocator, because sizes are powers of two
-    slots_per_request : mean allocated tokens of a running request, external losses included
+    external : lost between allocations, because sizes are powers of two or what is left is too small for the next
+    requests : running at once, on average
     """
 
     used: float
     reserved: float
     internal: float
     external: float
-    slots_per_request: float
+    requests: float
 
 
 def kv_waste(
@@ -42,9 +51,10 @@ def kv_waste(
     output_tokens: Array,
     allocation: Allocation,
     max_model_len: int,
+    kv_slots: int,
     block_size_tokens: int = 16,
 ) -> KvWaste:
-    """Use of KV memory by requests of these lengths (equal arrays), each weighted by its time in the batch.
+    """Use of ``kv_slots`` tokens of KV memory by requests of these lengths (equal arrays), served first come first.
 
     A request runs for as many steps as it generates tokens. ``max_length`` allocates max_model_len tokens,
     ``power_of_two`` the prompt and the next power of two of the output, ``oracle`` just what will be needed, each as
@@ -59,35 +69,104 @@ def kv_waste(
         raise RoofcastError(
             f"a request of {int(np.max(final))} tokens exceeds max_model_len {max_model_len}", field="max_model_len"
         )
-    held = prompt_tokens + output_tokens / 2.0
-    weights = output_tokens / output_tokens.sum()
+    if kv_slots < next_power_of_two(np.array([max_model_len]))[0]:
+        raise RoofcastError(f"{kv_slots} tokens hold no request of {max_model_len}", field="kv_slots")
     if allocation == "paged":
         # The last block of a growing sequence is half full on average.
-        internal = np.full_like(held, (block_size_tokens - 1) / 2.0)
-        return _shares(weights, held=held, later=0.0 * held, never=internal, lost=0.0 * held)
-    given = {
+        held = float(output_tokens @ (prompt_tokens + output_tokens / 2.0) / output_tokens.sum())
+        requests = (1.0 - WATERMARK) * kv_slots / (held + (block_size_tokens - 1) / 2.0)
+        used, given = requests * held / kv_slots, 1.0 - WATERMARK
+        return KvWaste(used=used, reserved=0.0, internal=given - used, external=WATERMARK, requests=requests)
+    given_tokens = {
         "max_length": np.full_like(final, float(max_model_len)),
         "power_of_two": np.minimum(prompt_tokens + next_power_of_two(output_tokens), max_model_len),
         "oracle": final,
     }[allocation]
-    lost = next_power_of_two(given) - given
-    return _shares(weights, held=held, later=final - held, never=given - final, lost=lost)
-
-
-def sharegpt_waste(allocation: Allocation, *, max_model_len: int) -> KvWaste:
-    """`kv_waste` of requests of ShareGPT's mean lengths, exponentially distributed."""
-    return kv_waste(
-        _exponential(SHAREGPT_PROMPT, most=max_model_len / 2, seed=0),
-        output_tokens=_exponential(SHAREGPT_OUTPUT, most=max_model_len / 2, seed=1),
-        allocation=allocation,
-        max_model_len=max_model_len,
+    starts = _starts(np.log2(next_power_of_two(given_tokens)).astype(int), steps=output_tokens, kv_slots=kv_slots)
+    # Observed while the memory is full: after its first turn, and until the last request enters.
+    since, until = float(output_tokens.max()), float(starts[-1])
+    if until <= since:
+        raise RoofcastError(f"{len(starts)} requests never fill {kv_slots} tokens twice", field="prompt_tokens")
+    first, last = (np.clip(time - starts, 0.0, output_tokens) for time in (since, until))
+    present, grown = last - first, (last**2 - first**2) / 2.0
+    total = kv_slots * (until - since)
+    used = float(present @ prompt_tokens + grown.sum()) / total
+    reserved = float(present @ output_tokens - grown.sum()) / total
+    internal = float(present @ (given_tokens - final)) / total
+    return KvWaste(
+        used=used,
+        reserved=reserved,
+        internal=internal,
+        external=1.0 - used - reserved - internal,
+        requests=float(present.sum()) / (until - since),
     )
 
 
-def _exponential(mean: float, *, most: float, seed: int) -> Array:
-    """Quantiles of an exponential distribution in random order, of at least one token and at most ``most``."""
-    places = (np.arange(SAMPLES) + 0.5) / SAMPLES
-    lengths = np.clip(-mean * np.log1p(-places), 1.0, most)
+def _starts(orders: Array, *, steps: Array, kv_slots: int) -> Array:
+    """When each request enters, the next as soon as a piece of 2^order slots is free for it."""
+    memory = _BuddyMemory(kv_slots)
+    running: list[tuple[float, int, int]] = []
+    now, starts = 0.0, []
+    for order, length in zip(orders.tolist(), steps.tolist(), strict=True):
+        while (place := memory.take(order)) is None:
+            now, freed, size = heapq.heappop(running)
+            memory.give(freed, size)
+        starts.append(now)
+        heapq.heappush(running, (now + length, place, order))
+    return np.array(starts)
+
+
+class _BuddyMemory:
+    """Pieces of 2^order slots; two free halves of a piece join again."""
+
+    def __init__(self, slots: int) -> None:
+        self.free: list[set[int]] = [set() for _ in range(slots.bit_length())]
+        at = 0
+        for order in reversed(range(slots.bit_length())):
+            if slots >> order & 1:
+                self.free[order].add(at)
+                at += 1 << order
+
+    def take(self, order: int) -> int | None:
+        """The first slot of the lowest free piece of the smallest order that holds it, or None."""
+        large = next((size for size in range(order, len(self.free)) if self.free[size]), None)
+        if large is None:
+            return None
+        at = min(self.free[large])
+        self.free[large].remove(at)
+        for half in range(order, large):
+            self.free[half].add(at + (1 << half))
+        return at
+
+    def give(self, at: int, order: int) -> None:
+        """Free a piece."""
+        while at ^ (1 << order) in self.free[order]:
+            self.free[order].remove(at ^ (1 << order))
+            at &= ~(1 << order)
+            order += 1
+        self.free[order].add(at)
+
+
+def sharegpt_waste(allocation: Allocation, *, max_model_len: int, kv_slots: int = OPT_13B_SLOTS) -> KvWaste:
+    """`kv_waste` of requests of ShareGPT's mean lengths, exponentially distributed and cut at half of the context."""
+    most = max_model_len / 2
+    samples = max(SAMPLES, int(TURNS * kv_slots / (SHAREGPT_PROMPT + SHAREGPT_OUTPUT)))
+    return kv_waste(
+        _exponential(SHAREGPT_PROMPT, most=most, seed=0, samples=samples),
+        output_tokens=_exponential(SHAREGPT_OUTPUT, most=most, seed=1, samples=samples),
+        allocation=allocation,
+        max_model_len=max_model_len,
+        kv_slots=kv_slots,
+    )
+
+
+def _exponential(mean: float, *, most: float, seed: int, samples: int) -> Array:
+    """Whole quantiles of an exponential distribution cut at ``most``, in random order, with this mean after the cut."""
+    scale = mean
+    for _ in range(ROUNDS):
+        scale = mean / (1.0 - exp(-most / scale))
+    places = (np.arange(samples) + 0.5) / samples
+    lengths = np.ceil(np.minimum(-scale * np.log1p(-places), most))
     return np.random.default_rng(seed).permutation(lengths)
 
 
@@ -95,20 +174,3 @@ def next_power_of_two(tokens: Array) -> Array:
     """The smallest power of two at or above each number [tokens]."""
     powers: Array = np.exp2(np.ceil(np.log2(np.maximum(tokens, 1.0))))
     return powers
-
-
-def concurrency(waste: KvWaste, *, kv_capacity_tokens: float) -> float:
-    """Requests that run at once in a cache of so many token slots [-]."""
-    return kv_capacity_tokens / waste.slots_per_request
-
-
-def _shares(weights: Array, *, held: Array, later: Array, never: Array, lost: Array) -> KvWaste:
-    used, reserved, internal, external = (float(weights @ part) for part in (held, later, never, lost))
-    total = used + reserved + internal + external
-    return KvWaste(
-        used=used / total,
-        reserved=reserved / total,
-        internal=internal / total,
-        external=external / total,
-        slots_per_request=total,
-    )

@@ -21,12 +21,12 @@ def test_tiling_reads_less_with_more_on_chip_memory(tokens: int, head_dim: int, 
 
 
 def test_traffic_of_many_blocks_follows_the_published_order() -> None:
-    """N^2 d^2 / M: doubling N or d quadruples it."""
+    """N^2 d^2 / M: doubling N or d quadruples it, but for the row statistics, which no d widens."""
     cost = flash_attention_cost(heads=1, tokens=2**16, head_dim=64, sram_bytes=2**17)
     longer = flash_attention_cost(heads=1, tokens=2**17, head_dim=64, sram_bytes=2**17)
     wider = flash_attention_cost(heads=1, tokens=2**16, head_dim=128, sram_bytes=2**17)
     assert longer.hbm_bytes / cost.hbm_bytes == pytest.approx(4, rel=0.01)
-    assert wider.hbm_bytes / cost.hbm_bytes == pytest.approx(4, rel=0.01)
+    assert wider.hbm_bytes / cost.hbm_bytes == pytest.approx(4, rel=0.02)
 
 
 def test_a_mask_and_dropout_cost_their_passes() -> None:

@@ -8,89 +8,104 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.published.kv_waste import ALLOCATIONS, Allocation, KvWaste, concurrency, kv_waste, next_power_of_two
+from simulator.published.kv_waste import ALLOCATIONS, WATERMARK, Allocation, KvWaste, kv_waste, sharegpt_waste
 
-ONE = np.ones(1)
-
-
-def one_request(allocation: str, *, prompt: float = 100, output: float = 200, longest: int = 1024) -> KvWaste:
-    return kv_waste(prompt * ONE, output_tokens=output * ONE, allocation=allocation, max_model_len=longest)  # type: ignore[arg-type]
+SLOTS = 4096
+MANY = np.ones(64)
 
 
-def test_one_request_by_hand() -> None:
-    """It holds 200 of its 300 tokens on average."""
-    whole = one_request("max_length")
+def alike(
+    allocation: str,
+    *,
+    prompt: float = 100,
+    output: float = 200,
+    longest: int = 1024,
+    slots: int = SLOTS,
+    block: int = 16,
+) -> KvWaste:
+    """Requests of one length, which start and end together."""
+    return kv_waste(
+        prompt * MANY,
+        output_tokens=output * MANY,
+        allocation=allocation,  # type: ignore[arg-type]
+        max_model_len=longest,
+        kv_slots=slots,
+        block_size_tokens=block,
+    )
+
+
+def test_requests_of_one_length_by_hand() -> None:
+    """Each holds 200 of its 300 tokens on average."""
+    whole = alike("max_length")
     assert whole.used == pytest.approx(200 / 1024)
     assert whole.reserved == pytest.approx(100 / 1024)
     assert whole.internal == pytest.approx(724 / 1024)
-    rounded = one_request("power_of_two")  # 100 + 256, from a piece of 512
+    assert whole.requests == 4
+    rounded = alike("power_of_two")  # 100 + 256, from a piece of 512
     assert rounded.internal == pytest.approx(56 / 512)
     assert rounded.external == pytest.approx(156 / 512)
-    known = one_request("oracle")  # 300 from a piece of 512
+    known = alike("oracle")  # 300 from a piece of 512
     assert known.internal == 0
     assert known.external == pytest.approx(212 / 512)
-    paged = one_request("paged")
-    assert paged.used == pytest.approx(200 / 207.5)
-    assert paged.reserved == paged.external == 0
+    assert known.requests == 8
+    paged = alike("paged")
+    assert paged.used == pytest.approx((1 - WATERMARK) * 200 / 207.5)
+    assert paged.reserved == 0
+    assert paged.requests == pytest.approx((1 - WATERMARK) * SLOTS / 207.5)
+
+
+def test_memory_that_holds_no_further_reservation_is_lost() -> None:
+    """1,000 tokens beside four pieces of 1,024."""
+    assert alike("max_length", slots=SLOTS + 1000).external == pytest.approx(1000 / (SLOTS + 1000))
+    assert alike("max_length").external == pytest.approx(0, abs=1e-12)
 
 
 @given(
-    prompts=st.lists(st.integers(1, 1000), min_size=1, max_size=20),
-    outputs=st.lists(st.integers(1, 1000), min_size=1, max_size=20),
+    prompts=st.lists(st.integers(1, 1000), min_size=40, max_size=80),
+    outputs=st.lists(st.integers(1, 1000), min_size=40, max_size=80),
 )
-def test_shares_add_up_and_better_knowledge_wastes_less(prompts: list[int], outputs: list[int]) -> None:
+def test_shares_add_up_and_none_is_negative(prompts: list[int], outputs: list[int]) -> None:
     count = min(len(prompts), len(outputs))
-    prompt = np.array(prompts[:count], dtype=np.float64)
-    output = np.array(outputs[:count], dtype=np.float64)
-    found = {
-        allocation: kv_waste(prompt, output_tokens=output, allocation=allocation, max_model_len=2048)
-        for allocation in ALLOCATIONS
-    }
-    for waste in found.values():
-        assert waste.used + waste.reserved + waste.internal + waste.external == pytest.approx(1.0)
-    assert found["oracle"].used >= found["power_of_two"].used * (1 - 1e-12)
-    assert found["oracle"].used >= found["max_length"].used * (1 - 1e-12)
+    # A thousand steps at the end, so that one turn of the memory is over before the last request enters.
+    prompt = np.array([*prompts[:count], *16 * [1000]], dtype=np.float64)
+    output = np.array([*outputs[:count], *16 * [1000]], dtype=np.float64)
+    for allocation in ALLOCATIONS:
+        waste = kv_waste(prompt, output_tokens=output, allocation=allocation, max_model_len=2048, kv_slots=SLOTS)
+        shares = (waste.used, waste.reserved, waste.internal, waste.external)
+        assert sum(shares) == pytest.approx(1.0)
+        assert min(shares) >= -1e-9
 
 
-def test_concurrency_follows_the_slots() -> None:
-    capacity = 10_240.0
-    assert concurrency(one_request("max_length"), kv_capacity_tokens=capacity) == pytest.approx(10)
-    assert concurrency(one_request("paged"), kv_capacity_tokens=capacity) == pytest.approx(10_240 / 207.5)
-
-
-def test_long_requests_weigh_by_their_time() -> None:
+def test_two_lengths_share_a_memory_by_their_times() -> None:
+    """Of 3 tokens and of 1,000 by turns, through one piece of 1,024: after the first, each pair takes 1,001 steps."""
     waste = kv_waste(
-        np.array([1.0, 1.0]), output_tokens=np.array([1.0, 999.0]), allocation="oracle", max_model_len=1024
+        np.ones(40), output_tokens=np.tile([999.0, 2.0], 20), allocation="oracle", max_model_len=1024, kv_slots=1024
     )
-    assert waste.used == pytest.approx((1 * 1.5 / 1000 + 999 / 1000 * 500.5) / (2 * 1 / 1000 + 1024 * 999 / 1000))
+    # Seen from the end of the first long request to the start of the last short one: 20 short, 19 long, less one short.
+    steps, held = 19 * 1001, 19 * (2 * 2 + 999 * 500.5)
+    assert waste.used == pytest.approx(held / steps / 1024)
+    assert waste.requests == pytest.approx(1.0)
 
 
 def test_smaller_blocks_waste_less() -> None:
-    used = [
-        kv_waste(
-            100 * ONE, output_tokens=200 * ONE, allocation="paged", max_model_len=1024, block_size_tokens=size
-        ).used
-        for size in (256, 64, 16, 1)
-    ]
+    used = [alike("paged", block=size).used for size in (256, 64, 16, 1)]
     assert used == sorted(used)
-    assert used[-1] == 1.0
-    assert list(next_power_of_two(np.array([1.0, 2.0, 3.0, 1024.0, 1025.0]))) == [1, 2, 4, 1024, 2048]
+    assert used[-1] == pytest.approx(1.0 - WATERMARK)
 
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(RoofcastError, match="exceeds max_model_len 256"):
-        one_request("paged", longest=256)
+        alike("paged", longest=256)
     with pytest.raises(RoofcastError, match="allowed: max_length"):
-        one_request("slab")
+        alike("slab")
+    with pytest.raises(RoofcastError, match="1000 tokens hold no request of 1024"):
+        alike("oracle", slots=1000)
+    with pytest.raises(RoofcastError, match="never fill"):
+        alike("oracle", slots=2**20)
 
 
-def test_every_way_to_set_cache_aside_wastes_more_than_pages() -> None:
-    kinds: tuple[Allocation, ...] = ("paged", "oracle", "power_of_two", "max_length")
-    slots = [
-        kv_waste(
-            np.array([100.0]), output_tokens=np.array([150.0]), allocation=kind, max_model_len=2048
-        ).slots_per_request
-        for kind in kinds
-    ]
-    assert slots == sorted(slots)
-    assert len(set(slots)) == len(kinds)
+def test_every_way_to_set_cache_aside_runs_fewer_requests_than_pages() -> None:
+    kinds: tuple[Allocation, ...] = ("max_length", "power_of_two", "oracle", "paged")
+    at_once = [sharegpt_waste(kind, max_model_len=2048).requests for kind in kinds]
+    assert at_once == sorted(at_once)
+    assert len(set(at_once)) == len(kinds)

@@ -81,6 +81,16 @@ def test_the_worst_of_each_topic_have_a_reason_and_every_reason_a_figure(found: 
         assert any(name.startswith(start) for name in found), start
 
 
+def test_memory_and_counts_are_within_two_percent_or_say_why(found: dict[str, ComparedFigure]) -> None:
+    """Of every unit that counts; ratios of such figures are known by the field that asks or by their names."""
+    counts = {"byte", "GB", "GiB", "FLOP", "FLOP/byte", "fraction", "billion", "million", "value", "parameters"}
+    words = ("hbm", "flops", "memory", "size")
+    why = explained(list(found.values()))
+    for name, item in found.items():
+        if item.figure.unit in counts or any(word in name.split("_") + name.split("-") for word in words):
+            assert abs(item.error) <= 0.02 or why.get(name), f"{name} {item.error:+.1%}"
+
+
 def printed(command: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """The JSON document of a recipe's command line, run in this process."""
     stream = io.StringIO()

@@ -50,7 +50,6 @@ class FormulaLine:
     formula: str
     value: float | None
     form: Form
-    unit: str = ""
     total: bool = False
 
 
@@ -60,18 +59,6 @@ class Group:
 
     title: str
     lines: tuple[FormulaLine, ...]
-
-
-def line(
-    name: str, label: str, formula: str, value: float | None, form: Form = Form.MONEY, *, total: bool = False
-) -> FormulaLine:
-    """A formula and the plan's own value of it."""
-    return FormulaLine(name=name, label=label, formula=formula, value=value, form=form, total=total)
-
-
-def priced(name: str, label: str, formula: str, value: float | None, form: Form = Form.MONEY) -> FormulaLine:
-    """A line of owning, which needs a purchase price."""
-    return line(name, label, f"IF(purchase_price>0,{formula},{UNPRICED})", value, form)
 
 
 def _figure(name: str, label: str, figure: SourcedFigure, form: Form, unit: str = "") -> InputLine:

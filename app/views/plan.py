@@ -26,7 +26,7 @@ from simulator.reports.decide.verdict import verdict_text
 from simulator.reports.sections.answer import plan_figures, plan_headline
 from simulator.reports.sections.options import plan_options_chart
 from simulator.reports.words.derivation import detail_text, resource_text
-from simulator.reports.words.warnings import warning_texts
+from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL, PLANNED_RATE_PER_S
 

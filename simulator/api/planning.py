@@ -99,7 +99,7 @@ def plan_models(
     InfeasibleError
         No fleet serves the demand with any of the models, or with one of a mix.
     """
-    from simulator.planner.model_plans import plan_models as planned
+    from simulator.planner.plan import plan_models as planned
     from simulator.reports.model_plans import ModelPlansAnswer
 
     return ModelPlansAnswer(planned(plan_question(question, fields), models))

@@ -212,7 +212,7 @@ def _composed_models(spec: PlanSpec, models: Sequence[str], *, form: PlanOutput)
 def _composed(plan: CapacityPlan, *, form: PlanOutput, explain: bool) -> KeptAnswer:
     """A plan in the form asked for, and what to say beside it."""
     from simulator.cli.kept_answers import KeptAnswer
-    from simulator.reports.words.warnings import warning_texts
+    from simulator.reports.words.plan_inputs import warning_texts
 
     warnings = tuple(warning_texts(plan.warnings))
     match form:

@@ -14,11 +14,10 @@ from simulator.cli.options.shared import PlanCommand, WideCommand
 from simulator.cli.plan_capacity import EPILOG, plan_capacity
 from simulator.cli.price_commands import prices_app
 from simulator.cli.record_commands import calibrate, demand, profiles_app, report, verify
-from simulator.cli.scenario_commands import capacity, compare, serve
+from simulator.cli.scenario_commands import capacity, compare, serve, warm_up
 from simulator.cli.step_commands import crossover, explain, mixers, model, retrieval, step
 from simulator.cli.sweep_command import sweep
 from simulator.cli.validate_command import published, validate
-from simulator.cli.warm_up_command import warm_up
 
 app = typer.Typer(name="roofcast", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 

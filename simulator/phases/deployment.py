@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.sustained import engine_kernels
@@ -15,7 +14,7 @@ from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import check_parallelism
 from simulator.operators.transformer import is_encoder_only
-from simulator.specs.base import Same
+from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import (
     EngineProfile,

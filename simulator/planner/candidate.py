@@ -1,16 +1,20 @@
-"""One replica that a search may choose: the accelerator and its server, the degrees, formats, techniques and limits."""
+"""One replica that a search may choose, and why one cannot serve.
+
+A record for each kind of reason. Refusals quote it, so each says itself in one line.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from simulator.errors import RoofcastError
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.units import percent_text
+from simulator.units import GIGA, percent_text
 
 NO_TECHNIQUES = TechniquesSpec()
 
@@ -106,3 +110,188 @@ class Candidate:
         if self.engine.max_num_batched_tokens:
             parts.append(f"step <= {self.engine.max_num_batched_tokens} tokens")
         return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsTooLarge:
+    """Weights that do not fit a device."""
+
+    shortfall_bytes: float
+    weights_bytes: float
+    budget_bytes: float
+
+    def __str__(self) -> str:
+        return (
+            f"does not fit by {self.shortfall_bytes / GIGA:.1f} GB per device: weights "
+            f"{self.weights_bytes / GIGA:.1f} GB of a budget of {self.budget_bytes / GIGA:.1f} GB"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetTooSmall:
+    """Tokens of a step that do not hold a decoding sequence beside a prompt."""
+
+    batched_tokens: int
+
+    def __str__(self) -> str:
+        return (
+            f"a token budget of {self.batched_tokens} per step is 1 too small: 2 are the least, "
+            "one for a decoding sequence and one for a prompt"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheTooSmall:
+    """A KV cache that does not hold one request.
+
+    lane_tokens : of the ``capacity_tokens`` that each of ``stages`` pipeline lanes has
+    mean_tokens : of a request; needed_tokens : with two standard deviations; short_bytes : per device
+    """
+
+    capacity_tokens: int
+    stages: int
+    lane_tokens: float
+    mean_tokens: float
+    needed_tokens: float
+    short_bytes: float
+
+    def __str__(self) -> str:
+        share = f"KV cache of {self.capacity_tokens} tokens"
+        if self.stages > 1:
+            share += f" leaves {self.lane_tokens:.0f} to each of {self.stages} pipeline lanes, which"
+        return (
+            f"{share} does not hold one request: {self.mean_tokens:.0f} tokens on average, "
+            f"{self.needed_tokens:.0f} with two standard deviations ({self.short_bytes / GIGA:.3g} GB per device short)"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityLost:
+    """Answers that lose more than is allowed; ``loss`` is None where nothing is published, ``note`` what is."""
+
+    loss: float | None
+    allowed: float
+    note: str
+
+    def __str__(self) -> str:
+        lost = "an unknown part" if self.loss is None else percent_text(self.loss, digits=3)
+        return f"answers lose {lost}, above {percent_text(self.allowed, digits=3)}: {self.note}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveMissed:
+    """An objective that even an idle replica misses."""
+
+    objective: str
+    bound_s: float
+    idle_s: float
+
+    def __str__(self) -> str:
+        reached = f"{self.objective} of an idle replica is {self.idle_s:.4g} s"
+        return f"{reached}, above {self.bound_s:g} s by a factor of {self.idle_s / self.bound_s:.3g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeyondLimit:
+    """A fleet that takes more than a limit allows, in ``unit``; ``taken`` is None where that is unknown.
+
+    field : of the question; devices : of the fleet, None where the limit counts them itself
+    """
+
+    field: str
+    unit: str
+    allowed: float
+    taken: float | None
+    devices: int | None
+
+    def __str__(self) -> str:
+        given = f"`{self.field}` {self.allowed:,.6g}"
+        if self.taken is None:
+            return f"its share of {given} is unknown"
+        of = "" if self.devices is None else f" of {self.devices} GPUs"
+        over = amount_text(self.taken - self.allowed)
+        return f"{amount_text(self.taken)} {self.unit}{of}, {over} above {given}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeyondLimits:
+    """Every limit that a fleet breaks."""
+
+    limits: tuple[BeyondLimit, ...]
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.limits))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotDeployable:
+    """The set-up itself was refused."""
+
+    refusal: RoofcastError
+
+    def __str__(self) -> str:
+        return self.refusal.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InPrefillPool:
+    """What is wrong is wrong with the pool that computes the prompts."""
+
+    reason: Reason
+
+    def __str__(self) -> str:
+        return f"prefill: {self.reason}"
+
+
+Reason = (
+    WeightsTooLarge
+    | BudgetTooSmall
+    | CacheTooSmall
+    | QualityLost
+    | ObjectiveMissed
+    | BeyondLimits
+    | NotDeployable
+    | InPrefillPool
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """Why a candidate cannot serve: ``reason`` says by how much, ``excess`` the same as a share of the bound.
+
+    candidate : what was refused; label : of it or of its part, to show
+    code : memory, slots, objective, limit (of the fleet), or that of the refusal to deploy
+    """
+
+    candidate: Candidate
+    label: str
+    code: str
+    reason: Reason
+    excess: float
+
+    @property
+    def hardware(self) -> str:
+        """Profile name of the accelerator."""
+        return self.candidate.platform.hardware.name
+
+    @property
+    def distance(self) -> tuple[int, float]:
+        """How far from serving, for ordering: a fleet limit, then a missed objective, then memory, the unsupported."""
+        nearest_first = ("limit", "objective", "slots", "memory")
+        order = nearest_first.index(self.code) if self.code in nearest_first else len(nearest_first)
+        return order, self.excess
+
+
+def refuse(candidate: Candidate, *, code: str, reason: Reason, excess: float = float("inf")) -> Rejection:
+    """A candidate that cannot serve: why, and by how much."""
+    return Rejection(candidate=candidate, label=candidate.label, code=code, reason=reason, excess=excess)
+
+
+def not_deployable(candidate: Candidate, refusal: RoofcastError) -> Rejection:
+    """A candidate that is refused before its speed counts."""
+    return refuse(candidate, code=refusal.code, reason=NotDeployable(refusal=refusal))
+
+
+def amount_text(value: float) -> str:
+    """``1,234``, ``12.5``, ``0.25``: whole from a hundred on."""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.3g}"

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from simulator.assumptions import Assumption
 from simulator.kernels.timing import Provenance
+from simulator.planner.candidate import Rejection
 from simulator.planner.fleet.records import Fleet, Latencies
-from simulator.planner.reasons import Rejection
 from simulator.planner.records import Demand, FamilyFound, Objective, PlanWarning, SearchSummary
+from simulator.specs.base import Assumption
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
     from simulator.planner.fleet.fleet import Sized
-    from simulator.planner.money.price_ranking import PriceRanking
+    from simulator.planner.money.cost import PriceRanking
     from simulator.planner.search.question import Question
 
 

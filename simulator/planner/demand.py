@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simulator.assumptions import Assumption, ValueOrigin
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.errors import Option, RoofcastError
-from simulator.planner.records import Demand, Objective, PlanWarning, TraceRepaired
+from simulator.planner.records import Demand, Objective, PlanWarning, TraceLeftOut, TraceRepaired
 from simulator.planner.workload_presets import (
     CHAT,
     LengthOrigins,
@@ -26,6 +25,7 @@ from simulator.planner.workload_presets import (
     nearest_preset,
     workload_preset,
 )
+from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DAYS_PER_WEEK, HOURS_PER_DAY, WEEKDAYS
 from simulator.traffic.lengths import LengthDistribution, RequestMix
@@ -42,6 +42,8 @@ FLAT_SOURCE = "flat: the rate of every hour, as no peak over the mean and no loa
 _STEPS = 60
 # Rounding of numbers that people type, not a difference of two loads.
 _SAME = 0.01
+# From here on bursts that are left out move a plan: worth a warning, not only a word among assumptions. Assumed.
+_NOTABLE_DISPERSION = 1.5
 # Of a day's hours that carry its demand in the narrowest one: beyond that, a peak is no hour of the day.
 _NARROWEST = 1 / 12
 
@@ -220,19 +222,27 @@ class _Traced:
         return None if own is None else TraceName(source=own.source, requests=own.requests, duration_s=own.duration_s)
 
 
+def _left_out(spec: PlanSpec, dispersion: float | None) -> tuple[TraceLeftOut, ...]:
+    """Where the trace's own bursts would move the plan of a few replicas, and nothing was given for them."""
+    if spec.arrival_cv is not None or dispersion is None or dispersion < _NOTABLE_DISPERSION:
+        return ()
+    return (TraceLeftOut(dispersion=dispersion),)
+
+
 def _read_trace(spec: PlanSpec) -> _Traced:
     if not spec.trace:
         return _Traced()
-    from simulator.planner.trace_notes import left_out, measured_trace
+    from simulator.traffic.recorded.demand import measured_demand
+    from simulator.traffic.recorded.importers import trace_hits
     from simulator.traffic.recorded.traces import read_trace, summarise
 
     trace = read_trace(spec.trace)
-    found = measured_trace(trace)
+    found = measured_demand(trace, tool="trace", prefix_hit=trace_hits(trace))
     return _Traced(
         summary=summarise(trace),
         prefix_hit=found.prefix_hit,
         arrival_cv=TraceFound(value=found.dispersion),
-        warnings=(*(TraceRepaired(note=note) for note in trace.warnings), *left_out(spec, found)),
+        warnings=(*(TraceRepaired(note=note) for note in trace.warnings), *_left_out(spec, found.dispersion)),
     )
 
 

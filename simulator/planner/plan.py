@@ -3,28 +3,35 @@
 Limits of the fleet that contradict what was fixed, whatever a search finds: refused before it starts.
 
 Every study that a report carries, whether or not the question asked for it. They change no figure of the plan.
+
+Plans of several models: for the same demand, each a step down from the one before it, or a mix behind one router.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from simulator.assumptions import Assumption
-from simulator.errors import Option, RoofcastError
+from simulator.errors import InfeasibleError, Option, RoofcastError
+from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import CapacityPlan, PlanBasis
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, complete_all
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.money.price_ranking import price_ranking
+from simulator.planner.money.cost import price_ranking
 from simulator.planner.plausibility import warnings_for
-from simulator.planner.reasons import Rejection
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.default_format import format_assumptions
 from simulator.planner.search.question import Question, price_assumptions, resolve
 from simulator.planner.search.search import try_platforms
 from simulator.planner.studies.registry import KINDS, has_studies, with_report_studies, with_studies
+from simulator.specs.base import Assumption
 from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan_values import model_share
+from simulator.techniques.quality import other_model_note
 
 if TYPE_CHECKING:
     from simulator.planner.verification.finalists import Outcome
@@ -177,7 +184,6 @@ def is_complete(plan: CapacityPlan) -> bool:
 
 def answered_in_full(spec: PlanSpec) -> CapacityPlan:
     """The plan of ``spec`` with every study of a report; its question stays ``spec``."""
-
     return replace(plan_capacity(full_question(spec)), spec=spec)
 
 
@@ -188,3 +194,158 @@ def completed(plan: CapacityPlan) -> CapacityPlan:
     asked = plan.basis.question
     found = with_report_studies(plan, replace(asked, spec=full_question(asked.spec)), shown=plan.basis.shown)
     return replace(found, warnings=plan.warnings)
+
+
+_LIMITS = ("max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks", "stock")
+_SUM_TOLERANCE = 0.005
+"""Shares are written with two digits."""
+_AS_PUBLISHED = "as published"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedModel:
+    """One model in one format with its plan.
+
+    weights : the format that was asked for, empty where none was; share : of the requests, 1 where models compete
+    refusal : why there is no plan, empty where there is one
+    """
+
+    model: str
+    weights: str
+    share: float
+    plan: CapacityPlan | None
+    refusal: str = ""
+
+    @property
+    def name(self) -> str:
+        """``llama-3.1-8b fp8``."""
+        return f"{self.model} {self.weights}".rstrip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDown:
+    """From one model or format to the next: both fleets, and what is published about the answers of both."""
+
+    before: PlannedModel
+    after: PlannedModel
+    fleets: tuple[Fleet, Fleet]
+    quality: str
+
+    @property
+    def changes(self) -> dict[str, tuple[float | None, float | None]]:
+        """Cost, power and latencies before and after, by name."""
+        high, low = self.fleets
+        return {
+            "cost": (high.cost.per_hour, low.cost.per_hour),
+            "power": (high.typical_w, low.typical_w),
+            "TTFT p95": (high.degraded.ttft_p95_s, low.degraded.ttft_p95_s),
+            "TPOT p95": (high.degraded.tpot_p95_s, low.degraded.tpot_p95_s),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPlans:
+    """Plans in the order in which the models were given; ``mixed``: they share the requests."""
+
+    spec: PlanSpec
+    members: tuple[PlannedModel, ...]
+    mixed: bool
+
+    @property
+    def planned(self) -> tuple[tuple[PlannedModel, CapacityPlan], ...]:
+        """The models that have a plan, with it."""
+        return tuple((item, item.plan) for item in self.members if item.plan is not None)
+
+    @property
+    def devices(self) -> int:
+        """Accelerators of all fleets together."""
+        return sum(plan.best.devices for _, plan in self.planned)
+
+    @property
+    def cost_per_hour(self) -> float | None:
+        """Of all fleets together; None where a price is unknown."""
+        costs = [plan.best.cost.per_hour for _, plan in self.planned]
+        known = [cost for cost in costs if cost is not None]
+        return sum(known) if len(known) == len(costs) else None
+
+    @property
+    def steps(self) -> tuple[StepDown, ...]:
+        """From each model that has a plan to the next one; none in a mix, where all serve."""
+        fleets = [] if self.mixed else [(item, plan.best) for item, plan in self.planned]
+        return tuple(
+            StepDown(before=before, after=after, fleets=(high, low), quality=_quality(high, low))
+            for (before, high), (after, low) in pairwise(fleets)
+        )
+
+
+def _quality(before: Fleet, after: Fleet) -> str:
+    """What one source prints of both models, and of the formats that each is served in."""
+    high, low = (fleet.replica.deployment.model.profile for fleet in (before, after))
+    if high == low:
+        return f"{before.quality or _AS_PUBLISHED} -> {after.quality or _AS_PUBLISHED}"
+    served = f"; in the format served: {after.quality}" if after.quality else ""
+    return f"{other_model_note(low, base=high)}{served}"
+
+
+def _shares(models: Sequence[str]) -> list[tuple[str, float | None]]:
+    try:
+        found = [model_share(text) for text in models]
+    except ValueError as error:
+        raise RoofcastError(str(error), field=Option("model")) from None
+    given = [share for _, share in found if share is not None]
+    example = "such as `model` llama-3.1-8b=0.7 `model` llama-3.1-70b=0.3"
+    if given and len(given) < len(found):
+        raise RoofcastError("a share is given of some models and not of others", field=Option("model"), hint=example)
+    if given and not math.isclose(sum(given), 1, abs_tol=_SUM_TOLERANCE):
+        raise RoofcastError(f"the shares sum to {sum(given):g}, not to 1", field=Option("model"), hint=example)
+    return found
+
+
+def _planned(spec: PlanSpec, *, name: str, share: float, mixed: bool) -> PlannedModel:
+    weights = spec.weights[0].value if len(spec.weights) == 1 and not mixed else ""
+    try:
+        return PlannedModel(model=name, weights=weights, share=share, plan=plan_capacity(spec))
+    except InfeasibleError as error:
+        if mixed:
+            raise
+        return PlannedModel(model=name, weights=weights, share=share, plan=None, refusal=str(error))
+
+
+def _questions(spec: PlanSpec, models: Sequence[tuple[str, float | None]]) -> Iterator[tuple[str, float, PlanSpec]]:
+    """One for each model, and where models compete for each format that is compared."""
+    for name, share in models:
+        if share is not None:
+            rate = None if spec.rate_per_s is None else spec.rate_per_s * share
+            yield name, share, spec.model_copy(update={"model": name, "rate_per_s": rate})
+            continue
+        for weights in spec.weights or (None,):
+            formats = {} if weights is None else {"weights": (weights,)}
+            yield name, 1.0, spec.model_copy(update={"model": name, **formats})
+
+
+def plan_models(spec: PlanSpec, models: Sequence[str]) -> ModelPlans:
+    """``spec`` planned for each of ``models``, written NAME, or NAME=SHARE of the requests for a mix of all of them.
+
+    In a mix the router knows which model a request is for, and each fleet takes its share at the same burstiness, with
+    spares of its own.
+
+    Raises
+    ------
+    RoofcastError
+        Shares do not sum to one, or a limit of one fleet is given for several.
+    InfeasibleError
+        No model, or one of a mix, has a fleet.
+    """
+    chosen = _shares(models)
+    mixed = chosen[0][1] is not None
+    limit = next((name for name in _LIMITS if mixed and getattr(spec, name)), None)
+    if limit is not None:
+        raise RoofcastError("limits one fleet, and a mix of models has several", field=Option(limit), code="no_effect")
+    if mixed and spec.rate_per_s is None:
+        raise RoofcastError("the rate that the models share is needed", field=Option("rate_per_s"))
+    members = tuple(
+        _planned(question, name=name, share=share, mixed=mixed) for name, share, question in _questions(spec, chosen)
+    )
+    if all(item.plan is None for item in members):
+        raise InfeasibleError("; ".join(f"{item.name}: {item.refusal}" for item in members), field=Option("model"))
+    return ModelPlans(spec=spec, members=members, mixed=mixed)

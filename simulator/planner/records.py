@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from simulator.assumptions import Assumption
 from simulator.engine.lanes.steady_state import LatencyMetric
+from simulator.specs.base import Assumption
 from simulator.traffic.lengths import RequestMix
 
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import hypot, log
 
-from simulator.assumptions import ValueOrigin
 from simulator.errors import Option, RoofcastError, did_you_mean
+from simulator.specs.base import ValueOrigin
 from simulator.specs.spellings import plain_word
 
 _OURS = "assumed as a starting point: replace it by your own trace"

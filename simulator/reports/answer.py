@@ -1,16 +1,54 @@
-"""What the public functions answer with: a record that turns into a document, a frame, a figure or a table."""
+"""What the public functions answer with: a record that turns into a document, a pandas frame, a figure or a table."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+    from plotly.graph_objects import Figure
+
     from simulator.reports.charts.chart import Chart
     from simulator.reports.contract import Json
-    from simulator.reports.frames import DataFrame, Figure
+
+INTERVALS = "interval"
+
+
+def flat(document: Mapping[str, Any], *, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(Column, value) of a JSON object: objects joined with underscores, intervals in two columns, lists left out."""
+    for name, value in document.items():
+        column = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from flat(value, prefix=f"{column}_")
+        elif not isinstance(value, list | tuple):
+            yield column, value
+        elif INTERVALS in prefix and len(value) == 2:
+            yield f"{column}_low", value[0]
+            yield f"{column}_high", value[1]
+
+
+def frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """One row per object; a column that an object lacks is empty there."""
+    import pandas as pd
+
+    return pd.DataFrame([dict(flat(row)) for row in rows])
+
+
+def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str) -> str:
+    """A table under a heading."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<p>{escape(title)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def html_text(text: str) -> str:
+    """A text as it is printed."""
+    return f"<pre>{escape(text)}</pre>"
+
 
 Cells = tuple[Sequence[str], Sequence[Sequence[str]]]
 
@@ -41,8 +79,6 @@ class Answer(ABC):
 
     def to_frame(self) -> DataFrame:
         """The rows as a pandas frame; objects inside become columns such as ``interval_ttft_s_low``."""
-        from simulator.reports.frames import frame
-
         return frame(self.rows())
 
     def plot(self) -> Figure:
@@ -58,7 +94,5 @@ class Answer(ABC):
         return self.to_text().rstrip("\n")
 
     def _repr_html_(self) -> str:
-        from simulator.reports.frames import html_table, html_text
-
         cells = self.cells()
         return html_text(str(self)) if cells is None else html_table(*cells, title=str(self).partition("\n")[0])

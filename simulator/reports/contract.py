@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from simulator.assumptions import Assumption
 from simulator.engine.runs.answers import ScenarioResult
 from simulator.engine.runs.capacity import CapacityResult
 from simulator.engine.runs.metrics import objective_name
@@ -17,6 +16,7 @@ from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.reports.words.assumptions import assumption_text
 from simulator.reports.words.flags import error_content
+from simulator.specs.base import Assumption
 from simulator.specs.question.plan import ObjectiveSpec
 
 SCHEMA_VERSION = "1.0"

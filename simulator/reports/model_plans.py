@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from simulator.planner.model_plans import ModelPlans, StepDown
+from simulator.planner.plan import ModelPlans, StepDown
 from simulator.reports.answer import Answer
 from simulator.reports.answers.charts import bars_chart
 from simulator.reports.charts.chart import Axis, Chart
@@ -16,7 +16,7 @@ from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.answer import fleets_table, sentence
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.flags import flagged
-from simulator.reports.words.warnings import warning_texts
+from simulator.reports.words.plan_inputs import warning_texts
 
 
 @dataclass(frozen=True, slots=True)

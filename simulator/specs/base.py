@@ -1,6 +1,8 @@
 """What every spec shares: frozen, closed to unknown fields, validated once at the door.
 
 An object as a key of a cache: what it is compared by is itself, not what it holds.
+
+What was filled in for a user: which input, with what, and where that came from; ``reports`` words it.
 """
 
 from __future__ import annotations
@@ -8,6 +10,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
@@ -134,3 +138,29 @@ class Same(Generic[Held]):
 
     def __hash__(self) -> int:
         return id(self.held)
+
+
+class ValueOrigin(StrEnum):
+    """Where a value came from."""
+
+    GIVEN = "given"
+    DEFAULT = "default"
+    TRACE = "trace"
+    MEASURED = "measured"
+    FITTED = "fitted"
+    RULE = "rule"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """An input of an answer.
+
+    key : what it is: a field of a scenario (``engine.max_num_seqs``), or one of the planner's ``PlanInput``
+    value : the value itself; None where ``detail`` says it all
+    detail : what the origin needs to be said in full: a profile's name, a trace, a citation
+    """
+
+    key: str
+    value: object = None
+    origin: ValueOrigin = ValueOrigin.DEFAULT
+    detail: object = None

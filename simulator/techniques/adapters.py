@@ -10,13 +10,13 @@ from typing import NoReturn
 
 import numpy as np
 
-from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence
 from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.work import ElementwiseShape, Family, GemmShape, GroupedGemmShape, Work
+from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import MlpSpec, ModelSpec
 from simulator.specs.model.precision import PrecisionSpec

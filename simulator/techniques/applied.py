@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from simulator.assumptions import Assumption
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.linear import DeviceShare
 from simulator.operators.step_shape import StepShape, behind_prefix
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import Work
+from simulator.specs.base import Assumption
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import ModelSpec

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.assumptions import Assumption
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.formats.stored_formats import (
@@ -21,6 +20,7 @@ from simulator.operators.formats.stored_formats import (
 )
 from simulator.operators.formats.tensor_formats import model_roles
 from simulator.operators.work import MatmulFormat
+from simulator.specs.base import Assumption
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 from simulator.specs.question.techniques import SparsitySpec

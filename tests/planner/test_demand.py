@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.assumptions import ValueOrigin
 from simulator.errors import FileError, ProfileError, RoofcastError
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand, read_objectives
 from simulator.planner.search.question import resolve
 from simulator.planner.workload_presets import CHAT, PRESETS, WorkloadPreset
-from simulator.reports.words.plan_inputs import plan_input
-from simulator.reports.words.warnings import warning_texts
+from simulator.reports.words.plan_inputs import plan_input, warning_texts
+from simulator.specs.base import ValueOrigin
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import duration_s
 from simulator.specs.spellings import SHORT_FIELDS

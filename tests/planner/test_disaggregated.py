@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from simulator.engine.pools import Pool
 from simulator.engine.runs.disaggregation import serve_disaggregated
 from simulator.errors import RoofcastError
-from simulator.planner.candidate import Candidate
+from simulator.planner.candidate import Candidate, Rejection
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.constraints import fleet_limits
 from simulator.planner.fleet.fleet import pack, size
@@ -28,7 +28,6 @@ from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.remaining import carried_rate_per_s
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
-from simulator.planner.reasons import Rejection
 from simulator.planner.records import Objective
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve

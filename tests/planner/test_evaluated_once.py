@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.planner.candidate import Candidate
+from simulator.planner.candidate import Candidate, Rejection
 from simulator.planner.plan import plan_capacity
-from simulator.planner.reasons import Rejection
 from simulator.planner.search import evaluated_once
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.evaluated_once import evaluate_ahead, evaluate_once

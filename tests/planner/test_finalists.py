@@ -21,8 +21,7 @@ from simulator.planner.verification.traces import _chance_below
 from simulator.reports.plan_text import plan_text
 from simulator.reports.sections.answer import finalists_outcome
 from simulator.reports.tables.plan_document import plan_document
-from simulator.reports.words.plan_inputs import plan_input
-from simulator.reports.words.warnings import warning_texts
+from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.question.plan import ObjectiveSpec, PlanSpec, plan_spec
 from simulator.traffic.recorded.replay import replica_share, resampled_requests
 from simulator.traffic.recorded.traces import read_trace, summarise

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.errors import InfeasibleError, ProfileError, RoofcastError
-from simulator.planner.candidate import Candidate, Platform
+from simulator.planner.candidate import Candidate, Platform, Rejection
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
 from simulator.planner.fleet.fleet import Trial, pack
@@ -17,14 +17,13 @@ from simulator.planner.gap.single_changes import trial_on
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import PriceRule, market_price
 from simulator.planner.plan import plan_capacity
-from simulator.planner.reasons import Rejection
 from simulator.planner.records import Objective
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Policy
 from simulator.planner.serving.shapes import Aggregated, evaluate, replicas_for
 from simulator.reports.words.derivation import resource_text
-from simulator.reports.words.warnings import warning_texts
+from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_prices

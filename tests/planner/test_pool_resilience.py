@@ -15,7 +15,7 @@ from simulator.planner.money.tco import total_cost
 from simulator.planner.plan import plan_capacity
 from simulator.planner.studies.rental import RentalMix
 from simulator.planner.studies.resilience import Resilience
-from simulator.reports.words.warnings import warning_texts
+from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import load_ownership
 from simulator.specs.question.plan import plan_spec

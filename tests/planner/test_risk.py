@@ -30,7 +30,7 @@ from simulator.planner.studies.rental import RentalMix
 from simulator.planner.studies.resilience import Resilience
 from simulator.planner.studies.uncertainty import Uncertainty, uncertainty_of
 from simulator.reports.words.flags import error_line
-from simulator.reports.words.warnings import warning_texts
+from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.question.plan import plan_spec
 
 # One kind of replica in the model's own format, within bounds that hardly bind.

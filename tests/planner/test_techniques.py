@@ -16,7 +16,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.serving.replica_curve import bubble_factor
 from simulator.planner.serving.replica_load import replica_load
 from simulator.planner.verification.simulation import steady_check
-from simulator.reports.words.warnings import warning_texts
+from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan import plan_spec

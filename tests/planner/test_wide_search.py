@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
+from simulator.planner.candidate import Rejection
 from simulator.planner.plan import plan_capacity
-from simulator.planner.reasons import Rejection
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.screening import _slot_wait_s

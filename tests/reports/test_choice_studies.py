@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 
-from simulator.assumptions import Assumption, ValueOrigin
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep
 from simulator.planner.plan import plan_capacity
@@ -18,6 +17,7 @@ from simulator.reports.report import build_report
 from simulator.reports.sections.options import choice_blocks
 from simulator.reports.sections.stock import stock_money_blocks
 from simulator.reports.studies import gather
+from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.question.plan import plan_spec
 
 STEP = GapStep(

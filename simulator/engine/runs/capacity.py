@@ -7,7 +7,6 @@ from math import hypot
 
 import numpy as np
 
-from simulator.assumptions import Assumption
 from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
 from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
 from simulator.engine.pools import Pool
@@ -42,6 +41,7 @@ from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import mixed_step
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.step import estimate_step
+from simulator.specs.base import Assumption
 from simulator.specs.question.plan import ObjectiveSpec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from simulator.assumptions import Assumption, ValueOrigin
 from simulator.engine.events.simulation import Progress
 from simulator.engine.settings import Routing
 from simulator.errors import ProfileError, RoofcastError
 from simulator.operators.vision import with_pictures
 from simulator.phases.deployment import Deployment, deploy
+from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec, PoolName
 from simulator.specs.engine.engine import with_feature
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec

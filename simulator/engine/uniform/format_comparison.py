@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simulator.assumptions import Assumption
 from simulator.engine.uniform.speculation_gain import SpeedupByBatch, speedup_by_batch
 from simulator.phases.crossover import FormatCrossover, decode_seconds, format_crossovers
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan, sequences_that_fit
+from simulator.specs.base import Assumption
 
 BATCHES = (1, 4, 16, 32, 64, 128, 256, 512, 1024)
 

@@ -8,9 +8,9 @@ from decimal import ROUND_CEILING, Context
 from typing import Literal
 
 from simulator.errors import InfeasibleError, Option
+from simulator.planner.candidate import BeyondLimit, BeyondLimits, Rejection, refuse
 from simulator.planner.fleet.fleet import Sized, complete, fleet_power
 from simulator.planner.money.facilities import facilities
-from simulator.planner.reasons import BeyondLimit, BeyondLimits, Rejection, refuse
 from simulator.planner.search.question import Question
 from simulator.specs.money.ownership import load_ownership
 from simulator.units import KILO

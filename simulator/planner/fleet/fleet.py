@@ -9,7 +9,7 @@ from math import exp
 from typing import TYPE_CHECKING
 
 from simulator.kernels.timing import Provenance
-from simulator.planner.candidate import NO_TECHNIQUES, Platform
+from simulator.planner.candidate import NO_TECHNIQUES, Platform, Rejection
 from simulator.planner.fleet.records import (
     DEFAULT_MTTR_HOURS,
     DEFAULT_SPARES,
@@ -25,7 +25,6 @@ from simulator.planner.fleet.records import (
 )
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import market_price, plan_rule
-from simulator.planner.reasons import Rejection
 from simulator.planner.records import Demand, Objective
 from simulator.planner.serving.limits import DEVIATE_80, limiting_resource, operating_steps
 from simulator.planner.serving.replica import Part

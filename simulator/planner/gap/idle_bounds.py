@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from simulator.planner.candidate import Rejection
 from simulator.planner.fleet.fleet import Sized, Trial
 from simulator.planner.gap.records import MissedBound
-from simulator.planner.reasons import Rejection
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import evaluate_all
 from simulator.planner.serving.capacity import UNLOADED_SHARE

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simulator.assumptions import Assumption
 from simulator.errors import InfeasibleError
 from simulator.planner.capacity_plan import Study
 from simulator.planner.records import FieldValue
+from simulator.specs.base import Assumption
 from simulator.specs.question.plan import PlanSpec
 
 

@@ -1,13 +1,18 @@
-"""What a fleet costs per hour and per million tokens, from dated price lists."""
+"""What a fleet costs per hour and per million tokens, and what the range of listed prices does to the ranking.
+
+Fleets keep their set-up: of one kind of accelerator it does not depend on the price. Of two kinds it may, slightly.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from simulator.planner.fleet.records import FleetCost
-from simulator.planner.money.market import MarketPrice
+from simulator.planner.fleet.records import Fleet, FleetCost
+from simulator.planner.money.market import MarketPrice, PriceRule, market_price, plan_rule, provider_kinds
 from simulator.planner.records import Demand
-from simulator.specs.money.prices import PriceProfile
+from simulator.specs.money.prices import PriceOf, PriceProfile
+from simulator.specs.question.plan import PlanSpec
 from simulator.units import HOURS_PER_MONTH, MEGA, SECONDS_PER_HOUR
 
 
@@ -51,4 +56,149 @@ def fleet_cost(
         per_million_output_tokens_all_in=per_hour / output_millions,
         per_million_requests=per_hour / requests_per_hour * MEGA,
         prices=tuple(price for price, _ in priced),
+    )
+
+
+MOST_RIVALS = 4
+_ENDS: tuple[PriceOf, ...] = ("low", "median", "high")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceCase:
+    """The ranking at other prices.
+
+    name : ``planned``; ``low``, ``median`` or ``high`` of every accelerator; a kind of provider alone
+    hardware, setup, devices, cost_per_hour : of the cheapest fleet; next_* : of the cheapest of another accelerator
+    priced : fleets that have such a price; chosen_priced : whether the plan's is one of them
+    """
+
+    name: str
+    hardware: str
+    setup: str
+    devices: int
+    cost_per_hour: float
+    next_hardware: str | None
+    next_cost_per_hour: float | None
+    priced: int
+    chosen_priced: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRival:
+    """A fleet of another accelerator that the price of an accelerator-hour could make the cheapest.
+
+    wins_below : price at which it costs what the chosen fleet does; per_hour : as planned with, None where nobody
+    lists one; low, low_provider : the lowest that is listed
+    """
+
+    hardware: str
+    setup: str
+    devices: int
+    wins_below: float
+    per_hour: float | None
+    low: float | None
+    low_provider: str | None
+
+    @property
+    def offered(self) -> bool:
+        """Whether somebody asks less than the price at which it wins."""
+        return self.low is not None and self.low < self.wins_below
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceRanking:
+    """How far the recommendation rests on prices.
+
+    loses_above : price of the chosen accelerator at which the next fleet costs the same; None for pools of several
+    kinds, or where nothing else has a price
+    rivals : the next fleet, those that win at a listed price of theirs, and smaller ones that nobody prices
+    """
+
+    cases: tuple[PriceCase, ...]
+    loses_above: float | None
+    rivals: tuple[PriceRival, ...]
+
+    @property
+    def steady(self) -> bool:
+        """The chosen accelerators are the cheapest wherever they have a price."""
+        return len({case.hardware for case in self.cases if case.chosen_priced}) == 1
+
+
+def _kinds(fleet: Fleet) -> tuple[str, ...]:
+    return tuple(item.hardware for item in fleet.housing)
+
+
+def _cost(fleet: Fleet, *, prices: PriceProfile, rule: PriceRule) -> float | None:
+    total = 0.0
+    for item in fleet.housing:
+        price = market_price(prices, hardware=item.hardware, rule=rule)
+        if price is None:
+            return None
+        total += item.devices * price.per_hour
+    return total
+
+
+def _case(name: str, fleets: Sequence[Fleet], *, prices: PriceProfile, rule: PriceRule) -> PriceCase | None:
+    costs = [(_cost(fleet, prices=prices, rule=rule), fleet) for fleet in fleets]
+    priced = sorted(((cost, fleet) for cost, fleet in costs if cost is not None), key=lambda item: item[0])
+    if not priced:
+        return None
+    cost, best = priced[0]
+    after = next(((other, fleet) for other, fleet in priced if _kinds(fleet) != _kinds(best)), None)
+    return PriceCase(
+        name=name,
+        hardware=" + ".join(_kinds(best)),
+        setup=best.label,
+        devices=best.devices,
+        cost_per_hour=cost,
+        next_hardware=None if after is None else " + ".join(_kinds(after[1])),
+        next_cost_per_hour=None if after is None else after[0],
+        priced=len(priced),
+        chosen_priced=costs[0][0] is not None,
+    )
+
+
+def _rival(fleet: Fleet, *, best_cost: float, prices: PriceProfile, rule: PriceRule) -> PriceRival:
+    price = market_price(prices, hardware=fleet.hardware, rule=rule)
+    return PriceRival(
+        hardware=fleet.hardware,
+        setup=fleet.label,
+        devices=fleet.devices,
+        wins_below=best_cost / fleet.devices,
+        per_hour=None if price is None else price.per_hour,
+        low=None if price is None else price.low,
+        low_provider=None if price is None else price.low_provider,
+    )
+
+
+def _rivals(fleets: Sequence[Fleet], *, prices: PriceProfile, rule: PriceRule) -> list[PriceRival]:
+    best = fleets[0]
+    cost = best.cost.per_hour or 0.0
+    seen, found = {_kinds(best)}, []
+    for fleet in fleets[1:]:
+        if len(fleet.housing) == 1 and _kinds(fleet) not in seen:
+            seen.add(_kinds(fleet))
+            found.append(_rival(fleet, best_cost=cost, prices=prices, rule=rule))
+    first = found[:1] if found and found[0].per_hour is not None else []
+    others = found[len(first) :]
+    winning = [item for item in others if item.offered]
+    unpriced = [item for item in others if item.per_hour is None and item.devices < best.devices]
+    return [*first, *winning, *unpriced][:MOST_RIVALS]
+
+
+def price_ranking(fleets: Sequence[Fleet], *, prices: PriceProfile, spec: PlanSpec) -> PriceRanking | None:
+    """How the ranking of a plan's fleets, best first, depends on prices; None where the best has none."""
+    best = fleets[0]
+    if best.cost.per_hour is None:
+        return None
+    rule = plan_rule(spec)
+    ends = [(end, replace(rule, of=end)) for end in _ENDS if end != (rule.of or "median")]
+    kinds = [(kind, replace(rule, provider=kind)) for kind in provider_kinds()] if spec.provider is None else []
+    found = (_case(name, fleets, prices=prices, rule=asked) for name, asked in [("planned", rule), *ends, *kinds])
+    cases = [case for case in found if case is not None]
+    after = cases[0].next_cost_per_hour
+    return PriceRanking(
+        cases=tuple(cases),
+        loses_above=None if after is None or len(best.housing) > 1 else after / best.devices,
+        rivals=tuple(_rivals(fleets, prices=prices, rule=rule)),
     )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from simulator.assumptions import Assumption, ValueOrigin
-from simulator.specs.base import Same
+from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.checkpoints import PublishedCheckpoint, published_checkpoints

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Generic, TypeVar
 
-from simulator.planner.candidate import Candidate
-from simulator.planner.reasons import Rejection
+from simulator.planner.candidate import Candidate, Rejection
 from simulator.planner.records import Objective
 from simulator.planner.serving.replica import Policy, Prepared, prepare_all
 from simulator.planner.serving.shapes import Aggregated, Shape, evaluate_prepared

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from simulator.errors import Option, RoofcastError
-from simulator.planner.candidate import Candidate, Platform
+from simulator.planner.candidate import Candidate, Platform, Rejection, not_deployable
 from simulator.planner.fleet.fleet import Sized, Trial, size
-from simulator.planner.reasons import Rejection, not_deployable
 from simulator.planner.search.candidates import candidates
 from simulator.planner.search.question import Question
 from simulator.planner.serving.capacity import Capacity, Missed

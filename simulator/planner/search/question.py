@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import inf
 from statistics import NormalDist
 
-from simulator.assumptions import Assumption, ValueOrigin
 from simulator.operators.transformer import is_encoder_only
 from simulator.planner.demand import read_demand, read_objectives
 from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
@@ -15,6 +14,7 @@ from simulator.planner.records import Demand, Objective
 from simulator.planner.search.candidates import check_parallelism, check_precision
 from simulator.planner.serving.replica import Policy, check_context
 from simulator.planner.workload_presets import SparesWanted
+from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.loading import list_hardware, list_offered_hardware, load_prices
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model

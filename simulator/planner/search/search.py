@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from simulator.planner.candidate import Candidate, Platform
+from simulator.planner.candidate import Candidate, Platform, Rejection
 from simulator.planner.fleet.fleet import Sized, Trial, size
-from simulator.planner.reasons import Rejection
 from simulator.planner.search.candidates import candidates
 from simulator.planner.search.evaluated_once import KEPT, evaluate_ahead, evaluate_once
 from simulator.planner.search.question import Question

@@ -25,9 +25,8 @@ from simulator.engine.pools import Pool, transfer_link
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import without_speculation
 from simulator.phases.step import estimate_step
-from simulator.planner.candidate import Candidate
+from simulator.planner.candidate import Candidate, InPrefillPool, Rejection, not_deployable
 from simulator.planner.fleet.records import Transfer
-from simulator.planner.reasons import InPrefillPool, Rejection, not_deployable
 from simulator.planner.records import Objective
 from simulator.planner.serving.capacity import Capacity, Missed, StatesOf, capacity_within, excess_of, worst_of
 from simulator.planner.serving.limits import step_margin

@@ -22,11 +22,10 @@ from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import StepEstimate
-from simulator.planner.candidate import Candidate
-from simulator.planner.fleet.records import Latencies, Replica, Role
-from simulator.planner.reasons import (
+from simulator.planner.candidate import (
     BudgetTooSmall,
     CacheTooSmall,
+    Candidate,
     ObjectiveMissed,
     QualityLost,
     Rejection,
@@ -34,6 +33,7 @@ from simulator.planner.reasons import (
     not_deployable,
     refuse,
 )
+from simulator.planner.fleet.records import Latencies, Replica, Role
 from simulator.planner.records import Objective
 from simulator.planner.serving.capacity import Capacity, Missed
 from simulator.planner.serving.replica_curve import replica_curves

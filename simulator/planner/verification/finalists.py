@@ -14,7 +14,6 @@ from math import ceil, isclose
 
 import numpy as np
 
-from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan, Finalist, Finalists, FleetVerification, Verdict, Verification
 from simulator.planner.demand import replays_trace
@@ -26,6 +25,7 @@ from simulator.planner.search.wide_search import pareto_front
 from simulator.planner.verification.fleet_checks import CheckOf, once_each, simulation, steady_states
 from simulator.planner.verification.simulation import beside, refused
 from simulator.planner.verification.traces import FINE_STEPS
+from simulator.specs.base import Assumption, ValueOrigin
 
 MOST_ADDED = 1.0
 """Fleets that would need more than this share of their replicas again are given up."""

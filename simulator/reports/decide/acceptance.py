@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simulator.assumptions import ValueOrigin
 from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.studies.growth import LEAD_TIME_SOURCE, Growth
 from simulator.planner.studies.uncertainty import Uncertainty
@@ -25,7 +24,7 @@ from simulator.reports.sections.appendix import figure_words
 from simulator.reports.sections.cost import figure_cell, figure_name
 from simulator.reports.studies import Studies
 from simulator.reports.words.plan_inputs import plan_input
-from simulator.specs.base import Source
+from simulator.specs.base import Source, ValueOrigin
 from simulator.specs.money.ownership import ROOM_FIGURES, SourcedFigure
 
 ROLES = ("Prepared", "Reviewed", "Approved")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from simulator.assumptions import ValueOrigin
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import AnswersMayDiffer, NotConfirmed, PlanWarning, SmallerUnpriced
 from simulator.planner.studies.resilience import Resilience
@@ -17,9 +16,9 @@ from simulator.reports.content.document import (
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.sections.uncertainty import breaks_text, drawn_blocks
 from simulator.reports.studies import Studies
-from simulator.reports.words.plan_inputs import plan_input
+from simulator.reports.words.plan_inputs import plan_input, warning_text
 from simulator.reports.words.prices import terms_text
-from simulator.reports.words.warnings import warning_text
+from simulator.specs.base import ValueOrigin
 
 _FAR_PRICES = 2.0
 _SURE = 0.9

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.assumptions import ValueOrigin
 from simulator.planner.studies.rental import RentalMix
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.document import (
@@ -27,6 +26,7 @@ from simulator.reports.content.document import (
 )
 from simulator.reports.studies import Studies
 from simulator.reports.words.plan_inputs import PlanInput, plan_input
+from simulator.specs.base import ValueOrigin
 from simulator.traffic.lengths import LengthDistribution
 from simulator.units import GIGA, KILO
 

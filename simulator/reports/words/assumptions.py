@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
-from simulator.assumptions import Assumption, ValueOrigin
+from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.limits import LimitRule, LimitSource
 from simulator.traffic.lengths import LengthDistribution
 from simulator.units import plain_text

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.phases.memory import MemoryPlan
+from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet, Limit, Resource, Transfer
-from simulator.planner.reasons import Rejection
 from simulator.planner.records import FamilyFound
 from simulator.reports.words.flags import flag_of, flagged
 from simulator.units import GIGA, KILO, MILLI, bound_text, percent_text, plain_text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from simulator.planner.money.cost import PriceRanking, PriceRival
 from simulator.planner.money.market import MarketPrice
-from simulator.planner.money.price_ranking import PriceRanking, PriceRival
 from simulator.reports.content.quantities import counted_text, price_text
 from simulator.reports.words.flags import flag_of
 from simulator.specs.money.prices import OfferKind

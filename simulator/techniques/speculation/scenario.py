@@ -8,9 +8,9 @@ from math import ceil
 
 import numpy as np
 
-from simulator.assumptions import Assumption, ValueOrigin
 from simulator.errors import RoofcastError
 from simulator.operators.transformer import is_encoder_only
+from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.fitted import load_acceptance_fit
 from simulator.specs.question.techniques import DraftDevice, SpeculationMethod, SpeculationSpec, Task

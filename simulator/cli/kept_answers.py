@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from importlib.util import find_spec
@@ -28,6 +28,12 @@ CACHE_VARIABLE = "ROOFCAST_CACHE"
 OFF = "off"
 KEPT_ANSWERS = 64
 """Answers that stay, the newest: some 10 to 500 kB each."""
+OF_FLEETS = frozenset(
+    {"rate_per_s", "objectives", "headroom", "peak_to_mean", "spares", "server_spares", "round_to"}
+    | {"prices", "price_kind", "price_of", "provider", "ownership"}
+    | {"max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks", "stock"}
+)
+"""Fields that ask little or nothing new of a replica: questions that differ in them share what was evaluated."""
 _MOST_FILES = 10_000
 """A folder of more is no profile and no model: looking through it takes longer than a plan."""
 _LIBRARIES = ("numpy", "pydantic", "yaml")
@@ -88,12 +94,15 @@ def _named_files(question: dict[str, object]) -> Iterator[Path]:
                 yield Path(path).resolve()
 
 
-def digest_of(spec: PlanSpec, *, form: Iterable[object]) -> str | None:
-    """Digest of a question, its form and everything behind the answer; None where nothing is to be kept."""
+def digest_of(spec: PlanSpec, *, form: Iterable[object], besides: frozenset[str] = frozenset()) -> str | None:
+    """Digest of a question, its form and everything behind the answer; None where nothing is to be kept.
+
+    besides : fields of the question that do not count
+    """
     if os.environ.get(CACHE_VARIABLE) == OFF:
         return None
-    question = spec.model_dump(mode="json")
-    given = sorted(spec.model_fields_set)
+    question = spec.model_dump(mode="json", exclude=set(besides))
+    given = sorted(spec.model_fields_set - besides)
     try:
         asked = [question, given, [str(part) for part in form], str(date.today()), sys.version, os.getcwd()]
         digest = hashlib.sha256(json.dumps(asked).encode())
@@ -107,6 +116,22 @@ def digest_of(spec: PlanSpec, *, form: Iterable[object]) -> str | None:
         # What cannot be looked at may have changed; the plan says what is wrong with it.
         return None
     return digest.hexdigest()
+
+
+@contextmanager
+def evaluations_kept(spec: PlanSpec) -> Iterator[None]:
+    """Plan with the replicas that earlier plans evaluated, and keep those of this one for later plans."""
+    digest = digest_of(spec, form=("evaluations",), besides=OF_FLEETS) if spec.model else None
+    if digest is None or spec.model is None:
+        yield
+        return
+    # What is switched off is not loaded.
+    from simulator.planner.search.kept_evaluations import find_evaluations, keep_evaluations
+
+    path = cache_root() / "evaluations" / digest
+    known = find_evaluations(path)
+    yield
+    keep_evaluations(path, known=known, model=spec.model, profiles=spec.profiles)
 
 
 def _folder() -> Path:

@@ -167,7 +167,7 @@ def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutpu
         word = "--report" if folder is not None else "--explain" if explain else "--output csv"
         raise RoofcastError("is of one model, and several are given", field=word, hint="plan each one by itself")
     if folder is None:
-        from simulator.cli.kept_answers import digest_of, find_answer, keep_answer
+        from simulator.cli.kept_answers import digest_of, evaluations_kept, find_answer, keep_answer
 
         digest = digest_of(spec, form=(form, explain, *several))
         answer = find_answer(digest)
@@ -177,7 +177,8 @@ def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutpu
             if several:
                 answer = _composed_models(spec, several, form=form)
             else:
-                answer = _composed(plan(spec).plan, form=form, explain=explain)
+                with evaluations_kept(spec):
+                    answer = _composed(plan(spec).plan, form=form, explain=explain)
             keep_answer(digest, answer)
     else:
         from simulator.api.planning import reported_plan

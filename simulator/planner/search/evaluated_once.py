@@ -6,7 +6,7 @@ asked of its load curve.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Generic, TypeVar
@@ -58,10 +58,34 @@ class _Kept(Generic[Answer]):
                 del self._answers[next(iter(self._answers))]
         return answers
 
+    def of(self, model: ModelSpec) -> dict[_Asked, Answer]:
+        """What is known of one model."""
+        return {asked: answer for asked, answer in self._answers.items() if asked.model.held is model}
+
+    def add(self, answers: Mapping[_Asked, Answer]) -> None:
+        """Answers that another process worked out."""
+        self._answers.update(answers)
+
 
 _OUTCOMES: _Kept[Aggregated | Rejection] = _Kept()
 _OF_POOLS: _Kept[Shape | Rejection] = _Kept()
 _PREPARED: _Kept[Prepared | Rejection] = _Kept()
+Remembered = tuple[
+    Mapping[_Asked, Aggregated | Rejection], Mapping[_Asked, Shape | Rejection], Mapping[_Asked, Prepared | Rejection]
+]
+
+
+def remembered(model: ModelSpec) -> Remembered:
+    """Outcomes of a model's replicas and pools, and the load curves that were priced for them."""
+    return _OUTCOMES.of(model), _OF_POOLS.of(model), _PREPARED.of(model)
+
+
+def remember(found: Remembered) -> None:
+    """Count as evaluated what another process evaluated."""
+    outcomes, of_pools, prepared = found
+    _OUTCOMES.add(outcomes)
+    _OF_POOLS.add(of_pools)
+    _PREPARED.add(prepared)
 
 
 def _prepare(asked: list[_Asked]) -> list[Prepared | Rejection]:

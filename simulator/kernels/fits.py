@@ -101,13 +101,18 @@ def _names(profiles: str | None, changed_ns: tuple[int, ...]) -> frozenset[str]:
 
 
 def fit_set(
-    hardware: AcceleratorSpec, *, library: str, group: CalibrationGroup, profiles: str | None = None
+    hardware: AcceleratorSpec,
+    *,
+    library: str,
+    group: CalibrationGroup,
+    profiles: str | None = None,
+    foreign: bool = False,
 ) -> FitSet | None:
     """Fits of ``group`` for this accelerator: its own under the nearest library, else its nearest relative's.
 
-    None where no accelerator has fits of the group.
+    None where no accelerator has fits of the group. foreign : another vendor's, for kernels that its own vendor's lack
     """
-    return _fit_set(Same(hardware), library, group, profiles, calibrations_changed_ns(profiles))
+    return _fit_set(Same(hardware), library, group, profiles, foreign, calibrations_changed_ns(profiles))
 
 
 @lru_cache(maxsize=1024)
@@ -116,6 +121,7 @@ def _fit_set(
     library: str,
     group: CalibrationGroup,
     profiles: str | None,
+    foreign: bool,
     changed_ns: tuple[int, ...],
 ) -> FitSet | None:
     """Replicas of one accelerator share the choice; ``changed_ns`` retires it when calibrations come or go."""
@@ -124,18 +130,17 @@ def _fit_set(
     # A user's roofline file holds what was measured; the roofline that every family falls back on is a complete one.
     order = [name for name in LIBRARY_ORDER[library] if (name, group) != (MEASURED_LIBRARY, "roofline")]
     for candidate in order:
-        if calibration_name(hardware.name, library=candidate, group=group) in known:
+        if not foreign and calibration_name(hardware.name, library=candidate, group=group) in known:
             return FitSet(group=group, library=candidate, relative=own_fits(hardware.name), profiles=profiles)
     measured = [(candidate, _calibrated(candidate, group, profiles)) for candidate in order]
     # Another vendor's kernels are farther away than another library's.
-    own_vendor = [
-        (candidate, tuple(spec for spec in specs if spec.vendor == hardware.vendor)) for candidate, specs in measured
-    ]
-    for candidate, available in own_vendor:
-        if available:
+    for candidate, specs in measured:
+        available = tuple(spec for spec in specs if spec.vendor == hardware.vendor)
+        if available and not foreign:
             relative = calibrated_relative(hardware, available=available)
             return FitSet(group=group, library=candidate, relative=relative, profiles=profiles)
-    for candidate, available in measured:
+    for candidate, specs in measured:
+        available = tuple(spec for spec in specs if spec.vendor != hardware.vendor)
         if available:
             nearest = calibrated_relative(_measured_kin(hardware, order=order, profiles=profiles), available=available)
             borrowed = tuple(spec for spec in available if spec.name == nearest.name)

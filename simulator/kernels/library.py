@@ -88,6 +88,7 @@ class KernelLibrary:
 
     Each set of fits is the accelerator's own or its nearest relative's, or None where nobody measured the family.
     plain_gemm : fits of 16-bit products, gemm : of all others
+    foreign_attention : another vendor's, for the kernels that ``attention`` lacks
     shared_gemm : of formats that every library multiplies with the same kernels, measured on this very accelerator
     beyond : the server's other links, for collectives that leave the scale-up domain
     measured : the user's own roofline fits of this accelerator. They go before a relative's fits, and under the
@@ -102,6 +103,7 @@ class KernelLibrary:
     moe: FitSet | None
     attention: FitSet | None
     wide_attention: FitSet | None
+    foreign_attention: FitSet | None
     recurrent: FitSet | None
     elementwise: FitSet | None
     collectives: CollectiveFits
@@ -287,16 +289,16 @@ class KernelLibrary:
         """
         if self._user_fit(self.attention, family=attention_family(shape), fmt=shape.kv_dtype.value) is not None:
             return None
-        fits = self._attention_fits(shape)
         has_fp8 = Dtype.FP8 in self.hardware.peak_flops_per_s
-        choice = choose_attention_fit(fits.fits, shape=shape, has_fp8=has_fp8) if fits else None
-        if fits is None or choice is None:
-            return None
-        price = _attention_model(choice.fit)
-        lattice = fits.lattice(choice.fit)
-        timing = price(shape, hardware=self.hardware, fit=choice.fit, lattice=lattice)
-        lender = self.traits.lent(fits.relative, kind=row_kind(shape))
-        return replace(fits, relative=lender).transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
+        for fits in (self._attention_fits(shape), self.foreign_attention):
+            choice = choose_attention_fit(fits.fits, shape=shape, has_fp8=has_fp8) if fits else None
+            if fits is None or choice is None:
+                continue
+            price = _attention_model(choice.fit)
+            timing = price(shape, hardware=self.hardware, fit=choice.fit, lattice=fits.lattice(choice.fit))
+            lender = self.traits.lent(fits.relative, kind=row_kind(shape))
+            return replace(fits, relative=lender).transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
+        return None
 
     def _attention_fits(self, shape: AttentionShape) -> FitSet | None:
         """The engine's own fits, or those of the library that measured the same kernel on as many KV heads."""
@@ -369,6 +371,7 @@ def kernel_library(
         moe=fit_set(hardware, library=library, group="moe", profiles=profiles),
         attention=fit_set(hardware, library=library, group="attention", profiles=profiles),
         wide_attention=fit_set(hardware, library=wide, group="attention", profiles=profiles) if wide else None,
+        foreign_attention=fit_set(hardware, library=library, group="attention", profiles=profiles, foreign=True),
         recurrent=fit_set(hardware, library=library, group="recurrent", profiles=profiles),
         elementwise=fit_set(hardware, library=library, group="elementwise", profiles=profiles),
         collectives=collective_fits(hardware, library=library, profiles=profiles),

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.fits import collective_fits, fit_set
+from simulator.kernels.library import kernel_library
 from simulator.operators.step_shape import decode_step
-from simulator.operators.work import Collective, CollectiveShape
+from simulator.operators.work import AttentionShape, Collective, CollectiveShape
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, load_engine
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype
 
 
 @pytest.mark.parametrize(("name", "measured"), [("mi300x", "mi300x"), ("mi325x", "mi300x"), ("mi355x", "mi355x")])
@@ -24,6 +27,57 @@ def test_an_architecture_takes_its_own_kernels(name: str, measured: str) -> None
         assert (fits.library, fits.relative.name) == ("aiter", measured)
         # What is quantised before the product is priced beside it.
         assert not any(fit.includes_quantisation for fit in fits.fits)
+
+
+def attention_s(
+    hardware: str, *, sequences: int, heads: int, kv_heads: int, query: int, width: int, cached: int = 0, causal: bool
+) -> float:
+    shape = AttentionShape(
+        sequences=np.array([float(sequences)]),
+        query_tokens=np.array([float(query)]),
+        context_tokens=np.array([float(cached)]),
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=width,
+        v_head_dim=width,
+        window=None,
+        causal=causal,
+        shared_kv=False,
+        is_decode=query == 1,
+        compute_dtype=Dtype.BF16,
+        kv_dtype=Dtype.BF16,
+    )
+    timing = kernel_library(load_hardware(hardware), library="vllm").attention_call(shape)
+    assert timing is not None
+    return float(timing.seconds[0])
+
+
+def test_prefill_attention_on_amd_is_what_its_kernels_take() -> None:
+    """AITER on MI355X (HipKittens f09e9685) and Triton on MI300X (nod-ai 068af6f5)."""
+    long = attention_s("mi355x", sequences=16, heads=64, kv_heads=8, query=8192, width=128, causal=True)
+    assert long == pytest.approx(14.60e-3, rel=0.1)
+    narrow = attention_s("mi355x", sequences=16, heads=16, kv_heads=16, query=4096, width=64, causal=False)
+    assert narrow == pytest.approx(1.528e-3, rel=0.1)
+    assert attention_s(
+        "mi300x", sequences=1, heads=64, kv_heads=64, query=2048, width=128, causal=False
+    ) == pytest.approx(429e-6, rel=0.1)
+
+
+@pytest.mark.parametrize("hardware", ["mi300x", "mi325x", "mi350x", "mi355x"])
+def test_narrow_heads_save_less_than_their_products(hardware: str) -> None:
+    """Exponentials are as many for heads of any width."""
+    wide, narrow = (
+        attention_s(hardware, sequences=8, heads=32, kv_heads=8, query=4096, width=width, causal=True)
+        for width in (128, 64)
+    )
+    assert 0.5 * wide < narrow < wide
+
+
+def test_kernels_that_a_vendors_tables_lack_are_another_vendors() -> None:
+    """Decode attention of MI355X was not measured: no faster than its memory reads the cache."""
+    seconds = attention_s("mi355x", sequences=64, heads=64, kv_heads=8, query=1, width=128, cached=8191, causal=True)
+    floor = 64 * 8192 * 8 * 2 * 128 * 2 / load_hardware("mi355x").memory_bytes_per_s
+    assert floor < seconds < 2 * floor
 
 
 def test_nvidia_takes_none_of_another_vendors_kernels() -> None:

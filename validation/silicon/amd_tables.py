@@ -75,11 +75,16 @@ FORMATS: dict[str, MatmulFormat] = {
 """Format of the operators -> that of the fit."""
 
 
-def _read(path: Path) -> pd.DataFrame:
+def read_table(path: Path) -> pd.DataFrame:
+    """A table of the folder as it stands."""
     try:
-        rows = pd.read_csv(path, low_memory=False)
+        return pd.read_csv(path, low_memory=False)
     except OSError as error:
         raise FileError(f"cannot read {path}: {error.strerror}", field="--data") from error
+
+
+def _read(path: Path) -> pd.DataFrame:
+    rows = read_table(path)
     rows["seconds"] = rows["us"].astype(float) * MICRO
     return rows[rows["seconds"] > 0]
 

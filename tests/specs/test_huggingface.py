@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from simulator.errors import FileError, ProfileError, RoofcastError
 from simulator.operators.transformer import layer_rows
 from simulator.operators.vision import vision_parameters
-from simulator.specs.huggingface.registry import FAMILIES, read_config
+from simulator.specs.huggingface.registry import field_table, read_config
 from simulator.specs.model.architecture import (
     AttentionSpec,
     GatedDeltaSpec,
@@ -215,12 +215,17 @@ class TestRefusals:
         with pytest.raises(RoofcastError, match="not modelled: its"):
             read(LLAMA, model_type="gemma3n")
 
-    @for_every(sorted(FAMILIES))
+    def test_every_reader_of_the_table_belongs_to_a_family(self) -> None:
+        families = field_table().families.values()
+        named = {family.get("read") for family in families} | {f"vision.{family.get('tower')}" for family in families}
+        assert set(field_table().readers) <= named
+
+    @for_every(sorted(field_table().families))
     def test_no_family_makes_a_model_out_of_nothing(self, model_type: str) -> None:
         with pytest.raises(RoofcastError):
             read_config({"model_type": model_type}, name="test")
 
-    @for_every(sorted(FAMILIES))
+    @for_every(sorted(field_table().families))
     def test_no_family_swallows_an_unknown_field(self, model_type: str) -> None:
         example = next((spec for spec in _profile_configs() if spec["model_type"] == model_type), None)
         if example is None:

@@ -34,6 +34,7 @@ from simulator.specs.huggingface.layers import (
     windows_of_types,
 )
 from simulator.specs.huggingface.quantized.quantization import read_quantization
+from simulator.specs.huggingface.registry import field_table, read_with
 from simulator.specs.model.architecture import AttentionSpec, MambaSpec, MlaSpec, MlpSpec, ModelSpec, MoeSpec
 from simulator.specs.model.precision import Dtype
 
@@ -47,8 +48,9 @@ def fields(**config: Any) -> Fields:
 
 def read(reader: Callable[[Fields], ModelSpec], base: dict[str, Any], **changes: Any) -> ModelSpec:
     given = fields(**{**base, **changes})
-    model = reader(given)
-    given.finish()
+    place = f"{reader.__module__}.{reader.__name__}".removeprefix("simulator.specs.huggingface.")
+    model: ModelSpec = read_with(place, given)
+    given.finish(field_table().costless)
     return model
 
 
@@ -70,7 +72,7 @@ def test_a_field_is_used_known_to_be_free_or_refused() -> None:
     with pytest.raises(RoofcastError, match="hidden_size_2"):
         given.finish()
     given.costless("hidden_size_2")
-    given.finish()
+    given.finish(field_table().costless)
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "4", True])

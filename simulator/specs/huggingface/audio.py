@@ -12,18 +12,14 @@ def gemma4_audio(fields: Fields) -> int:
     """Weights of Gemma4AudioModel, a Conformer, or of Gemma4Unified's plain projection of samples."""
     width, audio = text_width(fields), fields.section("audio_config")
     if audio.has("audio_embed_dim"):
-        samples = audio.size("audio_embed_dim")
-        audio.costless_rest()
-        return samples * width
+        return audio.size("audio_embed_dim") * width
     hidden, outputs = audio.size("hidden_size"), audio.size("output_proj_dims")
     first, second = audio.integers("subsampling_conv_channels") or (128, 32)
     kernel, heads = audio.size("conv_kernel_size", default=5), audio.size("num_attention_heads")
     # Two feed-forward blocks of four times the width, attention with relative keys, a convolution, nine norms.
     layer = (16 + 5 + 3) * hidden**2 + (9 + kernel) * hidden + hidden // heads
     front = 9 * first + first + 9 * first * second + second + second * (MEL_BINS // 4) * hidden
-    depth = audio.depth("num_hidden_layers")
-    audio.costless_rest()
-    return depth * layer + front + (hidden + 1) * outputs + outputs * width
+    return audio.depth("num_hidden_layers") * layer + front + (hidden + 1) * outputs + outputs * width
 
 
 def qwen25_audio(fields: Fields) -> int:
@@ -31,9 +27,7 @@ def qwen25_audio(fields: Fields) -> int:
     audio = fields.section("audio_config")
     width, bins, outputs = audio.size("d_model"), audio.size("num_mel_bins"), audio.size("output_dim")
     front = 3 * bins * width + 3 * width**2 + 2 * width
-    blocks = _whisper_blocks(audio, width=width, biased=3)
-    audio.costless_rest()
-    return front + blocks + (width + 1) * outputs + 2 * outputs
+    return front + _whisper_blocks(audio, width=width, biased=3) + (width + 1) * outputs + 2 * outputs
 
 
 def qwen3_audio(fields: Fields) -> int:
@@ -42,9 +36,7 @@ def qwen3_audio(fields: Fields) -> int:
     width, bins, outputs = audio.size("d_model"), audio.size("num_mel_bins"), audio.size("output_dim")
     inner = audio.size("downsample_hidden_size", default=480)
     front = 9 * inner + 2 * 9 * inner**2 + 3 * inner + inner * (bins // 8) * width
-    blocks = _whisper_blocks(audio, width=width, biased=4)
-    audio.costless_rest()
-    return front + blocks + (width + 1) * (width + outputs)
+    return front + _whisper_blocks(audio, width=width, biased=4) + (width + 1) * (width + outputs)
 
 
 def _whisper_blocks(audio: Fields, *, width: int, biased: int) -> int:

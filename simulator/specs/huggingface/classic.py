@@ -53,9 +53,6 @@ def read_gpt2(fields: Fields) -> ModelSpec:
 def read_gpt_bigcode(fields: Fields) -> ModelSpec:
     """GPTBigCodeConfig: GPT-2 whose heads share one key and value head (StarCoder, SantaCoder)."""
     shared = fields.flag("multi_query", default=True)
-    fields.costless("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32", "scale_attn_weights")
-    fields.costless("attn_implementation", "inference_runner", "validate_runner_input", "pre_allocate_kv_cache")
-    fields.costless("max_sequence_length", "max_batch_size", "pad_key_length")
     model = read_gpt2(fields)
     heads = fields.size(fields.either("n_head", "num_attention_heads"))
     fields.expect("num_key_value_heads", value=1 if shared else heads, why="multi_query says how many there are")
@@ -77,9 +74,6 @@ def read_mpt(fields: Fields) -> ModelSpec:
         vocab_size=fields.size("vocab_size"),
         max_position_embeddings=fields.optional_size("max_seq_len"),
     )
-    fields.expect("no_bias", value=True, why="the modules in transformers have no biases")
-    fields.costless("learned_pos_emb", "emb_pdrop", "init_device", "logit_scale", "verbose", "embedding_fraction")
-    fields.costless("norm_type", "init_config", "tokenizer_name", "emb_init_std")
     if fields.has("attn_config"):
         inner = fields.section("attn_config")
         inner.expect("alibi", value=True, why="without ALiBi positions are learned, which transformers does not run")
@@ -101,7 +95,6 @@ def read_gptj(fields: Fields) -> ModelSpec:
     heads = fields.size(fields.either("n_head", "num_attention_heads"))
     attention = _full_heads(fields, heads=heads, hidden_size=trunk.hidden_size, biased=False)
     inner = fields.optional_size("n_inner") or MLP_RATIO * trunk.hidden_size
-    fields.costless("rotary", "tokenizer_class")
     mlp = MlpSpec(intermediate_size=inner, gated=False, bias=True)
     return stack(fields, attention, mlp, trunk=trunk, norms=1, norm="layer", lm_head_bias=True)
 
@@ -109,7 +102,6 @@ def read_gptj(fields: Fields) -> ModelSpec:
 def read_gpt_neox(fields: Fields) -> ModelSpec:
     """GPTNeoXConfig: two norms, biases in both sublayers, untied head without bias."""
     trunk = read_trunk(fields)
-    fields.costless("use_parallel_residual")
     heads = fields.size("num_attention_heads")
     biased = fields.flag("attention_bias", default=True)
     attention = _full_heads(fields, heads=heads, hidden_size=trunk.hidden_size, biased=biased)
@@ -152,7 +144,6 @@ def read_bloom(fields: Fields) -> ModelSpec:
     attention = attention.model_copy(update={"rotary": False})
     inner = fields.optional_size("n_inner") or MLP_RATIO * trunk.hidden_size
     mlp = MlpSpec(intermediate_size=inner, gated=False, bias=True)
-    fields.costless("offset_alibi")
     model = stack(fields, attention, mlp, trunk=trunk, norm="layer", tie_default=True)
     return model.model_copy(update={"embedding_norm": True})
 
@@ -179,7 +170,6 @@ def read_falcon(fields: Fields) -> ModelSpec:
     parallel = fields.flag("parallel_attn", default=True)
     norms_given = fields.optional_size("num_ln_in_parallel_attn")
     norms = (norms_given or 2) if grouped else (1 if parallel else 2)
-    fields.costless("activation")
     mlp = MlpSpec(intermediate_size=inner, gated=False, bias=biased)
     return stack(fields, attention, mlp, trunk=trunk, norms=norms, norm="layer", tie_default=True)
 
@@ -199,7 +189,6 @@ def read_starcoder2(fields: Fields) -> ModelSpec:
     """Starcoder2Config: grouped queries, biases, a window on every layer where it is given, tied embeddings."""
     biased = fields.flag("use_bias", default=True)
     window = fields.optional_size("sliding_window")
-    fields.costless("mlp_type", "norm_type")
     attention = read_attention(fields, kv_heads_default=2)
     attention = attention.model_copy(update={"qkv_bias": biased, "o_bias": biased, "sliding_window": window})
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=biased)

@@ -28,8 +28,6 @@ def read_deepseek(fields: Fields) -> ModelSpec:
 
 def read_mistral4(fields: Fields) -> ModelSpec:
     """Mistral4Config: DeepSeek-V3's layers without a correction bias beside the router."""
-    fields.expect("topk_method", value=None, why="Mistral4's router has no bias")
-    fields.expect("sliding_window", value=None, why="latent attention sees every key")
     read = read_deepseek(fields)
     return read.model_copy(update={"layers": tuple(_uncorrected(layer) for layer in read.layers)})
 
@@ -57,8 +55,6 @@ def read_longcat(fields: Fields) -> ModelSpec:
         max_position_embeddings=fields.optional_size("max_position_embeddings"),
     )
     mla = read_mla(fields)
-    fields.costless("attention_method", "zero_expert_type", "mla_scale_q_lora", "mla_scale_kv_lora")
-    fields.expect("router_bias", value=False, why="its router has a correction bias only")
     dense = MlpSpec(intermediate_size=fields.size(fields.either("ffn_hidden_size", "intermediate_size")))
     real, empty = fields.size("n_routed_experts"), fields.count("zero_expert_num")
     picked = fields.size(fields.either("moe_topk", "num_experts_per_tok"))
@@ -103,8 +99,6 @@ def read_hunyuan4(fields: Fields) -> ModelSpec:
     """HYV4Config: gated latent attention with an indexer and a sink for each head; residual streams that do not mix."""
     for name in ("use_mla", "use_dsa", "enable_ihc", "gated_mla", "learnable_sink"):
         fields.expect(name, value=True, why="HYV4Attention and HYV4HyperConnection have it always")
-    fields.expect("gating_type", value="elementwise", why="HYV4Attention gates every element")
-    fields.costless("num_key_value_heads", "enable_lm_head_fp32", "hc_eps", "hc_magnitude", "learnable_sink_init")
     model = read_deepseek_sparse(fields)
     layers = tuple(_gated_with_sinks(layer) for layer in model.layers)
     hyper = HyperConnectionSpec(streams=fields.size("hc_mult", default=4), sinkhorn_iterations=0, mix=False)
@@ -173,9 +167,6 @@ def read_deepseek_v4(fields: Fields) -> ModelSpec:
     depth = trunk.num_hidden_layers
     ratios, hashed = _ratios(fields, depth=depth), _hashed(fields, depth=depth)
     attention = _attention(fields)
-    fields.expect("attention_bias", value=False, why="DeepSeek-V4's projections have no biases")
-    fields.expect("mlp_bias", value=False, why="DeepSeek-V4's feed-forward blocks have no biases")
-    fields.costless("compress_rope_theta", "hc_eps", "partial_rotary_factor")
     experts = read_routed_experts(fields)
     by_id = experts.model_copy(update={"correction_bias": False})
     mixers = {ratio: _with_ratio(fields, attention, ratio) for ratio in set(ratios)}

@@ -38,7 +38,6 @@ def exaone_windows(fields: Fields) -> Windows:
 
 def read_exaone4(fields: Fields) -> ModelSpec:
     """Exaone4Config: norms over heads and behind the sublayers; ``LLLG`` is three sliding layers, then a full one."""
-    fields.costless("mtp_loss_scaling_factor", "mtp_share_layers")
     return stack(fields, read_attention(fields, qk_norm="head"), read_mlp(fields), windows=exaone_windows(fields))
 
 
@@ -54,9 +53,6 @@ def read_seed_oss(fields: Fields) -> ModelSpec:
 
 def read_smollm3(fields: Fields) -> ModelSpec:
     """SmolLM3Config: Llama that leaves every fourth layer without rotary positions; tied embeddings."""
-    fields.costless("no_rope_layers", "no_rope_layer_interval")
-    fields.expect("use_sliding_window", value=False, why="every published SmolLM3 sees every key")
-    fields.expect("sliding_window", value=None, why="every published SmolLM3 sees every key")
     fields.words("layer_types", length=fields.depth("num_hidden_layers"), allowed=(FULL,))
     attention = read_attention(fields, kv_heads_default=4, bias="attention_bias")
     return stack(fields, attention, read_mlp(fields, bias="mlp_bias"), tie_default=True)
@@ -84,21 +80,12 @@ def read_bitnet(fields: Fields) -> ModelSpec:
 
 def read_apertus(fields: Fields) -> ModelSpec:
     """ApertusConfig: norms over heads, two matrices and xIELU, whose two learned numbers a layer are stored."""
-    fields.expect("post_norm", value=False, why="ApertusDecoderLayer norms before its sublayers")
-    fields.expect("qk_norm", value=True, why="ApertusAttention always norms its heads")
-    fields.expect("mlp_bias", value=False, why="ApertusMLP has no biases")
     attention = read_attention(fields, bias="attention_bias", qk_norm="head")
     return stack(fields, attention, read_mlp(fields, gated=False), extra_parameters=2)
 
 
 def read_hunyuan_dense(fields: Fields) -> ModelSpec:
     """HunYuanDenseV1Config: Llama with norms over query and key heads; ids of tokens and of unused heads beside it."""
-    fields.expect("use_cla", value=False, why="attention shared across layers is not modelled")
-    fields.expect("use_qk_norm", value=True, why="HunYuanDenseV1Attention always norms its heads")
-    fields.expect("mlp_bias", value=False, why="HunYuanDenseV1MLP has no biases")
-    fields.costless("cla_share_factor", "add_classification_head", "class_num", "dense_list", "pool_type", "norm_type")
-    fields.costless("eod_token_id", "im_end_id", "im_newline_id", "im_start_id", "mask_init_id", "pad_id", "sep_id")
-    fields.costless("text_end_id", "text_start_id", "org_vocab_size", "use_rotary_pos_emb", "attention_head_dim")
     return stack(fields, read_attention(fields, bias="attention_bias", qk_norm="head"), read_mlp(fields))
 
 
@@ -111,8 +98,6 @@ def read_ministral3(fields: Fields) -> ModelSpec:
 def read_cohere2(fields: Fields) -> ModelSpec:
     """Cohere2Config: parallel sublayers behind one norm, and three sliding layers before each full one."""
     attention = read_attention(fields, bias="attention_bias")
-    fields.costless("order_of_interleaved_layers", "position_embedding_type", "use_embedding_sharing", "layer_switch")
-    fields.costless("use_gated_activation", "use_parallel_block", "use_parallel_embedding", "rotary_pct")
     windows = patterned_windows(fields, period=4, window=4096)
     mlp = read_mlp(fields)
     return stack(fields, attention, mlp, windows=windows, norms=1, norm="layer_no_bias", tie_default=True)
@@ -126,11 +111,6 @@ def read_chatglm(fields: Fields) -> ModelSpec:
         vocab_size=fields.size("padded_vocab_size"),
         max_position_embeddings=fields.optional_size("seq_length"),
     )
-    fields.expect("rmsnorm", value=True, why="layer norms are not published")
-    fields.expect("post_layer_norm", value=True, why="the final norm is part of every published model")
-    fields.expect("add_bias_linear", value=False, why="only q, k and v carry biases")
-    fields.costless("apply_query_key_layer_scaling", "fp32_residual_connection", "original_rope", "rope_ratio")
-    fields.costless("pre_seq_len", "prefix_projection", "quantization_bit", "use_cache", "vocab_size")
     heads = fields.size("num_attention_heads")
     grouped = fields.flag("multi_query_attention", default=False)
     kv_heads = fields.size("multi_query_group_num", default=heads)
@@ -146,5 +126,4 @@ def read_muse_glimmer(fields: Fields) -> ModelSpec:
     attention = read_attention(fields, kv_heads_default=2, bias="attention_bias")
     gated = attention.model_copy(update={"output_gate": "elementwise"})
     windows = periodic_windows(fields, period=4, window=fields.size("sliding_window", default=2048))
-    fields.costless("layer_rope_theta", "qk_scale_factor", "output_multiplier", "post_norm_eps")
     return stack(fields, gated, read_mlp(fields), windows=windows, norms=4)

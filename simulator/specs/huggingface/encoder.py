@@ -26,8 +26,6 @@ NOTE = "an encoder: one pass over the whole text, nothing is generated"
 def read_bert(fields: Fields) -> ModelSpec:
     """BertConfig, XLMRobertaConfig: norms behind the sublayers; a masked-LM head leaves the pooler out, as there."""
     trunk = read_trunk(fields)
-    fields.expect("is_decoder", value=False, why="a causal BERT is not a published model")
-    fields.expect("position_embedding_type", value="absolute", why="positions are learned rows")
     attention = _seeing(fields, hidden_size=trunk.hidden_size, bias=True).model_copy(update={"rotary": False})
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=True)
     layer = LayerSpec(mixer=attention, feed_forward=(mlp,))
@@ -58,11 +56,6 @@ def read_bert(fields: Fields) -> ModelSpec:
 def read_modernbert(fields: Fields) -> ModelSpec:
     """ModernBertConfig: norms before the sublayers, gated blocks, every third layer sees the whole text."""
     trunk = read_trunk(fields)
-    fields.costless("position_embedding_type", "classifier_activation", "classifier_bias", "classifier_pooling")
-    fields.costless("deterministic_flash_attn", "embedding_dropout", "mlp_dropout", "initializer_cutoff_factor")
-    fields.costless("global_rope_theta", "local_rope_theta", "sparse_prediction", "sparse_pred_ignore_index")
-    fields.costless("reference_compile", "repad_logits_with_grad")
-    fields.expect("norm_bias", value=False, why="no published ModernBERT has biases in its norms")
     attention = _seeing(fields, hidden_size=trunk.hidden_size, bias=fields.flag("attention_bias", default=False))
     mlp = read_mlp(fields, bias="mlp_bias")
     period, local = fields.size("global_attn_every_n_layers", default=3), fields.size("local_attention", default=128)
@@ -92,12 +85,6 @@ def read_nomic_bert(fields: Fields) -> ModelSpec:
     trunk = read_trunk(fields)
     for name, value in (("n_embd", trunk.hidden_size), ("n_layer", trunk.num_hidden_layers), ("prenorm", False)):
         fields.expect(name, value=value, why="it repeats what every published checkpoint has")
-    fields.expect("activation_function", value="swiglu", why="its blocks are gated")
-    fields.expect("use_rms_norm", value=False, why="its norms are layer norms")
-    fields.costless("causal", "dense_seq_output", "fused_bias_fc", "fused_dropout_add_ln", "max_trained_positions")
-    fields.costless("n_head", "n_inner", "n_positions", "pad_vocab_size_multiple", "parallel_block", "head_dim")
-    fields.costless("parallel_block_tied_norm", "rotary_emb_fraction", "rotary_emb_interleaved")
-    fields.costless("rotary_emb_scale_base", "rotary_scaling_factor", "use_xentropy")
     bias = fields.flag("qkv_proj_bias", default=False)
     attention = _seeing(fields, hidden_size=trunk.hidden_size, bias=bias)
     biased = fields.flag("mlp_fc1_bias", default=False)
@@ -147,8 +134,6 @@ def read_t5(fields: Fields) -> ModelSpec:
     table = fields.size("relative_attention_num_buckets", default=32) * heads
     kind = fields.text("feed_forward_proj", allowed=("relu", "gated-gelu", "gated-silu"), default="relu")
     mlp = MlpSpec(intermediate_size=fields.size("d_ff"), gated=kind.startswith("gated"))
-    fields.costless("num_decoder_layers", "relative_attention_max_distance", "n_positions")
-    fields.costless("is_gated_act", "dense_act_fn", "scale_decoder_outputs")
     causal = _stack(plain, mlp, depth=trunk.num_hidden_layers, table=table, causal=True)
     seeing = _stack(plain, mlp, depth=fields.depth("num_layers"), table=table, causal=False)
     spec = decoder(fields, trunk=trunk, layers=causal, tie_default=True)

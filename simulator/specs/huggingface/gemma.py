@@ -23,7 +23,6 @@ GEMMA3_WINDOW = 4096  # Gemma3TextConfig
 
 def read_gemma(fields: Fields) -> ModelSpec:
     """GemmaConfig: head_dim 256 unless given."""
-    fields.expect("use_bidirectional_attention", value=False, why="a bidirectional Gemma is an embedding model")
     attention = read_attention(fields, head_dim_default=256, bias="attention_bias")
     return stack(fields, attention, read_mlp(fields), tie_default=True)
 
@@ -31,7 +30,6 @@ def read_gemma(fields: Fields) -> ModelSpec:
 def read_gemma2(fields: Fields) -> ModelSpec:
     """Gemma2Config: every other layer slides over 4096 keys; four norms a layer."""
     windows = periodic_windows(fields, period=2, window=fields.size("sliding_window", default=4096))
-    fields.costless("use_bidirectional_attention")
     attention = _attention(fields, qk_norm="none")
     return stack(fields, attention, read_mlp(fields), windows=windows, norms=4, tie_default=True)
 
@@ -39,7 +37,6 @@ def read_gemma2(fields: Fields) -> ModelSpec:
 def read_gemma3(fields: Fields) -> ModelSpec:
     """Gemma3TextConfig: five sliding layers, then a full one; norms over query and key heads."""
     trunk = read_trunk(fields, vocab_default=GEMMA3_VOCAB)
-    fields.expect("use_bidirectional_attention", value=False, why="a bidirectional Gemma 3 is an embedding model")
     windows = patterned_windows(fields, period=6, window=GEMMA3_WINDOW)
     attention, mlp = _attention(fields, qk_norm="head"), read_mlp(fields)
     return stack(fields, attention, mlp, trunk=trunk, windows=windows, norms=4, tie_default=True)
@@ -55,9 +52,7 @@ def _attention(fields: Fields, *, qk_norm: str) -> AttentionSpec:
 def read_gemma4(fields: Fields) -> ModelSpec:
     """Gemma4TextConfig: full layers have wider heads and may reuse keys as values; a dense block beside the experts."""
     trunk = read_trunk(fields)
-    fields.expect("use_bidirectional_attention", value="vision", why="only image tokens may see ahead")
     per_layer = fields.count("hidden_size_per_layer_input", default=256)
-    fields.costless("vocab_size_per_layer_input")
     sliding, full = _gemma4_attention(fields)
     depth = trunk.num_hidden_layers
     types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL)) or every_nth_full(depth, 6)

@@ -32,7 +32,6 @@ def read_qwen_hybrid(fields: Fields) -> ModelSpec:
     """Qwen3NextConfig, Qwen3_5TextConfig, Qwen3_5MoeTextConfig: three gated-delta layers, then gated full attention."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
-    fields.expect("attn_output_gate", value=True, why="its attention layers always gate their output")
     attention = read_attention(fields, head_dim_default=256, bias="attention_bias", qk_norm="head")
     attention = attention.model_copy(update={"output_gate": "elementwise"})
     delta = _gated_delta(fields)
@@ -40,8 +39,6 @@ def read_qwen_hybrid(fields: Fields) -> ModelSpec:
     types = fields.words("layer_types", length=depth, allowed=(LINEAR, FULL)) or tuple(
         FULL if (index + 1) % interval == 0 else LINEAR for index in range(depth)
     )
-    fields.expect("use_sliding_window", value=False, why="its full layers see every key")
-    fields.costless("mamba_ssm_dtype", "mtp_use_dedicated_embeddings", "use_qk_norm", "output_gate_type")
     layers = tuple(
         LayerSpec(mixer=attention if kind == FULL else delta, feed_forward=feed_forward)
         for kind, feed_forward in zip(types, _qwen_feed_forwards(fields, depth=depth), strict=True)
@@ -75,7 +72,6 @@ def read_kimi_linear(fields: Fields) -> ModelSpec:
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
     mla = read_mla(fields)
-    fields.expect("mla_use_nope", value=True, why="its latent attention does not rotate")
     if fields.flag("mla_use_output_gate", default=False):
         mla = mla.model_copy(update={"output_gate": "elementwise"})
     delta, is_linear = _kimi_delta(fields, depth=depth)
@@ -92,7 +88,6 @@ def read_kimi_linear(fields: Fields) -> ModelSpec:
         )
         for linear, feed_forward in zip(is_linear, blocks, strict=True)
     )
-    fields.costless("activation_situ_beta", "activation_situ_linear_beta", "topk_method")
     return decoder(fields, trunk=trunk, layers=layers, notes=notes)
 
 
@@ -164,9 +159,6 @@ def read_minimax(fields: Fields) -> ModelSpec:
         head_dim=attention.head_dim,
         chunk_size=fields.size("block_size", default=LIGHTNING_BLOCK),
     )
-    fields.expect("shared_intermediate_size", value=0, why="no published MiniMax of this kind has a shared expert")
-    fields.expect("sliding_window", value=None, why="its full layers see every key")
-    fields.costless("postnorm", "shared_moe_mode", "attention_type")
     for part in ("full_attn", "linear_attn", "mlp"):
         fields.costless(f"{part}_alpha_factor", f"{part}_beta_factor")
     for part in ("full_attention", "linear_attention", "mlp"):
@@ -190,11 +182,6 @@ def read_bailing_hybrid(fields: Fields) -> ModelSpec:
     gated = fields.text("gated_attention_proj_granularity_type", allowed=("head_wise", "none"), default="none")
     mla = read_mla(fields).model_copy(update={"output_gate": "headwise" if gated == "head_wise" else "none"})
     linear = _bailing_linear(fields, heads=mla.num_attention_heads)
-    fields.costless("group_norm_size", "kda_lower_bound", "kda_safe_gate", "linear_silu", "max_window_layers")
-    fields.costless("moe_router_enable_expert_bias", "mtp_use_kda", "num_kv_heads_for_linear_attn", "router_dtype")
-    fields.costless("score_function", "topk_method", "use_mla_nope", "use_qk_norm")
-    fields.expect("use_bias", value=False, why="its projections have no biases")
-    fields.expect("use_qkv_bias", value=False, why="its projections have no biases")
     period = fields.size("layer_group_size")
     shared = fields.size("moe_shared_expert_intermediate_size") * fields.count("num_shared_experts")
     sparse = read_experts(fields, total="num_experts", shared=shared, correction_bias=True)

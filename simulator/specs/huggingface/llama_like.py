@@ -46,9 +46,9 @@ def read_mllama(fields: Fields) -> ModelSpec:
     projections = 2 * (queries + keys) * attention.head_dim * hidden
     block = projections + 3 * hidden * width + 2 * attention.head_dim + 2 * hidden + 2
     stored = crossing * block + EXTRA_ROWS * hidden + _mllama_tower(fields.section("vision_config"), width=hidden)
+    fields.costless_rest("vision_config")
     note = f"{crossing} layers of cross attention and the tower are stored; they run for pictures alone, not simulated"
     layers = (LayerSpec(mixer=attention, feed_forward=(MlpSpec(intermediate_size=width),)),) * depth
-    fields.expect("tie_word_embeddings", value=False, why="every published checkpoint stores its LM head")
     return decoder(text, trunk=trunk, layers=layers, extra_parameters=stored, notes=(note,))
 
 
@@ -64,13 +64,11 @@ def _mllama_tower(vision: Fields, *, width: int) -> int:
     embedded = vision.size("num_channels", default=3) * patch**2 * hidden + hidden + 4 * hidden
     tables = positions * hidden + shapes * tiles * (positions + 2) * hidden + 3
     outputs = vision.size("vision_output_dim")
-    vision.costless_rest()
     return layers + embedded + tables + (outputs + 1) * width
 
 
 def read_mistral(fields: Fields) -> ModelSpec:
     """MistralConfig: a sliding window on every layer where it is given; layer_types may mix (Ministral)."""
-    fields.costless("is_composition")
     window = fields.optional_size("sliding_window")
     default = (SLIDING if window else FULL,) * fields.depth("num_hidden_layers")
     windows = windows_of_types(fields, window=window, default=default)
@@ -86,7 +84,6 @@ def read_qwen2(fields: Fields) -> ModelSpec:
 
 def read_mimo(fields: Fields) -> ModelSpec:
     """MiMoConfig (of the checkpoint): Qwen2 with one multi-token-prediction layer behind it."""
-    fields.expect("attention_bias", value=True, why="MiMo is Qwen2, whose q, k and v carry biases")
     return read_qwen2(fields)
 
 
@@ -98,8 +95,6 @@ def read_qwen3(fields: Fields, *, tie_default: bool = False) -> ModelSpec:
 
 def read_phi3(fields: Fields) -> ModelSpec:
     """Phi3Config: llama with fused projections and an optional window on every layer."""
-    fields.expect("attention_bias", value=False, why="Phi3Attention has no biases")
-    fields.costless("full_attn_mod", "interpolate_factor")
     attention = with_window(read_attention(fields), fields.optional_size("sliding_window"))
     return stack(fields, attention, read_mlp(fields))
 
@@ -108,7 +103,6 @@ def read_cohere(fields: Fields) -> ModelSpec:
     """CohereConfig: attention and feed-forward side by side behind one norm that has no bias; tied embeddings."""
     qk_norm = "each_head" if fields.flag("use_qk_norm", default=False) else "none"
     attention = read_attention(fields, bias="attention_bias", qk_norm=qk_norm)
-    fields.costless("use_embedding_sharing", "use_parallel_block", "use_parallel_embedding", "use_gated_activation")
     return stack(fields, attention, read_mlp(fields), norms=1, norm="layer_no_bias", tie_default=True)
 
 
@@ -142,8 +136,6 @@ def read_nemotron_nas(fields: Fields) -> ModelSpec:
     heads = fields.size("num_attention_heads")
     bias = fields.flag("attention_bias", default=False)
     mlp_bias = fields.flag("mlp_bias", default=False)
-    fields.expect("num_key_value_heads", value=None, why="block_configs gives a number per layer")
-    fields.expect("intermediate_size", value=None, why="block_configs gives a width per layer")
     layers = []
     for block in fields.sections("block_configs", length=trunk.num_hidden_layers):
         attention = _attention(block.section("attention"), heads=heads, hidden_size=trunk.hidden_size)

@@ -54,8 +54,6 @@ def read_qwen3_moe(fields: Fields) -> ModelSpec:
     """Qwen3MoeConfig: norms over query and key heads, no shared expert."""
     attention = read_attention(fields, kv_heads_default=4, bias="attention_bias", qk_norm="head")
     fields.expect("qkv_bias", value=attention.qkv_bias, why="Qwen3MoeAttention has attention_bias on all projections")
-    fields.expect("use_qk_norm", value=True, why="Qwen3MoeAttention always norms its heads")
-    fields.expect("shared_expert_intermediate_size", value=0, why="Qwen3MoeSparseMoeBlock has no shared expert")
     return stack(fields, attention, qwen_experts(fields, shared=0), windows=qwen_windows(fields))
 
 
@@ -97,7 +95,6 @@ def read_dbrx(fields: Fields) -> ModelSpec:
     block = read_experts(
         experts, total="moe_num_experts", picked="moe_top_k", total_default=4, picked_default=1, width=width
     )
-    fields.costless("emb_pdrop")
     return stack(fields, attention, block, trunk=trunk, norm="layer_no_bias")
 
 

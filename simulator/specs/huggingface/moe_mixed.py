@@ -35,7 +35,6 @@ LLAMA4_NO_ROPE_INTERVAL = 4  # Llama4TextConfig
 def read_llama4(fields: Fields) -> ModelSpec:
     """Llama4TextConfig: chunked attention on rotary layers, one shared expert, experts on every n-th layer."""
     depth = fields.depth("num_hidden_layers")
-    fields.costless("attn_temperature_tuning", "floor_scale", "attn_scale", "use_qk_norm")
     attention = read_attention(fields, kv_heads_default=8, head_dim_default=128, bias="attention_bias")
     chunk = fields.size("attention_chunk_size", default=8192)
     width = fields.size("intermediate_size")
@@ -90,9 +89,7 @@ def read_mimo_v2(fields: Fields) -> ModelSpec:
     depth = trunk.num_hidden_layers
     # transformers counts the query itself into sliding_window, so that the published name wins where both are given.
     window = fields.size("sliding_window_size" if fields.has("sliding_window_size") else "sliding_window")
-    fields.costless("sliding_window", "attention_chunk_size")
     full, swa = _mimo_attention(fields)
-    fields.costless("attention_value_scale", "swa_rope_theta", "topk_method", "attention_projection_layout")
     slides = _mimo_sliding(fields, depth=depth)
     sparse = _routed(fields, shared_default=0)
     blocks = choose(fields, sparse_after(fields, first_default=1), sparse=sparse)
@@ -138,12 +135,6 @@ def read_minimax_m2(fields: Fields) -> ModelSpec:
     """MiniMaxM2Config: softmax attention on every layer, norms over all heads together, 256 small experts."""
     kinds = [1] * fields.depth("num_hidden_layers")
     fields.expect("attn_type_list", value=kinds, why="1 is softmax attention; other kinds are not in M2")
-    fields.expect("qk_norm_type", value="per_layer", why="one norm over all heads of a layer")
-    fields.expect("use_qk_norm", value=True, why="MiniMaxM2Attention always norms")
-    fields.expect("shared_intermediate_size", value=0, why="MiniMax-M2 has no shared expert")
-    fields.expect("sliding_window", value=None, why="MiniMaxM2Attention sees every key")
-    fields.costless("use_mtp", "mtp_transformer_layers", "max_model_len", "shared_moe_mode", "mlp_intermediate_size")
-    fields.costless("layernorm_full_attention_beta", "layernorm_linear_attention_beta", "layernorm_mlp_beta")
     attention = read_attention(fields, kv_heads_default=8, qk_norm="full")
     return stack(fields, attention, _minimax_experts(fields, shared=0))
 
@@ -158,10 +149,6 @@ def read_minimax_m3(fields: Fields) -> ModelSpec:
     """MiniMaxM3VLTextConfig: a block indexer on most layers picks topk_blocks x block_size keys."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
-    fields.expect("attention_output_gate", value=False, why="MiniMaxM3VLAttention has no gate")
-    fields.expect("qk_norm_type", value="per_head", why="one norm over each head")
-    fields.expect("use_qk_norm", value=True, why="MiniMaxM3VLAttention always norms")
-    fields.costless("use_gemma_norm")
     attention = read_attention(fields, kv_heads_default=4, head_dim_default=128, qk_norm="head")
     shared = fields.size("shared_intermediate_size", default=3072) * fields.count("n_shared_experts", default=1)
     sparse = _minimax_experts(fields, shared=shared)
@@ -195,7 +182,6 @@ def read_step3p7(fields: Fields) -> ModelSpec:
     """Step3p7TextConfig: a gate per head, norms over heads, one shared expert beside many small ones."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
-    fields.expect("gating", value=True, why="Step3p7Attention gates each head")
     attention = read_attention(
         fields, kv_heads_default=8, head_dim_default=128, bias="attention_bias", qk_norm="head"
     ).model_copy(update={"output_gate": "headwise"})
@@ -212,7 +198,6 @@ def read_step3p7(fields: Fields) -> ModelSpec:
     corrected = fields.flag("use_moe_router_bias", default=True)
     sparse = sparse.model_copy(update={"shared_expert_intermediate_size": shared, "correction_bias": corrected})
     dense = read_mlp(fields, bias="mlp_bias")
-    fields.costless("moe_router_scaling_factor", "swiglu_limits", "swiglu_limits_shared", "use_head_wise_attn_gate")
     blocks = choose(fields, sparse_after(fields, first_default=3), sparse=sparse, dense=dense)
     layers = tuple(
         LayerSpec(mixer=slides if kind == SLIDING else attention, feed_forward=feed_forward)

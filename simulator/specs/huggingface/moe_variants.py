@@ -31,7 +31,6 @@ _HYBRID_LAYERS = (*_SCANNING, "attention", FULL)
 
 def read_granite_moe(fields: Fields) -> ModelSpec:
     """GraniteMoeConfig: Mixtral whose router scales are folded into the multipliers."""
-    fields.expect("attention_bias", value=False, why="a biased Granite mixture is not published")
     return read_mixtral(fields)
 
 
@@ -39,10 +38,8 @@ def read_granite_hybrid(fields: Fields) -> ModelSpec:
     """GraniteMoeHybridConfig: Mamba-2 or attention, then experts beside a shared block, or that block alone."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
-    fields.expect("attention_bias", value=False, why="a biased Granite hybrid is not published")
     rotary = fields.text("position_embedding_type", allowed=("nope", "rope"), default="nope") == "rope"
     attention = read_attention(fields).model_copy(update={"rotary": rotary})
-    fields.costless("normalization_function", "shared_moe_mode", "mamba_expand")
     scan = Mamba2Spec(
         num_heads=fields.size("mamba_n_heads"),
         head_dim=fields.size("mamba_d_head"),
@@ -70,9 +67,7 @@ def read_granite_hybrid(fields: Fields) -> ModelSpec:
 def read_dots1(fields: Fields) -> ModelSpec:
     """Dots1Config: norms over heads, DeepSeek-V3's experts under ordinary attention."""
     attention = read_attention(fields, bias="attention_bias", qk_norm="head")
-    fields.expect("use_sliding_window", value=False, why="dots.llm1 sees every key")
     fields.words("layer_types", length=fields.depth("num_hidden_layers"), allowed=(FULL,))
-    fields.costless("sliding_window", "max_window_layers", "topk_method")
     sparse = read_experts(fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=True)
     return stack(fields, attention, choose(fields, sparse_after(fields), sparse=sparse))
 
@@ -80,7 +75,6 @@ def read_dots1(fields: Fields) -> ModelSpec:
 def read_solar_open(fields: Fields) -> ModelSpec:
     """SolarOpenConfig: DeepSeek-V3's experts in every layer, under ordinary attention without norms of heads."""
     attention = read_attention(fields, head_dim_default=128, bias="attention_bias")
-    fields.expect("use_qk_norm", value=False, why="SolarOpenAttention has no norms of heads")
     sparse = read_experts(fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=True)
     return stack(fields, attention, choose(fields, sparse_after(fields, first_default=0), sparse=sparse))
 
@@ -89,7 +83,6 @@ def read_exaone_moe(fields: Fields) -> ModelSpec:
     """ExaoneMoeConfig (K-EXAONE): norms over heads, three sliding layers in four, DeepSeek-V3's experts."""
     sparse = read_experts(fields, total="num_experts", shared_count="num_shared_experts", correction_bias=True)
     is_sparse = _sparse_flags(fields) or sparse_after(fields, first_default=1)
-    fields.costless("mlp_layer_types", "first_k_dense_replace")
     blocks = choose(fields, is_sparse, sparse=sparse)
     return stack(fields, read_attention(fields, qk_norm="head"), blocks, windows=exaone_windows(fields))
 
@@ -107,8 +100,6 @@ def _sparse_flags(fields: Fields) -> tuple[bool, ...] | None:
 def read_ernie_moe(fields: Fields) -> ModelSpec:
     """Ernie4_5_MoeConfig: experts from ``moe_layer_start_index`` to ``moe_layer_end_index``, dense layers around."""
     attention = read_attention(fields, kv_heads_default=4, bias="use_bias")
-    fields.expect("moe_layer_interval", value=1, why="experts on every layer between its two indices")
-    fields.costless("moe_norm_min", "moe_capacity", "moe_gate", "moe_use_aux_free", "use_moe")
     sparse = read_experts(
         fields, total="moe_num_experts", picked="moe_k", shared_count="moe_num_shared_experts", correction_bias=True
     )
@@ -122,12 +113,6 @@ def read_ernie_moe(fields: Fields) -> ModelSpec:
 
 def read_hunyuan_moe(fields: Fields) -> ModelSpec:
     """HunYuanMoEV1Config: norms over heads, a shared block of one expert's width, experts in every layer."""
-    fields.expect("use_cla", value=False, why="attention shared across layers is not modelled")
-    fields.expect("use_qk_norm", value=True, why="HunYuanMoEV1Attention always norms its heads")
-    fields.expect("mlp_bias", value=False, why="HunYuanMoEV1MLP has no biases")
-    fields.expect("use_mixed_mlp_moe", value=True, why="every layer has a shared block")
-    fields.expect("num_shared_expert", value=1, why="HunYuanMoEV1Moe has one shared block")
-    fields.costless("eod_token_id", "pad_id", "im_start_id", "im_end_id", "sep_token_id", "moe_layer_num_skipped")
     attention = read_attention(fields, bias="attention_bias", qk_norm="head")
     width = fields.size("intermediate_size")
     fields.expect("moe_intermediate_size", value=width, why="experts are as wide as the shared block")
@@ -138,11 +123,6 @@ def read_hunyuan_moe(fields: Fields) -> ModelSpec:
 def read_cohere2_moe(fields: Fields) -> ModelSpec:
     """Cohere2MoeConfig: attention beside experts behind one norm, three sliding layers before each full one."""
     attention = read_attention(fields, bias="attention_bias")
-    fields.expect("transformer_block_type", value="parallel", why="its sublayers stand side by side")
-    fields.expect("use_qk_norm", value=False, why="Cohere2MoeAttention has no norms of heads")
-    fields.expect("prefix_dense_sliding_window_pattern", value=1, why="dense layers in front see every key")
-    fields.costless("layer_switch", "position_embedding_type", "rotary_pct", "use_embedding_sharing")
-    fields.costless("use_gated_activation", "expert_selection_fn", "shared_expert_combination_strategy")
     windows = patterned_windows(fields, period=4, window=4096)
     width = fields.size("intermediate_size")
     sparse = read_experts(fields, total="num_experts", width=width, shared_count="num_shared_experts")
@@ -153,10 +133,6 @@ def read_cohere2_moe(fields: Fields) -> ModelSpec:
 
 def read_hunyuan3(fields: Fields) -> ModelSpec:
     """HYV3Config: norms over heads, sigmoid routing with a correction bias, one shared expert."""
-    fields.expect("qk_norm", value=True, why="HYV3Attention always norms its heads")
-    fields.expect("mlp_bias", value=False, why="HYV3MLP has no biases")
-    fields.costless("enable_attention_fp32_softmax", "enable_lm_head_fp32", "enable_moe_fp32_combine", "eod_token_id")
-    fields.costless("moe_router_use_sigmoid", "route_norm", "router_scaling_factor", "use_grouped_mm", "sep_id")
     sparse = read_experts(
         fields,
         total="num_experts",
@@ -171,9 +147,6 @@ def read_hunyuan3(fields: Fields) -> ModelSpec:
 def read_afmoe(fields: Fields) -> ModelSpec:
     """AfmoeConfig (Trinity): gated attention, four norms a layer, sliding layers between full ones, sigmoid routing."""
     attention = read_attention(fields, qk_norm="head").model_copy(update={"output_gate": "elementwise"})
-    fields.costless("load_balance_coeff", "mup_enabled", "num_expert_groups", "num_limited_groups", "route_norm")
-    fields.costless("route_scale", "score_func", "use_grouped_mm")
-    fields.expect("attention_bias", value=False, why="AfmoeAttention has no biases")
     period = fields.size("global_attn_every_n_layers", default=4)
     windows = periodic_windows(fields, period=period, window=fields.size("sliding_window"))
     sparse = read_experts(fields, total="num_experts", shared_count="num_shared_experts", correction_bias=True)
@@ -186,9 +159,6 @@ def read_laguna(fields: Fields) -> ModelSpec:
     """LagunaConfig: a gate per head, more query heads on sliding layers, many narrow experts."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
-    fields.expect("gating", value=True, why="LagunaAttention gates each head")
-    fields.costless("moe_apply_router_weight_on_input", "moe_routed_scaling_factor", "moe_router_use_sigmoid")
-    fields.costless("swa_rope_parameters", "moe_router_logit_softcapping")
     attention = read_attention(fields, bias="attention_bias", qk_norm="head")
     attention = attention.model_copy(update={"output_gate": "headwise"})
     heads = fields.integers("num_attention_heads_per_layer") or (attention.num_attention_heads,) * depth

@@ -46,7 +46,6 @@ def read_mamba(fields: Fields) -> ModelSpec:
 
 def read_falcon_mamba(fields: Fields) -> ModelSpec:
     """FalconMambaConfig: Mamba whose step, B and C pass norms without weights; intermediate_size is the inner width."""
-    fields.costless("mixer_rms_eps")
     return read_mamba(fields)
 
 
@@ -65,7 +64,6 @@ def read_mamba2(fields: Fields) -> ModelSpec:
     heads, width = fields.size("num_heads"), fields.size("head_dim", default=64)
     if heads * width != inner:
         raise fields.refusal("num_heads", f"{heads} heads of {width} do not make expand x hidden_size = {inner}")
-    fields.costless("time_step_rank", "rms_norm", "norm_before_gate", "use_mamba_kernels")
     mixer = Mamba2Spec(
         num_heads=heads,
         head_dim=width,
@@ -100,7 +98,6 @@ def read_jamba(fields: Fields) -> ModelSpec:
     dense = MlpSpec(intermediate_size=width)
     has_experts = _periodic(fields, "expert_layer", depth=depth, period=2, offset=1)
     attends = _periodic(fields, "attn_layer", depth=depth, period=8, offset=4)
-    fields.costless("use_mamba_kernels", "use_mambapy", "use_associative_scan", "calc_logits_for_entire_prompt")
     windowed = attention.model_copy(update={"sliding_window": window})
     layers = tuple(
         LayerSpec(
@@ -171,9 +168,6 @@ def read_nemotron_h(fields: Fields) -> ModelSpec:
     kinds = {kind: _nemotron_layer(fields, kind, hidden_size=trunk.hidden_size) for kind in set(blocks)}
     for kind in set(BLOCK_LETTERS.values()) - set(blocks):
         fields.costless(*_UNUSED_WITHOUT[kind])
-    fields.costless("mamba_ssm_cache_dtype", "use_mamba_kernels", "mamba_hidden_act", "mlp_hidden_act", "expand")
-    fields.costless("time_step_rank", "mtp_hybrid_override_pattern", "mtp_layers_block_type")
-    fields.costless("moe_shared_expert_overlap")
     return decoder(fields, trunk=trunk, layers=tuple(kinds[kind] for kind in blocks))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.specs.huggingface.fields import COSTLESS, MAX_LAYERS, Fields
+from simulator.specs.huggingface.fields import MAX_LAYERS, Fields
 from simulator.specs.huggingface.layers import (
     FULL,
     SLIDING,
@@ -20,6 +20,7 @@ from simulator.specs.huggingface.layers import (
     read_trunk,
     windows_of_types,
 )
+from simulator.specs.huggingface.registry import field_table
 from simulator.specs.model.architecture import LayerSpec, MlpSpec
 
 
@@ -128,14 +129,14 @@ def test_what_nobody_read_is_refused_also_inside_a_section() -> None:
 
 def test_the_rest_of_a_tower_may_be_declared_free() -> None:
     config = fields(vision={"a": 1, "b": 2})
-    config.section("vision").costless_rest()
+    assert config.section("vision").size("a") == 1
+    config.costless_rest("vision")
     config.finish()
 
 
 @pytest.mark.parametrize("name", ["rope_theta", "bos_token_id", "initializer_range", "use_cache", "torch_dtype"])
 def test_known_free_fields_need_no_reader(name: str) -> None:
-    assert name in COSTLESS
-    fields(**{name: 1}).finish()
+    fields(**{name: 1}).finish(field_table().costless)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_known_free_fields_need_no_reader(name: str) -> None:
     ],
 )
 def test_no_field_with_a_cost_is_declared_free(name: str) -> None:
-    assert name not in COSTLESS
+    assert name not in field_table().costless
 
 
 def trunk_fields(**changes: object) -> Fields:

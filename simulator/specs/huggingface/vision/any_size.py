@@ -30,7 +30,7 @@ def qwen_tower(fields: Fields) -> VisionSpec:
     deepstack = len(vision.integers("deepstack_visual_indexes") or ())
     layers, order = distinct((layer,) * vision.depth("depth"))
     positions = vision.size("num_position_embeddings") * hidden
-    spec = VisionSpec(
+    return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
         patch_inputs=vision.size("in_channels", default=CHANNELS) * frames * patch**2,
@@ -40,8 +40,6 @@ def qwen_tower(fields: Fields) -> VisionSpec:
         projections=products(merged, merged, outputs) * (1 + deepstack),
         extra_parameters=positions + 2 * hidden + deepstack * 2 * merged,
     )
-    vision.costless_rest()
-    return spec
 
 
 def windowed_tower(fields: Fields) -> VisionSpec:
@@ -73,7 +71,7 @@ def windowed_tower(fields: Fields) -> VisionSpec:
     )
     merged = hidden * merge**2
     channels = vision.size(vision.either("in_channels", "in_chans"), default=CHANNELS)
-    spec = VisionSpec(
+    return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
         patch_inputs=channels * vision.size("temporal_patch_size", default=2) * patch**2,
@@ -85,15 +83,12 @@ def windowed_tower(fields: Fields) -> VisionSpec:
         projections=products(merged, merged, vision.size("out_hidden_size")),
         extra_parameters=hidden,
     )
-    vision.costless_rest()
-    return spec
 
 
 def muse_tower(fields: Fields) -> VisionSpec:
     """MuseGlimmerVisionModel, norms before and behind its blocks, and its adapter of merged patches."""
     width, merged = text_width(fields), fields.size("out_hidden_size")
     inner = fields.size("projector_hidden_size")
-    fields.costless("projector_hidden_act")
     vision = fields.section("vision_config")
     hidden, heads = vision.size("hidden_size"), vision.size("num_attention_heads")
     layer = tower_layer(
@@ -102,7 +97,7 @@ def muse_tower(fields: Fields) -> VisionSpec:
     layers, order = distinct((layer,) * vision.depth("num_hidden_layers"))
     patch, merge = vision.size("patch_size"), vision.size("merge_size")
     vision.expect("hidden_size", value=merged // merge**2, why="out_hidden_size is that of the merged patches")
-    spec = VisionSpec(
+    return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
         patch_inputs=CHANNELS * vision.size("patch_temporal") * patch**2,
@@ -113,8 +108,6 @@ def muse_tower(fields: Fields) -> VisionSpec:
         projections=products(merged, inner, inner, width, bias=False),
         extra_parameters=vision.size("num_position_embeddings", default=1024) * hidden + 4 * hidden,
     )
-    vision.costless_rest()
-    return spec
 
 
 def glm_tower(fields: Fields) -> VisionSpec:
@@ -135,7 +128,7 @@ def glm_tower(fields: Fields) -> VisionSpec:
     layers, order = distinct((layer,) * vision.depth("depth"))
     context = vision.size("intermediate_size")
     positions = grid_of(vision, "image_size", edge=edge_of(vision, "image_size"), patch=patch) * hidden
-    spec = VisionSpec(
+    return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
         patch_inputs=vision.size("in_channels", default=CHANNELS) * vision.size("temporal_patch_size") * patch**2,
@@ -151,13 +144,10 @@ def glm_tower(fields: Fields) -> VisionSpec:
         ),
         extra_parameters=positions + 2 * hidden + 2 * outputs,
     )
-    vision.costless_rest()
-    return spec
 
 
 def mistral3_tower(fields: Fields) -> VisionSpec:
     """Pixtral's encoder behind Mistral3's merger of patches."""
-    fields.costless("projector_hidden_act", "vision_feature_layer")
     width, merge = text_width(fields), fields.size("spatial_merge_size", default=2)
     bias = fields.flag("multimodal_projector_bias", default=False)
     hidden = _pixtral_width(fields)
@@ -171,15 +161,12 @@ def mistral_large3_tower(fields: Fields) -> VisionSpec:
     vision.text("mm_projector_id", allowed=("patch_merge",))
     merge, hidden = vision.size("spatial_merge_size"), vision.size("hidden_size")
     bias = vision.flag("adapter_bias", default=False)
-    vision.costless_rest()
     projections = (*products(hidden * merge**2, hidden, bias=False), *products(hidden, width, width, bias=bias))
     return _pixtral(fields, merge=merge, projections=projections, extra=hidden)
 
 
 def llava_tower(fields: Fields) -> VisionSpec:
     """Pixtral's encoder behind Llava's projection, which keeps every patch as a token."""
-    fields.costless("projector_hidden_act", "vision_feature_layer", "vision_feature_select_strategy")
-    fields.costless("image_seq_length")
     if fields.peek("vision_config", "model_type") != "pixtral":
         raise fields.refusal("vision_config.model_type", "understood under llava is only pixtral")
     width = text_width(fields)
@@ -207,7 +194,7 @@ def _pixtral(fields: Fields, *, merge: int, projections: tuple[ProjectionSpec, .
         bias=False,
     )
     layers, order = distinct((layer,) * vision.depth("num_hidden_layers", default=24))
-    spec = VisionSpec(
+    return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
         patch_inputs=vision.size("num_channels", default=CHANNELS) * patch**2,
@@ -220,13 +207,10 @@ def _pixtral(fields: Fields, *, merge: int, projections: tuple[ProjectionSpec, .
         image_size=edge_of(vision, "image_size", default=1024),
         extra_parameters=hidden + extra,
     )
-    vision.costless_rest()
-    return spec
 
 
 def kimi_tower(fields: Fields) -> VisionSpec:
     """Kimi_K25VisionModel (MoonViT) and its merging projection."""
-    fields.costless("projection_hidden_size", "projection_layer_norm_eps")
     vision = fields.section("vision_config")
     hidden = vision.size(vision.either("vt_hidden_size", "hidden_size"))
     heads = vision.size(vision.either("vt_num_attention_heads", "num_attention_heads"), default=16)
@@ -239,7 +223,7 @@ def kimi_tower(fields: Fields) -> VisionSpec:
     if 0 in kernel:
         raise vision.refusal("merge_kernel_size", f"is {list(kernel)}, allowed are integers of at least 1")
     merged = hidden * math.prod(kernel)
-    spec = VisionSpec(
+    return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
         patch_inputs=CHANNELS * patch**2,
@@ -249,10 +233,8 @@ def kimi_tower(fields: Fields) -> VisionSpec:
         projections=products(merged, merged, vision.size("text_hidden_size")),
         extra_parameters=height * width * hidden + 2 * hidden + 2 * hidden,
     )
-    vision.costless_rest()
-    return spec
 
 
 def uncounted_tower(fields: Fields) -> None:
     """A tower whose code is not public in transformers: neither counted nor run."""
-    fields.section("vision_config").costless_rest()
+    fields.section("vision_config")

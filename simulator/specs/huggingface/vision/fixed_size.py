@@ -20,7 +20,6 @@ from simulator.specs.model.architecture import VisionSpec
 
 def internvl_tower(fields: Fields) -> VisionSpec:
     """InternVLVisionModel: a class token, layer scales, tiles of one size, pixels shuffled before the projection."""
-    fields.costless("projector_hidden_act", "vision_feature_layer", "vision_feature_select_strategy")
     width, merge = text_width(fields), shuffled_patches(fields, "downsample_ratio")
     tokens = fields.size("image_seq_length", default=256)
     vision = fields.section("vision_config")
@@ -42,7 +41,7 @@ def internvl_tower(fields: Fields) -> VisionSpec:
     positions = positions if vision.flag("use_absolute_position_embeddings", default=False) else 0
     pooled = vision.flag("use_mean_pooling", default=True)
     merged = hidden * merge**2
-    spec = VisionSpec(
+    return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
         patch_inputs=vision.size("num_channels", default=CHANNELS) * patch**2,
@@ -56,8 +55,6 @@ def internvl_tower(fields: Fields) -> VisionSpec:
         tokens_per_image=tokens,
         extra_parameters=hidden + positions * hidden + (0 if pooled else 2 * hidden) + 2 * merged,
     )
-    vision.costless_rest()
-    return spec
 
 
 def llama4_tower(fields: Fields) -> VisionSpec:
@@ -73,7 +70,7 @@ def llama4_tower(fields: Fields) -> VisionSpec:
     )
     inner, outputs = vision.size("projector_input_dim"), vision.size("projector_output_dim")
     positions = grid_of(vision, "image_size", edge=edge, patch=patch) + 1
-    spec = VisionSpec(
+    return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
         patch_inputs=vision.size("num_channels", default=CHANNELS) * patch**2,
@@ -90,8 +87,6 @@ def llama4_tower(fields: Fields) -> VisionSpec:
         image_size=edge,
         extra_parameters=hidden + positions * hidden + 2 * 2 * hidden,
     )
-    vision.costless_rest()
-    return spec
 
 
 def siglip_tower(fields: Fields) -> VisionSpec:
@@ -107,7 +102,7 @@ def siglip_tower(fields: Fields) -> VisionSpec:
     )
     layers, order = distinct((layer,) * vision.depth("num_hidden_layers"))
     positions = grid_of(vision, "image_size", edge=edge, patch=patch)
-    spec = VisionSpec(
+    return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
         patch_inputs=vision.size("num_channels", default=CHANNELS) * patch**2,
@@ -120,8 +115,6 @@ def siglip_tower(fields: Fields) -> VisionSpec:
         tokens_per_image=tokens,
         extra_parameters=positions * hidden + 2 * hidden + hidden,
     )
-    vision.costless_rest()
-    return spec
 
 
 def gemma4_tower(fields: Fields) -> VisionSpec:
@@ -142,7 +135,7 @@ def gemma4_tower(fields: Fields) -> VisionSpec:
     )
     layers, order = distinct((plain,) * vision.depth("num_hidden_layers"))
     patch = vision.size("patch_size")
-    spec = VisionSpec(
+    return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
         patch_inputs=CHANNELS * patch**2,
@@ -156,8 +149,6 @@ def gemma4_tower(fields: Fields) -> VisionSpec:
         tokens_per_image=tokens,
         extra_parameters=2 * vision.size("position_embedding_size") * hidden,
     )
-    vision.costless_rest()
-    return spec
 
 
 def gemma4_patches(fields: Fields) -> VisionSpec:
@@ -171,7 +162,7 @@ def gemma4_patches(fields: Fields) -> VisionSpec:
     vision.expect("model_patch_size", value=edge, why="it is patch_size x pooling_kernel_size")
     outputs = vision.size("output_proj_dims", default=hidden)
     inputs = CHANNELS * edge**2
-    spec = VisionSpec(
+    return VisionSpec(
         hidden_size=hidden,
         patch_size=edge,
         patch_inputs=inputs,
@@ -182,5 +173,3 @@ def gemma4_patches(fields: Fields) -> VisionSpec:
         tokens_per_image=vision.size("num_soft_tokens", default=280),
         extra_parameters=2 * vision.size("mm_posemb_size") * hidden + 2 * inputs + 4 * hidden,
     )
-    vision.costless_rest()
-    return spec

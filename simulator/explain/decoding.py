@@ -19,6 +19,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.reports.content.document import Block, fraction, number, seconds
 from simulator.specs.model.architecture import ModelSpec, MoeSpec
+from simulator.specs.model.speculation import speculation_table
 from simulator.specs.question.plan_values import READING_TOKENS_PER_S
 from simulator.specs.question.techniques import (
     ContextualSparsitySpec,
@@ -38,7 +39,6 @@ from simulator.techniques.speculation.acceptance import (
     run_distribution,
     schedule_length,
 )
-from simulator.techniques.speculation.methods import METHODS
 from simulator.units import GIGA, MILLI
 
 GROUP = "Decoding"
@@ -151,7 +151,7 @@ def _speculation(example: Example) -> tuple[Block, ...]:
             float(gain.speedup[-1]),
             number(int(gain.best_k[0]), digits=0),
             f"above {BATCHES[-1]}" if gain.break_even_batch is None else number(gain.break_even_batch, digits=0),
-            METHODS[name].measured,
+            speculation_table().methods[name].measured,
         )
         for name, gain in gains.items()
     ]

@@ -12,9 +12,14 @@ from simulator.operators.step_shape import Array, StepShape, decode_step
 from simulator.operators.transformer import total_flops
 from simulator.phases.deployment import Deployment, Speculation, without_speculation
 from simulator.phases.step import StepEstimate, estimate_step, estimate_steps
+from simulator.specs.model.speculation import Bookkeeping
 from simulator.techniques.applied import device_rows
 from simulator.techniques.speculation.drafters import XEON_8480C
-from simulator.techniques.speculation.methods import RETRIEVAL_S, TOKEN_BYTES, Bookkeeping
+from simulator.units import MILLI
+
+# Look-up of a continuation in REST's data store on the host, assumed: its authors report times around 1 ms [s].
+RETRIEVAL_S = MILLI
+TOKEN_BYTES = 4
 
 PassTimes = Callable[[Deployment, Sequence[StepShape]], Sequence[Array]]
 """Seconds of passes of a drafter."""

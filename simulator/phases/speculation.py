@@ -20,6 +20,7 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.model.architecture import RECURRENT_KINDS, ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.model.speculation import Drafter, speculation_table
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.techniques.applied import AppliedTechniques, device_rows, with_rule
 from simulator.techniques.speculation.drafters import (
@@ -29,7 +30,6 @@ from simulator.techniques.speculation.drafters import (
     draft_layer_model,
     join_features,
 )
-from simulator.techniques.speculation.methods import USUAL_DRAFTS, Drafter
 from simulator.techniques.speculation.scenario import FIELD, SpeculationPlan
 
 # Vocabularies of one tokenizer differ by padding rows; by more than this share they are different tokenizers.
@@ -163,7 +163,9 @@ def _draft_model(target: ModelSpec, spec: SpeculationSpec, *, profiles: str | No
         except RoofcastError as error:
             error.field = f"{FIELD}.draft_model"
             raise
-    usual = next((draft for start, draft in USUAL_DRAFTS if target.profile.startswith(start)), None)
+    usual = next(
+        (draft for start, draft in speculation_table().usual_drafts.items() if target.profile.startswith(start)), None
+    )
     if usual is None or usual == target.profile:
         raise RoofcastError(
             f"{target.name} has no usual draft model; method {spec.method} needs one",

@@ -18,7 +18,7 @@ from simulator.planner.search.search import try_platform
 from simulator.planner.serving.limits import DEVIATE_80
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.techniques import SpeculationSpec
-from simulator.techniques.speculation.pace_spread import method_sigma, pace_sigma
+from simulator.techniques.speculation.acceptance import method_sigma, pace_sigma
 
 SCALES = (0.8, 0.9, 1.0, 1.1, 1.2)
 

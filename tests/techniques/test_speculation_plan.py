@@ -13,12 +13,14 @@ from simulator.reports.words.assumptions import assumption_texts
 from simulator.specs.engine.engine import EngineName, EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
+from simulator.specs.model.speculation import speculation_table
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
-from simulator.techniques.speculation.methods import METHODS
 from simulator.techniques.speculation.scenario import SpeculationPlan, speculation_plan, with_run_length
 
 VICUNA = load_model("lmsys/vicuna-7b-v1.3")
 DEEPSEEK = load_model("deepseek-v3")
+
+METHODS = speculation_table().methods
 
 
 def plan(framework: bool = True, **fields: Any) -> SpeculationPlan:

@@ -25,7 +25,7 @@ from simulator.published.speculation import (
     replica,
     speculating,
 )
-from simulator.techniques.speculation.methods import METHODS, Bookkeeping
+from simulator.specs.model.speculation import Bookkeeping, speculation_table
 from simulator.units import MILLI
 from validation.commands import exit_code_of
 from validation.end_to_end.runs import read_rows
@@ -64,7 +64,7 @@ def fit_bookkeeping(rows: tuple[SpeedupRow, ...]) -> dict[Bookkeeping, float]:
         bare = decoding(replace(deployment, engine=replace(deployment.engine, overheads=overheads)))
         # Speedup = tokens x plain step / round; the round's mean is its total over its number.
         measured_s = row.tokens * (plain.total_s / plain.steps) / row.speedup
-        excess[METHODS[row.method].bookkeeping].append(measured_s - bare.total_s / bare.steps)
+        excess[speculation_table().methods[row.method].bookkeeping].append(measured_s - bare.total_s / bare.steps)
     return {kind: median(values) for kind, values in excess.items() if values}
 
 

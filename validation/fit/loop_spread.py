@@ -28,7 +28,7 @@ from simulator.specs.base import Source
 from simulator.specs.documents import validate
 from simulator.specs.loading import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.techniques.speculation.pace_spread import pace_sigma
+from simulator.techniques.speculation.acceptance import pace_sigma
 from validation.end_to_end.inferencex import TodayRun, load_disaggregated, load_inferencex
 from validation.end_to_end.today import thinned
 from validation.fit.files import write_engine_fits

@@ -44,7 +44,7 @@ from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.scenario import DEFAULT_RANGE_RATIO, Kind, ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.techniques.speculation.pace_spread import pace_sigma
+from simulator.techniques.speculation.acceptance import pace_sigma
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array
 from simulator.phases.deployment import Deployment, without_speculation
 from simulator.phases.draft_cost import decode_round
-from simulator.techniques.speculation.methods import Bookkeeping
+from simulator.specs.model.speculation import Bookkeeping
 from simulator.techniques.speculation.scenario import with_run_length
 
 # A dense search for the break-even batch looks no further.

@@ -72,7 +72,7 @@ class _Nearest:
         kernels = (1 - share) * sigma[self.plain] + share * sigma[self.prompts]
         if speculation is None:
             return float(kernels)
-        from simulator.techniques.speculation.pace_spread import pace_sigma
+        from simulator.techniques.speculation.acceptance import pace_sigma
 
         return float(np.hypot(kernels, (1 - share) * pace_sigma(speculation)))
 

@@ -2,6 +2,8 @@
 
 ``acceptance`` is a vector a_1..a_k throughout: the probability that position i is accepted given that all before it
 were. A verify step yields the accepted run and one token of the target's own, and nothing beyond the answer's end.
+
+How far that spreads between tasks, for plans without a measurement on their own task.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.operators.step_shape import Array
+from simulator.specs.model.fitted import load_acceptance_fit
+from simulator.specs.model.speculation import speculation_table
+from simulator.specs.question.techniques import SpeculationMethod, SpeculationSpec
 
 # Answers with more tokens left than this take the normal limit of the number of rounds.
 EXACT_TOKENS = 2048
@@ -236,3 +241,24 @@ def _rounds_in_the_limit(acceptance: Array, *, tokens: int, sequences: int) -> f
     levels = (np.arange(_LIMIT_POINTS) + 0.5) / _LIMIT_POINTS
     normal = NormalDist()
     return mean + spread * float(np.mean([normal.inv_cdf(level ** (1.0 / sequences)) for level in levels]))
+
+
+def method_sigma(method: SpeculationMethod) -> float:
+    """Spread of log(tokens per verify step) between tasks [-].
+
+    References
+    ----------
+    [Xia2024]
+    """
+    fitted = load_acceptance_fit().methods.get(method)
+    return speculation_table().methods[method].task_sigma if fitted is None else fitted.log_sigma
+
+
+def pace_sigma(speculation: SpeculationSpec | None) -> float:
+    """The same for a plan's speculation: 0 without it, and where its acceptance or kind of text was given."""
+    if speculation is None:
+        return 0.0
+    given = (speculation.task, speculation.acceptance, speculation.accepted_tokens)
+    if any(value is not None for value in given):
+        return 0.0
+    return method_sigma(speculation.method)

@@ -13,18 +13,13 @@ from simulator.operators.transformer import is_encoder_only
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.fitted import load_acceptance_fit
+from simulator.specs.model.speculation import Bookkeeping, Drafter, MethodTraits, speculation_table
 from simulator.specs.question.techniques import DraftDevice, SpeculationMethod, SpeculationSpec, Task
 from simulator.techniques.speculation.acceptance import any_child_accepted, mean_tokens, rate_of_mean, schedule_length
-from simulator.techniques.speculation.methods import (
-    LOOKAHEAD_GUESSES,
-    LOOKAHEAD_WINDOW,
-    METHODS,
-    Bookkeeping,
-    Drafter,
-    MethodTraits,
-)
 
 FIELD = "techniques.speculation"
+# Lookahead decoding's W and G [Fu2024].
+LOOKAHEAD_WINDOW, LOOKAHEAD_GUESSES = 7, 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +69,7 @@ def check_speculation(spec: SpeculationSpec, *, model: ModelSpec) -> None:
     for value in spec.acceptance if isinstance(spec.acceptance, tuple) else (spec.acceptance or 0.0,):
         if not 0.0 <= value <= 1.0:
             raise _refuse("acceptance", f"{value:g} is no probability; allowed: 0 to 1", code="out_of_range")
-    traits = METHODS[spec.method]
+    traits = speculation_table().methods[spec.method]
     if traits.drafter is Drafter.PREDICTION and not model.num_nextn_predict_layers:
         raise _refuse(
             "method", f"{spec.method} runs prediction layers of the checkpoint, and {model.name} has none "
@@ -124,7 +119,7 @@ def speculation_plan(spec: SpeculationSpec, *, model: ModelSpec, framework: bool
         engines verify chains unless a tree is asked for
     """
     check_speculation(spec, model=model)
-    traits = METHODS[spec.method]
+    traits = speculation_table().methods[spec.method]
     said: list[Assumption] = []
     tree = traits.tree if spec.tree is None and framework else spec.tree
     k = _run_length(spec, traits=traits, tree=tree, framework=framework, said=said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
@@ -12,15 +11,13 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from app import question
+from app import question, turns
 from app.display import origin
 from simulator.reports.charts.chart import Chart, SeriesKind
 from simulator.reports.charts.plotly_figure import plotly_spec
 from simulator.reports.formats.picture import picture
 
 _HEIGHT = 360
-_BEFORE_CHARTS_S = 0.04
-"""A few of the intervals at which the server sends what a page has made so far."""
 _NAMES_HEIGHT = 44
 _NAME_LETTERS = 34
 _FEW_BARS = 8
@@ -67,6 +64,9 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
             "tickvals": names,
             "ticktext": [fill(name, _NAME_LETTERS).replace("\n", "<br>") for name in names],
         }
+        # The bars have what the names leave: a unit beside the title of their axis would be cut off.
+        title = layout["xaxis"]["title"]
+        title["text"] = title["text"].replace(" (", "<br>(")
     if _has_short_names(described):
         layout["xaxis"]["tickangle"] = 0
         for trace in spec["data"]:
@@ -75,11 +75,6 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
         layout["margin"]["b"] = _NAMES_HEIGHT
         layout["xaxis"]["automargin"] = False
     return spec
-
-
-def numbers_first() -> None:
-    """Let the browser show what was sent so far: a chart that arrives with it keeps it waiting while it is redrawn."""
-    time.sleep(_BEFORE_CHARTS_S)
 
 
 def _picked_name(key: str, *, sideways: bool) -> str:
@@ -134,6 +129,7 @@ def chart(
         if name and picked is not None:
             picked(name)
 
+    turns.number_sent()
     _heading(described, key=key)
     if not described.series:
         origin(None, described.caption)

@@ -7,9 +7,17 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import fields
 
+from app.uploaded import session_profiles
 from simulator.reports.words.flags import flag_of
 from simulator.specs.measured.validation_rows import RunChoice
 from simulator.specs.question.scenario import ScenarioSpec
+
+OWN_FOLDER = "my-files"
+"""What printed commands call the folder of a session's own files, as its download does."""
+
+
+def _own_files() -> tuple[str, ...]:
+    return () if session_profiles() is None else ("--profiles", OWN_FOLDER)
 
 
 def plan_command(flags: Mapping[str, object]) -> str:
@@ -22,7 +30,7 @@ def plan_command(flags: Mapping[str, object]) -> str:
             continue
         for item in value if isinstance(value, tuple) else (value,):
             words.extend((flag, f"{item:g}" if isinstance(item, float) else str(item)))
-    return shlex.join([*words, "--json"])
+    return shlex.join([*words, *_own_files(), "--json"])
 
 
 def scenario_line(scenario: ScenarioSpec) -> str:
@@ -30,7 +38,9 @@ def scenario_line(scenario: ScenarioSpec) -> str:
     return json.dumps(scenario.model_dump(mode="json", exclude_unset=True, exclude_none=True))
 
 
-SIMULATE = "roofcast simulate scenario.jsonl"
+def simulate_command() -> str:
+    """``roofcast simulate`` for scenarios that stand beside it."""
+    return shlex.join(["roofcast", "simulate", "scenario.jsonl", *_own_files()])
 
 
 def step_command(scenario: ScenarioSpec, *, phase: str, batch: int, context: int) -> str:
@@ -46,7 +56,7 @@ def step_command(scenario: ScenarioSpec, *, phase: str, batch: int, context: int
             words.extend((flag, dtype.value))
     if scenario.precision.scheme is not None:
         words.extend(("--scheme", scenario.precision.scheme))
-    return shlex.join([*words, "--json"])
+    return shlex.join([*words, *_own_files(), "--json"])
 
 
 def today_command(choice: RunChoice) -> str:
@@ -62,4 +72,4 @@ def today_command(choice: RunChoice) -> str:
 
 def validate_command(hardware: str) -> str:
     """The scorecard of one accelerator's kernels."""
-    return shlex.join(["roofcast", "validate", "--hardware", hardware, "--library", "vllm", "--json"])
+    return shlex.join(["roofcast", "validate", "--hardware", hardware, "--library", "vllm", *_own_files(), "--json"])

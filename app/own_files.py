@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.uploaded import Folder, session_profiles
 from simulator.api.measurements import demand
 from simulator.errors import RoofcastError
+from simulator.files import write_bytes
 from simulator.fitting.engine_calibration import calibrate_engine
-from simulator.reports.answers.calibration import EngineCalibrationAnswer
+from simulator.fitting.kernel_calibration import calibrate_kernels
+from simulator.reports.answers.calibration import EngineCalibrationAnswer, KernelCalibrationAnswer
 from simulator.specs.loading import list_hardware
+from simulator.specs.measured.kernel_times import load_measurements
 from simulator.specs.measured.result_file import ServedSpec
 from simulator.specs.measured.serving_results import load_serving_runs
 from simulator.specs.model.loading import list_models
 from simulator.specs.uploads import (
-    LARGEST_UPLOAD_BYTES,
+    check_record_size,
     keep_hardware_upload,
     keep_model_upload,
     keep_prices_upload,
     keep_workload_upload,
     upload_name,
 )
+from simulator.specs.writing import ProfileText
 
-MODEL, HARDWARE, PRICES, DEMAND = "model", "accelerator", "prices", "demand"
-PLACES = {MODEL: "models", HARDWARE: ".", PRICES: "prices", DEMAND: "workloads"}
+MODEL, HARDWARE, PRICES, DEMAND, KERNELS = "model", "accelerator", "prices", "demand", "kernels"
+PLACES = {MODEL: "models", HARDWARE: ".", PRICES: "prices", DEMAND: "workloads", KERNELS: "measured"}
 """Where each kind of file stands in a folder of profiles."""
 KINDS = ["json", "jsonl", "yaml", "yml", "csv", "txt", "prom"]
 RECORDS, WORKLOADS = "records", PLACES[DEMAND]
 # What each kind of file has that the others have not.
 _QUOTES = re.compile(r"\A[^\n]*\bprovider\b", re.IGNORECASE)
+_KERNELS = re.compile(r"\A[^\n]*\btorch_version\b")
 _PRICE_LIST = re.compile(r"^(extends|offers|currency)\s*:", re.MULTILINE)
 _WORKLOAD = re.compile(r"^rate_per_s\s*:", re.MULTILINE)
 _RECORD = re.compile(
@@ -55,12 +63,7 @@ def keep_file(data: bytes, *, filename: str, over: str | None, folder: Folder) -
     RoofcastError
         It is refused: what and why, in a line.
     """
-    if len(data) > LARGEST_UPLOAD_BYTES:
-        raise RoofcastError(
-            f"{filename} is too large: a megabyte at most",
-            field="upload",
-            hint="of a long trace upload what `roofcast demand FILE --out workload.yaml` writes",
-        )
+    check_record_size(data, filename=filename)
     lowered, text = filename.lower(), data.decode("utf-8", errors="replace")
     if lowered.endswith((".yaml", ".yml")):
         if _WORKLOAD.search(text):
@@ -69,6 +72,8 @@ def keep_file(data: bytes, *, filename: str, over: str | None, folder: Folder) -
             return _prices(keep_prices_upload(data, filename=filename, folder=folder.path))
         name = keep_hardware_upload(data, filename=filename, folder=folder.path)
         return _profile(name, kind=HARDWARE, known=list_hardware())
+    if lowered.endswith(".csv") and _KERNELS.search(text):
+        return _kernels(_keep_measured(data, filename=filename, folder=folder))
     if lowered.endswith(".csv") and _QUOTES.search(text):
         return _prices(keep_prices_upload(data, filename=filename, folder=folder.path))
     if lowered.endswith(".json") and not _RECORD.search(text):
@@ -78,22 +83,41 @@ def keep_file(data: bytes, *, filename: str, over: str | None, folder: Folder) -
 
 
 def _keep_record(data: bytes, *, filename: str, over: str | None, folder: Folder) -> str:
-    """Keep recorded traffic and the workload file that ``roofcast demand`` makes of it."""
+    """Keep the workload file that ``roofcast demand`` makes of recorded traffic, and the record of a benchmark."""
     name = upload_name(filename)
     suffix = "".join(letter for letter in filename.lower().rpartition(".")[2] if letter.isalnum())
-    path = folder.path.joinpath(RECORDS, f"{name}.{suffix}")
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(data)
-    try:
+    path = _written(data, folder.path.joinpath(RECORDS, f"{name}.{suffix}"))
+    with _named_as_uploaded(path):
         text = demand(str(path), over=over or None).to_text()
+    _written(text.encode("utf-8"), folder.path.joinpath(WORKLOADS, f"{name}.yaml"))
+    if not is_benchmark(str(path)):
+        path.unlink()
+    return name
+
+
+def _keep_measured(data: bytes, *, filename: str, folder: Folder) -> str:
+    """Keep the kernel times that ``python -m validation.measure`` wrote."""
+    name = upload_name(filename)
+    path = _written(data, folder.path.joinpath(PLACES[KERNELS], f"{name}.csv"))
+    with _named_as_uploaded(path):
+        load_measurements(path)
+    return name
+
+
+@contextmanager
+def _named_as_uploaded(path: Path) -> Iterator[None]:
+    """Where this server keeps a file is nobody's business."""
+    try:
+        yield
     except RoofcastError as error:
-        # Where this server keeps it is nobody's business.
         error.message = error.message.replace(str(path), path.name)
         raise
-    workload = folder.path.joinpath(WORKLOADS, f"{name}.yaml")
-    workload.parent.mkdir(exist_ok=True)
-    workload.write_text(text, "utf-8")
-    return name
+
+
+def _written(data: bytes, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(data, str(path), force=True, flag="upload")
+    return path
 
 
 def fit_engine(record: str, *, served: ServedSpec) -> EngineCalibrationAnswer:
@@ -101,14 +125,16 @@ def fit_engine(record: str, *, served: ServedSpec) -> EngineCalibrationAnswer:
     return EngineCalibrationAnswer(calibrate_engine((record,), served=served, profiles=session_profiles()), ())
 
 
-def keep_fit(answer: EngineCalibrationAnswer, *, folder: Folder) -> str:
-    """Keep fitted overheads in ``folder``; what every page does with them."""
-    profile = answer.found.profile
-    assert profile is not None, "offered only then"
-    path = folder.path.joinpath(profile.path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(profile.text, "utf-8")
-    return f"Every page counts with these overheads of {answer.found.engine} now."
+def fit_kernels(measured: str, *, hardware: str) -> KernelCalibrationAnswer:
+    """The kernels of an accelerator as they were measured; nothing is kept yet."""
+    return KernelCalibrationAnswer(calibrate_kernels(measured, hardware=hardware, profiles=session_profiles()), ())
+
+
+def keep_fit(profiles: Sequence[ProfileText], *, folder: Folder) -> str:
+    """Keep what was fitted in ``folder``; what every page does with it."""
+    for profile in profiles:
+        _written(profile.text.encode("utf-8"), folder.path.joinpath(profile.path))
+    return "Every page counts with what was fitted now."
 
 
 def is_benchmark(path: str) -> bool:
@@ -131,6 +157,10 @@ def _profile(name: str, *, kind: str, known: tuple[str, ...]) -> Kept:
 
 def _prices(name: str) -> Kept:
     return Kept(label=label(PRICES, name), said=f"Every page can now count with the prices of {name}.")
+
+
+def _kernels(name: str) -> Kept:
+    return Kept(label=label(KERNELS, name), said=f"The kernels of an accelerator can now be fitted to {name}.")
 
 
 def _demand(name: str) -> Kept:

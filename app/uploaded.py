@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import tempfile
 import threading
@@ -14,6 +15,8 @@ from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import streamlit as st
+
+from simulator.specs.uploads import LARGEST_KEPT_BYTES, LARGEST_RECORD_BYTES
 
 _KEPT = "_profiles_folder"
 FILES = "files"
@@ -35,6 +38,10 @@ class Folder:
     def files(self) -> list[Path]:
         """Every file, by its path within the folder."""
         return sorted(path.relative_to(self.path) for path in self.path.rglob("*") if path.is_file())
+
+    def size_bytes(self) -> int:
+        """Of all files together."""
+        return sum(self.path.joinpath(path).stat().st_size for path in self.files())
 
     def digest(self) -> str:
         """Of every name and content: the same files have the same one."""
@@ -110,7 +117,8 @@ def said_of(file_id: str) -> str | None:
 
 def has_room() -> bool:
     """Whether this session may upload another file."""
-    return len(_uploads().folders) < LARGEST_UPLOADS
+    folder = session_folder()
+    return len(_uploads().folders) < LARGEST_UPLOADS and (folder is None or folder.size_bytes() < LARGEST_RECORD_BYTES)
 
 
 def next_folder() -> Folder:
@@ -118,7 +126,8 @@ def next_folder() -> Folder:
     folder = Folder()
     before = session_profiles()
     if before is not None:
-        shutil.copytree(before, folder.path, dirs_exist_ok=True)
+        # Links to the same bytes: a file is written beside the one that it replaces, never into it.
+        shutil.copytree(before, folder.path, dirs_exist_ok=True, copy_function=os.link)
     return folder
 
 
@@ -132,8 +141,12 @@ def remember(folder: Folder, *, file_id: str, said: str) -> None:
     with _store_lock:
         _store[digest] = folder
         _store.move_to_end(digest)
-        while len(_store) > _LARGEST_STORE:
+        while len(_store) > _LARGEST_STORE or _stored_bytes() > LARGEST_KEPT_BYTES:
             _store.popitem(last=False)
+
+
+def _stored_bytes() -> int:
+    return sum(folder.size_bytes() for folder in _store.values())
 
 
 def shared_id() -> str | None:

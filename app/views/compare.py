@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import charts, display, glossary, inputs, question, widgets
 from app.answers import Answer, answered
-from app.commands import SIMULATE, scenario_line
+from app.commands import scenario_line, simulate_command
 from app.named import named_questions
 from app.techniques import sparsity_input, speculation_input, structure_input
 from app.uploaded import session_profiles
@@ -166,4 +166,4 @@ def page() -> None:
     display.frame(rows, columns)
     st.caption(f"In brackets: {glossary.INTERVAL}")
     lines = "\n".join(scenario_line(answer.what_if.scenario) for answer in found)
-    display.reproduce(SIMULATE, standard_input=lines)
+    display.reproduce(simulate_command(), standard_input=lines)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from app import display, inputs, opening, widgets
+from app.commands import OWN_FOLDER
 from app.own_files import (
     DEMAND,
     HARDWARE,
+    KERNELS,
     KINDS,
     MODEL,
     PLACES,
@@ -18,6 +20,7 @@ from app.own_files import (
     RECORDS,
     WORKLOADS,
     fit_engine,
+    fit_kernels,
     is_benchmark,
     keep_file,
     keep_fit,
@@ -39,6 +42,7 @@ from app.uploaded import (
 from simulator.api.models import count
 from simulator.errors import RoofcastError
 from simulator.fitting.replay import replay_results
+from simulator.reports.answer import Answer
 from simulator.reports.answers.demand import demand_columns, demand_rows, peak_fields
 from simulator.reports.answers.prices import PriceFilter, quotes_table
 from simulator.reports.answers.replay import REPLAY_COLUMNS, replay_rows
@@ -49,12 +53,12 @@ from simulator.specs.loading import list_hardware, load_hardware, load_prices
 from simulator.specs.measured.result_file import ServedSpec
 from simulator.specs.model.loading import list_models, named_model
 from simulator.specs.question.plan import plan_spec
+from simulator.specs.writing import ProfileText
 
 if TYPE_CHECKING:
     from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 _CHOSEN = "mine"
-_MEGABYTES = 1
 _CONTEXT = 4096
 _ASKED_OF = {
     "model": ("Plan", "What-if", "Serving", "Roofline", "Compare"),
@@ -71,12 +75,13 @@ def own_inputs() -> None:
     st.markdown("### Bring your own")
     st.caption(
         "A Hugging Face config.json; an accelerator or a price list as YAML; quotes as CSV; recorded demand: a trace "
-        "(Azure, BurstGPT, Mooncake), vLLM metrics, a result of vLLM bench, GuideLLM or AIPerf, or a workload file. "
-        "Read as strictly as on the command line, kept by this server for this session and its links, never sent on."
+        "(Azure, BurstGPT, Mooncake), vLLM metrics, a result of vLLM bench, GuideLLM or AIPerf, or a workload file; "
+        "kernel times of `python -m validation.measure`. Read as strictly as on the command line, kept by this server "
+        "for this session and its links, never sent on."
     )
     left, right = st.columns((3, 2), gap="large")
     with left:
-        found = st.file_uploader("A file", type=KINDS, max_upload_size=_MEGABYTES, key="upload")
+        found = st.file_uploader("A file", type=KINDS, key="upload")
     with right:
         over = widgets.text(
             "Time that /metrics cover",
@@ -92,7 +97,9 @@ def own_inputs() -> None:
 def _taken(found: UploadedFile, over: str) -> None:
     said = said_of(found.file_id)
     if said is None and not has_room():
-        text = f"This session has uploaded {LARGEST_UPLOADS} files: reload the page to start again."
+        text = (
+            f"This session has uploaded {LARGEST_UPLOADS} files, or as much as it may: reload the page to start again."
+        )
         st.warning(text, icon=":material/warning:")
         return
     try:
@@ -194,13 +201,25 @@ def _benchmark(record: str) -> None:
     if not widgets.switch("Fit the engine to it", key="fit", help="Its time per step and per request."):
         return
     answer = fit_engine(path, served=served)
+    _fitted(answer, () if answer.found.profile is None else (answer.found.profile,), of=record)
+
+
+def _fitted(answer: Answer, profiles: Sequence[ProfileText], *, of: str) -> None:
+    """What a fit came to, each error before and after, and the button that counts with it."""
     st.code(answer.to_text(), language=None, wrap_lines=True)
-    if answer.found.profile is None or not has_room():
-        return
-    if st.button("Count with it on every page", key="keep_fit", icon=":material/tune:"):
+    if profiles and has_room() and st.button("Count with it on every page", key="keep_fit", icon=":material/tune:"):
         folder = next_folder()
-        remember(folder, file_id=f"fit of {record}", said=keep_fit(answer, folder=folder))
+        remember(folder, file_id=f"fit of {of}", said=keep_fit(profiles, folder=folder))
         st.rerun()
+
+
+def _kernels(name: str) -> None:
+    """Kernel times of an accelerator, fitted to what was measured."""
+    hardware = inputs.hardware_input()
+    if not widgets.switch("Fit the kernels to it", key="fit", help="Errors before and after stand below."):
+        return
+    answer = fit_kernels(uploaded_file(f"{PLACES[KERNELS]}/{name}.csv"), hardware=hardware)
+    _fitted(answer, answer.found.profiles, of=name)
 
 
 def own_files() -> None:
@@ -219,7 +238,7 @@ def own_files() -> None:
     _given_back()
 
 
-_BODIES = {MODEL: _model, HARDWARE: _hardware, PRICES: _prices, DEMAND: _demand}
+_BODIES = {MODEL: _model, HARDWARE: _hardware, PRICES: _prices, DEMAND: _demand, KERNELS: _kernels}
 
 
 def _given_back() -> None:
@@ -228,11 +247,14 @@ def _given_back() -> None:
     st.download_button(
         "All files of this session",
         folder.archive,
-        "my-files.zip",
+        f"{OWN_FOLDER}.zip",
         "application/zip",
         on_click="ignore",
         icon=":material/download:",
         key="get_files",
         help="A folder for --profiles, with price lists for --prices and workload files for --workload.",
     )
-    st.caption("On the command line: unzip it into a folder, then add --profiles with that folder to any command.")
+    st.caption(
+        f"On the command line: unzip it into a folder `{OWN_FOLDER}`, then add --profiles {OWN_FOLDER} to any command; "
+        "commands that these pages print have it."
+    )

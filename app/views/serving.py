@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import actions, charts, display, glossary, inputs, question, widgets
 from app.answers import Served, served, swept
-from app.commands import SIMULATE, scenario_line
+from app.commands import scenario_line, simulate_command
 from app.inside import inside
 from app.uploaded import session_profiles
 from app.variation import variation_inputs
@@ -134,4 +134,4 @@ def _answer(answer: Served, scenario: ScenarioSpec, sweep: LoadSweep, rate: floa
     display.table("Every rate", sweep_rows(sweep), SWEEP_COLUMNS, key="rates")
     display.notes(answer.document["notes"])
     display.assumptions(answer.document["assumptions"])
-    display.reproduce(SIMULATE, standard_input=scenario_line(scenario))
+    display.reproduce(simulate_command(), standard_input=scenario_line(scenario))

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app import actions, baseline, charts, display, glossary, inputs, opening, question, widgets
 from app.answers import answered
-from app.commands import SIMULATE, scenario_line
+from app.commands import scenario_line, simulate_command
 from app.techniques import speculation_input
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
@@ -130,4 +130,4 @@ def _answer(
         with st.expander(f"Refused ({len(refused)})", icon=":material/block:"):
             st.markdown("\n".join(f"- {name}: {error}" for name, error in refused.items()))
     lines = "\n".join(scenario_line(item.point.scenario) for item in swept)
-    display.reproduce(SIMULATE, standard_input=lines)
+    display.reproduce(simulate_command(), standard_input=lines)

@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import actions, baseline, charts, display, glossary, inputs, question, widgets
 from app.answers import Answer, answered, technique_answers
-from app.commands import SIMULATE, scenario_line
+from app.commands import scenario_line, simulate_command
 from app.inside import inside
 from app.techniques import technique_inputs
 from app.uploaded import session_profiles
@@ -172,7 +172,6 @@ def _answer(answer: Answer, scenario: ScenarioSpec) -> None:
             )
         baseline.pin_button(_BASELINE, scenario.model_dump(mode="json", exclude_unset=True, exclude_none=True))
     _figures(_top(answer), _top(before) if before else (), answer=answer, name=name)
-    charts.numbers_first()
     display.notes(document["notes"])
     _charts(answer, scenario)
     if scenario == native_scenario(scenario):
@@ -184,4 +183,4 @@ def _answer(answer: Answer, scenario: ScenarioSpec) -> None:
     st.markdown("**Phases and memory**")
     _figures(_below(answer), _below(before) if before else (), answer=answer, name=name, a_row=4)
     display.assumptions(document["assumptions"])
-    display.reproduce(SIMULATE, standard_input=scenario_line(scenario))
+    display.reproduce(simulate_command(), standard_input=scenario_line(scenario))

@@ -14,6 +14,7 @@ import typer
 from simulator.cli.options.shared import Profiles
 from simulator.errors import FileError, MissingPackageError, RoofcastError
 from simulator.specs.profiles import PROFILES_VARIABLE
+from simulator.units import MEGA
 
 LOCAL_HOST = "127.0.0.1"
 DEFAULT_PORT = 8501
@@ -32,13 +33,15 @@ def app_entry() -> Path:
 
 
 def app_command(*, host: str, port: int, open_browser: bool) -> tuple[str, ...]:
-    """The command that serves the dashboard: bound to ``host``, without telemetry, uploads of a megabyte at most.
+    """The command that serves the dashboard: bound to ``host``, without telemetry, uploads of bounded size.
 
     Raises
     ------
     RoofcastError
         The extra ``app`` is not installed, or the port is none.
     """
+    from simulator.specs.uploads import LARGEST_RECORD_BYTES
+
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise MissingPackageError(
@@ -51,7 +54,7 @@ def app_command(*, host: str, port: int, open_browser: bool) -> tuple[str, ...]:
         "server.address": host,
         "server.port": str(port),
         "server.headless": str(not open_browser).lower(),
-        "server.maxUploadSize": "1",
+        "server.maxUploadSize": f"{LARGEST_RECORD_BYTES / MEGA:.0f}",
         "server.fileWatcherType": "none",
         "server.enableXsrfProtection": "true",
         "browser.gatherUsageStats": "false",

@@ -25,6 +25,10 @@ from simulator.units import KILO, MEGA
 
 LARGEST_UPLOAD_BYTES = int(MEGA)
 """Configurations are a few kilobytes; a megabyte is generous and parses at once."""
+LARGEST_RECORD_BYTES = 64 * LARGEST_UPLOAD_BYTES
+"""Recorded traffic of a week has some ten megabytes; what it takes to read is bounded as on the command line."""
+LARGEST_KEPT_BYTES = 4 * LARGEST_RECORD_BYTES
+"""Of all uploads that a server keeps for links to them."""
 _LONGEST_SCALAR = 2000
 """Characters of a value in an uploaded YAML: the longest notes of built-in accelerators have some hundred."""
 WORKLOAD_FIELDS = frozenset(
@@ -94,14 +98,21 @@ def _check_plain(text: str, *, filename: str) -> None:
             raise ProfileError(message, field="upload", code="invalid_profile", hint=hint)
 
 
+def check_record_size(data: bytes, *, filename: str) -> None:
+    """Refuse recorded traffic and measurements that are larger than any needs to be."""
+    hint = "upload the workload file that the command demand makes of it"
+    _check_size(data, filename=filename, most=LARGEST_RECORD_BYTES, hint=hint)
+
+
+def _check_size(data: bytes, *, filename: str, most: int, hint: str) -> None:
+    if len(data) > most:
+        message = f"{filename} has {len(data) / KILO:,.0f} kB; allowed: {most / KILO:,.0f} kB"
+        raise RoofcastError(message, field="upload", code="too_large", hint=hint)
+
+
 def _text(data: bytes, *, filename: str) -> str:
-    if len(data) > LARGEST_UPLOAD_BYTES:
-        raise RoofcastError(
-            f"{filename} has {len(data) / KILO:.0f} kB; allowed: {LARGEST_UPLOAD_BYTES / KILO:.0f} kB",
-            field="upload",
-            code="too_large",
-            hint="upload the configuration, not the weights",
-        )
+    hint = "upload the configuration, not the weights"
+    _check_size(data, filename=filename, most=LARGEST_UPLOAD_BYTES, hint=hint)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

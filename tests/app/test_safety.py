@@ -10,6 +10,8 @@ import pytest
 from simulator.cli import app as command
 from simulator.errors import FileError, RoofcastError
 from simulator.specs.model import loading as models
+from simulator.specs.uploads import LARGEST_RECORD_BYTES
+from simulator.units import MEGA
 from tests.app.pages import ROOT, opened
 
 APP = sorted((ROOT / "app").rglob("*.py"))
@@ -47,7 +49,7 @@ def test_command_listens_on_this_machine_without_telemetry() -> None:
     assert Path(words[4]).name == "server.py"
     assert options["--server.address"] == "127.0.0.1"
     assert options["--browser.gatherUsageStats"] == "false"
-    assert options["--server.maxUploadSize"] == "1"
+    assert options["--server.maxUploadSize"] == f"{LARGEST_RECORD_BYTES / MEGA:.0f}"
 
 
 def test_command_refuses_a_port_that_is_none() -> None:

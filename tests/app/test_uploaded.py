@@ -10,12 +10,14 @@ from zipfile import ZipFile
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.display import COMMAND_LINE
 from app.uploaded import LARGEST_UPLOADS
 from simulator.specs.loading import load_prices
 from simulator.specs.model.loading import load_model
 from simulator.specs.profiles import profile_root
 from tests.app.pages import ROOT, headline, opened
 from tests.app.tiny_model import TINY_CONFIG
+from tests.cli.test_calibrate import measured_csv
 
 HEADINGS = "accelerator,provider,term,price,currency,unit,date"
 QUOTES = f"{HEADINGS}\nh100,Acme,on_demand,1.00,USD,accelerator-hour,2026-11-02\n"
@@ -129,6 +131,23 @@ def test_a_trace_becomes_a_demand_to_ask_with() -> None:
     assert "rate_per_s:" in page.code[0].value
 
 
+def test_a_long_trace_is_understood_and_not_kept() -> None:
+    rows = "".join(f"2026-11-02 00:{row // 60 % 60:02}:{row % 60:02}.{row:07},1000,100\n" for row in range(40_000))
+    page = _upload(opened("profiles"), "long.csv", f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
+    assert page.success, [item.value for item in page.error]
+    assert page.session_state["_profiles_folder"].folders[-1].size_bytes() < 10_000
+
+
+def test_measured_kernels_are_fitted_and_counted_with(tmp_path: Path) -> None:
+    measured = measured_csv(tmp_path / "mine.csv").read_text("utf-8")
+    page = _own(_upload(opened("profiles", {"gpu": "h100-sxm-80gb"}), "mine.csv", measured))
+    page.toggle(key="fit").set_value(True).run()
+    assert "gemm" in page.code[0].value
+    page.button(key="keep_fit").click().run()
+    assert not page.exception
+    assert any("calibration" in path.parts for path in page.session_state["_profiles_folder"].folders[-1].files())
+
+
 def test_a_benchmark_stands_beside_its_prediction_and_fits_the_engine() -> None:
     bench = (ROOT / "examples/data/vllm_bench.json").read_text("utf-8")
     page = _own(_upload(opened("profiles", {"model": "llama-3.1-8b"}), "bench.json", bench))
@@ -153,6 +172,9 @@ def test_a_model_is_known_by_its_hub_id_and_never_by_a_path() -> None:
 def test_what_was_uploaded_comes_back_as_profiles_for_the_command_line(tmp_path: Path) -> None:
     page = _upload(opened("profiles"), "tiny.json", json.dumps(TINY_CONFIG))
     _upload(page, "quotes.csv", QUOTES)
+    asked = opened("what_if", {"files": _shared_files(page), "model": "tiny"})
+    asked.session_state[COMMAND_LINE] = True
+    assert "--profiles my-files" in asked.run().code[0].value
     folder = page.session_state["_profiles_folder"].folders[-1]
     with ZipFile(io.BytesIO(folder.archive())) as file:
         file.extractall(tmp_path)

@@ -9,7 +9,12 @@ import argparse
 
 from tests.fuzz.campaign import keep, say
 from tests.fuzz.kinds import KINDS
-from tests.fuzz.tally import run_all
+from tests.fuzz.tally import Tally, run_all
+
+
+def _progress(part: Tally, done: float) -> None:
+    places = ", ".join(part.classes) or "nothing found"
+    say(f"{done:4.0%} {part.kind}: {part.cases} cases in {part.seconds:.0f} s, {places}")
 
 
 def main() -> int:
@@ -20,7 +25,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--keep", action="store_true", help="keep the first case of every class as a file")
     given = parser.parse_args()
-    tallies = run_all(given.kind or list(KINDS), cases=given.cases, seed=given.seed, jobs=given.jobs)
+    names = given.kind or list(KINDS)
+    tallies = run_all(names, cases=given.cases, seed=given.seed, jobs=given.jobs, told=_progress)
     for tally in tallies.values():
         say(f"{tally.kind}: {tally.cases} cases, {tally.classes.total()} findings, {tally.seconds:.0f} s")
         for place, count in tally.classes.most_common():

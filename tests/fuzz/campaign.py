@@ -14,13 +14,14 @@ import traceback
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FrameType
 
 from simulator.errors import RoofcastError
 from simulator.units import GIB
-from tests.fuzz.kinds import KINDS, Answer, BrokenError, Case, Kind
-from tests.fuzz.laws import broken
+from tests.fuzz.kinds import KINDS, Answer, Case, Kind
+from tests.fuzz.laws import BrokenError, broken
 
 KEPT = Path(__file__).resolve().parent / "kept"
 """Cases that once failed, one a file: they are asked again in every run of the tests."""
@@ -106,8 +107,10 @@ def find(name: str, case: Case, *, limit_s: float = 60.0, again: bool = False) -
     return None
 
 
-def _limit_s(name: str, seed: Case) -> float:
+@cache
+def _limit_s(name: str, chosen: int) -> float:
     """What a hostile variant of a seed may take [s]."""
+    seed = KINDS[name].seeds()[chosen]
     begin = time.perf_counter()
     with contextlib.suppress(RoofcastError):
         KINDS[name].answer(seed)
@@ -122,14 +125,11 @@ def share(name: str, cases: int, *, of: Iterable[str]) -> int:
 def campaign(name: str, *, cases: int, seed: int, part: int = 0, parts: int = 1) -> Iterator[Finding | None]:
     """One kind's cases, or every ``parts``-th of them; case by case what was found. The same seed, the same cases."""
     seeds = KINDS[name].seeds()
-    limits_s: dict[int, float] = {}
     for number in range(part, cases, parts):
         rng = random.Random(f"{seed} {name} {number}")
         chosen = rng.randrange(len(seeds))
-        if chosen not in limits_s:
-            limits_s[chosen] = _limit_s(name, seeds[chosen])
         made = KINDS[name].make(rng, seeds[chosen])
-        yield find(name, made, limit_s=limits_s[chosen], again=number % _ASKED_AGAIN == 0)
+        yield find(name, made, limit_s=_limit_s(name, chosen), again=number % _ASKED_AGAIN == 0)
 
 
 def bound_memory() -> None:

@@ -37,7 +37,8 @@ from simulator.specs.question.scenario_changes import parse_change
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import parse_fine_tune, techniques_spec
 from simulator.specs.uploads import hardware_from_upload, model_from_upload
-from tests.fuzz import samples
+from tests.fuzz import samples, visitors
+from tests.fuzz.laws import BrokenError
 from tests.fuzz.mutation import TEXTS, odd_json, odd_text, odd_tree
 from tests.fuzz.samples import Case
 from tests.golden.entry_points import Printed, run
@@ -45,10 +46,6 @@ from tests.golden.questions import HERE as GOLDEN
 from tests.golden.questions import questions_of
 
 Answer = dict[str, Any]
-
-
-class BrokenError(Exception):
-    """An answer that is none: more than a line, the wrong exit code, a fault of the program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +266,12 @@ def _results(case: Case) -> Answer:
     return {"runs": dump(load_serving_runs(_file(case, "given.json")))}
 
 
+def _mutated_upload(rng: random.Random, case: Case) -> Case:
+    name, text = case
+    make = _mutated_yaml if name.endswith(".yaml") else _mutated_record
+    return [odd_text(rng, name, most=2) if rng.random() < 0.2 else name, str(make(rng, text))]
+
+
 # Whole commands.
 def _mutated_words(rng: random.Random, case: Case) -> Case:
     words = list(case)
@@ -290,8 +293,15 @@ def _command(case: Case) -> Answer:
     assert isinstance(case, list)
     printed = run(case)
     if printed.code == 0:
-        return json.loads(printed.out) if printed.out.startswith("{") and "--json" in case else {"text": printed.out}
+        if printed.out.startswith("{") and "--json" in case:
+            return {"hardware": _hardware_of(case), **json.loads(printed.out)}
+        return {"text": printed.out}
     _refused(printed)
+
+
+def _hardware_of(words: list[str]) -> str | None:
+    """Whose memory an answer is about."""
+    return words[words.index("--hardware") + 1] if "--hardware" in words[:-1] else None
 
 
 def _refused(printed: Printed) -> NoReturn:
@@ -307,11 +317,13 @@ def _refused(printed: Printed) -> NoReturn:
 # Documents of plans, which are reported and replayed.
 @cache
 def _documents() -> list[Case]:
-    """Each document with each command that reads it: plans, the report of one, a refusal."""
+    """Documents with a command that reads them: plans, the report of one, a refusal."""
     printed = [run(words).out for words in samples.signed_plans()]
     # Sections are a hundred kilobytes that nothing reads back.
     reported = {**_reported("report", _file(printed[0], "plan.json")), "sections": []}
-    return [[name, text] for text in (*printed, json.dumps(reported)) for name in ("report", "verify")]
+    # A report takes seconds, a replay a part of one: of plans that differ little the first two are reported.
+    replayed = [["verify", text] for text in (*printed, json.dumps(reported))]
+    return [*replayed, *(["report", text] for text in (*printed[:2], json.dumps(reported)))]
 
 
 _DOCUMENT_PARTS = ("inputs", "inputs", "plan", "totals", "error")
@@ -365,6 +377,8 @@ KINDS: Mapping[str, Kind] = {
     "text": Kind(weight=5, seeds=lambda: list(samples.TEXTS), make=_mutated_text, answer=_text),
     "record": Kind(weight=12, seeds=_records, make=_mutated_record, answer=_record),
     "result": Kind(weight=2, seeds=lambda: _records()[5:], make=_mutated_record, answer=_results),
+    "upload": Kind(weight=3, seeds=visitors.uploads, make=_mutated_upload, answer=visitors.uploaded),
+    "address": Kind(weight=0.5, seeds=visitors.addresses, make=visitors.mutated_address, answer=visitors.visited),
     "command": Kind(weight=2, seeds=samples.commands, make=_mutated_words, answer=_command),
     "plan": Kind(weight=1, seeds=samples.plans, make=_mutated_words, answer=_command),
     "document": Kind(weight=1, seeds=_documents, make=_mutated_document, answer=_document),

@@ -31,24 +31,31 @@ _SIGNED = (
 _POSITIVE_ENDS = ("_s", "_bytes", "_per_s", "_tokens", "_w", "_j", "_usd")
 
 
+class BrokenError(Exception):
+    """An answer that is none: more than a line, the wrong exit code, a fault of the program."""
+
+
 def broken(document: dict[str, Any]) -> Iterator[str]:
     """Laws that a result or a plan breaks, one line each."""
-    for place, held in _objects(document, ""):
+    for place, held, hardware in _objects(document, "", None):
         yield from _numbers(place, held)
         yield from _ordered(place, held)
         yield from _intervals(place, held)
-        yield from _memory(place, held)
+        yield from _memory(place, held, hardware)
         yield from _conserved(place, held)
 
 
-def _objects(value: Any, place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _objects(value: Any, place: str, outer: str | None) -> Iterator[tuple[str, dict[str, Any], str | None]]:
+    """Every object, its place, and the accelerator that it is about: its own, else that of what holds it."""
     if isinstance(value, dict):
-        yield place, value
+        own = value.get("hardware", outer)
+        hardware = own if isinstance(own, str) else outer
+        yield place, value, hardware
         for key, item in value.items():
-            yield from _objects(item, f"{place}.{key}")
+            yield from _objects(item, f"{place}.{key}", hardware)
     elif isinstance(value, list):
         for item in value:
-            yield from _objects(item, f"{place}[]")
+            yield from _objects(item, f"{place}[]", outer)
 
 
 def _is_number(value: Any) -> bool:
@@ -99,10 +106,10 @@ def _visible_bytes(hardware: str) -> float:
     return load_hardware(hardware).memory_visible_bytes
 
 
-def _memory(place: str, held: dict[str, Any]) -> Iterator[str]:
+def _memory(place: str, held: dict[str, Any], hardware: str | None) -> Iterator[str]:
     """The parts of a device's memory are its budget: all of it where the cache takes the rest in blocks."""
-    memory, hardware, engine = held.get("memory"), held.get("hardware"), held.get("engine")
-    if not isinstance(memory, dict) or not isinstance(hardware, str) or not memory.get("fits"):
+    memory, engine = held.get("memory"), held.get("engine")
+    if not isinstance(memory, dict) or hardware is None or not memory.get("fits"):
         return
     cached = memory["kv_capacity_tokens"] * memory["kv_bytes_per_token"]
     left = _visible_bytes(hardware) - cached - sum(memory[f"{name}_bytes"] for name in _PARTS)

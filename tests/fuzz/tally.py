@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 
 from tests.fuzz.campaign import Finding, bound_memory, campaign, share
+
+_PARTS_A_PROCESS = 4
+"""Of every kind: so often it is heard of."""
 
 
 @dataclass
@@ -43,17 +47,24 @@ def part_of(name: str, *, cases: int, seed: int, part: int, parts: int) -> Tally
     return tally
 
 
-def run_all(names: list[str], *, cases: int, seed: int, jobs: int) -> dict[str, Tally]:
-    """Every kind's share of the cases over ``jobs`` processes."""
+def run_all(
+    names: list[str], *, cases: int, seed: int, jobs: int, told: Callable[[Tally, float], None] | None = None
+) -> dict[str, Tally]:
+    """Every kind's share of the cases over ``jobs`` processes.
+
+    told : hears of every part that is done, and which share of all parts that makes
+    """
     tallies = {name: Tally(kind=name) for name in names}
-    parts = jobs
+    parts = jobs * _PARTS_A_PROCESS
     with ProcessPoolExecutor(max_workers=jobs, mp_context=get_context("spawn")) as pool:
         waiting = [
             pool.submit(part_of, name, cases=share(name, cases, of=names), seed=seed, part=part, parts=parts)
             for name in names
             for part in range(parts)
         ]
-        for done in as_completed(waiting):
+        for number, done in enumerate(as_completed(waiting), start=1):
             tally = done.result()
             tallies[tally.kind].add(tally)
+            if told is not None:
+                told(tally, number / len(waiting))
     return tallies

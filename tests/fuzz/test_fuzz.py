@@ -14,7 +14,7 @@ from tests.fuzz.kinds import KINDS
 from tests.fuzz.laws import broken
 from tests.fuzz.tally import run_all
 
-_QUICK = {name: 12 for name in KINDS if name not in ("plan", "command", "document")}
+_QUICK = {name: 12 for name in KINDS if name not in ("plan", "command", "document", "address")}
 _QUICK_SEED = 7
 _SLOW_CASES = 20_000
 
@@ -75,6 +75,7 @@ def test_kinds_share_the_cases() -> None:
         ({"devices": 9, "devices_interval": [7, 8]}, "does not hold"),
         ({**_FILLED, "memory": {**_FILLED["memory"], "weights_bytes": 9e9}}, "of the budget"),
         ({**_FILLED, "memory": {**_FILLED["memory"], "weights_bytes": 99e9}}, "above the budget"),
+        ({"hardware": "h100", "steps": [{"memory": {**_FILLED["memory"], "weights_bytes": 99e9}}]}, "above the budget"),
         ({"tpot_s": 1.0, "interval": {"tpot_s": [1.1, 1.2]}}, "does not hold"),
         ({"overall": {"requests": 3, "finished": 3, "timed_out": 1, "rejected": 0}}, "more requests end"),
         ({"output_tokens_per_s": 3.0, "total_tokens_per_s": 2.0}, "more output tokens"),

@@ -200,7 +200,7 @@ def _workload(fields: dict[str, Any]) -> None:
         return
     if rate is None:
         raise RoofcastError("changes nothing without rate_per_s", field="duration_s", code="no_effect")
-    stage = {"rate_per_s": rate, "duration_s": duration or SERVED_DURATION_S}
+    stage = {"rate_per_s": rate, "duration_s": SERVED_DURATION_S if duration is None else duration}
     workload = fields.get("workload", {})
     if isinstance(workload, str) or not (workload or fields.keys() & {"isl_tokens", "osl_tokens"}):
         workload = requests_of_kind(workload or None, fields, model=fields.get("model"))

@@ -9,7 +9,8 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from enum import Enum
 from typing import Any, get_args
 
 import typer
@@ -50,13 +51,27 @@ def check_words(command: Any, words: Sequence[str]) -> None:
         if not equals and rest:
             value, equals = rest.pop(0), "="
         if equals:
-            _check_number(name, option, value)
+            _check_value(name, option, value)
     return None
 
 
-def _check_number(name: str, option: TyperOption, value: str) -> None:
+def _check_value(name: str, option: TyperOption, value: str) -> None:
+    """Refuse a word that is no choice of its option, and a number outside its bounds, with what is allowed."""
     annotation = option.type_descriptor.annotation
     kinds = {annotation, *get_args(annotation)}
+    choices = [
+        str(choice.value) for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum) for choice in kind
+    ]
+    if choices and value not in choices:
+        raise RoofcastError(
+            f"{shown(value)} is not allowed; allowed: {', '.join(choices)}",
+            field=name,
+            hint=did_you_mean(value, choices, otherwise="take one of them"),
+        )
+    _check_number(name, option, value, kinds=kinds)
+
+
+def _check_number(name: str, option: TyperOption, value: str, *, kinds: Collection[object]) -> None:
     whole = int in kinds
     if not whole and float not in kinds:
         return
@@ -65,6 +80,10 @@ def _check_number(name: str, option: TyperOption, value: str) -> None:
         raise RoofcastError(f"a{' whole' if whole else ''} number is needed, got {shown(value)}", field=name)
     if len(value) > LONGEST_VALUE or (whole and abs(float(value)) > LARGEST_INTEGER):
         raise RoofcastError(f"at most {LARGEST_INTEGER:,} is taken, got {shown(value)}", field=name)
+    if option.min is not None and float(value) < option.min:
+        raise RoofcastError(f"at least {option.min:g} is needed, got {shown(value)}", field=name)
+    if option.max is not None and float(value) > option.max:
+        raise RoofcastError(f"at most {option.max:g} is taken, got {shown(value)}", field=name)
 
 
 INTERNAL_ERROR = 70

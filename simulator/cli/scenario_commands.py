@@ -96,6 +96,11 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
     answers, seed = options["answers_per_request"], options["seed"]
     own = {name: value for name, value in (("answers_per_request", answers), ("seed", seed)) if value is not None}
     workload = requests_of_kind(options["workload"], lengths, model=options["model"]) | own
+    names = {"model": "model", "hardware": "hardware", "tp": "tp_size", "replicas": "replicas", "routing": "routing"}
+    fields = {field: options[name] for name, field in names.items() if options[name] is not None}
+    stage = {"rate_per_s": options.get("rate"), "duration_s": options.get("duration")}
+    fields |= {name: value for name, value in stage.items() if value is not None}
+    spec = with_what_ifs(scenario_spec(None, {**fields, "workload": workload}, kind="serve"), _changes(options))
     prompt = workload["system_prompt_tokens"] + workload["question_tokens"]
     typer.echo(
         f"{command}: prompts of {prompt:,} tokens (cv {workload['isl_cv']:g}), answers of {workload['osl_tokens']:,} "
@@ -103,12 +108,7 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
         + ("" if answers is None else f"; all figures are of answers, {answers} to a prompt"),
         err=True,
     )
-    names = {"model": "model", "hardware": "hardware", "tp": "tp_size", "replicas": "replicas", "routing": "routing"}
-    fields = {field: options[name] for name, field in names.items() if options[name] is not None}
-    stage = {"rate_per_s": options.get("rate"), "duration_s": options.get("duration")}
-    fields |= {name: value for name, value in stage.items() if value is not None}
-    spec = scenario_spec(None, {**fields, "workload": workload}, kind="serve")
-    return with_what_ifs(spec, _changes(options))
+    return spec
 
 
 def _changes(options: Mapping[str, Any]) -> ScenarioChanges:

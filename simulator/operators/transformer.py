@@ -101,7 +101,7 @@ def _decoder_step(model: ModelSpec, step: StepShape) -> StepShape:
     if is_encoder_only(model) and has_decode(step):
         raise RoofcastError(
             f"{model.name} is an encoder: it has no decode phase",
-            field="step",
+            field="model",
             code="no_decode",
             hint="ask for prefill only, osl_tokens 1",
         )

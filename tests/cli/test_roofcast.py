@@ -135,6 +135,9 @@ def test_model_prints_the_published_size(capsys: pytest.CaptureFixture[str]) -> 
     document = json.loads(out)
     assert document["parameters"] == 6_738_415_616
     assert document["kv_bytes_per_token"] == 512 * 1024
+    assert document["notes"] == []
+    _, out, _ = call(capsys, "model", "llama-2-7b", "--context", "262144")
+    assert "note: counted for 262,144 tokens, the model takes 4,096" in out.splitlines()
 
 
 def test_profiles_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,7 +152,14 @@ def test_profiles_list_and_show(capsys: pytest.CaptureFixture[str]) -> None:
 BAD = [
     (("step", "--model", "lama-3.1-8b"), 4, "did you mean"),
     (("step", "--model", "llama-3.1-8b", "--hardware", "h10"), 4, "did you mean"),
-    (("step", "--model", "llama-3.1-8b", "--batch", "0"), 2, "--batch"),
+    (("step", "--model", "llama-3.1-8b", "--batch", "0"), 2, "--batch: at least 1 is needed, got '0'"),
+    (
+        ("model", "gpt2", "--optimizer", "adam"),
+        2,
+        "--optimizer: 'adam' is not allowed; allowed: mixed, no_master, half",
+    ),
+    (("crossover", "--model", "bert-base"), 2, "model: bert-base is an encoder"),
+    (("serve", "-m", "gpt2", "--hardware", "l4", "--rate", "1", "--duration", "0"), 2, "duration_s"),
     (("step", "--model", "llama-3.1-8b", "--bach", "2"), 2, "did you mean --batch"),
     (("step", "--model", "llama-3.1-8b", "--weights", "fp7"), 2, "weights"),
     (("step", "--model", "llama-3.1-8b", "--phase", "warmup"), 2, "prefill, decode"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simulator.operators.transformer import ModelCounts
@@ -81,6 +81,13 @@ def _fine_tuning_lines(document: Json) -> list[str]:
     return ["", heading, text_table(FINE_TUNING_COLUMNS, rows), *(f"assumed: {one}" for one in document["assumptions"])]
 
 
+def _beyond(counts: ModelCounts) -> Iterator[str]:
+    """That the context is longer than the model was made for, which the counts do not mind."""
+    longest = counts.model.max_position_embeddings
+    if longest is not None and counts.context_tokens > longest:
+        yield f"counted for {counts.context_tokens:,} tokens, the model takes {longest:,}"
+
+
 @dataclass(frozen=True, slots=True)
 class ModelAnswer(Answer):
     """Counts of a model, and what memory it takes to fine-tune it."""
@@ -107,7 +114,7 @@ class ModelAnswer(Answer):
             "state_bytes_per_sequence": counts.state_bytes_per_sequence,
             "kv_bytes_at_context": counts.kv_bytes_at_context,
             "assumptions": list(counts.plan.assumptions),
-            "notes": list(model.notes),
+            "notes": [*model.notes, *_beyond(counts)],
             **({"fine_tuning": _fine_tuning(self.tuning, counts)} if self.tuning else {}),
         }
 

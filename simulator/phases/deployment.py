@@ -70,6 +70,7 @@ class EngineSettings:
     cache_logged_on: tuple[str, ...]
     overheads: EngineOverheads
     spread: EngineSpread
+    sampled_logits: int
 
     @property
     def issues_kernels(self) -> bool:
@@ -143,6 +144,8 @@ def _engine_settings(
         cache_logged_on=profile.cache_logged_on,
         overheads=profile.overheads,
         spread=profile.spread,
+        # A server samples as the checkpoint recommends where a request does not say.
+        sampled_logits=model.vocab_size if model.has_lm_head and model.top_p < 1 else 0,
     )
 
 
@@ -338,7 +341,7 @@ def with_speculation(deployment: Deployment, *, profiles: str | None = None) -> 
 def _drafting(deployment: Deployment, draft: Draft) -> Deployment:
     """The drafter as a deployment. A serving engine drafts inside its step: scheduling is paid once, with the verify
     step."""
-    engine = deployment.engine
+    engine = replace(deployment.engine, sampled_logits=0)
     if not engine.eager:
         overheads = engine.overheads.model_copy(update={"step_s": 0.0, "step_per_sequence_s": 0.0})
         engine = replace(engine, overheads=overheads)

@@ -217,7 +217,32 @@ def _launches(work: Work) -> Array | float:
 def scheduling_s(deployment: Deployment, step: StepShape) -> Array:
     """Engine time of a step whatever it launches [s]."""
     overheads = deployment.engine.overheads
-    return overheads.step_s + overheads.step_per_sequence_s * (step.prefill_sequences + step.decode_sequences)
+    sequences = step.prefill_sequences + step.decode_sequences
+    return overheads.step_s + overheads.step_per_sequence_s * sequences + sampling_s(deployment, step.logits_tokens)
+
+
+SORTED_ONE_BY_ONE = 128
+"""Rows up to which PyTorch sorts each by kernels of its own [VllmSampler2026] (from memory, verify)."""
+
+
+def sampling_s(deployment: Deployment, rows: Array) -> Array:
+    """What drawing tokens from a nucleus adds to a step whose LM head has that many rows [s].
+
+    Notes
+    -----
+    V x max(t min(n, 128), n min(t, b / B)) with V logits, n rows; t : sampled_logit_s, launches and short kernels,
+    which no device shortens; b : sampled_bytes_per_logit at the memory's B. Greedy tokens cost nothing beside the LM
+    head. Rows that are sorted together take no less than 128 of them alone. Left out: a limit to the k likeliest alone.
+
+    References
+    ----------
+    [VllmSampler2026]
+    """
+    engine = deployment.engine
+    alone_s = engine.overheads.sampled_logit_s
+    together_s = min(alone_s, engine.overheads.sampled_bytes_per_logit / deployment.hardware.memory_bytes_per_s)
+    longest: Array = np.maximum(alone_s * np.minimum(rows, SORTED_ONE_BY_ONE), together_s * rows)
+    return engine.sampled_logits * longest
 
 
 def issuing_s(deployment: Deployment, *, works: Iterable[Work], device_s: Array) -> Array:

@@ -37,6 +37,7 @@ from simulator.phases.compiled import (
     tile_nodes,
 )
 from simulator.phases.deployment import Deployment
+from simulator.phases.step import sampling_s
 from simulator.techniques.applied import device_rows
 
 SAME = float(np.sqrt(np.finfo(np.float64).eps))
@@ -202,7 +203,9 @@ def _token_table(part: _Part, rows: frozenset[int], *, largest: int, graphs: int
 def _logits_table(part: _Part, rows: frozenset[int], *, largest: int) -> Array:
     nodes = tile_nodes(largest)
     step = decode_step(sequences=nodes, context=1)
-    return _dense(nodes, _seconds(part, _with_prefill(step), rows)[:-1], largest=largest)
+    table = _dense(nodes, _seconds(part, _with_prefill(step), rows)[:-1], largest=largest)
+    # The stage with the LM head draws the tokens.
+    return table + sampling_s(part.deployment, np.arange(largest + 1.0)) if rows else table
 
 
 def _with_prefill(step: StepShape) -> StepShape:

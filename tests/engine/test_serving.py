@@ -17,7 +17,7 @@ from simulator.errors import InfeasibleError, RoofcastError
 from simulator.operators.step_shape import decode_step
 from simulator.phases.compiled import device_seconds
 from simulator.phases.deployment import Deployment, deploy
-from simulator.phases.step import estimate_step
+from simulator.phases.step import estimate_step, sampling_s
 from simulator.phases.tabulate import compile_stages, compile_steps
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineName, EngineSpec
@@ -133,7 +133,7 @@ def test_tables_for_verify_steps_are_those_of_the_full_model() -> None:
     made = deployment()
     tables = compile_steps(made, decode_tokens=5)
     step = decode_step(sequences=32, context=1000, tokens=5)
-    expected_s = estimate_step(made, step).stage_s.sum()
+    expected_s = estimate_step(made, step).stage_s.sum() + sampling_s(made, step.logits_tokens).item()
     assert float(device_seconds(tables, 0, 0, 0, 0, 32, 5, 32_000)) == pytest.approx(expected_s, rel=0.01)
 
 

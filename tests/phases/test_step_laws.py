@@ -11,7 +11,7 @@ import pytest
 from simulator.operators.step_shape import decode_step, mixed_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
-from simulator.phases.step import estimate_step
+from simulator.phases.step import SORTED_ONE_BY_ONE, estimate_step, sampling_s
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
@@ -145,3 +145,19 @@ def test_gpus_rank_by_bandwidth_for_one_sequence_and_by_peak_for_a_prompt() -> N
     assert sorted(range(len(names)), key=lambda place: decode[place]) == by_bandwidth
     assert prompt[0] == max(prompt)
     assert min(prompt[4:]) == min(prompt)
+
+
+def test_tokens_drawn_from_a_nucleus_take_a_sort_of_the_vocabulary() -> None:
+    """Nothing without a nucleus; as much a logit on every device while rows are few, at the pace of memory beyond.
+
+    The two fitted numbers are one on H100 but for four digits that a profile keeps.
+    """
+    rows = np.array([0.0, 1.0, SORTED_ONE_BY_ONE, 16.0 * SORTED_ONE_BY_ONE])
+    llama, qwen = (sampling_s(replica(name, "h100", 1), rows) for name in ("llama-3.1-8b", "qwen3-8b"))
+    assert qwen == pytest.approx(llama * load_model("qwen3-8b").vocab_size / load_model("llama-3.1-8b").vocab_size)
+    assert llama[[0, 3]] == pytest.approx(llama[1] * rows[[0, 3]], rel=1e-3)
+    newer = sampling_s(replica("llama-3.1-8b", "b200", 1), rows)
+    assert newer[:3] == pytest.approx(llama[:3])
+    ratio = load_hardware("h100").memory_bytes_per_s / load_hardware("b200").memory_bytes_per_s
+    assert newer[3] == pytest.approx(llama[3] * ratio, rel=1e-3)
+    assert (sampling_s(replica("mixtral-8x7b", "h200", 2), rows) == 0).all()

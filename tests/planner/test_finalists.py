@@ -94,7 +94,7 @@ def test_nine_of_ten_by_hand(chance: float) -> None:
 @pytest.fixture(scope="module")
 def bursty() -> CapacityPlan:
     """Bursts for which the steady state is known to be optimistic."""
-    asked = {"model": "llama-3.1-8b", "rps": 60, "ttft_p95": "300ms", "arrival_cv": 3, "hardware": ("h100", "h200")}
+    asked = {"model": "llama-3.1-8b", "rps": 60, "ttft_p95": "300ms", "arrival_cv": 4, "hardware": ("h100", "h200")}
     return plan_capacity(plan_spec({**asked, "verify": True}))
 
 

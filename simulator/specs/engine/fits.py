@@ -13,6 +13,9 @@ class EngineOverheads(Spec):
 
     step_s : host time per step that the GPU does not hide [s]
     step_per_sequence_s : the same per running sequence [s]
+    sampled_logit_s : time of a step per logit of a token that is drawn from a nucleus, which takes a sort of the
+        vocabulary, while the rows of a step are sorted one after the other [s]
+    sampled_bytes_per_logit : traffic per logit where they are sorted together
     request_s : from a request's arrival to its entry into the scheduler's queue, plus first-token return [s]
     prompt_token_s : tokenisation and similar per prompt token [s]
     eager_launch_s : host time to issue one kernel in eager execution [s]
@@ -34,6 +37,8 @@ class EngineOverheads(Spec):
 
     step_s: NonNegativeFloat
     step_per_sequence_s: NonNegativeFloat
+    sampled_logit_s: NonNegativeFloat = 0.0
+    sampled_bytes_per_logit: NonNegativeFloat = 0.0
     request_s: NonNegativeFloat
     prompt_token_s: NonNegativeFloat
     eager_launch_s: NonNegativeFloat
@@ -58,7 +63,8 @@ class EngineOverheads(Spec):
         return self.model_copy(update={**times, "host_speed": host_speed})
 
 
-HOST_TIMES = tuple(name for name in EngineOverheads.model_fields if name.endswith("_s") and name != "launch_gap_s")
+DEVICE_TIMES = ("launch_gap_s", "sampled_logit_s")
+HOST_TIMES = tuple(name for name in EngineOverheads.model_fields if name.endswith("_s") and name not in DEVICE_TIMES)
 """Overheads that a faster host shortens."""
 
 

@@ -331,8 +331,9 @@ class ModelSpec(Spec):
     ``position_embeddings`` and ``token_types`` count learned embedding rows. ``head_hidden_parameters`` are the
     weights of a transform before the LM head, ``extra_parameters`` those of parts that no token passes (audio towers,
     transforms of embeddings), stored and never multiplied. ``num_nextn_predict_layers`` count in no figure unless they
-    draft (speculation ``mtp``). ``assumption`` says what was taken from the name of a checkpoint alone. ``name`` is
-    what was asked for, ``profile`` the built-in configuration that it shares, ``checkpoint`` what an engine loads; of a
+    draft (speculation ``mtp``). ``top_p`` is the nucleus that generation_config.json recommends to draw tokens from, 1
+    where none is known. ``assumption`` says what was taken from the name of a checkpoint alone. ``name`` is what was
+    asked for, ``profile`` the built-in configuration that it shares, ``checkpoint`` what an engine loads; of a
     configuration of one's own these two are empty.
     """
 
@@ -362,6 +363,7 @@ class ModelSpec(Spec):
     extra_parameters: NonNegativeInt = 0
     num_nextn_predict_layers: NonNegativeInt = 0
     max_position_embeddings: PositiveInt | None = None
+    top_p: float = Field(default=1.0, gt=0, le=1)
     dtype: Dtype = Dtype.BF16
     quantization: QuantizationSpec | None = None
     notes: tuple[str, ...] = ()

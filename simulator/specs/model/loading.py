@@ -47,7 +47,8 @@ class ModelProfile(Spec):
     """One YAML file: a configuration in Hugging Face's field names, with where it comes from.
 
     ``date`` is the day of release, or the day on which a newer configuration was read.
-    ``aliases`` are other ids whose configuration costs the same. ``quantization`` is for checkpoints that are
+    ``aliases`` are other ids whose configuration costs the same. ``top_p`` as generation_config.json has it.
+    ``quantization`` is for checkpoints that are
     quantized although their config.json does not say so; ``note`` says how that is known.
     """
 
@@ -57,6 +58,7 @@ class ModelProfile(Spec):
     source: str
     date: str
     published: PublishedSize | None = None
+    top_p: float = Field(default=1.0, gt=0, le=1)
     config: Mapping[str, Any] = Field(min_length=1)
     quantization: QuantizationSpec | None = None
     note: str = ""
@@ -197,7 +199,7 @@ def _from_profile(path: Path, modified_ns: int, wanted: str) -> ModelSpec:
     quantization = profile.quantization or spec.quantization
     notes = (*spec.notes, profile.note) if profile.note else spec.notes
     names = {"profile": profile.name, "checkpoint": profile.checkpoint(name)}
-    return spec.model_copy(update={**names, "quantization": quantization, "notes": notes})
+    return spec.model_copy(update={**names, "top_p": profile.top_p, "quantization": quantization, "notes": notes})
 
 
 def _find(text: str, *, profiles: str | Path | None) -> Path | None:

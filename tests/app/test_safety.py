@@ -72,6 +72,7 @@ def test_profiles_reach_the_dashboard_by_their_variable(tmp_path: Path) -> None:
         command.app_environment({}, profiles=str(tmp_path / "missing"))
 
 
+@pytest.mark.usefixtures("few_accelerators")
 @pytest.mark.parametrize(("name", "query"), [
     ("plan", {"rps": "1e9", "isl": "10000000", "osl": "10000000", "gpus": "h100-sxm-80gb"}),
     ("plan", {"rps": "nan", "ttft": "inf", "tpot": "-1", "spares": "999999", "load": "9", "gpus": "../../etc/passwd"}),

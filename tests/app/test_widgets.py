@@ -189,6 +189,7 @@ def test_the_price_controls_ask_what_the_flags_ask() -> None:
     assert plan_capacity(plan_spec(asked)).best.hardware in headline(page)
 
 
+@pytest.mark.usefixtures("few_accelerators")
 @pytest.mark.parametrize(("name", "query", "key", "refused"), [
     ("what_if", {"gpu": "b200-sxm"}, "model", "llama-3.1-405b"),
     ("serving", {"gpu": "b200-sxm"}, "model", "llama-3.1-405b"),

@@ -39,6 +39,7 @@ def test_a_mix_shares_the_rate_and_sums_its_fleets() -> None:
     assert found.steps == ()
 
 
+@pytest.mark.usefixtures("few_accelerators")
 def test_a_model_without_a_fleet_does_not_hide_the_others() -> None:
     found = plan_models([LARGE, SMALL], rate_per_s=5.0, hardware="l4", tp_size=1).found
     assert [item.model for item, _ in found.planned] == [SMALL]

@@ -88,7 +88,7 @@ def visited(case: Case) -> dict[str, Any]:
     from tests.app.pages import metrics, opened
 
     # It says of every address that no browser asks.
-    logging.getLogger("streamlit").setLevel(logging.ERROR)
+    logging.getLogger("streamlit.runtime.scriptrunner_utils.script_run_context").setLevel(logging.ERROR)
     page, query = case
     fields = json.loads(query)
     asked = {str(key): str(value) for key, value in fields.items()} if isinstance(fields, dict) else {}

@@ -71,6 +71,11 @@ def compare(rng: np.random.Generator, *, arrival_cv: float) -> Agreement | None:
     deployment, mix, load, label = _drawn(rng, arrival_cv=arrival_cv)
     if not memory_plan(deployment).fits:
         return None
+    return agreement(deployment, mix, load=load, label=label)
+
+
+def agreement(deployment: Deployment, mix: RequestMix, *, load: float, label: str) -> Agreement | None:
+    """At a share of saturation; None for a lane of fewer than four slots."""
     curve = lane_curve(deployment, mix=mix)
     limit = saturation(curve)
     if curve.slots < 4:

@@ -160,13 +160,17 @@ def _prompt_lengths(mix: RequestMix) -> Array:
 
 
 def _service_variability(rows: LaneRows, costs: PromptCostsAt, *, sequences: Array, decode_s: Array) -> Array:
-    """Squared coefficient of variation of the time that one prompt takes of full steps."""
+    """Squared coefficient of variation of the time that one prompt takes of full steps.
+
+    Few points of a long tail miss its variance, by which that of the times is scaled back.
+    """
     if rows.mix.isl.cv == 0:
         return np.zeros_like(sequences)
     lengths = _prompt_lengths(rows.mix)
     room = np.maximum(rows.batched_tokens - sequences, 1.0)[:, None]
     times_s = costs.added_by_s(lengths) + decode_s[:, None] * lengths / room
-    variability: Array = times_s.var(axis=1) / times_s.mean(axis=1) ** 2
+    missed = (rows.mix.isl.cv * lengths.mean()) ** 2 / max(float(lengths.var()), _EPSILON)
+    variability: Array = missed * times_s.var(axis=1) / times_s.mean(axis=1) ** 2
     return variability
 
 

@@ -184,7 +184,12 @@ def _arrivals(lane: LaneState) -> _Arrivals:
 
     An engine that schedules asynchronously has one step prepared when a request arrives, which it waits out after the
     rest of the one in flight. The step ahead holds who arrived during the step before, the own step who arrives
-    during the one in flight.
+    during the one in flight. The budget is a server that goes away whenever no prompt waits: the first one to come then
+    sees the rest of a step and another pass without it, and who queues behind it waits for those as well.
+
+    References
+    ----------
+    [Fuhrmann1985], stochastic decomposition of the wait behind a server with vacations.
     """
     rows, occupancy, steps = lane.rows, lane.occupancy, lane.steps
     lanes, mix = rows.lanes, rows.mix
@@ -197,7 +202,9 @@ def _arrivals(lane: LaneState) -> _Arrivals:
     aligned_s = rest_s + steps.decode_s[:, None] + _company_s(lane, in_flight_s=in_flight_s, rest_s=rest_s)
     # Nobody waits for the budget of an idle lane, so that those who find it busy wait the more often.
     waits = np.minimum(lane.budget_wait_probability / np.maximum(1 - lane.idle_probability, _EPSILON), 1.0)
-    budget_s = delayed_s(Draw.BUDGET_WAIT, probability=waits, conditional_mean_s=lane.budget_conditional_s)
+    queued_s = delayed_s(Draw.BUDGET_WAIT, probability=waits, conditional_mean_s=lane.budget_conditional_s)
+    away_s = steps.decode_s[:, None] * (1 + uniform(Draw.RESIDUAL))
+    budget_s = np.where(queued_s > 0, queued_s + away_s, 0.0)
     idle = uniform(Draw.SLOTS) < lane.idle_probability[:, None]
     wait_s = np.where(idle, 0.0, np.maximum(aligned_s, budget_s))
     slot_s = delayed_s(

@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.engine.lane_grid import MEANS, PERCENTILES, Agreement, compare_many
+from simulator.phases.deployment import deploy
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.loading import load_hardware
+from simulator.specs.model.loading import load_model
+from simulator.traffic.lengths import LengthDistribution, RequestMix
+from tests.engine.lane_grid import MEANS, PERCENTILES, Agreement, agreement, compare_many
 
 MEAN_BAR, PERCENTILE_BAR = 0.05, 0.10
 BARS = np.array([MEAN_BAR] * len(MEANS) + [PERCENTILE_BAR] * len(PERCENTILES))
@@ -37,6 +42,23 @@ def test_agrees_for_bursty_arrivals() -> None:
     cases = [case for case in compare_many(seed=77, cases=12, arrival_cv=2.0) if not case.label.endswith("load 0.7")]
     errors = np.stack([case.errors for case in cases])
     assert (np.abs(errors).mean(axis=0) <= 2 * BARS).all(), errors.round(3)
+
+
+@pytest.mark.parametrize("tokens", [512, 1024])
+def test_agrees_for_steps_that_prompts_fill(tokens: int) -> None:
+    """Where a prompt takes several steps it waits for those before it, and for those that passed without any."""
+    deployment = deploy(
+        model=load_model("llama-3.1-8b"),
+        hardware=load_hardware("h100"),
+        engine=EngineSpec(max_num_batched_tokens=tokens, max_num_seqs=256),
+    )
+    mix = RequestMix(
+        isl=LengthDistribution(mean_tokens=1155, cv=0.96), osl=LengthDistribution(mean_tokens=211, cv=0.77)
+    )
+    for load in (0.4, 0.6):
+        case = agreement(deployment, mix, load=load, label=f"{tokens} tokens at {load}")
+        assert case is not None
+        assert (np.abs(case.errors) <= BARS).all(), (case.label, case.errors.round(3))
 
 
 @pytest.mark.slow

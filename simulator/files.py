@@ -20,8 +20,14 @@ from pathlib import Path
 from simulator.errors import FileError, Option
 
 STANDARD_STREAM = "-"
+CACHE_VARIABLE, OFF = "ROOFCAST_CACHE", "off"
 CACHE_FOLDER_VARIABLE = "ROOFCAST_CACHE_DIR"
 _OTHER_NAME = "another name"
+
+
+def keeps_nothing() -> bool:
+    """Whether answers are neither looked up nor kept: ROOFCAST_CACHE=off."""
+    return os.environ.get(CACHE_VARIABLE) == OFF
 
 
 def cache_root() -> Path:

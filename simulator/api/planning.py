@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from simulator.api.questions import Given, PlanFields, plan_question
 from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
+from simulator.files import keeps_nothing
 from simulator.reports.answer import Answer, Cells
 from simulator.specs.question.plan_values import PROMISE_SEEDS
 
@@ -81,7 +82,16 @@ def plan(question: PlanSpec | Given | str | None = None, /, **fields: Unpack[Pla
     """
     from simulator.planner.plan import plan_capacity
 
-    return PlanAnswer(plan_capacity(plan_question(question, fields)))
+    return PlanAnswer(_checked(plan_capacity(plan_question(question, fields))))
+
+
+def _checked(plan: CapacityPlan) -> CapacityPlan:
+    """The plan with its fleet simulated by default; not where answers are not kept: each would be simulated again."""
+    if plan.spec.verify is not None or keeps_nothing():
+        return plan
+    from simulator.planner.verification.recommended import with_check
+
+    return with_check(plan)
 
 
 def plan_models(
@@ -194,11 +204,10 @@ def report_files(
 
 def reported_plan(spec: PlanSpec, *, out: str, force: bool, flag: str) -> ReportAnswer:
     """The plan of ``spec`` without what only its report needs, after that was written; a refusal's is raised."""
-    from simulator.planner.plan import answered_in_full
     from simulator.planner.studies.registry import only_asked
 
     try:
-        found = answered_in_full(spec)
+        found = _in_full(spec, spec)
     except InfeasibleError as error:
         _refused(error, spec=spec, out=out, flag=flag)
         raise
@@ -265,7 +274,7 @@ def _stated_fleet(stated: Mapping[str, Any]) -> SignedFleet:
 def _in_full(question: object, spec: PlanSpec) -> CapacityPlan:
     from simulator.planner.plan import answered_in_full, completed
 
-    return completed(question.plan) if isinstance(question, PlanAnswer) else answered_in_full(spec)
+    return _checked(completed(question.plan) if isinstance(question, PlanAnswer) else answered_in_full(spec))
 
 
 def _asked(question: PlanAnswer | PlanSpec | Given | str) -> tuple[PlanSpec, Mapping[str, Any] | None]:

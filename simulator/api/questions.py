@@ -143,7 +143,7 @@ class PlanFields(TypedDict, total=False):
     demand_sigma: float
     measured_rps_per_gpu: float
     measured_at: Texts
-    verify: bool
+    verify: bool | None
 
 
 class ServedFields(TypedDict, total=False):

@@ -20,12 +20,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from simulator.errors import FileError
-from simulator.files import cache_root, write_new_files
+from simulator.files import CACHE_VARIABLE, cache_root, keeps_nothing, write_new_files
 from simulator.specs.profiles import profile_directories
 from simulator.specs.question.plan import PlanSpec
 
-CACHE_VARIABLE = "ROOFCAST_CACHE"
-OFF = "off"
 KEPT_ANSWERS = 64
 """Answers that stay, the newest: some 10 to 500 kB each."""
 OF_FLEETS = frozenset(
@@ -99,12 +97,14 @@ def digest_of(spec: PlanSpec, *, form: Iterable[object], besides: frozenset[str]
 
     besides : fields of the question that do not count
     """
-    if os.environ.get(CACHE_VARIABLE) == OFF:
+    if keeps_nothing():
         return None
     question = spec.model_dump(mode="json", exclude=set(besides))
     given = sorted(spec.model_fields_set - besides)
     try:
         asked = [question, given, [str(part) for part in form], str(date.today()), sys.version, os.getcwd()]
+        # Machine code decides whether the fleet is simulated.
+        asked.append(sorted(str(path) for path in cache_root().glob("compiled-*/*.ready")))
         digest = hashlib.sha256(json.dumps(asked).encode())
         roots = (*profile_directories("hardware", profiles=spec.profiles), *profile_directories("models"))
         for path in (*_program(), *roots, *_named_files(question)):

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 NAME = "plan-capacity"
 EPILOG = "The same question again is looked up in the cache folder; ROOFCAST_CACHE=off plans it anew."
 
+_THREE_WAYS = ("verify",)
+"""Options whose no is an answer of its own."""
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -130,7 +133,7 @@ def _question(parameters: Mapping[str, object], *, workload: str | None, form: P
 
     flags: dict[str, object] = {}
     for name, value in parameters.items():
-        if value is None or value == () or value is False or name == "workload":
+        if value is None or value == () or (value is False and name not in _THREE_WAYS) or name == "workload":
             continue
         if name == "model":
             if isinstance(value, list | tuple) and not _several(value):

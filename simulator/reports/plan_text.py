@@ -9,7 +9,14 @@ from simulator.planner.studies.registry import has_studies
 from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
 from simulator.reports.content.quantities import counted_text
 from simulator.reports.formats.text import sections_text
-from simulator.reports.sections.answer import covered_text, fleets_table, price_blocks, rival_text, sentence
+from simulator.reports.sections.answer import (
+    checked_text,
+    covered_text,
+    fleets_table,
+    price_blocks,
+    rival_text,
+    sentence,
+)
 from simulator.reports.words.derivation import explanation, families_text
 from simulator.reports.words.plan_inputs import plan_input
 
@@ -41,8 +48,10 @@ def _answer(plan: CapacityPlan) -> Section:
         "the planned peak with the spares down"
     )
     blocks: list[Block] = [Paragraph(text=sentence(plan), tone=Tone.LEAD)]
-    if plan.finalists is not None and plan.finalists.replayed:
-        blocks.append(Paragraph(text=covered_text(plan.finalists)))
+    replayed = plan.finalists if plan.finalists is not None and plan.finalists.replayed else None
+    checked = checked_text(plan) if replayed is None else covered_text(replayed)
+    if checked:
+        blocks.append(Paragraph(text=checked))
     if plan.rival is not None:
         blocks.append(Paragraph(text=rival_text(plan.rival, plan.best)))
     blocks.append(fleets_table(fleets[:SHOWN_FLEETS], note=note))

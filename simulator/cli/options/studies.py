@@ -215,7 +215,13 @@ def study_options(
     draws: Annotated[int | None, option("--draws", text="Draws of the Monte Carlo.", panel=RISK)] = None,
     seed: Annotated[int | None, option("--seed", text="Seed of the Monte Carlo.", panel=RISK)] = None,
     verify: Annotated[
-        bool, option("--verify", text="Simulate the best fleets before one is recommended.", panel=RISK, usual=True)
-    ] = False,
+        bool | None,
+        option(
+            "--verify/--no-verify",
+            text="Simulate the best fleets before one is recommended; --no-verify: none.",
+            panel=RISK,
+            usual=True,
+        ),
+    ] = None,
 ) -> None:
     """Studies beside the plan."""

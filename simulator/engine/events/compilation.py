@@ -34,6 +34,8 @@ WORTH_COMPILING_REQUESTS = 3_000
 WORTH_LOADING_REQUESTS = 300
 """The same of the time in which machine code is loaded that an earlier process left."""
 
+_READY = ".ready"
+
 FASTER = "pip install '.[fast]' makes long simulations some hundred times as fast"
 
 # Nothing in the loop allocates: without reference counting (_nrt) it is six times as fast, without entry points for
@@ -87,6 +89,12 @@ def _cache_folder() -> Path | None:
     return None
 
 
+def loops_on_disk() -> frozenset[str]:
+    """Names of the loops whose machine code an earlier process left."""
+    folder = _cache_folder() if compiler_version() is not None else None
+    return frozenset(path.stem for path in folder.glob(f"*{_READY}")) if folder is not None else frozenset()
+
+
 @dataclass(slots=True, kw_only=True)
 class Loop:
     """An event loop that runs as machine code where that is worth it.
@@ -123,7 +131,7 @@ class Loop:
     def mark(self) -> Path | None:
         """The file that says that machine code of this loop lies beside it."""
         folder = _cache_folder()
-        return None if folder is None else folder / f"{self.name}.ready"
+        return None if folder is None else folder / f"{self.name}{_READY}"
 
     def _is_worth_it(self, requests: int) -> bool:
         ready = self.mark is not None and self.mark.exists()

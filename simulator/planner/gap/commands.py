@@ -13,9 +13,9 @@ from simulator.specs.question.techniques_text import techniques_spec
 
 # Studies beside the plan and what only they read, and the floor that chose between answers: the fleet is chosen.
 _STUDIES: dict[str, Any] = {
-    **dict.fromkeys(("explain_gap", "pareto", "pools", "resilience", "rental", "uncertainty", "verify"), False),
+    **dict.fromkeys(("explain_gap", "pareto", "pools", "resilience", "rental", "uncertainty"), False),
     **dict.fromkeys(("growth", "horizon", "start", "lead_time", "draws", "seed", "demand_sigma", "ramp")),
-    **dict.fromkeys(("weekend", "startup", "autoscaler_lag", "ownership")),
+    **dict.fromkeys(("weekend", "startup", "autoscaler_lag", "ownership", "verify")),
     "load_profile": (),
     "max_quality_loss": None,
 }

@@ -60,7 +60,7 @@ KEYS = tuple(kind.key for kind in KINDS)
 
 def has_studies(spec: PlanSpec) -> bool:
     """Whether anything beside the plan was asked for."""
-    return spec.verify or replays_trace(spec) or any(kind.asked(spec) for kind in KINDS)
+    return bool(spec.verify) or replays_trace(spec) or any(kind.asked(spec) for kind in KINDS)
 
 
 def _with_study(plan: CapacityPlan, made: Study | None) -> CapacityPlan:

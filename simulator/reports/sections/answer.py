@@ -150,6 +150,22 @@ def rival_text(rival: Rival, best: Fleet) -> str:
     return f"{first} It would be the choice if {best.hardware} took {more} more devices{above}."
 
 
+def checked_text(plan: CapacityPlan) -> str:
+    """Whether the recommended fleet holds in the event simulation; nothing where it was not to be asked."""
+    if plan.verification is None:
+        asked = plan.spec.verify is None and plan.objectives
+        return "Not simulated: add --verify, or run roofcast warm-up once for this and later plans." if asked else ""
+    found = plan.verification.degraded
+    if found.reason:
+        return f"Not simulated: {found.reason}."
+    shown = ", ".join(
+        f"{item.name} {_limited(item.simulated_s)} of {seconds_text(item.bound_s)}" for item in found.objectives
+    )
+    held = f"{round(found.held_fraction * found.seeds)} of {counted_text(found.seeds, 'run')}"
+    resized = "" if plan.verification.holds or plan.spec.verify else "; --verify sizes a fleet that holds"
+    return f"Simulated with the spares down: {shown}; {held} of {found.requests:,} requests hold{resized}."
+
+
 def fleets_table(fleets: Sequence[Fleet], *, note: str = "") -> Table:
     """Fleets that were sized for the same demand, one a row; latencies hold with the spares down."""
     per_request = answers_at_once(fleets)

@@ -46,7 +46,9 @@ def plan_command(spec: PlanSpec) -> str:
         value = getattr(spec, name)
         if name not in spec.model_fields_set or value is None:
             continue
-        if name == "objectives":
+        if value is False and type(spec).model_fields[name].default is None:
+            words.append(option_word(f"no_{name}"))
+        elif name == "objectives":
             words += [word for item in value for word in _objective(item)]
         elif name in _JOINED:
             words += [option_word(name), ",".join(f"{item:.12g}" for item in value)] if value else []

@@ -265,7 +265,7 @@ def warning_text(item: PlanWarning) -> str:
         case AvailabilityMissed():
             return _availability(item)
         case NotConfirmed():
-            why = item.reason or f"an objective fails there: plan with a lower {flag_of('utilization')}"
+            why = item.reason or f"an objective fails there: {flag_of('verify')} sizes a fleet that holds"
             return f"the event simulation does not confirm this fleet ({why})"
         case BusiestMinute():
             return (

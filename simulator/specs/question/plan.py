@@ -114,7 +114,9 @@ class PlanSpec(Spec):
     provider : one provider's prices, by its name, or those of one kind of provider
     ownership : figures of owning for the report, by name or file
     max_* : limits of the whole fleet; stock : ``h100=64``, accelerators that exist; server_spares : in whole servers
-    explain_gap, pools, resilience, rental, uncertainty, verify, pareto : studies beside the plan
+    explain_gap, pools, resilience, rental, uncertainty, pareto : studies beside the plan
+    verify : the best fleets are simulated before one is recommended; None: the recommended one, once the event
+    simulation is compiled; False: none
     availability : percent of time with enough replicas up; mtbf_hours : of one accelerator; mttr_hours : of a replica
     startup : from the start of a replica's process to its first answer; autoscaler_lag : from a ramp to that start [s]
     ramp : growth of the rate that is planned for, as a share of it [1/s]; growth : of demand [1/month]
@@ -206,7 +208,7 @@ class PlanSpec(Spec):
     demand_sigma: float | None = Field(default=None, ge=0, le=1)
     measured_rps_per_gpu: float | None = Field(default=None, gt=0, le=GIGA)
     measured_at: tuple[str, ...] = ()
-    verify: bool = False
+    verify: bool | None = None
 
     @field_validator("stock")
     @classmethod

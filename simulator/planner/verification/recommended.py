@@ -1,0 +1,41 @@
+"""The recommended fleet in the event simulation, wherever that takes a second and no compiler.
+
+No fleet changes: one that misses is said to, and the question with ``verify`` sizes one that holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simulator.engine.events.compilation import loops_on_disk
+from simulator.errors import RoofcastError
+from simulator.planner.capacity_plan import CapacityPlan, FleetVerification
+from simulator.planner.records import NotConfirmed
+
+_LOOPS = frozenset({"scheduler_lists", "scheduler_walk"})
+
+
+def with_check(plan: CapacityPlan) -> CapacityPlan:
+    """``plan`` with its best fleet simulated, all replicas up and with the spares down.
+
+    As it was where it has been simulated or is not the answer alone (stock, a measured rate), and where the event
+    simulation is not compiled or does not model it.
+    """
+    spec = plan.spec
+    if plan.verification is not None or not plan.objectives or spec.stock or spec.measured_rps_per_gpu is not None:
+        return plan
+    if not loops_on_disk() >= _LOOPS:
+        return plan
+    from simulator.planner.verification.fleet_checks import simulation
+
+    question, sized = plan.basis.question, plan.basis.shown[0]
+    try:
+        at = simulation(question, sized)
+        degraded = at(sized.replicas)
+        found = FleetVerification(
+            at_peak=at(sized.replicas + sized.spares) if sized.spares else degraded, degraded=degraded
+        )
+    except RoofcastError:
+        return plan
+    warnings = plan.warnings if found.holds else (*plan.warnings, NotConfirmed(reason=found.reason))
+    return replace(plan, verification=found, warnings=warnings)

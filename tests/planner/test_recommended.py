@@ -1,0 +1,71 @@
+"""The recommended fleet is simulated by default where nothing has to be compiled, and stays the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import simulator
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.plan import plan_capacity
+from simulator.planner.verification.recommended import with_check
+from simulator.reports.sections.answer import checked_text
+from simulator.reports.words.flags import plan_command
+from simulator.specs.question.plan import plan_spec
+
+QUESTION = {"model": "llama-3.1-8b", "hardware": ["h100"], "rate_per_s": 30.0}
+
+
+@pytest.fixture(scope="module")
+def plan() -> CapacityPlan:
+    return plan_capacity(plan_spec(QUESTION))
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after ``roofcast warm-up``, with few requests, which Python serves in time."""
+    monkeypatch.setenv("ROOFCAST_CACHE", "on")
+    found = frozenset({"scheduler_lists", "scheduler_walk"})
+    monkeypatch.setattr("simulator.planner.verification.recommended.loops_on_disk", lambda: found)
+    monkeypatch.setattr("simulator.planner.verification.simulation.LEAST_REQUESTS", 200)
+    monkeypatch.setattr("simulator.planner.verification.simulation.MOST_REQUESTS", 200)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_the_fleet_is_simulated_as_it_was_planned(plan: CapacityPlan) -> None:
+    found = with_check(plan)
+    assert found.verification is not None
+    assert found.best == plan.best
+    assert found.finalists is None
+    rates = found.verification.at_peak.rate_per_s, found.verification.degraded.rate_per_s
+    assert rates == pytest.approx((30 / (plan.best.replicas + plan.best.spares), 30 / plan.best.replicas))
+    assert "of 3 runs of 200 requests hold" in checked_text(found)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_fleet_that_misses_is_said_to(plan: CapacityPlan) -> None:
+    question = plan.basis.question
+    tight = tuple(replace(item, bound_s=item.bound_s / 100) for item in question.objectives)
+    basis = replace(plan.basis, question=replace(question, objectives=tight))
+    found = with_check(replace(plan, basis=basis))
+    assert found.verification is not None
+    assert not found.verification.holds
+    assert len(found.warnings) == len(plan.warnings) + 1
+    assert "0 of 3 runs" in checked_text(found)
+    assert "--verify" in checked_text(found)
+
+
+def test_nothing_is_compiled_for_it(plan: CapacityPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOFCAST_CACHE", "on")
+    monkeypatch.setattr("simulator.planner.verification.recommended.loops_on_disk", frozenset)
+    assert with_check(plan) is plan
+    assert checked_text(plan).startswith("Not simulated: add --verify")
+
+
+@pytest.mark.usefixtures("compiled")
+def test_no_is_an_answer() -> None:
+    found = simulator.plan(QUESTION, verify=False).plan
+    assert found.verification is None
+    assert not checked_text(found)
+    assert "--no-verify" in plan_command(found.spec)

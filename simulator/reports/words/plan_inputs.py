@@ -265,7 +265,8 @@ def warning_text(item: PlanWarning) -> str:
         case AvailabilityMissed():
             return _availability(item)
         case NotConfirmed():
-            why = item.reason or f"an objective fails there: {flag_of('verify')} sizes a fleet that holds"
+            ways = f"{flag_of('verify')} looks for a size that holds, a lower {flag_of('utilization')} leaves more room"
+            why = item.reason or f"an objective fails there: {ways}"
             return f"the event simulation does not confirm this fleet ({why})"
         case BusiestMinute():
             return (

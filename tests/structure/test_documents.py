@@ -39,7 +39,11 @@ def test_every_command_has_help_and_stands_in_the_readme(name: str, text: str) -
 
 def test_options_that_the_readme_lists_exist() -> None:
     command = typer.main.get_command(plan_capacity.app)
-    known = {name for parameter in command.get_params(typer.Context(command)) for name in parameter.opts}
+    known = {
+        name
+        for parameter in command.get_params(typer.Context(command))
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
     listed = re.findall(r"--[a-z-]+", " ".join(re.findall(r"^\| [a-z, ]+ \| (`--.*)$", README, re.MULTILINE)))
     assert len(listed) > 20
     assert set(listed) - {"--schema"} <= known

@@ -104,6 +104,7 @@ def test_mixtures_without_a_published_active_size_are_only_the_unpublished_ones(
         "phi-4-mini",
         "distilgpt2",
         "mistral-small-22b",
+        "command-r-08-2024",
         "starcoder-15b",
     }
     # Names and cards of these count the language model alone; transformers' modules say what they store.

@@ -144,7 +144,7 @@ def _question(parameters: Mapping[str, object], *, workload: str | None, form: P
             continue
         if name == "measured_at" and isinstance(value, list | tuple):
             for text in value:
-                _check_bound(str(text), flag="--measured-at", given=f"--measured-at {text}")
+                _check_bound(str(text), flag="--measured-at")
         if name in PlanSpec.model_fields:
             flags[name] = tuple(value) if isinstance(value, list) else value
     if "ownership" in flags and parameters.get("report") is None and form is not PlanOutput.JSON:
@@ -261,23 +261,21 @@ def _objective(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _check_bound(text: str, *, flag: str, given: str) -> None:
-    """Refuse what is no percentile and time in the words that were ``given``, not in those of a specification."""
+def _check_bound(text: str, *, flag: str) -> None:
+    """Refuse what is no percentile and time by the flag that was given, not in the words of a specification."""
     from simulator.specs.question.plan import parse_objectives
 
     try:
         parse_objectives([text], flag=flag)
     except RoofcastError as error:
-        if error.field != flag:
-            error.field = one_line(given)
-            error.hint = error.hint or "percentiles lie between 0 and 100, times are such as 2s or 500ms: ttft-p95=2s"
+        error.hint = error.hint or "percentiles lie between 0 and 100, times are such as 2s or 500ms: ttft-p95=2s"
         raise
 
 
 def _objectives(texts: Sequence[str]) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, value in map(_objective, texts):
-        _check_bound(f"{name}={value}", flag="--objective", given=f"--{name} {value}")
+        _check_bound(f"{name}={value}", flag=one_line(f"--{name}"))
         if found.setdefault(name, value) != value:
             raise RoofcastError(
                 f"is given twice, as {found[name]} and {value}",

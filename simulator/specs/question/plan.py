@@ -78,12 +78,12 @@ class ObjectiveSpec(Spec):
     percentile: float = Field(gt=0, lt=100)
     bound_s: Annotated[float, BeforeValidator(objective_s)]
 
-    @model_validator(mode="before")
+    @field_validator("bound_s", mode="before")
     @classmethod
-    def _reading_is_of_tokens(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("bound_s") == READING and data.get("metric") != "tpot":
+    def _reading_is_of_tokens(cls, value: object, info: ValidationInfo) -> object:
+        if value == READING and info.data.get("metric") != "tpot":
             raise ValueError("reading is a bound of tpot, the time per token")
-        return data
+        return value
 
 
 class PlanSpec(Spec):
@@ -386,7 +386,7 @@ def parse_objectives(texts: Sequence[str], *, flag: str) -> tuple[ObjectiveSpec,
         try:
             spec = validate(ObjectiveSpec, fields, where="")
         except RoofcastError as error:
-            raise RoofcastError(f"{error.message}", field=f"{flag} {text}", hint=error.hint) from None
+            raise RoofcastError(f"{error.message}, in {text!r}", field=flag, hint=error.hint) from None
         key = (spec.metric, spec.percentile)
         if key in found:
             raise RoofcastError(f"{text!r} bounds what another objective bounds already", field=flag)

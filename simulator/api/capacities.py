@@ -9,8 +9,7 @@ from simulator.api.questions import Given, ScenarioFields, scenario_spec
 from simulator.api.scenarios import Progress, objectives_of, only_served
 from simulator.engine.runs.capacity import CapacityResult, sustained_rate
 from simulator.reports.answer import Answer
-from simulator.reports.answers.charts import lines_chart
-from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.charts.chart import Axis, Chart, lines_chart
 from simulator.reports.contract import Json, result_object
 from simulator.reports.tables.capacity import capacity_text
 from simulator.specs.question.scenario import ScenarioSpec

@@ -96,8 +96,7 @@ class PublishedAnswer(Answer):
 
     def chart(self) -> Chart:
         """Mean errors by topic."""
-        from simulator.reports.answers.charts import bars_chart
-        from simulator.reports.charts.chart import Axis
+        from simulator.reports.charts.chart import Axis, bars_chart
 
         found = self._topics()
         return bars_chart(

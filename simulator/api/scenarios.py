@@ -90,8 +90,7 @@ class ServeAnswer(ScenarioAnswer):
 
     def chart(self) -> Chart:
         """Running and waiting requests over time."""
-        from simulator.reports.answers.charts import lines_chart
-        from simulator.reports.charts.chart import Axis
+        from simulator.reports.charts.chart import Axis, lines_chart
 
         series = self.run.result.run.series
         return lines_chart(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from simulator.reports.answers.charts import bars_chart, lines_chart
-from simulator.reports.charts.chart import Axis
+from simulator.reports.charts.chart import Axis, bars_chart, lines_chart
 from simulator.reports.content.document import (
     Cell,
     Column,

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 from simulator.planner.plan import ModelPlans, StepDown
 from simulator.reports.answer import Answer
-from simulator.reports.answers.charts import bars_chart
-from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.document import Bullets, Paragraph, Section, Table, Tone, columns, row
 from simulator.reports.content.quantities import change_text, count_text, percent_text, price_text, rate_text
 from simulator.reports.contract import SCHEMA_VERSION, Json

@@ -10,8 +10,7 @@ from simulator.fitting.kernel_calibration import KernelCalibration
 from simulator.fitting.kernel_fits import UserFit
 from simulator.fitting.three_parameter import PARAMETERS
 from simulator.reports.answer import Answer
-from simulator.reports.answers.charts import bars_chart
-from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.units import MICRO, MILLI
 

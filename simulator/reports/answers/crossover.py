@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from simulator.engine.uniform.format_comparison import FormatComparison
 from simulator.engine.uniform.speculation_gain import SpeedupByBatch
 from simulator.reports.answer import Answer, Cells
-from simulator.reports.answers.charts import lines_chart
-from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.charts.chart import Axis, Chart, lines_chart
 from simulator.reports.content.quantities import number_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import text_table

@@ -13,8 +13,7 @@ import numpy as np
 
 from simulator.planner.workload_presets import CHAT, WorkloadPreset, nearest_preset
 from simulator.reports.answer import Answer
-from simulator.reports.answers.charts import bars_chart
-from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import number_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.words.flags import burst_text

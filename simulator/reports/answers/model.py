@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from simulator.operators.transformer import ModelCounts
 from simulator.reports.answer import Answer
-from simulator.reports.answers.charts import bars_chart
-from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import bytes_text, parameters_text, percent_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import text_table

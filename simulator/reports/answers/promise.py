@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from simulator.planner.capacity_plan import Verification
 from simulator.planner.verification.promise import ENOUGH, PROMISED, Promise, PromiseCase, ReplayedCase
 from simulator.reports.answer import Answer
-from simulator.reports.answers.charts import bars_chart
-from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.reports.contract import SCHEMA_VERSION, Json, finite
 from simulator.reports.formats.text import text_table

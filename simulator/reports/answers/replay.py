@@ -8,8 +8,7 @@ from functools import partial
 
 from simulator.fitting.replay import ReplayedRun, ReplayedValue
 from simulator.reports.answer import Answer
-from simulator.reports.answers.charts import bars_chart
-from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import range_text, rate_text, seconds_text, signed_percent_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from simulator.phases.deployment import Deployment
 from simulator.phases.late_interaction import RetrievalCost
 from simulator.reports.answer import Answer
-from simulator.reports.answers.charts import bars_chart, lines_chart
-from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.charts.chart import Axis, Chart, bars_chart, lines_chart
 from simulator.reports.content.quantities import bytes_text, seconds_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import text_table

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.kernels.transfer import calibrated_relative
 from simulator.reports.answer import Answer
-from simulator.reports.answers.charts import bars_chart
-from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.tables.scorecard import (
     LIBRARIES,

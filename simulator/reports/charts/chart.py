@@ -1,8 +1,11 @@
-"""A chart as data: what is drawn, with units, and nothing about how. Every renderer draws the same description."""
+"""A chart as data: what is drawn, with units, and nothing about how. Every renderer draws the same description.
+
+Charts of answers that are lists of numbers: lines over a quantity, bars over names, and what adds up to a total.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -146,3 +149,53 @@ def series_colors(chart: Chart) -> tuple[int, ...]:
 def places(many: int) -> tuple[float, ...]:
     """Positions of ``many`` categories on their axis."""
     return tuple(float(place) for place in range(many))
+
+
+def lines_chart(
+    *, key: str, title: str, x: Axis, y: Axis, at: Sequence[float], lines: Mapping[str, Sequence[float | None]]
+) -> Chart:
+    """One line per name over the positions ``at``; a point without a value is left out."""
+    series = []
+    for name, values in lines.items():
+        points = [(place, value) for place, value in zip(at, values, strict=True) if value is not None]
+        series.append(
+            Series(
+                name=name,
+                kind=SeriesKind.LINE,
+                x=tuple(float(place) for place, _ in points),
+                y=tuple(float(value) for _, value in points),
+            )
+        )
+    return Chart(key=key, title=title, x=x, y=y, series=tuple(series))
+
+
+def bars_chart(*, key: str, title: str, y: Axis, names: Sequence[str], bars: Mapping[str, Sequence[float]]) -> Chart:
+    """One bar per name of the axis and series."""
+    return Chart(
+        key=key,
+        title=title,
+        x=Axis(title="", categories=tuple(names)),
+        y=y,
+        series=tuple(
+            Series(
+                name=name,
+                kind=SeriesKind.BAR,
+                x=places(len(values)),
+                y=tuple(float(value) for value in values),
+            )
+            for name, values in bars.items()
+        ),
+    )
+
+
+def waterfall_chart(*, key: str, title: str, y: Axis, parts: Sequence[tuple[str, float, bool]], caption: str) -> Chart:
+    """One bar per part: its name, its amount in the unit of ``y``, whether it is a total, which starts from zero."""
+    series = Series(
+        name="",
+        kind=SeriesKind.WATERFALL,
+        x=places(len(parts)),
+        y=tuple(amount for _, amount, _ in parts),
+        labels=tuple("total" if is_total else "" for _, _, is_total in parts),
+    )
+    x = Axis(title="", categories=tuple(name for name, _, _ in parts))
+    return Chart(key=key, title=title, x=x, y=y, series=(series,), caption=caption)

@@ -8,7 +8,7 @@ from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.operators.work import Family
-from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
+from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places, waterfall_chart
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.traffic.requests import Outcome
 from simulator.units import MILLI
@@ -57,20 +57,12 @@ def request_waterfall_chart(run: ServedRun | UniformRun) -> Chart:
     whole_s = sum(parts.values())
     longest = max(parts, key=lambda name: parts[name])
     unit, scale = ("s", 1.0) if whole_s > 1 else ("ms", MILLI)
-    return Chart(
+    bars = [(name, seconds / scale, False) for name, seconds in parts.items()]
+    return waterfall_chart(
         key="request_waterfall",
         title=f"{longest} takes {percent_text(parts[longest] / whole_s)} of a request's {seconds_text(whole_s)}",
-        x=Axis(title="", categories=(*parts, "End to end")),
         y=Axis(title="Time", unit=unit),
-        series=(
-            Series(
-                name="Time",
-                kind=SeriesKind.WATERFALL,
-                x=places(len(parts) + 1),
-                y=tuple(seconds / scale for seconds in (*parts.values(), whole_s)),
-                labels=(*("" for _ in parts), "total"),
-            ),
-        ),
+        parts=[*bars, ("End to end", whole_s / scale, True)],
         caption="Means over all requests; the network's share within a phase is that of its mean step."
         if isinstance(run, ServedRun)
         else "Every prompt of the batch starts at once; the network's share within a phase is that of its mean step.",

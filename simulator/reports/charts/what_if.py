@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from simulator.engine.runs.answers import ScenarioResult
 from simulator.planner.comparison import TechniqueStep, WhatIf, scenario_quality
-from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, apart
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, apart, waterfall_chart
 from simulator.reports.content.quantities import (
     bytes_text,
     change_text,
@@ -233,23 +233,17 @@ def technique_waterfall_chart(
 ) -> Chart:
     """A metric from the published model to the whole scenario, one technique after the other."""
     found = [metric.value(step.result) for step in steps]
-    names = (*(step.name for step in steps), "With all")
+    names = [step.name for step in steps]
     changes = [now - before for before, now in itertools.pairwise(found)]
-    values = (found[0], *changes, found[-1])
     change = change_text(found[-1], found[0]) or "no change"
-    return Chart(
+    return waterfall_chart(
         key="technique_waterfall",
         title=f"{metric.name}: {metric.text(found[0])} to {metric.text(found[-1])} ({change})",
-        x=Axis(title="", categories=names),
         y=Axis(title=metric.name, unit=metric.unit),
-        series=(
-            Series(
-                name=metric.name,
-                kind=SeriesKind.WATERFALL,
-                x=tuple(float(place) for place in range(len(values))),
-                y=tuple(value / metric.scale for value in values),
-                labels=("total", *("" for _ in changes), "total"),
-            ),
-        ),
+        parts=[
+            (names[0], found[0] / metric.scale, True),
+            *((name, value / metric.scale, False) for name, value in zip(names[1:], changes, strict=True)),
+            ("With all", found[-1] / metric.scale, True),
+        ],
         caption="Each technique on top of those to its left: what it is worth depends on the order.",
     )

@@ -8,7 +8,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.tco_records import CostLine, Owning, TotalCost
 from simulator.planner.studies.rental import RentalMix
-from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
+from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, waterfall_chart
 from simulator.reports.content.document import (
     Block,
     Cell,
@@ -259,24 +259,16 @@ def owning_range_text(owning: Owning, *, fleet: Fleet, currency: str) -> str:
 
 def tco_waterfall_chart(owning: Owning, *, currency: str) -> Chart:
     """Capital lines, operation over the years and the residual, ending in the undiscounted total."""
-    lines = [(line.name, line.amount, "") for line in owning.capex]
-    lines.append(("capital", owning.capex_total, "total"))
-    lines += [(line.name, line.amount, "") for line in owning.undiscounted]
-    lines += [("residual", -owning.residual, ""), ("total", owning.total, "total")]
-    return Chart(
+    return waterfall_chart(
         key="tco_waterfall",
         title=f"Owning costs {owning.total / MEGA:,.2f} million {currency} over {owning.years} years",
-        x=Axis(title="", categories=tuple(name for name, _, _ in lines)),
         y=Axis(title="Cost", unit=currency),
-        series=(
-            Series(
-                name="",
-                kind=SeriesKind.WATERFALL,
-                x=places(len(lines)),
-                y=tuple(amount for _, amount, _ in lines),
-                labels=tuple(label for _, _, label in lines),
-            ),
-        ),
+        parts=[
+            *((line.name, line.amount, False) for line in owning.capex),
+            ("capital", owning.capex_total, True),
+            *((line.name, line.amount, False) for line in owning.undiscounted),
+            *(("residual", -owning.residual, False), ("total", owning.total, True)),
+        ],
         caption="Undiscounted; capital at the start, operation over the years of depreciation, residual at the end."
         + price_note(owning),
     )

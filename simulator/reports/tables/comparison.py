@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from simulator.planner.comparison import Comparison, Outcome, WhatIf, scenario_quality
 from simulator.reports.answer import Answer
-from simulator.reports.answers.charts import bars_chart
-from simulator.reports.charts.chart import Axis, Chart
+from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import (
     Quantity,
     bytes_text,

@@ -118,7 +118,7 @@ def score_lines(rows: Sequence[KernelScore]) -> list[str]:
         )
         for row in rows
     ]
-    return _aligned([heading, *cells], words=5)
+    return text_table(heading, cells, right=[False] * 5 + [True] * 4).splitlines()
 
 
 def transfer_lines(rows: Sequence[TransferRow]) -> list[str]:
@@ -136,19 +136,7 @@ def transfer_lines(rows: Sequence[TransferRow]) -> list[str]:
         )
         for row in rows
     ]
-    return _aligned([heading, *cells], words=3)
-
-
-def _aligned(table: Sequence[Sequence[str]], *, words: int) -> list[str]:
-    """Columns of equal width: the first ``words`` flush left, figures flush right."""
-    widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if place < words else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in table
-    ]
+    return text_table(heading, cells, right=[False] * 3 + [True] * 4).splitlines()
 
 
 def kernel_table(library: str = "vllm") -> str:

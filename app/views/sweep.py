@@ -12,10 +12,20 @@ from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.planner.deployment_sweep import SweepAxis, sweep_points
 from simulator.planner.replica_setup import scenario_setup
-from simulator.reports.charts.sweep import METRICS, SweepMetric, SweptPoint, best_point, holds, point_label, sweep_chart
+from simulator.reports.charts.sweep import (
+    METRICS,
+    SWEPT_COLUMNS,
+    SweepMetric,
+    SweptPoint,
+    best_point,
+    holds,
+    point_label,
+    sweep_chart,
+    sweep_headline,
+    swept_rows,
+)
 from simulator.reports.tables.comparison import compared_name
 from simulator.reports.tables.scenario_figures import least_known
-from simulator.reports.tables.sweep import SWEPT_COLUMNS, sweep_headline, swept_rows
 from simulator.specs.question.scenario import ScenarioSpec
 
 _AXES = tuple(axis.value for axis in SweepAxis)

@@ -12,9 +12,8 @@ from simulator.planner.deployment_sweep import SweepAxis, axis_values, sweep_poi
 from simulator.planner.replica_setup import scenario_setup
 from simulator.reports.charts.plotly_figure import plotly_spec
 from simulator.reports.charts.static_svg import static_svg
-from simulator.reports.charts.sweep import METRICS, SweptPoint, frontier, sweep_chart
+from simulator.reports.charts.sweep import METRICS, SWEPT_COLUMNS, SweptPoint, frontier, sweep_chart
 from simulator.reports.content.quantities import number_text
-from simulator.reports.tables.sweep import SWEPT_COLUMNS
 from simulator.specs.documents import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from tests.app.pages import headline, opened, printed

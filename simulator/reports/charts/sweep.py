@@ -1,4 +1,7 @@
-"""Two metrics of a swept deployment against each other: every point, those that hold the objectives, the frontier."""
+"""Two metrics of a swept deployment against each other: every point, those that hold the objectives, the frontier.
+
+The same as a sentence and as rows for people.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 from simulator.planner.comparison import WhatIf
 from simulator.planner.deployment_sweep import SweepAxis, SweepPoint
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.content.quantities import number_text, range_text
 from simulator.reports.contract import Json
 from simulator.units import MILLI
 
@@ -55,12 +59,21 @@ def _scaled(ends: Sequence[float] | None, factor: float) -> Ends | None:
     return None if not ends else (ends[0] * factor, ends[1] * factor)
 
 
-def _seconds(field: str) -> tuple[Callable[[WhatIf, Json], float | None], Callable[[WhatIf, Json], Ends | None]]:
+def _latency(title: str, *, field: str, bound_s: Callable[[float, float], float]) -> SweepMetric:
+    """A latency of the contract's ``field`` in milliseconds."""
+
     def value(what_if: WhatIf, document: Json) -> float | None:
         found = document[field]
         return None if found is None else found / MILLI
 
-    return value, lambda what_if, document: _scaled(document["interval"].get(field), 1 / MILLI)
+    return SweepMetric(
+        title=title,
+        unit="ms",
+        higher_is_better=False,
+        value=value,
+        ends=lambda what_if, document: _scaled(document["interval"].get(field), 1 / MILLI),
+        bound=lambda ttft_s, tpot_s: bound_s(ttft_s, tpot_s) / MILLI,
+    )
 
 
 def _per_user(what_if: WhatIf, document: Json) -> float | None:
@@ -78,8 +91,6 @@ def _cost_ends(what_if: WhatIf, document: Json) -> Ends | None:
     return _scaled(_upside_down((found[0], found[1])), cost * document["output_tokens_per_s"])
 
 
-_TPOT, _TPOT_ENDS = _seconds("tpot_s")
-_TTFT, _TTFT_ENDS = _seconds("ttft_s")
 METRICS = (
     SweepMetric(
         title="Tokens/s per user",
@@ -96,22 +107,8 @@ METRICS = (
         value=_per_device,
         ends=lambda what_if, document: _scaled(document["interval"].get("output_tokens_per_s"), 1 / what_if.devices),
     ),
-    SweepMetric(
-        title="TPOT",
-        unit="ms",
-        higher_is_better=False,
-        value=_TPOT,
-        ends=_TPOT_ENDS,
-        bound=lambda ttft_s, tpot_s: tpot_s / MILLI,
-    ),
-    SweepMetric(
-        title="TTFT",
-        unit="ms",
-        higher_is_better=False,
-        value=_TTFT,
-        ends=_TTFT_ENDS,
-        bound=lambda ttft_s, tpot_s: ttft_s / MILLI,
-    ),
+    _latency("TPOT", field="tpot_s", bound_s=lambda ttft_s, tpot_s: tpot_s),
+    _latency("TTFT", field="ttft_s", bound_s=lambda ttft_s, tpot_s: ttft_s),
     SweepMetric(
         title="Cost per 1M output tokens",
         unit="list price",
@@ -261,3 +258,39 @@ def best_point(swept: Sequence[SweptPoint], metric: SweepMetric) -> SweptPoint |
         return -value if metric.higher_is_better else value
 
     return min(found, key=rank, default=None)
+
+
+SWEPT_COLUMNS = ("point", *(metric.name for metric in METRICS), "objectives", "known")
+
+
+def sweep_headline(best: SweptPoint | None, *, metric: SweepMetric, axes: tuple[SweepAxis, SweepAxis]) -> str:
+    """``batch 64, TP 2 is best within the objectives: 1,230 tok/s, tokens/s per accelerator``."""
+    if best is None:
+        return "No point of the sweep holds both objectives"
+    value = metric.value(best.what_if, best.document)
+    said = "unknown" if value is None else f"{number_text(value)} {metric.unit}"
+    word = "most" if metric.higher_is_better else "least"
+    name = metric.title[:1].lower() + metric.title[1:] if metric.title[1:2].islower() else metric.title
+    point = point_label(best.point, *axes)
+    return f"{point[:1].upper()}{point[1:]} has the {word} {name} within the objectives: {said}"
+
+
+def _cell(item: SweptPoint, metric: SweepMetric) -> str:
+    value = metric.value(item.what_if, item.document)
+    if value is None:
+        return "–"
+    ends = metric.ends(item.what_if, item.document)
+    return f"{number_text(value)} ({range_text(ends, number_text)})" if ends else number_text(value)
+
+
+def swept_rows(swept: Sequence[SweptPoint], *, axes: tuple[SweepAxis, SweepAxis]) -> list[tuple[str, ...]]:
+    """One row a point, in the order of SWEPT_COLUMNS; 80 % intervals in brackets."""
+    return [
+        (
+            point_label(item.point, *axes),
+            *(_cell(item, metric) for metric in METRICS),
+            "held" if item.holds else "missed",
+            item.document["provenance"],
+        )
+        for item in swept
+    ]

@@ -9,7 +9,7 @@ from simulator.engine.uniform.speculation_gain import SpeedupByBatch
 from simulator.reports.answer import Answer, Cells
 from simulator.reports.charts.chart import Axis, Chart, lines_chart
 from simulator.reports.content.quantities import number_text
-from simulator.reports.contract import SCHEMA_VERSION, Json
+from simulator.reports.contract import SCHEMA_VERSION, Json, dump
 from simulator.reports.formats.text import text_table
 from simulator.reports.words.assumptions import assumption_texts
 from simulator.units import MILLI
@@ -97,9 +97,7 @@ class CrossoverAnswer(Answer):
                 for row in found.formats
             ],
             "fastest": list(found.fastest),
-            "crossovers": [
-                {"earlier": pair.earlier, "later": pair.later, "batch": pair.batch} for pair in found.crossovers
-            ],
+            "crossovers": dump(found.crossovers),
             "assumptions": assumption_texts(found.assumptions),
             "notes": list(found.notes),
         }

@@ -10,7 +10,7 @@ from simulator.fitting.replay import ReplayedRun, ReplayedValue
 from simulator.reports.answer import Answer
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import range_text, rate_text, seconds_text, signed_percent_text
-from simulator.reports.contract import SCHEMA_VERSION, Json
+from simulator.reports.contract import SCHEMA_VERSION, Json, dump
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +28,7 @@ class ReplayAnswer(Answer):
                     "id": item.scenario.id,
                     "tool": item.run.tool,
                     "scenario": item.scenario.model_dump(mode="json", exclude_unset=True),
-                    "values": [
-                        {
-                            "metric": value.metric,
-                            "measured": value.measured,
-                            "predicted": value.predicted,
-                            "error": value.error,
-                            "interval": None if value.interval is None else list(value.interval),
-                        }
-                        for value in item.values
-                    ],
+                    "values": [dump(value) | {"error": value.error} for value in item.values],
                 }
                 for item in self.runs
             ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ PLACES = {MODEL: "models", HARDWARE: ".", PRICES: "prices", DEMAND: "workloads",
 """Where each kind of file stands in a folder of profiles."""
 KINDS = ["json", "jsonl", "yaml", "yml", "csv", "txt", "prom"]
 RECORDS, WORKLOADS = "records", PLACES[DEMAND]
+_ONE_AT_A_TIME = threading.Lock()
+"""Recorded traffic of a week takes some hundred megabytes while it is read."""
 # What each kind of file has that the others have not.
 _QUOTES = re.compile(r"\A[^\n]*\bprovider\b", re.IGNORECASE)
 _KERNELS = re.compile(r"\A[^\n]*\btorch_version\b")
@@ -87,7 +90,7 @@ def _keep_record(data: bytes, *, filename: str, over: str | None, folder: Folder
     name = upload_name(filename)
     suffix = "".join(letter for letter in filename.lower().rpartition(".")[2] if letter.isalnum())
     path = _written(data, folder.path.joinpath(RECORDS, f"{name}.{suffix}"))
-    with _named_as_uploaded(path):
+    with _ONE_AT_A_TIME, _named_as_uploaded(path):
         text = demand(str(path), over=over or None).to_text()
     _written(text.encode("utf-8"), folder.path.joinpath(WORKLOADS, f"{name}.yaml"))
     if not is_benchmark(str(path)):

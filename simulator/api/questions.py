@@ -201,10 +201,11 @@ def _workload(fields: dict[str, Any]) -> None:
     if rate is None:
         raise RoofcastError("changes nothing without rate_per_s", field="duration_s", code="no_effect")
     stage = {"rate_per_s": rate, "duration_s": SERVED_DURATION_S if duration is None else duration}
-    workload = fields.get("workload", {})
+    workload: Any = fields.get("workload") or {}
     if isinstance(workload, str) or not (workload or fields.keys() & {"isl_tokens", "osl_tokens"}):
         workload = requests_of_kind(workload or None, fields, model=fields.get("model"))
-    fields["workload"] = {**workload, "stages": [stage]}
+    # What is no mapping is refused as the field that it is.
+    fields["workload"] = {**workload, "stages": [stage]} if isinstance(workload, Mapping) else workload
 
 
 def requests_of_kind(name: str | None, fields: dict[str, Any], *, model: str | None = None) -> dict[str, Any]:

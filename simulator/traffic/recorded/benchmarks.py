@@ -81,12 +81,10 @@ def guidellm_demand(files: list[ResultFile]) -> RecordedDemand:
     def spread(field: str) -> Spread:
         block = f"metrics.{field}.successful"
         mean = best.positive(f"{block}.mean")
-        return Spread(
-            mean=mean,
-            cv=best.number(f"{block}.std_dev") / mean,
-            p50=best.optional(f"{block}.percentiles.p50"),
-            p95=best.optional(f"{block}.percentiles.p95"),
-        )
+        p50, p95 = (best.optional(f"{block}.percentiles.{name}") for name in ("p50", "p95"))
+        if p50 is not None and p95 is not None and p50 > p95:
+            raise best.refuse(f"{block}.percentiles.p50", f"{p50:g} is above p95, {p95:g}")
+        return Spread(mean=mean, cv=best.number(f"{block}.std_dev") / mean, p50=p50, p95=p95)
 
     return RecordedDemand(
         source=best.path,

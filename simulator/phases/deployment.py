@@ -145,7 +145,9 @@ def _engine_settings(
         overheads=profile.overheads,
         spread=profile.spread,
         # A server samples as the checkpoint recommends where a request does not say.
-        sampled_logits=model.vocab_size if model.has_lm_head and model.top_p < 1 else 0,
+        sampled_logits=model.vocab_size
+        if model.has_lm_head and model.top_p < 1 and profile.sorts_nucleus(spec.version)
+        else 0,
     )
 
 

@@ -50,3 +50,8 @@ def test_an_answer_names_the_release_that_a_feature_asked_for() -> None:
     result = answer(ScenarioSpec.model_validate({**guessing, "engine": {"name": "sglang"}}))
     (text,) = [said for said in assumption_texts(result.assumptions) if said.startswith("engine.version")]
     assert text == "engine.version = 0.5.9 (the first release that runs speculation on these accelerators)"
+
+
+@pytest.mark.parametrize(("version", "sorts"), [(None, True), ("0.16.0", True), ("0.17.0", False), ("0.24", False)])
+def test_vllm_sorts_a_nucleus_until_its_own_kernel(version: str | None, sorts: bool) -> None:
+    assert load_engine("vllm").sorts_nucleus(version) is sorts

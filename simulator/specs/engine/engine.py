@@ -220,6 +220,7 @@ class EngineProfile(Spec):
     never).
     ``prompt_gather_steps``: steps that attention-data-parallel ranks let prompts wait until every rank has one, so that
     one rank's prompts do not hold up all others at other times (0: a prompt starts at once).
+    ``nucleus_sorted_until``: the release since which a nucleus is found without a sort of the vocabulary (None: never).
     ``matrix_groups``: query heads per KV head whose decode attention has a matrix kernel (empty: all have one).
     ``recipe``: kernels that it runs where its library's tables were measured on others.
     ``releases``: what earlier versions had instead, by the version that ended them, oldest first.
@@ -249,6 +250,7 @@ class EngineProfile(Spec):
     runs_published_code: bool = False
     cuda_graph_max_sequences: NonNegativeInt
     side_stream_tokens: NonNegativeInt = 0
+    nucleus_sorted_until: str | None = None
     matrix_groups: tuple[PositiveInt, ...] = ()
     recipe: KernelRecipe = KernelRecipe()
     prompt_gather_steps: NonNegativeInt = 0
@@ -273,6 +275,10 @@ class EngineProfile(Spec):
     def release(self, version: str | None) -> str | None:
         """The version that ended the release which ``version`` belongs to; None for the profile's own."""
         return next((before for before in self.releases if came_before(version, before)), None)
+
+    def sorts_nucleus(self, version: str | None) -> bool:
+        """Whether drawing from a nucleus takes a sort of the vocabulary in ``version`` (None: the profile's own)."""
+        return self.nucleus_sorted_until is None or came_before(version or self.version, self.nucleus_sorted_until)
 
     def at(self, version: str | None) -> EngineProfile:
         """The profile as it was in ``version`` (None: the profile's own)."""

@@ -5,6 +5,7 @@ Techniques as an axis of a search: what is compared, and the word for it in a la
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 from simulator.errors import Option, ProfileError, RoofcastError
@@ -14,7 +15,7 @@ from simulator.operators.linear import check_parallelism as check_degrees
 from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform
 from simulator.planner.search.default_format import default_precision, leaves_format_open
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec, named_engine
+from simulator.specs.engine.engine import EngineSpec, named_engine, with_feature
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.loading import default_server_for, list_offered_hardware, load_hardware
 from simulator.specs.model.architecture import ModelSpec, MoeSpec
@@ -214,3 +215,9 @@ def spread(
     if ep_size is None:
         ep_size = tp_size * dp_size if shares else 1
     return ParallelismSpec(tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, ep_size=ep_size)
+
+
+def in_pools(candidate: Candidate, *, profiles: str | None) -> Candidate:
+    """The candidate in a release of its engine that knows pools."""
+    vendor = candidate.platform.hardware.vendor
+    return replace(candidate, engine=with_feature(candidate.engine, "disaggregation", vendor=vendor, profiles=profiles))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from simulator.errors import Option, RoofcastError
 from simulator.planner.candidate import Candidate, Platform, Rejection, not_deployable
 from simulator.planner.fleet.fleet import Sized, Trial, size
-from simulator.planner.search.candidates import candidates
+from simulator.planner.search.candidates import candidates, in_pools
 from simulator.planner.search.question import Question
 from simulator.planner.serving.capacity import Capacity, Missed
 from simulator.planner.serving.disaggregated import (
@@ -23,7 +23,6 @@ from simulator.planner.serving.disaggregated import (
 )
 from simulator.planner.serving.replica import missed_objective
 from simulator.planner.serving.shapes import replicas_for
-from simulator.specs.engine.engine import with_feature
 
 # Pairs of a platform and number format that are worked out in full and shown.
 SHOWN_PAIRS = 3
@@ -118,12 +117,6 @@ def _by_format(tried: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
     return [tuple(group) for group in alike.values()]
 
 
-def _in_pools(candidate: Candidate, *, profiles: str | None) -> Candidate:
-    """The candidate in a release of its engine that knows pools."""
-    vendor = candidate.platform.hardware.vendor
-    return replace(candidate, engine=with_feature(candidate.engine, "disaggregation", vendor=vendor, profiles=profiles))
-
-
 def try_pools(question: Question, platform: Platform) -> Trial:
     """The best pairs of pools of a platform for every number format; larger degrees where all usual are too small."""
     spec, model = question.spec, question.model
@@ -143,7 +136,7 @@ def try_pools(question: Question, platform: Platform) -> Trial:
 
 def _try_pairs(question: Question, tried: Sequence[Candidate]) -> Trial:
     """The best pairs within each group of candidates that are alike."""
-    tried = [_in_pools(candidate, profiles=question.policy.profiles) for candidate in tried]
+    tried = [in_pools(candidate, profiles=question.policy.profiles) for candidate in tried]
     sized: list[Sized] = []
     pools = _Pools(question)
     for group in _by_format(tried):

@@ -13,7 +13,7 @@ from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.errors import Option, RoofcastError
 from simulator.planner.candidate import Candidate
 from simulator.planner.records import Objective
-from simulator.planner.search.candidates import asked_engine
+from simulator.planner.search.candidates import asked_engine, in_pools
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
 from simulator.planner.search.screening import LOADS, Moments, screen
@@ -176,5 +176,6 @@ def _pair(found: ScreenedSpace, question: Question, pools: ScreenedPools, first:
             for axis, usual in zip((space.sequences, space.tokens), own, strict=True)
         ]
         row, column = divmod(int(np.where(good, far[0][:, None] + far[1], np.inf).argmin()), len(space.tokens))
-        made.append(candidate_of(question, table, limits=(space.sequences[row], space.tokens[column])))
+        limits = (space.sequences[row], space.tokens[column])
+        made.append(in_pools(candidate_of(question, table, limits=limits), profiles=question.policy.profiles))
     return replace(made[1], prefill=made[0])

@@ -11,6 +11,7 @@ from app import inputs, widgets
 from app.uploaded import session_profiles
 from simulator.planner.workload_presets import CHAT, PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.reports.content.quantities import count_text, rate_text, seconds_text
+from simulator.specs.base import LARGEST_INTEGER
 from simulator.specs.loading import list_hardware
 from simulator.specs.model.loading import list_models
 
@@ -68,7 +69,7 @@ def read(key: str, text: str) -> Any:
         value = READ[key](text)
     except ValueError:
         return None
-    return value if 0 <= value < float("inf") else None
+    return value if 0 <= value <= LARGEST_INTEGER else None
 
 
 def kept() -> dict[str, Any]:

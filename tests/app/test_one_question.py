@@ -142,3 +142,10 @@ def test_a_changed_deployment_is_no_longer_one_of_the_plan() -> None:
     assert "one of 5 replicas of b200-sxm" in _bar(page)
     page.selectbox(key="tp").set_value(2).run()
     assert "replicas" not in _bar(page)
+
+
+@pytest.mark.parametrize("count", ["9" * 400, "-1", "nan"])
+def test_a_count_that_cannot_be_meant_is_left_out_of_the_bar(count: str) -> None:
+    page = opened("serving", {"model": PLANNED_MODEL, "pool": "decode", "replicas": count})
+    assert not page.exception
+    assert "replicas" not in _bar(page)

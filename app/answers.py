@@ -18,10 +18,10 @@ from simulator.engine.runs.load_sweep import LoadSweep, load_sweep, pools_sweep
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, pool_deployments, server_of
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
+from simulator.planner import plan as planner
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.comparison import TechniqueStep, WhatIf, run_cost, technique_steps
 from simulator.planner.gap.highest import DemandField, Highest, highest
-from simulator.planner.plan import plan_capacity
 from simulator.planner.serving.replica_load import LatencyRange, latency_range
 from simulator.reports.contract import result_object
 from simulator.reports.decide.verdict import PlanVerdict, plan_verdict
@@ -85,12 +85,23 @@ def technique_answers(scenario: ScenarioSpec, *, profiles: str | None) -> tuple[
 @st.cache_resource(max_entries=100, show_spinner=False)
 def _planned(question: str, _spec: PlanSpec) -> CapacityPlan:
     with _AT_ONCE:
-        return plan_capacity(_spec)
+        return planner.plan_capacity(_spec)
 
 
 def planned(spec: PlanSpec) -> CapacityPlan:
     """The plan that ``plan-capacity`` makes; refusals are raised."""
     return _planned(spec.model_dump_json(), spec)
+
+
+@st.cache_resource(max_entries=100, show_spinner=False)
+def _checked(question: str, _plan: CapacityPlan) -> CapacityPlan:
+    with _AT_ONCE:
+        return planner.checked(_plan)
+
+
+def checked(plan: CapacityPlan) -> CapacityPlan:
+    """The plan as its command answers it, its fleet simulated."""
+    return _checked(plan.spec.model_dump_json(), plan)
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)
@@ -226,6 +237,7 @@ def studied(plan: CapacityPlan, spec: PlanSpec, *, command: str) -> Studies:
 
 def report_file(plan: CapacityPlan, spec: PlanSpec, command: str, form: ReportFormat) -> bytes:
     """The report in one format."""
+    simulated = checked(plan)
     with _AT_ONCE:
-        studies = _studied(spec.model_dump_json(), command, True, plan)
+        studies = _studied(spec.model_dump_json(), command, True, simulated)
         return render(build_report(studies), studies, form)[0].data

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import streamlit as st
 
-from app import question, turns
+from app import question
 from app.display import origin
 from simulator.reports.charts.chart import Chart, SeriesKind
 from simulator.reports.charts.plotly_figure import plotly_spec
@@ -129,7 +129,6 @@ def chart(
         if name and picked is not None:
             picked(name)
 
-    turns.number_sent()
     _heading(described, key=key)
     if not described.series:
         origin(None, described.caption)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from app.uploaded import session_profiles
-from simulator.reports.words.flags import flag_of
+from simulator.reports.words.fields import flag_of
 from simulator.specs.measured.validation_rows import RunChoice
 from simulator.specs.question.scenario import ScenarioSpec
 

@@ -12,8 +12,8 @@ import streamlit as st
 from app import glossary, links
 from simulator.errors import RoofcastError
 from simulator.reports.content.quantities import Quantity, chance_text, change_text, seconds_text
-from simulator.reports.decide.verdict import LIKELY, UNLIKELY
-from simulator.reports.words.flags import error_field, flagged
+from simulator.reports.decide.evidence import LIKELY, UNLIKELY
+from simulator.reports.words.fields import error_field, flagged
 
 _BADGES = {
     "measured": (":material/check_circle:", "green"),

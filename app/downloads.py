@@ -8,7 +8,7 @@ from itertools import cycle
 
 import streamlit as st
 
-from app.answers import report_file
+from app.answers import checked, report_file
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.reports.formats.files import ReportFormat
 from simulator.reports.tables.plan_document import plan_document
@@ -47,7 +47,7 @@ def downloads(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
             )
     st.download_button(
         "Plan as JSON",
-        partial(plan_document, plan),
+        lambda: plan_document(checked(plan)),
         "plan.json",
         "application/json",
         on_click="ignore",

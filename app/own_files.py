@@ -13,13 +13,12 @@ from app.uploaded import Folder, session_profiles
 from simulator.api.measurements import demand
 from simulator.errors import RoofcastError
 from simulator.files import write_bytes
-from simulator.fitting.engine_calibration import calibrate_engine
+from simulator.fitting.engine_overheads import calibrate_engine
 from simulator.fitting.kernel_calibration import calibrate_kernels
 from simulator.reports.answers.calibration import EngineCalibrationAnswer, KernelCalibrationAnswer
 from simulator.specs.loading import list_hardware
 from simulator.specs.measured.kernel_times import load_measurements
-from simulator.specs.measured.result_file import ServedSpec
-from simulator.specs.measured.serving_results import load_serving_runs
+from simulator.specs.measured.serving_results import ServedSpec, load_serving_runs
 from simulator.specs.model.loading import list_models
 from simulator.specs.uploads import (
     check_record_size,

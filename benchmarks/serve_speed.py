@@ -20,7 +20,7 @@ import numpy as np
 
 from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.warm_up import warm_up
-from simulator.engine.runs.scheduling import scheduler_settings
+from simulator.engine.runs.serving import scheduler_settings
 from simulator.engine.settings import Policy, SchedulerSettings
 from simulator.phases.compiled import StepTables
 from simulator.phases.deployment import deploy

@@ -24,14 +24,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.trace_deployments import BLIND, DEPLOYED, LONGER_PROMPTS, Deployed
+from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.runs.metrics import offered_latency_s, percentile_s
-from simulator.engine.runs.scheduling import step_tables
-from simulator.engine.runs.serving import serve_workload
+from simulator.engine.runs.serving import serve_workload, step_tables
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import Objective
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.recorded.replay import resampled_requests

@@ -14,8 +14,7 @@ from simulator.engine.runs.metrics import e2e_s, tpot_s, ttft_s
 from simulator.engine.runs.serving import serve_workload
 from simulator.phases.deployment import Deployment
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
-from simulator.traffic.prefixes import grouped_prompts
-from simulator.traffic.requests import Outcome, Requests, make_requests
+from simulator.traffic.requests import Outcome, Requests, grouped_prompts, make_requests
 
 
 def slower(deployment: Deployment, *, step_s: float, request_s: float) -> Deployment:

@@ -50,7 +50,7 @@ from simulator.reports.content.document import Section
 from simulator.reports.tables.profiles import beside, hardware_facts, model_facts
 from simulator.specs.documents import read_text, validate
 from simulator.specs.loading import list_hardware, load_hardware, load_prices
-from simulator.specs.measured.result_file import ServedSpec
+from simulator.specs.measured.serving_results import ServedSpec
 from simulator.specs.model.loading import list_models, named_model
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.writing import ProfileText

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app import actions, baseline, charts, display, glossary, inputs, question, widgets
-from app.answers import judged, latency_ranges, planned
+from app.answers import checked, judged, latency_ranges, planned
 from app.commands import plan_command
 from app.downloads import downloads
 from app.limits import LARGEST_RATE, limit_inputs, solvers
@@ -23,7 +23,7 @@ from simulator.planner.workload_presets import CHAT, WorkloadPreset
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.quantities import count_text, range_text
 from simulator.reports.decide.verdict import verdict_text
-from simulator.reports.sections.answer import plan_figures, plan_headline
+from simulator.reports.sections.answer import checked_text, plan_figures, plan_headline
 from simulator.reports.sections.options import plan_options_chart
 from simulator.reports.words.derivation import detail_text, resource_text
 from simulator.reports.words.plan_inputs import warning_texts
@@ -163,7 +163,7 @@ def _baseline(flags: dict[str, object]) -> tuple[CapacityPlan | None, str]:
 
 def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> None:
     shown = plan_figures(plan, ranges=latency_ranges(plan))
-    chances = zip(plan.objectives, judged(plan).chances, strict=True)
+    chances = zip(plan.objectives, judged(plan).confidence.chances, strict=True)
     targets = {item.name: display.target(item.bound_s, chance) for item, chance in chances}
     details = {item.key: targets.get(item.label, "") for item in shown}
     before = plan_figures(compared) if compared else ()
@@ -185,6 +185,14 @@ def _memory(best: Fleet) -> None:
         provenance=best.provenance,
         interval=f"{ends} cached tokens" if room.high_tokens > 0 else "",
     )
+
+
+def _simulated(plan: CapacityPlan) -> None:
+    """What the event simulation says of the fleet; worked out last, when everything else stands already."""
+    found = checked(plan)
+    if checked_text(found):
+        st.caption(checked_text(found))
+    display.warnings(warning_texts([item for item in found.warnings if item not in plan.warnings]))
 
 
 def _look_at(name: str) -> None:
@@ -216,9 +224,9 @@ def _answer(plan: CapacityPlan, spec: PlanSpec, flags: dict[str, object], outloo
     command, known = plan_command(flags), plan.best.provenance
     compared, name = _baseline(flags)
     found = judged(plan)
-    grade = f"Confidence {found.grade.letter}, of A to D: {found.grade.reason}."
-    display.verdict(found.word, found.drawn.enough_share, (f"{verdict_text(found, plan)} {grade}",))
+    display.verdict(found.confidence.word, found.confidence.chance, (verdict_text(found, plan),))
     display.headline(plan_headline(plan), provenance=known, detail=found.rival.replace("$", "\\$"))
+    simulated = st.empty()
     alone = "Numbers below are of a new fleet alone, as if nothing existed. " if plan.spec.stock else ""
     st.caption(f"{alone}Limited by {resource_text(plan.best.limit)}: {detail_text(plan.best.limit)}")
     _figures(plan, compared, name)
@@ -234,3 +242,5 @@ def _answer(plan: CapacityPlan, spec: PlanSpec, flags: dict[str, object], outloo
     with right:
         _memory(plan.best)
     details(flags, outlook)
+    with simulated.container():
+        _simulated(plan)

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from simulator.api.questions import ServedFields, served_spec
 from simulator.errors import FileError, RoofcastError
-from simulator.fitting.engine_calibration import EngineCalibration, calibrate_engine
+from simulator.fitting.engine_overheads import EngineCalibration, calibrate_engine
 from simulator.fitting.kernel_calibration import KernelCalibration, calibrate_kernels
 from simulator.fitting.replay import replay_results
 from simulator.reports.answers import validation

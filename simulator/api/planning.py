@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from simulator.api.questions import Given, PlanFields, plan_question
 from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
-from simulator.files import keeps_nothing
 from simulator.reports.answer import Answer, Cells
 from simulator.specs.question.plan_values import PROMISE_SEEDS
 
@@ -80,18 +79,9 @@ def plan(question: PlanSpec | Given | str | None = None, /, **fields: Unpack[Pla
     InfeasibleError
         No fleet serves the demand; it says what stands in the way.
     """
-    from simulator.planner.plan import plan_capacity
+    from simulator.planner.plan import checked, plan_capacity
 
-    return PlanAnswer(_checked(plan_capacity(plan_question(question, fields))))
-
-
-def _checked(plan: CapacityPlan) -> CapacityPlan:
-    """The plan with its fleet simulated by default; not where answers are not kept: each would be simulated again."""
-    if plan.spec.verify is not None or keeps_nothing():
-        return plan
-    from simulator.planner.verification.recommended import with_check
-
-    return with_check(plan)
+    return PlanAnswer(checked(plan_capacity(plan_question(question, fields))))
 
 
 def plan_models(
@@ -188,7 +178,7 @@ def report_files(
 ) -> tuple[Path, ...]:
     """Write the report of a plan that was answered in full."""
     from simulator.reports.formats.files import ALL_FORMATS, parse_formats, write_reports
-    from simulator.reports.words.flags import plan_command
+    from simulator.reports.words.fields import plan_command
 
     written = write_reports(
         found,
@@ -272,9 +262,9 @@ def _stated_fleet(stated: Mapping[str, Any]) -> SignedFleet:
 
 
 def _in_full(question: object, spec: PlanSpec) -> CapacityPlan:
-    from simulator.planner.plan import answered_in_full, completed
+    from simulator.planner.plan import answered_in_full, checked, completed
 
-    return _checked(completed(question.plan) if isinstance(question, PlanAnswer) else answered_in_full(spec))
+    return checked(completed(question.plan) if isinstance(question, PlanAnswer) else answered_in_full(spec))
 
 
 def _asked(question: PlanAnswer | PlanSpec | Given | str) -> tuple[PlanSpec, Mapping[str, Any] | None]:

@@ -11,7 +11,7 @@ from simulator.specs.question.plan_values import SERVED_DURATION_S
 if TYPE_CHECKING:
     from datetime import date
 
-    from simulator.specs.measured.result_file import ServedSpec
+    from simulator.specs.measured.serving_results import ServedSpec
     from simulator.specs.question.plan import PlanSpec
     from simulator.specs.question.scenario import ScenarioSpec
 
@@ -288,7 +288,7 @@ def _listed(value: object) -> object:
 def served_spec(hardware: str, fields: Given) -> ServedSpec:
     """The replica that answered a benchmark."""
     from simulator.specs.documents import validate
-    from simulator.specs.measured.result_file import ServedSpec
+    from simulator.specs.measured.serving_results import ServedSpec
 
     given = {name: value for name, value in fields.items() if value is not None}
     engine = {"name": given.pop("engine", None), **{name: given.pop(name) for name in _LIMITS if name in given}}

@@ -13,7 +13,7 @@ from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
 from simulator.reports.answer import Answer, Cells
 from simulator.specs.parsing import MalformedError, parse_json
-from simulator.specs.question.plan import ObjectiveSpec, parse_objectives
+from simulator.specs.question.objectives import ObjectiveSpec, parse_objectives
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.units import KILO, MEGA
 

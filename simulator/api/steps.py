@@ -40,7 +40,7 @@ def _deployment(
         hardware=load_hardware(hardware, profiles=profiles),
         parallelism=ParallelismSpec(tp_size=tp_size, pp_size=pp_size, ep_size=ep_size, dp_size=dp_size),
         precision=precision,
-        engine=validate(EngineSpec, {"name": engine}, where=""),
+        engine=validate(EngineSpec, {"name": engine}, where="", option="engine"),
         techniques=techniques or TechniquesSpec(),
         profiles=profiles,
     )
@@ -118,7 +118,7 @@ def crossover(
     formats : comma-separated; None takes those of the usual that the hardware multiplies
     speculation : to compare with plain decoding in each format, such as ``eagle:k=4``
     """
-    from simulator.engine.uniform.format_comparison import compare_formats
+    from simulator.engine.uniform.speculation_gain import compare_formats
     from simulator.specs.question.techniques_text import techniques_spec
 
     names = [name.strip() for name in (formats or DEFAULT_FORMATS).split(",") if name.strip()]

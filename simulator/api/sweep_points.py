@@ -99,7 +99,7 @@ def answer_point(request: str) -> str:
 
 
 def _error_row(error: RoofcastError) -> Row:
-    from simulator.reports.words.flags import error_content
+    from simulator.reports.words.fields import error_content
 
     content = error_content(error)
     return {column.name: content[column.name.partition(".")[2]] for column in ERROR_COLUMNS}

@@ -18,7 +18,7 @@ from typer.core import TyperOption
 
 from simulator import __version__
 from simulator.errors import LONGEST_VALUE, ExitCode, RoofcastError, did_you_mean, one_line, shown
-from simulator.reports.words.flags import error_line
+from simulator.reports.words.fields import error_line
 from simulator.specs.base import LARGEST_INTEGER
 
 _INTEGER = re.compile(r"[-+]?[0-9]+(?:\.0*)?")

@@ -13,13 +13,6 @@ from simulator.cli.entry import run, run_process
 from simulator.cli.options import plan as options
 from simulator.cli.options.plan import PlanOutput
 from simulator.cli.options.shared import PlanCommand, grouped
-from simulator.cli.options.studies import (
-    growth_options,
-    measured_options,
-    search_options,
-    study_options,
-    technique_axes,
-)
 from simulator.errors import FileError, InfeasibleError, RoofcastError, one_line
 from simulator.files import STANDARD_STREAM, write_text
 
@@ -38,43 +31,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @app.command(name=NAME, cls=PlanCommand, epilog=EPILOG)
-@grouped(options.price_options, measured_options, search_options, technique_axes, study_options, growth_options)
+@grouped(first=options.plan_options())
 def plan_capacity(
     context: typer.Context,
-    rate_per_s: options.Rps = None,
-    model: options.Model = None,
-    isl_tokens: options.Isl = None,
-    osl_tokens: options.Osl = None,
-    isl_cv: options.IslCv = None,
-    osl_cv: options.OslCv = None,
-    trace: options.Trace = None,
-    workload: options.Workload = None,
-    peak_to_mean: options.PeakToMean = None,
-    cache_hit: options.CacheHit = None,
-    prefix_hit: options.PrefixHit = None,
-    images_per_request: options.Images = None,
-    image_pixels: options.ImagePixels = None,
-    arrival_cv: options.ArrivalCv = None,
-    headroom: options.Headroom = None,
-    objective: options.Objective = None,
-    hardware: options.Hardware = None,
-    weights: options.Weights = None,
-    activations: options.Activations = None,
-    kv_cache: options.KvCache = None,
-    scheme: options.Scheme = None,
-    tp_size: options.Tp = None,
-    pp_size: options.Pp = None,
-    engine: options.Engine = None,
-    max_num_seqs: options.MaxNumSeqs = None,
-    max_num_batched_tokens: options.MaxBatchedTokens = None,
-    max_model_len: options.MaxModelLen = None,
-    gpu_memory_utilization: options.MemoryShare = None,
-    confidence: options.Confidence = None,
-    utilization: options.Utilization = None,
-    spares: options.Spares = None,
-    max_gpus: options.MaxGpus = None,
-    round_to: options.RoundTo = None,
-    profiles: options.Profiles = None,
     output: options.Output = PlanOutput.TABLE,
     as_json: options.AsJson = False,
     explain: options.Explain = False,
@@ -97,7 +56,7 @@ def plan_capacity(
         from simulator.api.planning import check_report_target
 
         check_report_target(report, force=force, flag="--report")
-    text = _answered(context, workload=workload, form=form, explain=explain, to_stdout=out == STANDARD_STREAM)
+    text = _answered(context, form=form, explain=explain, to_stdout=out == STANDARD_STREAM)
     write_text(text, out, force=force, flag="--out")
 
 
@@ -111,11 +70,11 @@ def _form(output: PlanOutput, *, as_json: bool, explain: bool) -> PlanOutput:
     return PlanOutput.JSON if as_json else output
 
 
-def _answered(context: typer.Context, *, workload: str | None, form: PlanOutput, explain: bool, to_stdout: bool) -> str:
+def _answered(context: typer.Context, *, form: PlanOutput, explain: bool, to_stdout: bool) -> str:
     """The plan as text; of a refusal, what belongs to stdout is printed before it goes on."""
     spec: PlanSpec | None = None
     try:
-        spec = _question(context.params, workload=workload, form=form)
+        spec = _question(context.params, form=form)
         return _answer(spec, context.params, form=form, explain=explain, program=context.command_path)
     except RoofcastError as error:
         if form is PlanOutput.JSON and to_stdout:
@@ -127,7 +86,7 @@ def _answered(context: typer.Context, *, workload: str | None, form: PlanOutput,
         raise
 
 
-def _question(parameters: Mapping[str, object], *, workload: str | None, form: PlanOutput) -> PlanSpec:
+def _question(parameters: Mapping[str, object], *, form: PlanOutput) -> PlanSpec:
     """The question that the options ask. Imports wait until there is something to do."""
     from simulator.specs.question.plan import PlanSpec, plan_spec
 
@@ -149,7 +108,8 @@ def _question(parameters: Mapping[str, object], *, workload: str | None, form: P
             flags[name] = tuple(value) if isinstance(value, list) else value
     if "ownership" in flags and parameters.get("report") is None and form is not PlanOutput.JSON:
         raise RoofcastError("changes nothing without --report or --json", field="--ownership", code="no_effect")
-    return plan_spec(flags, workload=workload)
+    workload = parameters.get("workload")
+    return plan_spec(flags, workload=None if workload is None else str(workload))
 
 
 def _several(models: Sequence[str]) -> bool:
@@ -263,7 +223,7 @@ def _objective(text: str) -> tuple[str, str]:
 
 def _check_bound(text: str, *, flag: str) -> None:
     """Refuse what is no percentile and time by the flag that was given, not in the words of a specification."""
-    from simulator.specs.question.plan import parse_objectives
+    from simulator.specs.question.objectives import parse_objectives
 
     try:
         parse_objectives([text], flag=flag)

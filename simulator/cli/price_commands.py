@@ -129,11 +129,15 @@ def prices_import(
     from simulator.specs.money.quotes import price_list_text, read_quotes
     from simulator.specs.uploads import upload_name
 
-    currency = load_prices(extends, profiles=profiles).currency
-    found = read_quotes(quotes, currency=currency, profiles=profiles)
+    listed = load_prices(extends, profiles=profiles)
+    found = read_quotes(quotes, currency=listed.currency, profiles=profiles)
     name = upload_name(Path(quotes if out == STANDARD_STREAM else out).stem)
     heading = f"quotes of {Path(quotes).name}, by roofcast prices import"
     text = price_list_text(found, name=name, extends=extends, keep=keep, heading=heading)
     write_text(text, out, force=force, flag="--out")
+    stale = sum(not listed.is_current(offer) for offer in found.offers)
+    if stale:
+        said = f"{stale} of {len(found.offers)} quotes are from before {listed.current_from} and called stale"
+        typer.echo(f"roofcast: {said}; they count where no newer quote of the accelerator is given", err=True)
     if out != STANDARD_STREAM:
         typer.echo(f"roofcast: {len(found.offers)} quotes in {out}; plan-capacity --prices {out}", err=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simulator.cli.options.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, grouped
+from simulator.cli.options.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, above_zero, grouped
 from simulator.errors import RoofcastError
 from simulator.files import check_target, write_bytes, write_text
 
@@ -154,8 +154,10 @@ def one_line(document: dict[str, Any]) -> str:
 def serve(
     context: typer.Context,
     scenario: GivenScenario = None,
-    rate: Annotated[float | None, typer.Option("--rate", help="Requests/s, instead of the scenario's.")] = None,
-    duration: Annotated[float | None, typer.Option("--duration", help="Seconds of load.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", callback=above_zero, help="Requests/s, instead of the scenario's.")
+    ] = None,
+    duration: Annotated[float | None, typer.Option("--duration", callback=above_zero, help="Seconds of load.")] = None,
     slo: Slo = None,
     requests: Annotated[
         str | None, typer.Option(REQUESTS_FLAG, metavar="FILE", help="Per-request table, .csv or .parquet.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simulator.cli.options.shared import AsJson, Engine, Force, Hardware, Model, Profiles, Tp, grouped
-from simulator.cli.options.techniques import precision_group, precision_of, technique_group, techniques_of
+from simulator.cli.options.techniques import precision_of, precision_options, technique_options, techniques_of
 from simulator.specs.question.plan_values import EXPLAINED_BATCH, HARDWARE, STEP_CONTEXT_TOKENS
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _show(answer: Answer, *, as_json: bool) -> None:
     typer.echo(one_line(answer.to_dict()) if as_json else answer.to_text(), nl=False)
 
 
-@grouped(precision_group, technique_group)
+@grouped(precision_options(), technique_options())
 def step(
     context: typer.Context,
     model: Model,

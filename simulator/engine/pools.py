@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment
+from simulator.phases.power import average_power_w
 from simulator.specs.hardware.accelerator import LinkSpec, ServerSpec
 from simulator.specs.spellings import link_word
 
 if TYPE_CHECKING:
+    from simulator.engine.uniform.steps import PhaseEstimate
     from simulator.phases.compiled import StepTables
 
 
@@ -26,6 +28,11 @@ class Pool:
     def devices(self) -> int:
         """Accelerators of the pool."""
         return self.replicas * self.deployment.parallelism.devices
+
+    def power_w(self, phase: PhaseEstimate, *, busy_fraction: float) -> float:
+        """Mean power of all devices while they run the steps of ``phase`` for that share of the time [W]."""
+        steps = ((phase.weights, phase.estimate),)
+        return self.replicas * average_power_w(self.deployment, phases=steps, busy_fraction=busy_fraction)
 
 
 def _link_place(link: str | None, *, scale_up: LinkSpec, server: ServerSpec | None) -> str | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.explain.blocks import Value, bars, facts, lines, rows_table
-from simulator.explain.topic import Example, Topic, caches_heads, generates, has_heads
+from simulator.explain.topic import Example, Worked
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.work import Family
 from simulator.phases.deployment import Deployment
-from simulator.phases.memory import activation_bytes, memory_plan, sequences_that_fit
+from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.published.attention_traffic import flash_attention_cost, key_blocks, standard_attention_cost
 from simulator.published.facts import load_facts
 from simulator.published.kv_waste import ALLOCATIONS, RESERVED_TOKENS, sharegpt_waste
@@ -20,7 +20,6 @@ from simulator.specs.question.techniques import KvPolicySpec, MlaOverride, Struc
 from simulator.techniques.complexity import LAYER_KINDS, length_cost
 from simulator.units import GIGA, KIB, MEGA, MILLI
 
-GROUP = "Attention and memory"
 HEAVY_HITTERS_SHARE = 0.2
 """Of the cache that H2O keeps in its paper's main comparison [Zhang2023]."""
 
@@ -110,14 +109,6 @@ def _memory(example: Example) -> tuple[Block, ...]:
     )
 
 
-def _holds_a_reservation(example: Example) -> str:
-    """Why no request can be given its longest length, or ""."""
-    capacity = memory_plan(example.deployed()).kv_capacity_tokens
-    if capacity >= RESERVED_TOKENS:
-        return ""
-    return f"{example.model.name} leaves {capacity:,} tokens of cache on {example.hardware.name}, of {RESERVED_TOKENS}"
-
-
 def _paged(example: Example) -> tuple[Block, ...]:
     capacity = memory_plan(example.deployed()).kv_capacity_tokens
     found = {way: sharegpt_waste(way, max_model_len=RESERVED_TOKENS, kv_slots=capacity) for way in ALLOCATIONS}
@@ -200,12 +191,6 @@ def _flash(example: Example) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
-def _on_known_chip(example: Example) -> str:
-    if load_facts().on_chip_of(example.hardware) is not None:
-        return has_heads(example.model)
-    return f"the on-chip memory of {example.hardware.architecture} is not known; that of h100 and mi300x is"
-
-
 def _long_context(example: Example) -> tuple[Block, ...]:
     replica, lengths = example.deployed(), _lengths(example)
     prompts = example.prefill(replica, tokens=lengths)
@@ -252,116 +237,14 @@ def _mixers(example: Example) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
-TOPICS = (
-    Topic(
-        key="kv-cache",
-        group=GROUP,
-        title="KV cache and its growth",
-        question="What does a token keep, and how many sequences fit?",
-        equations=(kv_bytes_per_token,),
-        worked=_kv_cache,
-        published=("kv_256k", "mistral_window_saving", "deepseek_v2_kv_saving"),
-        commands=("roofcast model", "roofcast step"),
-        applies=generates,
-    ),
-    Topic(
-        key="attention-heads",
-        group=GROUP,
-        title="MHA, GQA, MQA and MLA",
-        question="What do fewer KV heads or latents save of the cache, and in time?",
-        equations=(kv_bytes_per_token,),
-        worked=_heads,
-        published=("deepseek_v2_kv_saving",),
-        leaves_out="Quality: a model has to be trained with its heads.",
-        references=("Ainslie2023",),
-        commands=("roofcast compare",),
-        applies=caches_heads,
-    ),
-    Topic(
-        key="memory",
-        group=GROUP,
-        title="Memory of an accelerator",
-        question="How does it divide into weights, activations, the runtime's reserve and the KV cache?",
-        equations=(memory_plan, activation_bytes),
-        worked=_memory,
-        published=("kv_room_13b_on_40_gb",),
-        commands=("roofcast step", "roofcast simulate"),
-    ),
-    Topic(
-        key="paged-attention",
-        group=GROUP,
-        title="PagedAttention and three kinds of waste",
-        question="How much of a reserved cache holds nothing, and how many more requests do blocks allow?",
-        formula=(
-            "used = held / (held + reserved + internal + external)",
-            "paged: internal = (block - 1) / 2 tokens a sequence, external = 1 % of the blocks, left free by admission",
-        ),
-        worked=_paged,
-        published=("paged_used",),
-        leaves_out="Prefix sharing, which lets sequences hold the same block; a queue that runs empty. Lengths are "
-        "exponential with the mean of the paper's conversations, of which it prints no more.",
-        references=("Kwon2023", "Yu2022"),
-        commands=("roofcast plan --kv-allocation",),
-        applies=generates,
-        applies_here=_holds_a_reservation,
-    ),
-    Topic(
-        key="kv-eviction",
-        group=GROUP,
-        title="Sinks, heavy hitters and windows",
-        question="What does a bounded cache (StreamingLLM, H2O, a window) save?",
-        formula=("kept = min(context, budget)", "h2o: and one score a kept token and KV head"),
-        worked=_eviction,
-        leaves_out="Quality: what is evicted cannot be attended to.",
-        references=("Xiao2023b", "Zhang2023", "Beltagy2020"),
-        commands=("roofcast compare", "roofcast plan --kv-policy"),
-        applies=caches_heads,
-    ),
-    Topic(
-        key="flash-attention",
-        group=GROUP,
-        title="FlashAttention's traffic",
-        question="What do tiles of M / 4d keys save of the N x N traffic of standard attention?",
-        equations=(key_blocks,),
-        formula=(
-            "flash: (3 n + 2) N d e bytes a head forward, (5 n + 4) N d e backward, 7 products of 2 N^2 d FLOPs",
-            "standard: 4 N^2 e + 4 N d e bytes forward, 7 N^2 e + 8 N d e backward, 6 products",
-        ),
-        worked=_flash,
-        published=("flash_",),
-        leaves_out="Masks and dropout, which the published training has; causality; KV heads that queries share. The "
-        "paper prints no block sizes of the kernel that it measured: whole blocks of M / 4d, rounded up, come near its "
-        "bytes and not to the digit.",
-        references=("Dao2023",),
-        commands=("roofcast step --attention",),
-        applies_here=_on_known_chip,
-    ),
-    Topic(
-        key="long-context",
-        group=GROUP,
-        title="Long contexts",
-        question="How do prefill time and cache grow to 100k tokens and beyond?",
-        leaves_out="Whether a model still answers well at such lengths.",
-        formula=("prefill FLOPs = 2 P N + 2 layers heads head_dim N^2, P parameters and N tokens",),
-        worked=_long_context,
-        published=("kv_256k",),
-        references=("Vaswani2017",),
-        commands=("roofcast step --phase prefill",),
-        applies=generates,
-    ),
-    Topic(
-        key="sequence-mixers",
-        group=GROUP,
-        title="Attention, recurrence, linear attention and convolution",
-        question="How does each grow with the length, for a prompt and for the next token?",
-        formula=(
-            "attention: 2 N^2 d of scores and values, 4 N d a new token, state 2 N d",
-            "recurrent: 16 N d^2 in N steps, state 2 d; linear: 4 N d head_dim, constant state",
-            "FFT convolution: three transforms of 2 N points, N log N; 2 N d a new token",
-        ),
-        worked=_mixers,
-        references=("Vaswani2017", "Poli2023", "Cooley1965"),
-        commands=("roofcast mixers",),
-    ),
-)
-"""In the order of the list."""
+WORKED: dict[str, Worked] = {
+    "kv-cache": _kv_cache,
+    "attention-heads": _heads,
+    "memory": _memory,
+    "paged-attention": _paged,
+    "kv-eviction": _eviction,
+    "flash-attention": _flash,
+    "long-context": _long_context,
+    "sequence-mixers": _mixers,
+}
+"""Topic -> its example."""

@@ -11,24 +11,31 @@ from pathlib import Path
 from simulator.errors import FileError, Option, RoofcastError, did_you_mean
 from simulator.explain import cache, decoding, formats, hardware, scale
 from simulator.explain.blocks import Value, rows_table
-from simulator.explain.topic import Equation, Example, Topic, equation_of
+from simulator.explain.topic import Equation, Example, Topic
 from simulator.published.catalogue import explained, published_figures
 from simulator.published.figures import ComparedFigure
 from simulator.published.shown import PUBLISHED_COLUMNS, published_chart, published_rows
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
+from simulator.specs.documents import read_yaml, validate
 
-TOPICS: tuple[Topic, ...] = (*hardware.TOPICS, *decoding.TOPICS, *cache.TOPICS, *formats.TOPICS, *scale.TOPICS)
+FILE = Path(__file__).with_name("topics.yaml")
+TOPICS: tuple[Topic, ...] = tuple(
+    validate(Topic, {"key": key, "group": group, **given}, where=f"{FILE}: {key}")
+    for group, topics in read_yaml(FILE).items()
+    for key, given in topics.items()
+)
+WORKED = hardware.WORKED | decoding.WORKED | cache.WORKED | formats.WORKED | scale.WORKED
 _CITED = re.compile(r"^\[([A-Z][A-Za-z]+\d{4}[a-z]?)\] (.*)$", re.MULTILINE)
 
 
 def topic_named(name: str) -> Topic:
-    """The topic of that key or title, in any case.
+    """The topic of that key or title, in any case, or the only one whose title or question speaks of it.
 
     Raises
     ------
     RoofcastError
-        There is none; the nearest are named.
+        There is none, or several; the nearest are named.
     """
     wanted = _plain(name)
     found = next((topic for topic in TOPICS if wanted in (_plain(topic.key), _plain(topic.title))), None)
@@ -36,6 +43,8 @@ def topic_named(name: str) -> Topic:
         return found
     said = {topic.key: _plain(f"{topic.key} {topic.title} {topic.question}") for topic in TOPICS}
     within = [key for key, text in said.items() if wanted and wanted in text]
+    if len(within) == 1:
+        return topic_named(within[0])
     near = f"about it: {', '.join(within[:5])}" if within else did_you_mean(name, said)
     raise RoofcastError(
         f"no topic {name!r}; `roofcast explain` lists them", field="TOPIC", code="unknown_topic", hint=near
@@ -81,13 +90,13 @@ def page(topic: Topic, example: Example) -> Page:
             f"has no effect on {topic.key}", field=Option("tpot"), code="ignored_option", hint=f"for {takes}"
         )
     figures = _compared(topic)
-    equations = [equation_of(function) for function in topic.equations]
+    equations = topic.stated
     worked = f"{example.model.name} on {example.hardware.name}"
     compared = Section(key="published", title="Published beside predicted", blocks=_published(figures))
     found = (
         Section(key="topic", title=topic.title, blocks=(Paragraph(text=topic.question, tone=Tone.LEAD),)),
         Section(key="formula", title="Formula", blocks=_formula(topic, equations)),
-        Section(key="worked", title=f"Worked: {worked}", blocks=topic.worked(example)),
+        Section(key="worked", title=f"Worked: {worked}", blocks=WORKED[topic.key](example)),
         *([compared] if figures else []),
         Section(key="around", title="What it leaves out", blocks=_around(topic, equations)),
     )

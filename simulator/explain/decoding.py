@@ -7,11 +7,11 @@ from typing import get_args
 
 import numpy as np
 
-from simulator.engine.lanes.queueing import arrival_rate_per_s, gg1_wait_mean_s
+from simulator.engine.lanes.queueing import gg1_wait_mean_s
 from simulator.engine.uniform.speculation_gain import speedup_by_batch
 from simulator.errors import RoofcastError
 from simulator.explain.blocks import Value, columns_table, facts, lines, rows_table, shares, times, whole
-from simulator.explain.topic import Example, Topic, caches_heads, generates, has_dense_mlp
+from simulator.explain.topic import Example, Worked
 from simulator.operators.moe import distinct_experts
 from simulator.operators.transformer import parameter_counts
 from simulator.phases.crossover import crossover_batch
@@ -19,7 +19,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.reports.content.document import Block, fraction, number, seconds
 from simulator.specs.model.architecture import ModelSpec, MoeSpec
-from simulator.specs.model.speculation import speculation_table
+from simulator.specs.model.fitted import speculation_table
 from simulator.specs.question.plan_values import READING_TOKENS_PER_S
 from simulator.specs.question.techniques import (
     ContextualSparsitySpec,
@@ -36,12 +36,9 @@ from simulator.techniques.speculation.acceptance import (
     any_child_accepted,
     mean_tokens,
     rounds_needed,
-    run_distribution,
-    schedule_length,
 )
 from simulator.units import GIGA, MILLI
 
-GROUP = "Decoding"
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ACCEPTANCES = tuple(place / 10 for place in range(1, 10))
 GUESSES = (1, 2, 4, 8)
@@ -267,100 +264,14 @@ def _experts(example: Example) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
-def _has_feed_forward(model: ModelSpec) -> str:
-    return generates(model) or ("" if _moe(model) else has_dense_mlp(model))
-
-
-TOPICS = (
-    Topic(
-        key="prefill-decode",
-        group=GROUP,
-        title="Prefill and decode",
-        question="Why is a prompt bound by compute and a generated token by memory, and from which batch on not?",
-        equations=(crossover_batch,),
-        worked=_phases,
-        published=("mbu_7b_at_14_ms",),
-        commands=("roofcast step --phase",),
-        applies=generates,
-    ),
-    Topic(
-        key="offline-online",
-        group=GROUP,
-        title="Offline and online serving",
-        question="How large may a batch be: by memory, and by readers who do not want to wait?",
-        formula=("tokens/s = b / TPOT(b), b up to the cache's room; online TPOT(b) <= 1 / reading speed",),
-        worked=_offline,
-        leaves_out="Prompts between the steps, which `roofcast capacity` and `roofcast plan` simulate.",
-        references=("Kwon2023",),
-        commands=("roofcast capacity", "roofcast plan --tpot-p95 reading"),
-        applies=generates,
-    ),
-    Topic(
-        key="queueing",
-        group=GROUP,
-        title="Load and waiting",
-        question="How long do requests wait at a load below the capacity?",
-        equations=(gg1_wait_mean_s, arrival_rate_per_s),
-        worked=_queue,
-        leaves_out="Continuous batching, which `roofcast serve` simulates.",
-        commands=("roofcast serve", "roofcast plan"),
-    ),
-    Topic(
-        key="speculation",
-        group=GROUP,
-        title="Speculative decoding by method",
-        question="Draft, EAGLE, Medusa, MTP, lookahead, LLMA, REST: which pays here, up to which batch, with which k?",
-        equations=(mean_tokens,),
-        worked=_speculation,
-        published=("chinchilla-", "spec-bench-"),
-        leaves_out="Methods without a drafter for this model are left out of the table.",
-        commands=("roofcast crossover --speculation", "roofcast plan --speculation"),
-        applies=generates,
-    ),
-    Topic(
-        key="acceptance",
-        group=GROUP,
-        title="Acceptance, expected tokens, trees and the length of guesses",
-        question="How many tokens does a verify step yield, and how many rounds does an answer take?",
-        equations=(run_distribution, mean_tokens, any_child_accepted, rounds_needed, schedule_length),
-        worked=_acceptance,
-        published=("chinchilla-",),
-        commands=("roofcast crossover --speculation",),
-        applies=generates,
-    ),
-    Topic(
-        key="early-exit",
-        group=GROUP,
-        title="Early exit",
-        question="What does leaving before the last layer save, alone and in a batch?",
-        equations=(executed_fraction,),
-        worked=_early_exit,
-        leaves_out="Quality, and the test whether to leave.",
-        commands=("roofcast compare",),
-        applies=caches_heads,
-    ),
-    Topic(
-        key="contextual-sparsity",
-        group=GROUP,
-        title="Deja Vu: contextual sparsity",
-        question="What do predictors of heads and neurons save, and what does a batch undo?",
-        equations=(union_fraction,),
-        worked=_deja_vu,
-        leaves_out="Quality; neurons that many tokens need.",
-        commands=("roofcast compare",),
-        applies=lambda model: caches_heads(model) or has_dense_mlp(model),
-    ),
-    Topic(
-        key="experts",
-        group=GROUP,
-        title="Mixture of experts and MoEfication",
-        question="How many experts does a batch read, and what would a dense model save as one?",
-        equations=(distinct_experts,),
-        worked=_experts,
-        published=("mixtral_", "moefication_share"),
-        leaves_out="Expert parallelism and its imbalance (`roofcast step --ep`); quality of a split.",
-        commands=("roofcast step --ep", "roofcast compare"),
-        applies=_has_feed_forward,
-    ),
-)
-"""In the order of the list."""
+WORKED: dict[str, Worked] = {
+    "prefill-decode": _phases,
+    "offline-online": _offline,
+    "queueing": _queue,
+    "speculation": _speculation,
+    "acceptance": _acceptance,
+    "early-exit": _early_exit,
+    "contextual-sparsity": _deja_vu,
+    "experts": _experts,
+}
+"""Topic -> its example."""

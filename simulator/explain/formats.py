@@ -8,7 +8,7 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.explain.blocks import Value, bars, facts, lines, rows_table
-from simulator.explain.topic import Example, Topic, generates
+from simulator.explain.topic import Example, Worked
 from simulator.operators.formats.schemes import scheme_named
 from simulator.operators.formats.stored_formats import SCALE_BITS, bitmap_bits, pattern_bits
 from simulator.operators.work import GemmShape
@@ -22,7 +22,6 @@ from simulator.specs.model.precision import BITS, Dtype
 from simulator.specs.question.techniques import SparsitySpec, TechniquesSpec
 from simulator.units import GIGA, MILLI, TERA
 
-GROUP = "Formats and sparsity"
 ACTIVATION_SCHEMES = ("bf16", "w8a8", "llm.int8", "smoothquant-o1", "smoothquant-o2", "smoothquant-o3", "fp8", "nvfp4")
 WEIGHT_SCHEMES = ("bf16", "rtn-g128", "gptq-g128", "gptq-3bit", "awq-g128", "nf4", "aqlm-1x16", "aqlm-2x8",
                   "kmeans-4bit", "kmeans-3bit", "q4-k-m", "bitnet")  # fmt: skip
@@ -250,85 +249,12 @@ def _pruning(example: Example) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
-TOPICS = (
-    Topic(
-        key="number-formats",
-        group=GROUP,
-        title="Number formats: range, step, rate",
-        question="What can FP32 to INT4 represent, and how fast are they on this accelerator?",
-        equations=(largest_value,),
-        worked=_formats,
-        published=("turing-rate", "fp8_e4m3_largest", "fp8_e5m2_largest", "fp32-to-fp16"),
-        references=("OCP2023",),
-        commands=("roofcast profiles show",),
-    ),
-    Topic(
-        key="quantization-granularity",
-        group=GROUP,
-        title="Granularity of scales",
-        question="How many bits do scales per tensor, channel or group add?",
-        formula=("bits a weight = b + 16 / g (+ zero point / g), g weights a scale",),
-        worked=_granularity,
-        published=("torchao-size",),
-        references=("Frantar2022", "Lin2023"),
-        commands=("roofcast crossover --formats",),
-    ),
-    Topic(
-        key="activation-quantization",
-        group=GROUP,
-        title="Outliers: LLM.int8, SmoothQuant, FP8",
-        question="What do 8 bits on both sides bring, and what do outliers cost?",
-        formula=(
-            "LLM.int8: X W = X8 W8 + X16 W16 over the 0.1 % of columns above a threshold, in passes of their own",
-            "SmoothQuant: (X / s) (s W), s = max|X|^a / max|W|^(1 - a); O1, O2 per token, O3 one static scale a tensor",
-        ),
-        worked=_activations,
-        published=("smoothquant",),
-        leaves_out="Quality of what is not in the table: unknown is shown as unknown.",
-        references=("Dettmers2022", "Xiao2022"),
-        commands=("roofcast compare", "roofcast crossover --formats", "roofcast published --topic quantization"),
-        applies=generates,
-    ),
-    Topic(
-        key="weight-quantization",
-        group=GROUP,
-        title="Weights alone: RTN, GPTQ, AWQ, NF4, AQLM, k-means, BitNet",
-        question="What do 4 bits and fewer save, and from which batch on do they lose?",
-        formula=("t = max(F / P + dequantisation, weights b / 8 / W): the fewer bits, the earlier compute decides",),
-        worked=_weights,
-        published=("gptq-", "bitnet-", "torchao-size"),
-        leaves_out="Quality of what is not in the table: unknown is shown as unknown.",
-        references=("Frantar2022", "Lin2023", "Dettmers2023", "Egiazarian2024", "Kim2023", "Ma2024"),
-        commands=("roofcast crossover --formats", "roofcast plan --any-precision"),
-        applies=generates,
-    ),
-    Topic(
-        key="preparation-cost",
-        group=GROUP,
-        title="What preparing a model costs: PTQ, pruning, QAT",
-        question="Minutes, hours or a training run?",
-        formula=(
-            "magnitude, RTN, Wanda: sum of n k",
-            "GPTQ, SparseGPT: sum of k^3 / 3 + n k^2",
-            "QAT: training, 6 N D",
-        ),
-        worked=_preparation,
-        leaves_out="Passes of the calibration set, searches of scales, loading.",
-        references=("Frantar2022", "Sun2023", "Frantar2023"),
-        commands=("roofcast explain training-cost",),
-    ),
-    Topic(
-        key="pruning",
-        group=GROUP,
-        title="Pruning: magnitude, OBS, SparseGPT, Wanda, N:M, structured",
-        question="Which zeros make a model faster, and what do they cost in quality?",
-        equations=(pattern_bits, bitmap_bits),
-        worked=_pruning,
-        published=("sparsegpt-", "wanda-", "torchao-size-llama-3-8b-rtn"),
-        leaves_out="The method changes quality and preparation, never speed.",
-        references=("Sun2023", "Frantar2023", "Mishra2021"),
-        commands=("roofcast compare", "roofcast plan --sparsity"),
-        applies=generates,
-    ),
-)
-"""In the order of the list."""
+WORKED: dict[str, Worked] = {
+    "number-formats": _formats,
+    "quantization-granularity": _granularity,
+    "activation-quantization": _activations,
+    "weight-quantization": _weights,
+    "preparation-cost": _preparation,
+    "pruning": _pruning,
+}
+"""Topic -> its example."""

@@ -10,13 +10,13 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.explain.blocks import bars, facts, lines, rows_table
-from simulator.explain.topic import Example, Topic, generates
-from simulator.kernels.roofline import ridge_point, roofline_timing
+from simulator.explain.topic import Example, Worked, generates
+from simulator.kernels.roofline import ridge_point
 from simulator.kernels.sustained import cache_rate
 from simulator.operators.step_shape import Array
 from simulator.phases.crossover import crossover_batch
 from simulator.phases.deployment import Deployment
-from simulator.phases.power import energy_prices, energy_split, step_power_w
+from simulator.phases.power import energy_prices, energy_split
 from simulator.phases.roofline import roofline_points
 from simulator.phases.step import StepEstimate
 from simulator.published.facts import load_facts
@@ -27,7 +27,6 @@ from simulator.specs.model.precision import Dtype
 from simulator.specs.question.techniques import StructureSpec, TechniquesSpec
 from simulator.units import BITS_PER_BYTE, GIGA, MILLI, PICO, format_si
 
-GROUP = "Accelerator"
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 WIDTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
 
@@ -94,7 +93,7 @@ def _intensity(example: Example) -> tuple[Block, ...]:
     ]
     heads = "phase: | operator: | GFLOP | GB | FLOP/byte | side:"
     shown = rows_table("operators", f"Operators against a ridge of {ridge:.0f} FLOP/byte", heads, rows)
-    if generates(example.model):
+    if generates(example):
         return (shown,)
     steps = example.decode(replica, batch=BATCHES)
     intensity = (_step_sum(steps, "flops") / _step_sum(steps, "bytes")).tolist()
@@ -237,74 +236,12 @@ def _width(example: Example) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
-TOPICS = (
-    Topic(
-        key="roofline",
-        group=GROUP,
-        title="Roofline and ridge point",
-        question="Is a kernel limited by arithmetic or by memory, at which level of the hierarchy?",
-        equations=(ridge_point, roofline_timing),
-        worked=_roofline,
-        published=("a100_ridge",),
-        leaves_out="Real kernels reach a part of either roof; `roofcast step` prices them with fitted kernels.",
-        references=("Williams2009",),
-        commands=("roofcast step",),
-    ),
-    Topic(
-        key="arithmetic-intensity",
-        group=GROUP,
-        title="Arithmetic intensity by operator and batch",
-        question="How many FLOPs does each operator do per byte, and from which batch on does decoding compute?",
-        equations=(crossover_batch,),
-        formula=("linear layer: I = 2 h n b / (e (h n + b n + b h)), elements of e bytes",),
-        worked=_intensity,
-        published=("linear_layer_flops", "linear_layer_bytes"),
-        commands=("roofcast crossover",),
-    ),
-    Topic(
-        key="mbu-mfu",
-        group=GROUP,
-        title="MBU and MFU",
-        question="Which share of the bandwidth and of the FLOPs does decoding use, predicted or by a TPOT I measured?",
-        equations=(StepEstimate.mbu, StepEstimate.mfu),
-        worked=_utilisation,
-        published=("mbu_7b_at_14_ms",),
-        takes_tpot=True,
-        commands=("roofcast step",),
-        applies=generates,
-    ),
-    Topic(
-        key="energy",
-        group=GROUP,
-        title="Energy by operation and by level of memory",
-        question="What does an operation cost in joules, and where do a token's joules go?",
-        equations=(step_power_w,),
-        worked=_energy,
-        references=("Horowitz2014",),
-        commands=("roofcast step",),
-        leaves_out="Hosts, fans and power supplies, which `roofcast plan` adds.",
-    ),
-    Topic(
-        key="fusion",
-        leaves_out="Fusions across products, which the recipe of an engine's release names.",
-        group=GROUP,
-        title="Kernel fusion",
-        question="What do fused norms, activations and rotary embeddings save in bytes and launches?",
-        formula=("saved = unfused passes x tokens x width x e bytes, and one launch a pass",),
-        worked=_fusion,
-        references=("Ansel2024",),
-        commands=("roofcast compare",),
-    ),
-    Topic(
-        key="latency-width",
-        group=GROUP,
-        title="Latency against hidden size",
-        question="From which width on does a layer's time grow with the square of it?",
-        formula=("t = launches + max(F / P, B / W); F and weight bytes grow with h^2, launches not at all",),
-        worked=_width,
-        published=("encoder_exponent",),
-        references=("Williams2009",),
-        leaves_out="The published fits name no hardware: their slope, not their milliseconds, is compared.",
-    ),
-)
-"""In the order of the list."""
+WORKED: dict[str, Worked] = {
+    "roofline": _roofline,
+    "arithmetic-intensity": _intensity,
+    "mbu-mfu": _utilisation,
+    "energy": _energy,
+    "fusion": _fusion,
+    "latency-width": _width,
+}
+"""Topic -> its example."""

@@ -8,24 +8,21 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.explain.blocks import Value, bars, columns_table, facts, lines, rows_table, times, whole
-from simulator.explain.topic import Example, Topic, generates
-from simulator.kernels.collectives.laws import law_seconds, wire_factor
+from simulator.explain.topic import Example, Worked
 from simulator.operators.step_shape import prefill_step
-from simulator.operators.transformer import is_encoder_only, parameter_counts
+from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import CollectiveShape, Family
 from simulator.phases.late_interaction import INTERACTIONS, retrieval_cost
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.published.worked_examples import CHINCHILLA_TOKENS_PER_PARAMETER, training_flops
 from simulator.reports.content.document import Block, fraction, seconds
-from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype
 from simulator.specs.question.techniques import AdaptersSpec, StructureSpec, TechniquesSpec
 from simulator.techniques.adapters import distinct_adapters
 from simulator.techniques.fine_tuning import FineTuneMethod, fine_tuning_memory
 from simulator.units import GIGA, MEGA, MILLI, SECONDS_PER_HOUR, TERA
 
-GROUP = "Scale and adaptation"
 DEGREES = (1, 2, 4, 8)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
 RANK = 16
@@ -194,96 +191,13 @@ def _retrieval(example: Example) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
-def _is_encoder(model: ModelSpec) -> str:
-    return "" if is_encoder_only(model) else f"{model.name} generates; documents are encoded by an encoder"
-
-
-TOPICS = (
-    Topic(
-        key="parallelism",
-        group=GROUP,
-        title="Tensor parallelism and its bytes",
-        question="What do more devices save of a step, and what do their messages cost?",
-        equations=(wire_factor, law_seconds),
-        worked=_parallelism,
-        leaves_out="Pipeline, expert and data parallelism: `roofcast step --pp --ep --dp`.",
-        references=("Narayanan2021",),
-        commands=("roofcast step --tp --pp --ep --dp", "roofcast plan --search wide"),
-    ),
-    Topic(
-        key="prefix-cache",
-        group=GROUP,
-        title="Cached prefixes and cached answers",
-        question="What does a shared prompt save, and what a cached answer?",
-        formula=("prefix: (1 - s) N new tokens that attend to N", "answers: the fleet sees the rate times 1 - hits"),
-        worked=_prefixes,
-        leaves_out="What the cache holds: `roofcast serve` simulates its evictions.",
-        references=("Zheng2024",),
-        commands=("roofcast plan --cache-hit", "roofcast serve"),
-        applies=generates,
-    ),
-    Topic(
-        key="fine-tuning",
-        group=GROUP,
-        title="Memory to fine-tune: full, LoRA, QLoRA, adapters, prompts, BitFit",
-        question="What memory does training some of the weights take?",
-        formula=(
-            "full: (2 + 2 + 12) P + activations",
-            "LoRA: 2 P + 16 r sum of (n + k)",
-            "QLoRA: about 0.52 P + the same",
-        ),
-        worked=_fine_tuning,
-        published=("lora_gpt3", "full_gpt3", "full_65b", "qlora_65b"),
-        references=("Rajbhandari2020", "Hu2021", "Dettmers2023", "Lester2021", "BenZaken2021", "Houlsby2019"),
-        commands=("roofcast model --fine-tune",),
-    ),
-    Topic(
-        key="adapters",
-        group=GROUP,
-        title="Serving many adapters",
-        question="What do LoRA adapters cost in a batch, apart and merged?",
-        equations=(distinct_adapters,),
-        worked=_adapters,
-        commands=("roofcast compare --with adapters=lora:16",),
-        applies=generates,
-    ),
-    Topic(
-        key="distillation",
-        group=GROUP,
-        title="Distillation: teacher and student",
-        question="What does a smaller student save?",
-        formula=("time and memory of the student alone; its quality is measured, never inferred",),
-        worked=_students,
-        leaves_out="Quality and the training of the student.",
-        references=("Gromov2024",),
-        commands=("roofcast compare --with model=STUDENT", "roofcast explain training-cost"),
-    ),
-    Topic(
-        key="training-cost",
-        group=GROUP,
-        title="Training cost and time",
-        question="How many FLOPs and device-hours does training take?",
-        equations=(training_flops,),
-        worked=_training,
-        published=("gpt3_training", "chinchilla_training"),
-        leaves_out="Failures, evaluation, and the runs before the last.",
-        references=("Chowdhery2022",),
-    ),
-    Topic(
-        key="retrieval",
-        group=GROUP,
-        title="Late interaction: ColBERT and COIL",
-        question="What do vectors a token cost beside one a document and beside a cross encoder?",
-        formula=(
-            "index = documents x tokens x vector x e bytes",
-            "scoring = candidates x query x document tokens x 2 vector FLOPs",
-        ),
-        worked=_retrieval,
-        published=("colbert_index",),
-        references=("Khattab2020", "Gao2021"),
-        commands=("roofcast retrieval",),
-        applies=_is_encoder,
-        suits="bert-base",
-    ),
-)
-"""In the order of the list."""
+WORKED: dict[str, Worked] = {
+    "parallelism": _parallelism,
+    "prefix-cache": _prefixes,
+    "fine-tuning": _fine_tuning,
+    "adapters": _adapters,
+    "distillation": _students,
+    "training-cost": _training,
+    "retrieval": _retrieval,
+}
+"""Topic -> its example."""

@@ -6,22 +6,26 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pkgutil import resolve_name
+from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
 from simulator.kernels.timing import Provenance
-from simulator.operators.formats.plan import PrecisionPlan
-from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
+from simulator.published.facts import load_facts
+from simulator.published.kv_waste import RESERVED_TOKENS
 from simulator.reports.content.document import Block, Origin, known_as
+from simulator.specs.base import Spec
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec
+from simulator.specs.model.architecture import AttentionSpec, FeedForward, MlpSpec, ModelSpec, MoeSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan_values import MODEL
 from simulator.specs.question.techniques import TechniquesSpec
@@ -87,38 +91,35 @@ class Example:
         return next(layer.mixer for layer in self.model.layers if isinstance(layer.mixer, AttentionSpec))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topic:
-    """One topic.
+Worked = Callable[[Example], tuple[Block, ...]]
+Need = Literal["generation", "heads", "feed_forward", "dense_mlp", "encoding", "known_chip", "reservation"]
 
-    question : what it answers, in one line; equations : the library's functions whose docstrings are its formula
-    formula : further lines, where no one function is the formula
-    worked : the example; published : names of figures, or how they begin
-    leaves_out : beyond what the equations say of themselves; references : likewise
-    commands : where to ask further; takes_tpot : whether a measured time per token is of use
-    suits : a model that it says something of
-    applies, applies_here : why it says nothing of a model, or of an example, or ""
-    """
+
+class Topic(Spec):
+    """One topic, as `topics.yaml` describes it; ``key`` and ``group`` are those that it stands under."""
 
     key: str
     group: str
     title: str
     question: str
-    worked: Callable[[Example], tuple[Block, ...]]
-    equations: tuple[Callable[..., Any] | property, ...] = ()
+    equations: tuple[str, ...] = ()
     formula: tuple[str, ...] = ()
     published: tuple[str, ...] = ()
     leaves_out: str = ""
     references: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     takes_tpot: bool = False
+    needs: tuple[Need, ...] = ()
     suits: str = MODEL
-    applies: Callable[[ModelSpec], str] = lambda model: ""
-    applies_here: Callable[[Example], str] = lambda example: ""
 
     def why_not(self, example: Example) -> str:
         """Why it says nothing of the example, or ""."""
-        return self.applies(example.model) or self.applies_here(example)
+        return next((reason for need in self.needs if (reason := NEEDS[need](example))), "")
+
+    @property
+    def stated(self) -> tuple[Equation, ...]:
+        """Its equations, as their functions state them."""
+        return tuple(equation_of(resolve_name(f"simulator.{place}")) for place in self.equations)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,25 +159,48 @@ def equation_of(function: Callable[..., Any] | property) -> Equation:
     )
 
 
-def generates(model: ModelSpec) -> str:
-    """Why a topic about decoding says nothing of an encoder."""
-    return f"{model.name} is an encoder and generates nothing" if is_encoder_only(model) else ""
+def generates(example: Example) -> str:
+    """Why a topic about decoding says nothing of an encoder, or ""."""
+    return f"{example.model.name} is an encoder and generates nothing" if is_encoder_only(example.model) else ""
 
 
-def has_heads(model: ModelSpec) -> str:
-    """Why a topic about attention heads says nothing of a model without them."""
-    if any(isinstance(layer.mixer, AttentionSpec) for layer in model.layers):
+def _encodes(example: Example) -> str:
+    name = example.model.name
+    return "" if is_encoder_only(example.model) else f"{name} generates; documents are encoded by an encoder"
+
+
+def _has_heads(example: Example) -> str:
+    if any(isinstance(layer.mixer, AttentionSpec) for layer in example.model.layers):
         return ""
-    return f"{model.name} has no layer with key and value heads"
+    return f"{example.model.name} has no layer with key and value heads"
 
 
-def caches_heads(model: ModelSpec) -> str:
-    """Why a topic about caches of heads says nothing of a model."""
-    return generates(model) or has_heads(model)
+def _has_blocks(example: Example, *kinds: type[FeedForward], what: str) -> str:
+    blocks = (block for layer in example.model.layers for block in layer.feed_forward)
+    return "" if any(isinstance(block, kinds) for block in blocks) else f"{example.model.name} has no {what} block"
 
 
-def has_dense_mlp(model: ModelSpec) -> str:
-    """Why a topic about dense feed-forward blocks says nothing of a model."""
-    if any(isinstance(block, MlpSpec) for layer in model.layers for block in layer.feed_forward):
+def _on_known_chip(example: Example) -> str:
+    if load_facts().on_chip_of(example.hardware) is not None:
         return ""
-    return f"{model.name} has no dense feed-forward block"
+    return f"the on-chip memory of {example.hardware.architecture} is not known; that of h100 and mi300x is"
+
+
+def _holds_a_reservation(example: Example) -> str:
+    """Why no request can be given its longest length, or ""."""
+    capacity = memory_plan(example.deployed()).kv_capacity_tokens
+    if capacity >= RESERVED_TOKENS:
+        return ""
+    return f"{example.model.name} leaves {capacity:,} tokens of cache on {example.hardware.name}, of {RESERVED_TOKENS}"
+
+
+NEEDS: dict[Need, Callable[[Example], str]] = {
+    "generation": generates,
+    "encoding": _encodes,
+    "heads": _has_heads,
+    "feed_forward": lambda example: _has_blocks(example, MlpSpec, MoeSpec, what="feed-forward"),
+    "dense_mlp": lambda example: _has_blocks(example, MlpSpec, what="dense feed-forward"),
+    "known_chip": _on_known_chip,
+    "reservation": _holds_a_reservation,
+}
+"""What a topic says nothing without -> why an example lacks it, or ""."""

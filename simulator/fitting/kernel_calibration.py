@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simulator.errors import RoofcastError
 from simulator.fitting.kernel_fits import Demand, UserFit, check_points, demands, fit_demand
-from simulator.fitting.whole_steps import MEASURED_MODEL, WholeError, whole_errors, whole_rows
+from simulator.fitting.measured_work import MEASURED_MODEL, WholeError, whole_errors, whole_rows
 from simulator.kernels.fits import MEASURED_LIBRARY, given_fits
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.operators.work import Family

@@ -10,8 +10,7 @@ from simulator.engine.runs.answers import answer, run_intervals
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Range
 from simulator.specs.documents import validate
-from simulator.specs.measured.result_file import ServedSpec
-from simulator.specs.measured.serving_results import ServingRun, load_serving_runs
+from simulator.specs.measured.serving_results import ServedSpec, ServingRun, load_serving_runs
 from simulator.specs.question.scenario import ScenarioSpec
 
 UNKNOWN_CV = 0.064

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import ceil
 
 import numpy as np
 
 from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set
+from simulator.kernels.moe import on_one_tile
 from simulator.kernels.timing import Provenance, Timing, without_idle
 from simulator.kernels.transfer import Relative
 from simulator.operators.work import (
@@ -23,7 +25,8 @@ from simulator.operators.work import (
     MoeShape,
     Work,
 )
-from simulator.specs.engine.engine import EngineProfile, KernelRecipe, TableKernel
+from simulator.specs.engine.engine import EngineProfile
+from simulator.specs.engine.releases import KernelRecipe, TableKernel, UntunedExperts
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.precision import Dtype
 from simulator.units import BITS_PER_BYTE
@@ -53,6 +56,13 @@ class RecipeFits:
     slower: FitSet | None = None
     slower_share: float = 0.0
     exchanged: bool = False
+    width_multiple: int = 1
+
+    def filled(self, shape: MoeShape) -> MoeShape:
+        """``shape`` with the widths of its experts filled up to the kernel's multiple."""
+        widths = (shape.hidden_size, shape.intermediate_size)
+        hidden, intermediate = (ceil(width / self.width_multiple) * float(self.width_multiple) for width in widths)
+        return replace(shape, hidden_size=hidden, intermediate_size=intermediate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +74,10 @@ class EngineTraits:
     matrix_groups : query heads per KV head whose decode attention has a kernel for the matrix units; None for all
     vector_elements_per_s : keys' and values' numbers that the vector units of the device take in where there is none,
         once for every query head [1/s]
+    untuned : the tile of 16-bit experts that nobody tuned; tuned : those that somebody did, as (experts, width)
+    compute_units : of the accelerator [-]
+    undivided_rows, block_flops_per_s : query rows from which on latent decode attention gives each thread block all
+        keys of a sequence for as many rows, and the rate of one [FLOP/s]
     quantised_before : formats whose activations the kernel before a product narrows, by scales of the checkpoint
     replaced : kernels that stand in for the library's own
     fused : fits of all-reduces with the residual norm in them, up to ``fused_bytes`` by number of devices
@@ -76,6 +90,11 @@ class EngineTraits:
     side_stream_tokens: int = 0
     matrix_groups: frozenset[int] | None = None
     vector_elements_per_s: float = float("inf")
+    untuned: UntunedExperts | None = None
+    tuned: tuple[tuple[int, int], ...] = ()
+    compute_units: int = 1
+    undivided_rows: int | None = None
+    block_flops_per_s: float = float("inf")
     quantised_before: frozenset[str] = frozenset()
     replaced: tuple[RecipeFits, ...] = ()
     fused: CollectiveFits | None = None
@@ -139,10 +158,18 @@ def with_recipe(
         return fit_set(hardware, library=kernel.slower, group=kernel.family, profiles=profiles)
 
     fused = recipe.fused_all_reduce
-    if fused is not None and hardware.architecture not in fused.architectures:
+    if fused is not None and hardware.architecture not in fused.largest_bytes:
         fused = None
+    latent = recipe.undivided_latent
+    if latent is not None and hardware.architecture in latent.architectures:
+        unit_flops_per_s = hardware.peak_flops_per_s[Dtype.BF16] / hardware.compute_units
+        traits = replace(traits, undivided_rows=latent.heads, block_flops_per_s=latent.rate_share * unit_flops_per_s)
+    untuned = recipe.untuned_experts
+    if untuned is not None and hardware.architecture in untuned.architectures:
+        traits = replace(traits, untuned=untuned, tuned=untuned.tuned.get(hardware.name, ()))
     return replace(
         traits,
+        compute_units=hardware.compute_units,
         quantised_before=frozenset(recipe.fused_quantisation),
         replaced=tuple(
             RecipeFits(
@@ -153,12 +180,13 @@ def with_recipe(
                 slower=slower(kernel),
                 slower_share=kernel.slower_share,
                 exchanged=kernel.exchanged,
+                width_multiple=kernel.width_multiple,
             )
             for kernel, fits in named
             if fits
         ),
         fused=None if fused is None else collective_fits(hardware, library=fused.library, profiles=profiles),
-        fused_bytes=() if fused is None else tuple(sorted(fused.largest_bytes.items())),
+        fused_bytes=() if fused is None else tuple(sorted(fused.largest_bytes[hardware.architecture].items())),
     )
 
 
@@ -179,6 +207,12 @@ def quantising_pass(shape: GemmShape) -> ElementwiseShape:
     """The pass that narrows a product's 16-bit activations."""
     each = WIDE_BYTES + shape.format.activation_bits / BITS_PER_BYTE
     return ElementwiseShape(bytes=np.asarray(shape.m, dtype=np.float64) * shape.k * shape.batch * each, launches=1.0)
+
+
+def filling_passes(shape: MoeShape, *, filled: MoeShape) -> ElementwiseShape:
+    """One pass that fills tokens up to the width of ``filled`` experts, one that cuts what comes out."""
+    moved = np.asarray(shape.tokens, dtype=np.float64) * (shape.hidden_size + filled.hidden_size) * WIDE_BYTES
+    return ElementwiseShape(bytes=2.0 * moved, launches=2.0)
 
 
 def scaling_pass(shape: GemmShape) -> ElementwiseShape:
@@ -264,6 +298,30 @@ def _on_vector_units(timing: Timing, shape: AttentionShape, *, traits: EngineTra
     )
 
 
+def _by_whole_sequences(timing: Timing, shape: AttentionShape, *, traits: EngineTraits) -> Timing:
+    """Latent decode attention whose thread blocks take all keys of a sequence, so that few sequences leave units idle.
+
+    t = waves x keys x rows of a block x 2 (key width + value width) / rate of a unit, waves = max(blocks / units, 1).
+    Leaves out that the last wave is not full.
+    """
+    if traits.undivided_rows is None or not (shape.is_decode and shape.shared_kv):
+        return timing
+    rows = shape.num_heads * np.asarray(shape.query_tokens) / traits.undivided_rows
+    waves = np.maximum(shape.sequences * np.ceil(rows) / traits.compute_units, 1.0)
+    keys = shape.context_tokens + shape.query_tokens
+    flops = 2.0 * traits.undivided_rows * keys * (shape.head_dim + shape.v_head_dim)
+    alone_s = np.where(shape.num_heads >= traits.undivided_rows, waves * flops / traits.block_flops_per_s, 0.0)
+    return replace(timing, seconds=np.maximum(timing.seconds, alone_s), compute_s=np.maximum(timing.compute_s, alone_s))
+
+
+def _untuned(timing: Timing, shape: MoeShape, *, traits: EngineTraits) -> Timing:
+    """Experts in 16 bit on the engine's one tile, where its release has no better one for their number and width."""
+    known = (shape.local_experts, shape.intermediate_size) in traits.tuned
+    if traits.untuned is None or known or shape.exchanged or shape.format.name != Dtype.BF16.value:
+        return timing
+    return on_one_tile(timing, shape, untuned=traits.untuned, compute_units=traits.compute_units)
+
+
 def in_step(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
     """The price of a row among the others of its step: nothing where it has nothing to do, less on a side stream.
 
@@ -276,6 +334,9 @@ def in_step(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
         timing = replace(timing, seconds=np.where(beside, taken_s, timing.seconds))
     if isinstance(work.shape, AttentionShape):
         timing = _on_vector_units(timing, work.shape, traits=traits)
+        timing = _by_whole_sequences(timing, work.shape, traits=traits)
+    if isinstance(work.shape, MoeShape):
+        timing = _untuned(timing, work.shape, traits=traits)
     return without_idle(_as_launched(timing, work, traits=traits), work)
 
 

@@ -229,7 +229,15 @@ def _collective_fits(
         if calibration is not None:
             fits += calibration.fits
             fits += _larger_groups(calibration, hardware=facts.held, profiles=profiles)
-    return CollectiveFits(fits=tuple(fits), relative=relative)
+    return CollectiveFits(fits=tuple(_at_share(fit, relative.link_share) for fit in fits), relative=relative)
+
+
+def _at_share(fit: KernelFit, factor: float) -> KernelFit:
+    """The fit of a link of which ``factor`` times as large a share is reached."""
+    if factor == 1.0:
+        return fit
+    parameters = {key: value * (factor if key.endswith(".fraction") else 1.0) for key, value in fit.parameters.items()}
+    return fit.model_copy(update={"parameters": parameters})
 
 
 def _larger_groups(own: CalibrationSpec, *, hardware: AcceleratorSpec, profiles: str | None) -> tuple[KernelFit, ...]:

@@ -39,25 +39,24 @@ Multiplied = TypeVar("Multiplied", GemmShape, MoeShape)
 
 
 def find(fits: FitSet | None, *, family: str, fmt: str, variant: str = "") -> tuple[FitSet, KernelFit] | None:
-    """The set and its fit for a family, format and variant, if any."""
+    """The set and its fit for a family, format and variant, if any: its own before that of the same kernels."""
     if fits is None:
         return None
-    fit = fits.find(family=family, fmt=SAME_KERNELS.get(fmt, fmt), variant=variant)
-    return None if fit is None else (fits, fit)
+    tried = (fits.find(family=family, fmt=name, variant=variant) for name in (fmt, SAME_KERNELS.get(fmt, fmt)))
+    return next(((fits, fit) for fit in tried if fit is not None), None)
 
 
 def find_experts(fits: FitSet | None, *, shape: MoeShape, fmt: str) -> tuple[FitSet, KernelFit] | None:
     """The set and its fit for experts in ``fmt``: of the kernel that such a layer runs, where several were measured."""
     if fits is None:
         return None
-    name = SAME_KERNELS.get(fmt, fmt)
     # Without a gate comes first: libraries that run it on a kernel of its own do so on every rank.
     parallel = shape.local_experts < shape.num_experts
     variants = [*([] if shape.gated else [NOT_GATED_EXPERTS]), *([EXPERT_PARALLEL] if parallel else []), ""]
-    names = [name, *([STAND_IN_EXPERTS[name]] if name in STAND_IN_EXPERTS else [])]
+    names = [fmt, *([STAND_IN_EXPERTS[fmt]] if fmt in STAND_IN_EXPERTS else [])]
     kernels = [(measured, variant) for measured in names for variant in variants]
-    if (fits.library, fits.relative.name, name) in UNTUNED_EXPERTS:
-        kernels.insert(0, (STAND_IN_EXPERTS[name], EXPERT_PARALLEL))
+    if (fits.library, fits.relative.name, fmt) in UNTUNED_EXPERTS:
+        kernels.insert(0, (STAND_IN_EXPERTS[fmt], EXPERT_PARALLEL))
     tried = (find(fits, family="moe", fmt=measured, variant=variant) for measured, variant in kernels)
     return next((found for found in tried if found is not None), None)
 
@@ -129,11 +128,13 @@ def pass_shape(shape: GemmShape, passes: ActivationPasses) -> ElementwiseShape:
 
 
 def expert_pass_shape(shape: MoeShape, passes: ActivationPasses) -> ElementwiseShape:
-    """The passes around both grouped products: over the rows of every (token, expert) pair of the device."""
-    inputs = shape.hidden_size + shape.intermediate_size
-    outputs = shape.hidden_size + shape.intermediate_size * (2.0 if shape.gated else 1.0)
-    elements = inputs * passes.input_bytes + outputs * passes.output_bytes
-    return ElementwiseShape(bytes=shape.local_assignments * elements, launches=2.0 * passes.launches)
+    """The passes around both grouped products: over each token once before the first, else over the rows of every
+    (token, expert) pair of the device."""
+    pairs = np.asarray(shape.local_assignments, dtype=np.float64)
+    inputs = np.minimum(shape.tokens, pairs) * shape.hidden_size + pairs * shape.intermediate_size
+    outputs = pairs * (shape.hidden_size + shape.intermediate_size * (2.0 if shape.gated else 1.0))
+    moved = inputs * passes.input_bytes + outputs * passes.output_bytes
+    return ElementwiseShape(bytes=moved, launches=2.0 * passes.launches)
 
 
 def with_passes(timing: Timing, passes: Timing) -> Timing:

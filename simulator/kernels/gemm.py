@@ -61,13 +61,6 @@ class GemmMachine:
     compute_units: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GemmTerms(Terms):
-    """And the time in which activations are quantised [s]."""
-
-    quantise_s: Array
-
-
 def gemm_machine(hardware: AcceleratorSpec, format: MatmulFormat) -> GemmMachine:
     """Facts of ``hardware`` for the rate at which ``format`` multiplies; refuses a rate that it lacks."""
     peak = hardware.peak_flops_per_s.get(format.math)
@@ -133,7 +126,7 @@ def gemm_seconds(
     batch: float = 1.0,
     cold: bool = False,
     dequantise_s: float = 0.0,
-) -> GemmTerms:
+) -> Terms:
     """Time of the matrix product (m, k) x (k, n), vectorised over all three [s].
 
     Equation
@@ -179,14 +172,14 @@ def gemm_seconds(
     return _in_parts(price, m, n, k)
 
 
-def _in_parts(price: Callable[[Array, Array, Array], GemmTerms], m: Array, n: Array, k: Array) -> GemmTerms:
+def _in_parts(price: Callable[[Array, Array, Array], Terms], m: Array, n: Array, k: Array) -> Terms:
     """``price`` of at most CASES_AT_ONCE products at a time."""
     if len(m) <= CASES_AT_ONCE:
         return price(m, n, k)
     cuts = [slice(start, start + CASES_AT_ONCE) for start in range(0, len(m), CASES_AT_ONCE)]
     parts = [price(m[cut], n[cut], k[cut]) for cut in cuts]
-    return GemmTerms(
-        **{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(GemmTerms)}
+    return Terms(
+        **{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Terms)}
     )
 
 
@@ -203,7 +196,7 @@ def _terms(
     batch: float,
     cold: bool,
     dequantise_s: float,
-) -> GemmTerms:
+) -> Terms:
     """``gemm_seconds`` of few products."""
     p = parameters
     hbm = p["memory_fraction"] * machine.memory_bytes_per_s
@@ -231,11 +224,10 @@ def _terms(
     quantise = np.zeros(len(m))
     if quantises:
         quantise = quantise_seconds(m, k, machine=machine, parameters=p, activation_bytes=activation_bytes)
-    return GemmTerms(
+    return Terms(
         seconds=p["launch_s"] + flat[cases, best] * droop + quantise,
         compute_s=compute.reshape(len(m), -1)[cases, best] * droop,
         memory_s=memory.reshape(len(m), -1)[cases, best] + quantise,
-        quantise_s=quantise,
     )
 
 

@@ -18,6 +18,7 @@ from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.engine_traits import (
     NO_TRAITS,
     EngineTraits,
+    filling_passes,
     in_step,
     narrowed_format,
     norm_pass,
@@ -241,7 +242,7 @@ class KernelLibrary:
             return find(recipe.fits, family="gemm", fmt=recipe.kernel)
         candidates = [self.gemm, *(fits for shared, fits in self.shared_gemm if shared == name)]
         for fits in candidates:
-            found = find(fits, family="gemm", fmt=name)
+            found = find(fits, family="gemm", fmt=shape.format.name)
             if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
                 return found
         return None
@@ -253,7 +254,11 @@ class KernelLibrary:
             narrowed = replace(shape, format=narrowed_format(shape.format, kernel=recipe.kernel))
             named = find_experts(recipe.fits, shape=narrowed, fmt=recipe.kernel)
             if named is not None:
-                return self._measured_experts(narrowed, *named)
+                filled = recipe.filled(narrowed)
+                timing = self._measured_experts(filled, *named)
+                if filled.hidden_size == shape.hidden_size:
+                    return timing
+                return with_passes(timing, self.memory_pass(filling_passes(shape, filled=filled)))
         found = find_experts(self.moe, shape=shape, fmt=name)
         if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
             timing, contained = self._measured_experts(shape, *found), found[1].includes_quantisation

@@ -8,16 +8,17 @@ rows per expert waste most of a tile [MegaBlocks2022].
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.gemm import GemmMachine, gemm_machine
-from simulator.kernels.timing import Terms, Timing, l2_hit_share, smooth_maximum
+from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import MoeShape
+from simulator.specs.engine.releases import UntunedExperts
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
 from simulator.units import BITS_PER_BYTE
@@ -216,3 +217,44 @@ def moe_timing(
     )
     points = correction_points(load)
     return corrected_timing(terms, points, fit=fit, lattice=lattice, axes=BOX_AXES)
+
+
+def on_one_tile(timing: Timing, shape: MoeShape, *, untuned: UntunedExperts, compute_units: int) -> Timing:
+    """``timing`` of experts whose products run on one small tile where tokens outnumber experts [s].
+
+    Equation
+    --------
+    t' = sqrt(t^2 + w^2), w = sum over both products of load_s x ceil(k / depth) x max(tiles / (units x resident), 1)
+
+    Parameters
+    ----------
+    timing : t on tiles as tables measured them [s]
+    shape : products k deep; its experts' rows and columns fill the tiles
+    untuned : the tile, how many of them a unit works on at a time, load_s between their loads
+    compute_units : of the accelerator [-]
+
+    Range of validity
+    -----------------
+    16-bit weights. A tile waits for each of its loads; few tiles, or long products, cannot hide that behind others'.
+    Leaves out that the last wave is not full. Up to as many tokens as local experts another tile runs, as tables say.
+
+    References
+    ----------
+    [VllmExperts2026]
+    """
+    load = expert_load(shape)
+    rows, columns, depth = untuned.tile
+    each = load.reached * ragged_tiles(load.rows_per_expert, np.asarray(rows, dtype=np.float64))
+    width = load.intermediate_size * (2.0 if shape.gated else 1.0)
+    waiting_s = np.zeros_like(load.tokens)
+    for wide, deep in ((width, load.hidden_size), (load.hidden_size, load.intermediate_size)):
+        waves = np.maximum(each * np.ceil(wide / columns) / (compute_units * untuned.resident_tiles), 1.0)
+        waiting_s += untuned.load_s * np.ceil(deep / depth) * waves
+    waiting_s = np.where(load.tokens > load.local_experts, waiting_s, 0.0)
+    inferred = np.where(waiting_s > 0, int(Provenance.EXTRAPOLATED), 0)  # from whole runs; no kernel of it was timed
+    return replace(
+        timing,
+        seconds=np.hypot(timing.seconds, waiting_s),
+        compute_s=np.maximum(timing.compute_s, waiting_s),
+        provenance=np.maximum(timing.provenance, inferred),
+    )

@@ -1,17 +1,30 @@
-"""The roofline: the plain one as a floor, and with three parameters as the first estimate of any kernel."""
+"""The roofline: the plain one as a floor, and with three parameters as the first estimate of any kernel.
+
+What an operator's time waits for: a limit of the datasheet where one explains it, or what keeps it from one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.step_shape import Array
-from simulator.operators.work import AttentionShape, CollectiveShape, GemmShape, GroupedGemmShape, MoeShape, Work
+from simulator.operators.work import (
+    AttentionShape,
+    CollectiveShape,
+    GemmShape,
+    GroupedGemmShape,
+    HostTransferShape,
+    MoeShape,
+    Work,
+)
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
-from simulator.specs.model.precision import Dtype
+from simulator.specs.model.precision import BITS, Dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,3 +185,67 @@ def ridge_point(hardware: AcceleratorSpec, *, dtype: Dtype) -> float:
     295
     """
     return hardware.peak_flops_per_s[dtype] / hardware.memory_bytes_per_s
+
+
+MEMORY, TENSOR_CORE, DEQUANTISATION, OCCUPANCY, LINK, HOST = BOUNDS = (
+    "memory",
+    "tensor core",
+    "dequantisation",
+    "occupancy",
+    "link",
+    "host",
+)
+
+MAIN_SHARE = 0.5
+"""A limit of the datasheet that explains at least this share of the time is what the operator waits for."""
+
+LEAST_SHARE = 0.2
+"""Below this share of the peak the matrix units are not what is waited for."""
+
+
+def bound_indices(rows: Sequence[tuple[Work, Timing]], *, hardware: AcceleratorSpec) -> NDArray[np.intp]:
+    """Place in BOUNDS of what each case of each operator waits for [rows, cases] [-].
+
+    Equation
+    --------
+    memory where B / W reaches half of t and F / P less of it; tensor core where F / P does;
+    dequantisation where a weight-only product's own work outweighs its traffic; occupancy where neither explains t
+
+    Parameters
+    ----------
+    rows : FLOPs F [FLOP] and bytes B [bytes] of one execution, and its time t with the parts inside it [s]
+    hardware : dense peak P of the format that multiplies [FLOP/s], memory bandwidth W [bytes/s]
+
+    Range of validity
+    -----------------
+    Datasheet rates. Occupancy stands for launches, waves that leave units idle and latencies that nothing hides.
+
+    References
+    ----------
+    [Williams2009]
+    """
+    seconds = np.maximum([timing.seconds for _, timing in rows], np.finfo(np.float64).tiny)
+    compute_s, memory_s, floor_s, product_s = np.empty((4, *seconds.shape))
+    for row, (work, timing) in enumerate(rows):
+        compute_s[row], memory_s[row] = timing.compute_s, timing.memory_s
+        floor_s[row] = work.bytes / hardware.memory_bytes_per_s
+        product_s[row] = work.flops / peak_flops_per_s(work, hardware)
+    # Data that stays in the L2 moves faster than the memory's datasheet says: no share passes the whole.
+    memory, tensor = np.minimum(floor_s / seconds, 1.0), np.minimum(product_s / seconds, 1.0)
+    works_longer = compute_s > memory_s
+    explained = np.where(works_longer, tensor >= LEAST_SHARE, memory_s >= MAIN_SHARE * seconds)
+    longer = np.where(works_longer, BOUNDS.index(TENSOR_CORE), BOUNDS.index(MEMORY))
+    widens = np.array([[_widens(work)] for work, _ in rows])
+    fallback = np.where(explained, longer, BOUNDS.index(OCCUPANCY))
+    fallback = np.where(widens & works_longer & (tensor < MAIN_SHARE), BOUNDS.index(DEQUANTISATION), fallback)
+    found: NDArray[np.intp] = np.where(tensor >= MAIN_SHARE, BOUNDS.index(TENSOR_CORE), fallback)
+    found = np.where((memory >= MAIN_SHARE) & (memory >= tensor), BOUNDS.index(MEMORY), found)
+    found[[isinstance(work.shape, CollectiveShape | HostTransferShape) for work, _ in rows]] = BOUNDS.index(LINK)
+    return found
+
+
+def _widens(work: Work) -> bool:
+    """Whether a product widens its weights before it multiplies them."""
+    if not isinstance(work.shape, GemmShape | MoeShape):
+        return False
+    return work.shape.format.weight_bits < BITS[work.shape.format.math]

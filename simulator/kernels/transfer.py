@@ -12,8 +12,8 @@ import numpy as np
 from simulator.errors import ProfileError
 from simulator.kernels.timing import Provenance
 from simulator.specs.base import Same
-from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.hardware.transfer import load_transfer_table
+from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
+from simulator.specs.hardware.calibration import load_transfer_table
 from simulator.specs.model.precision import Dtype
 
 GENERATION_YEARS = 2.0
@@ -39,6 +39,10 @@ OTHER_LINK_DISTANCE = 3.0
 HOST_LINK = "pcie"
 HOST_LOG_SIGMA = 1.0
 """Over PCIe the host's switches decide: L40S and RTX PRO 6000 servers differ by 1.06 either way (same script)."""
+HOST_SHARE_AN_OCTAVE = 1.6
+"""A slower PCIe reaches a larger share of its lanes, for the host behind it is the same. NVIDIA's runs on eight L40S
+(time to first token of 2,048, Llama-2-70B TP4 and Falcon-180B TP8, TensorRT-LLM 0.9's performance overview) need
+19 GB/s a card of PCIe 4; the share of the RTX PRO 6000's PCIe 5 would give 12. Carried over one octave at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +51,14 @@ class Relative:
 
     log_sigma_extra : standard deviation that the transfer adds to log(measured / predicted), in quadrature
     reason : why this one, in words for the report
+    link_share : by what the reached share of the link's datasheet bandwidth is multiplied [-]
     known : how well its fits are known on the other: calibrated on a sibling too
     """
 
     name: str
     log_sigma_extra: float
     reason: str
+    link_share: float = 1.0
     known: Provenance = Provenance.EXTRAPOLATED
 
 
@@ -190,6 +196,14 @@ def are_siblings(hardware: AcceleratorSpec, other: AcceleratorSpec) -> bool:
     return round(kernel_distance(hardware, relative=other), 3) <= load_transfer_table().farthest_sibling
 
 
+def _host_share(ours: LinkSpec, theirs: LinkSpec) -> float:
+    """How much more of a slower PCIe is reached than of the measured one."""
+    if {_link_family(ours.kind), _link_family(theirs.kind)} != {HOST_LINK}:
+        return 1.0
+    octaves = float(np.log2(theirs.bytes_per_s_per_direction / ours.bytes_per_s_per_direction))
+    return float(HOST_SHARE_AN_OCTAVE ** min(1.0, max(0.0, octaves)))
+
+
 def link_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSpec]) -> Relative:
     """Nearest accelerator of ``available`` to borrow collective fits from, by kind and speed of its scale-up link.
 
@@ -208,5 +222,6 @@ def link_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorS
         name=chosen.name,
         log_sigma_extra=log_sigma,
         reason=f"collectives of {chosen.name} ({chosen.scale_up.kind}) scaled to {hardware.scale_up.kind}",
+        link_share=_host_share(hardware.scale_up, chosen.scale_up),
         known=Provenance.EXTRAPOLATED if distance or over_host else Provenance.CALIBRATED,
     )

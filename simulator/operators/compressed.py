@@ -16,7 +16,7 @@ import numpy as np
 
 from simulator.operators.attention import attended_pairs, keys_read
 from simulator.operators.elementwise import NORM, ROTARY, PassCost, elementwise
-from simulator.operators.formats.plan import PrecisionPlan
+from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.kept_tokens import index_key_bytes, index_score_rows
 from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
 from simulator.operators.step_shape import Array

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.operators.formats.plan import PrecisionPlan
+from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.work import Collective, CollectiveShape, Family, GemmShape, MatmulFormat, Work
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -17,13 +17,12 @@ from simulator.errors import RoofcastError
 from simulator.operators.attention import attention_rows, cross_attention_rows
 from simulator.operators.elementwise import NORM, RESIDUAL_NORM, PassCost, elementwise, held_only, hyper_rows
 from simulator.operators.ends import embedding_rows, head_rows, stage_send
-from simulator.operators.formats.plan import PrecisionPlan
-from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.linear import DeviceShare, check_parallelism, has_decode, linear, stage_layers
 from simulator.operators.mlp import mlp_rows
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step, prefill_step
-from simulator.operators.work import Work
+from simulator.operators.work import CollectiveShape, Work
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import (
     AttentionSpec,
@@ -160,6 +159,8 @@ def _stack_rows(layers: tuple[LayerSpec, ...], *, order: Iterable[int], share: D
 def layer_rows(layer: LayerSpec, *, share: DeviceShare, count: int) -> list[Work]:
     """Rows of ``count`` equal layers: norms with residuals, mixer, cross attention, feed-forward blocks."""
     rows = [*_mixer_rows(layer.mixer, share=share, count=count)]
+    if layer.summed_once:
+        rows = [row for row in rows if not (isinstance(row.shape, CollectiveShape) and row.shape.ends_block)]
     if layer.cross_attention is not None:
         rows += cross_attention_rows(layer.cross_attention, share=share, count=count)
     for block in layer.feed_forward:

@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.elementwise import held_only
-from simulator.operators.formats.plan import PrecisionPlan
+from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.linear import DeviceShare, has_prefill, linear
 from simulator.operators.step_shape import Array, StepShape, mixed_step, prefill_step
 from simulator.operators.work import MatmulFormat, Work
@@ -90,9 +90,10 @@ def _tower_rows(
         rows += layer_rows(plain, share=inside, count=vision.layer_order.count(index))
     for product in vision.projections:
         bias = float(product.outputs) if product.bias else 0.0
+        projected = patches if product.per_patch else pictures * load.tokens
         rows.append(
             linear(
-                "projection", share=tower, role="embedding", m=pictures * load.tokens, n=float(product.outputs),
+                "projection", share=tower, role="embedding", m=projected, n=float(product.outputs),
                 k=float(product.inputs), bias=bias, count=1.0,
             )
         )  # fmt: skip

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from simulator.errors import RoofcastError
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.sustained import engine_kernels
-from simulator.operators.formats.plan import PrecisionPlan
-from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.linear import check_parallelism
 from simulator.operators.transformer import is_encoder_only
 from simulator.specs.base import Assumption, Same, ValueOrigin
@@ -26,7 +25,7 @@ from simulator.specs.engine.engine import (
     with_feature,
 )
 from simulator.specs.engine.fits import EngineOverheads, EngineSpread
-from simulator.specs.engine.limits import EngineLimits, LimitField
+from simulator.specs.engine.releases import EngineLimits, LimitField
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.hardware.calibration import calibrations_changed_ns
 from simulator.specs.loading import default_server_for

@@ -12,7 +12,7 @@ from simulator.operators.step_shape import Array, StepShape, decode_step
 from simulator.operators.transformer import total_flops
 from simulator.phases.deployment import Deployment, Speculation, without_speculation
 from simulator.phases.step import StepEstimate, estimate_step, estimate_steps
-from simulator.specs.model.speculation import Bookkeeping
+from simulator.specs.model.fitted import Bookkeeping
 from simulator.techniques.applied import device_rows
 from simulator.techniques.speculation.drafters import XEON_8480C
 from simulator.units import MILLI

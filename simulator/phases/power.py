@@ -15,7 +15,7 @@ from simulator.operators.step_shape import Array
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.hardware.power import PowerFit, load_power_fits
+from simulator.specs.hardware.calibration import PowerFit, load_power_fits
 from simulator.specs.model.precision import Dtype
 
 

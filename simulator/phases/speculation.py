@@ -8,19 +8,19 @@ from functools import lru_cache
 from simulator.errors import RoofcastError
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.sustained import with_sustained_rates
-from simulator.operators.formats.plan import PrecisionPlan
-from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_token
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import parameter_counts, stored_bytes
+from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.architecture import RECURRENT_KINDS, ModelSpec
+from simulator.specs.model.fitted import Drafter, speculation_table
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
-from simulator.specs.model.speculation import Drafter, speculation_table
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.techniques.applied import AppliedTechniques, device_rows, with_rule
 from simulator.techniques.speculation.drafters import (
@@ -99,10 +99,9 @@ def draft_of(
     tp_size = parallelism.tp_size
     target = formats.activation_dtype
     math = target if target in (Dtype.BF16, Dtype.FP16) else Dtype.BF16
-    draft = draft_layer_model(model) if is_layer else _draft_model(model, spec, profiles=profiles)
+    draft = _layer_of(Same(model)) if is_layer else _draft_model(model, spec, profiles=profiles)
     notes = [] if is_layer else _check_pair(model, draft)
-    number_formats = precision_plan(draft, PrecisionSpec(weights=math, activations=math))
-    applied = AppliedTechniques(spec=TechniquesSpec(), model=draft, plan=number_formats)
+    applied = _in_one_format(Same(draft), math)
     together = plan.draft_device == "same" and tp_size in allowed_tp_sizes(draft)
     if spec.draft_hardware is not None:
         hardware = load_hardware(spec.draft_hardware, profiles=profiles)
@@ -113,11 +112,22 @@ def draft_of(
         model=draft,
         hardware=hardware,
         parallelism=ParallelismSpec(tp_size=tp_size if together else 1),
-        plan=number_formats,
+        plan=applied.plan,
         kernels=kernels,
         techniques=with_rule(applied, join_features) if is_layer else applied,
         notes=tuple(notes),
     )
+
+
+@lru_cache(maxsize=64)
+def _layer_of(target: Same[ModelSpec]) -> ModelSpec:
+    return draft_layer_model(target.held)
+
+
+@lru_cache(maxsize=64)
+def _in_one_format(draft: Same[ModelSpec], math: Dtype) -> AppliedTechniques:
+    formats = precision_plan(draft.held, PrecisionSpec(weights=math, activations=math))
+    return AppliedTechniques(spec=TechniquesSpec(), model=draft.held, plan=formats)
 
 
 # Checkpoints in these formats keep their prediction layers in 16 bit: engines load them so (SGLang's
@@ -143,7 +153,7 @@ def _prediction_layer(
             quantised_roles=frozenset(),
             role_formats=(),
         )
-    layer = draft_layer_model(model)
+    layer = _layer_of(Same(model))
     applied = AppliedTechniques(spec=TechniquesSpec(), model=layer, plan=formats)
     return Draft(
         model=layer,

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from simulator.kernels.derived_gemm import SPARSE_ON_TENSOR_CORES
 from simulator.kernels.engine_traits import launches_of
 from simulator.kernels.library import KernelLibrary
+from simulator.kernels.roofline import BOUNDS, HOST, bound_indices
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.transformer import model_flops
 from simulator.operators.work import Family, Work
-from simulator.phases.bounds import BOUNDS, HOST, bound_indices
 from simulator.phases.deployment import Deployment
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import ModelSpec
@@ -164,9 +164,8 @@ class StepEstimate:
     def bound(self) -> tuple[str, ...]:
         """What most of each case's time waits for: one of BOUNDS."""
         shares = np.zeros((len(BOUNDS), len(self.host_s)))
-        for row in self.rows:
-            waits = bound_indices(row.work, row.timing, hardware=self.hardware)
-            shares[waits, np.arange(len(waits))] += row.seconds
+        waits = bound_indices([(row.work, row.timing) for row in self.rows], hardware=self.hardware)
+        np.add.at(shares, (waits, np.arange(len(self.host_s))), [row.seconds for row in self.rows])
         shares[BOUNDS.index(HOST)] += self.host_s
         shares[BOUNDS.index(HOST), self.outrun] = np.inf
         return tuple(BOUNDS[index] for index in np.argmax(shares, axis=0))

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from simulator.kernels.timing import Provenance
+from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.candidate import Rejection
-from simulator.planner.fleet.records import Fleet, Latencies
-from simulator.planner.records import Demand, FamilyFound, Objective, PlanWarning, SearchSummary
+from simulator.planner.fleet.records import KNOWN, Fleet, Latencies
+from simulator.planner.records import Demand, FamilyFound, PlanWarning, SearchSummary
 from simulator.specs.base import Assumption
 from simulator.specs.question.plan import PlanSpec
 
@@ -23,16 +23,13 @@ if TYPE_CHECKING:
     from simulator.planner.search.question import Question
 
 
-KNOWN = frozenset({Provenance.MEASURED.label, Provenance.CALIBRATED.label})
-"""Kernels that were measured on the very accelerator, or fitted to such measurements."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
     """The fleet that would be chosen next.
 
-    known : it is the cheapest whose kernels are measured or calibrated, where those of the chosen fleet are not
-    more_fraction : of devices that the chosen fleet would have to take more for both to cost the same
+    known : its kernels are measured or calibrated; doubt : of this fleet, see ``Fleet``; best_doubt : of the chosen one
+    more_fraction : what it costs over the chosen fleet, negative where that is dearer and better known
+    slack_fraction : of devices that the chosen fleet would have to take more for this one to be chosen
     price_above : of an hour of the chosen fleet's accelerator, for the same; None for pools of several kinds
     """
 
@@ -41,7 +38,10 @@ class Rival:
     devices: int
     cost_per_hour: float
     known: bool
+    doubt: float
+    best_doubt: float
     more_fraction: float
+    slack_fraction: float
     price_above: float | None
 
 
@@ -60,21 +60,26 @@ def better_known(fleets: Sequence[Fleet]) -> Fleet | None:
 
 
 def rival_of(fleets: Sequence[Fleet]) -> Rival | None:
-    """Of the chosen fleet, the first of ``fleets`` (best first); None where nothing else has a price."""
-    best, others, known = fleets[0], elsewhere(fleets), better_known(fleets)
-    cost, found = best.cost.per_hour, known or next(iter(others), None)
-    if cost is None or found is None or found.cost.per_hour is None:
+    """Of the chosen fleet, the first of ``fleets``: the cheapest, the best known, or the next; None without a price."""
+    best, others = fleets[0], elsewhere(fleets)
+    if best.cost.per_hour is None or not others or others[0].cost.per_hour is None:
         return None
-    ratio = found.cost.per_hour / cost
-    price = best.cost.per_device_hour
+    cheapest = min(others, key=lambda fleet: fleet.cost.per_hour or 0.0)
+    passed_over = cheapest if (cheapest.cost.per_hour or 0.0) < best.cost.per_hour else None
+    found = passed_over or better_known(fleets) or others[0]
+    cost, price = found.cost.per_hour or 0.0, best.cost.per_device_hour
+    slack = cost * (1 + found.doubt) / (best.cost.per_hour * (1 + best.doubt))
     return Rival(
         hardware=found.hardware,
         label=found.label,
         devices=found.devices,
-        cost_per_hour=found.cost.per_hour,
-        known=known is not None,
-        more_fraction=ratio - 1,
-        price_above=None if price is None or len(best.housing) > 1 else price * ratio,
+        cost_per_hour=cost,
+        known=found.provenance in KNOWN,
+        doubt=found.doubt,
+        best_doubt=best.doubt,
+        more_fraction=cost / best.cost.per_hour - 1,
+        slack_fraction=slack - 1,
+        price_above=None if price is None or len(best.housing) > 1 else price * slack,
     )
 
 

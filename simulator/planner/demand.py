@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simulator.engine.lanes.steady_state import LatencyMetric
+from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.errors import Option, RoofcastError
-from simulator.planner.records import Demand, Objective, PlanWarning, TraceLeftOut, TraceRepaired
+from simulator.planner.records import Demand, PlanWarning, TraceLeftOut, TraceRepaired
 from simulator.planner.workload_presets import (
     CHAT,
     LengthOrigins,

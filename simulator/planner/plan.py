@@ -16,10 +16,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from simulator.errors import InfeasibleError, Option, RoofcastError
+from simulator.files import keeps_nothing
 from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import CapacityPlan, PlanBasis
 from simulator.planner.demand import replays_trace
-from simulator.planner.fleet.fleet import Sized, complete_all
+from simulator.planner.fleet.fleet import Sized, complete_all, with_doubt
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.cost import price_ranking
 from simulator.planner.plausibility import warnings_for
@@ -134,7 +135,7 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
         from simulator.planner.gap.infeasible import refuse_nothing
 
         raise refuse_nothing(question, trial)
-    ranked = sorted(trial.sized, key=lambda item: item.rank)
+    ranked = with_doubt(trial.sized)
     simulated = _simulated(question, ranked)
     if simulated is not None:
         question, ranked = simulated.question, simulated.ranked
@@ -162,6 +163,18 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
 
         plan = with_finalists(plan, simulated)
     return with_studies(plan, question, allowed=allowed, shown=shown) if has_studies(spec) else plan
+
+
+def checked(plan: CapacityPlan) -> CapacityPlan:
+    """``plan`` as command, library and page answer it: its fleet is simulated unless ``verify`` said yes or no.
+
+    As it was where answers are not kept: each would be simulated again.
+    """
+    if plan.spec.verify is not None or keeps_nothing():
+        return plan
+    from simulator.planner.verification.recommended import with_check
+
+    return with_check(plan)
 
 
 ILLUSTRATED_GROWTH_PER_MONTH = 0.05

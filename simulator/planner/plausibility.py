@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING
 
@@ -52,11 +53,12 @@ def _worth_trying(change: Change, best: Fleet) -> list[Platform]:
 
 def _fewer(question: Question, best: Fleet) -> list[FewerDevices]:
     """Single changes that need at most half the accelerators, each one tried."""
-    from simulator.planner.gap.single_changes import single_changes, trial_on
+    from simulator.planner.gap.single_changes import single_changes
+    from simulator.planner.search.search import usual_search
 
     found = []
     for change in single_changes(question):
-        sized = trial_on(question, change.spec, _worth_trying(change, best)).sized
+        sized = usual_search(replace(question, spec=change.spec), _worth_trying(change, best)).sized
         if not sized:
             continue
         smallest = min(sized, key=lambda item: (item.devices, item.rank))

@@ -1,4 +1,4 @@
-"""What a capacity plan starts from, demand and objectives, and what to check before it is used. Data only.
+"""What a capacity plan starts from, its demand, and what to check before it is used. Data only.
 
 Each warning carries its figures; ``reports`` words it.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.specs.base import Assumption
 from simulator.traffic.lengths import RequestMix
 
@@ -193,20 +192,6 @@ class Demand:
     def mean_load(self) -> float:
         """Mean rate over the planned one: the one load of tokens, energy and rented hours."""
         return self.served_mean_rate_per_s / self.planned_rate_per_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
-    """A percentile of a latency that must stay at or under ``bound_s``."""
-
-    metric: LatencyMetric
-    percentile: float
-    bound_s: float
-
-    @property
-    def name(self) -> str:
-        """``TTFT p95``."""
-        return f"{self.metric.value.upper()} p{self.percentile:g}"
 
 
 class SearchFamily(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from simulator.engine.uniform.batch import static_batch
+from simulator.engine.uniform.loops import static_batch
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.phases.deployment import Deployment, deploy
 from simulator.published import chinchilla

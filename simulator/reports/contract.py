@@ -14,10 +14,9 @@ from simulator.engine.runs.capacity import CapacityResult
 from simulator.engine.runs.metrics import objective_name
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
-from simulator.reports.words.assumptions import assumption_text
-from simulator.reports.words.flags import error_content
+from simulator.reports.words.fields import assumption_text, error_content
 from simulator.specs.base import Assumption
-from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.question.objectives import ObjectiveSpec
 
 SCHEMA_VERSION = "1.0"
 

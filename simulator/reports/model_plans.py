@@ -14,7 +14,7 @@ from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.answer import fleets_table, sentence
 from simulator.reports.tables.plan_document import plan_document
-from simulator.reports.words.flags import flagged
+from simulator.reports.words.fields import flagged
 from simulator.reports.words.plan_inputs import warning_texts
 
 

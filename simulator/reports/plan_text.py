@@ -20,7 +20,9 @@ from simulator.reports.sections.answer import (
 from simulator.reports.words.derivation import explanation, families_text
 from simulator.reports.words.plan_inputs import plan_input
 
-SHOWN_FLEETS = 10
+SHOWN_FLEETS = 6
+_LINE = 100
+"""Characters of a terminal's line."""
 
 
 def _studies(plan: CapacityPlan) -> tuple[Section, ...]:
@@ -43,9 +45,10 @@ def study_titles(plan: CapacityPlan) -> tuple[str, ...]:
 def _answer(plan: CapacityPlan) -> Section:
     fleets = plan.fleets
     more = f"; {len(fleets) - SHOWN_FLEETS} more with --output csv" if len(fleets) > SHOWN_FLEETS else ""
+    doubted = " but for what is not measured" if any(fleet.doubt for fleet in fleets) else ""
     note = (
-        f"{counted_text(len(fleets), 'option')} from {plan.candidates} candidates, cheapest first{more}; latencies at "
-        "the planned peak with the spares down"
+        f"{counted_text(len(fleets), 'option')} from {plan.candidates} candidates, cheapest first{doubted}{more}; "
+        "latencies at the planned peak with the spares down"
     )
     blocks: list[Block] = [Paragraph(text=sentence(plan), tone=Tone.LEAD)]
     replayed = plan.finalists if plan.finalists is not None and plan.finalists.replayed else None
@@ -54,7 +57,7 @@ def _answer(plan: CapacityPlan) -> Section:
         blocks.append(Paragraph(text=checked))
     if plan.rival is not None:
         blocks.append(Paragraph(text=rival_text(plan.rival, plan.best)))
-    blocks.append(fleets_table(fleets[:SHOWN_FLEETS], note=note))
+    blocks.append(fleets_table(fleets[:SHOWN_FLEETS], note=note, brief=True))
     if plan.families:
         blocks.append(Paragraph(text=families_text(plan.families)))
     return Section(key="answer", title="", blocks=tuple(blocks))
@@ -77,7 +80,7 @@ def plan_sections(plan: CapacityPlan, *, explain: bool) -> tuple[Section, ...]:
 
 def plan_text(plan: CapacityPlan, *, explain: bool) -> str:
     """The plan for a terminal."""
-    return sections_text(plan_sections(plan, explain=explain), currency=plan.best.cost.currency)
+    return sections_text(plan_sections(plan, explain=explain), currency=plan.best.cost.currency, most=_LINE)
 
 
 def plan_markdown(plan: CapacityPlan, *, explain: bool) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from simulator.errors import FileError, ProfileError, RoofcastError, did_you_mean, same_words, shown
+from simulator.errors import FileError, Option, ProfileError, RoofcastError, did_you_mean, same_words, shown
 from simulator.specs.base import Spec
 from simulator.specs.parsing import MalformedError, parse_json, parse_yaml
 from simulator.units import GIGA, MEGA
@@ -47,7 +47,8 @@ def _sentence(spec_class: type[Spec], detail: ErrorDetails) -> tuple[str, str, s
         allowed = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
         return field, f"{value} is not allowed; allowed: {', '.join(allowed)}", _closest(detail["input"], allowed)
     reason = detail["msg"].removeprefix("Value error, ")
-    return field, f"{reason[0].lower()}{reason[1:]}, got {value}", ""
+    hint = _without(spec_class, location) if kind == "greater_than" else ""
+    return field, f"{reason[0].lower()}{reason[1:]}, got {value}", hint
 
 
 def _location(detail: ErrorDetails) -> tuple[int | str, ...]:
@@ -81,6 +82,12 @@ def _known_fields(spec_class: type[Spec], location: tuple[int | str, ...]) -> li
             annotations = [owner.model_fields[str(part)].annotation for owner in owners]
             candidates = [inner for annotation in annotations for inner in _specs_in(annotation)]
     return [name for candidate in candidates for name in candidate.model_fields]
+
+
+def _without(spec_class: type[Spec], location: tuple[int | str, ...]) -> str:
+    """The part of the first level that can be left out where a value of none of something is not allowed."""
+    field = spec_class.model_fields.get(str(location[0])) if location else None
+    return "" if field is None or field.is_required() else f"at least one, or leave {location[0]} out"
 
 
 def _deeper(spec_class: type[Spec], location: tuple[int | str, ...]) -> str:
@@ -188,11 +195,14 @@ def _mapping(data: object, *, path: str | Path, kind: str) -> dict[str, Any]:
     return data
 
 
-def validate(spec_class: type[SpecT], data: Mapping[str, object], *, where: str, profile: bool = False) -> SpecT:
+def validate(
+    spec_class: type[SpecT], data: Mapping[str, object], *, where: str, profile: bool = False, option: str = ""
+) -> SpecT:
     """Turn plain data into a spec, or refuse with one line.
 
     ``where`` names the file or scenario in the message. ``profile=True`` makes it a ProfileError (exit code 4),
-    otherwise a RoofcastError (exit code 2) with code ``invalid_input``.
+    otherwise a RoofcastError (exit code 2) with code ``invalid_input``; ``option`` is the only one that all of the data
+    was made of.
     """
     try:
         return spec_class.model_validate(data)
@@ -202,4 +212,4 @@ def validate(spec_class: type[SpecT], data: Mapping[str, object], *, where: str,
             message += f" in {where}"
     if profile:
         raise ProfileError(message, field=field, code="invalid_profile", hint=hint)
-    raise RoofcastError(message, field=field, hint=hint)
+    raise RoofcastError(message, field=Option(option) if option else field, hint=hint)

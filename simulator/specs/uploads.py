@@ -38,13 +38,15 @@ WORKLOAD_FIELDS = frozenset(
 """What ``roofcast demand`` writes; other fields of a workload file name files or ask for studies."""
 _BUILT_IN_PRICES = "default"
 _UNSAFE = re.compile(r"[^a-z0-9.-]+")
+_LONGEST_NAME = 100
+"""Of a file, with room for what is written beside it."""
 
 
 def upload_name(filename: str) -> str:
     """A profile name from a file's name: letters, digits, dots and hyphens of its last part, never a path."""
     last = filename.replace("\\", "/").rsplit("/", maxsplit=1)[-1]
     stem = re.sub(r"\.(jsonl?|ya?ml|csv|txt|prom)$", "", last, flags=re.IGNORECASE)
-    return _UNSAFE.sub("-", plain_word(stem)).strip(".-") or "uploaded"
+    return _UNSAFE.sub("-", plain_word(stem)).strip(".-")[:_LONGEST_NAME] or "uploaded"
 
 
 def model_from_upload(data: bytes, *, filename: str) -> ModelSpec:

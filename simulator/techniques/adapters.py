@@ -11,8 +11,7 @@ from typing import NoReturn
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.operators.formats.plan import PrecisionPlan
-from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence
 from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.work import ElementwiseShape, Family, GemmShape, GroupedGemmShape, Work

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from simulator.operators.formats.plan import PrecisionPlan
+from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.linear import DeviceShare
 from simulator.operators.step_shape import StepShape, behind_prefix
 from simulator.operators.transformer import operator_list

@@ -12,9 +12,8 @@ import re
 from dataclasses import dataclass
 
 from simulator.errors import RoofcastError
-from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.formats.schemes import DEFAULT_GROUP_SIZE
-from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.specs.measured.quality import DENSE, QualityRow, QualityTable, load_quality_table
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec

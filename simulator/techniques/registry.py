@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 
 from simulator.errors import RoofcastError
-from simulator.operators.formats.plan import PrecisionPlan
+from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.question.techniques import TechniquesSpec

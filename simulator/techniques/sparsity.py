@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.errors import RoofcastError, did_you_mean
-from simulator.operators.formats.plan import PrecisionPlan
 from simulator.operators.formats.stored_formats import (
     SPARSE_KERNELS,
     bitmap_bits,
@@ -18,7 +17,7 @@ from simulator.operators.formats.stored_formats import (
     pattern_bits,
     sparse_product,
 )
-from simulator.operators.formats.tensor_formats import model_roles
+from simulator.operators.formats.tensor_formats import PrecisionPlan, model_roles
 from simulator.operators.work import MatmulFormat
 from simulator.specs.base import Assumption
 from simulator.specs.hardware.accelerator import AcceleratorSpec

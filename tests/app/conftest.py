@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
+from streamlit.components.v2 import manifest_scanner
 
 _MAIN = sys.modules["__main__"]
 
@@ -15,3 +17,13 @@ def main_module() -> Iterator[None]:
     """A page that is run stands in for ``__main__`` and stays there: processes that later tests start would run it."""
     yield
     sys.modules["__main__"] = _MAIN
+
+
+@pytest.fixture(autouse=True, scope="session")
+def scanned_once() -> Iterator[None]:
+    """Each page that is opened reads the metadata of every installed package for components: it takes as long as the
+    page, and finds the same each time.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
+        yield

@@ -97,8 +97,7 @@ def test_every_fleet_and_refusal_can_be_opened() -> None:
 
 
 def test_a_fleet_of_two_pools_opens_as_found() -> None:
-    # The page serves what is predicted, without the margin that a plan adds.
-    spec = plan_spec({"rate_per_s": 1000.0, "model": PLANNED_MODEL, "hardware": ("b300-sxm",), "confidence": 50})
+    spec = plan_spec({"rate_per_s": 1000.0, "model": PLANNED_MODEL, "hardware": ("b300-sxm",)})
     plan = planned(spec)
     place = next(place for place, fleet in enumerate(plan.fleets) if len(fleet.pools) > 1)
     prefill, decode = fleet_setups(plan, place)
@@ -110,8 +109,8 @@ def test_a_fleet_of_two_pools_opens_as_found() -> None:
     (document,) = printed(page)
     fleet = plan.fleets[place]
     assert document["memory"]["kv_blocks"] * 16 == fleet.replica.memory.kv_capacity_tokens
-    # One seed of the event simulation beside the steady state of the plan.
-    assert document["overall"]["tpot_p95_s"] == pytest.approx(fleet.degraded.tpot_p95_s, rel=0.1)
+    # The page serves what is predicted; the plan adds the margin of its confidence.
+    assert 0.8 * fleet.degraded.tpot_p95_s < document["overall"]["tpot_p95_s"] < fleet.degraded.tpot_p95_s
     assert headline(page).startswith("Holds its objectives"), "as the plan says"
     group = f"{values['prefill_replicas']} prefill + {values['decode_replicas']} of {decode.replicas} decode replicas"
     assert group in _bar(page)

@@ -38,7 +38,7 @@ def test_the_verdict_stands_on_the_page_with_the_chance_of_every_objective() -> 
     (document,) = printed(opened("plan", {**SMALL, "view": "Risk"}))
     risk = document["uncertainty"]
     said = " ".join(item.value for item in page.markdown)
-    assert f"Carries {percent_text(risk['enough_share'])} of draws" in said
+    assert f"Carries {percent_text(risk['enough_share'])} of draws where demand is uncertain as well" in said
     assert f"need {count_text(risk['devices']['p90'])} GPUs" in said
     assert "Confidence " in said
     assert len([text for text in captions(page) if "badge[≤ " in text]) == 2

@@ -124,6 +124,9 @@ def test_pools_answer_clients() -> None:
     assert pools["tpot_p50_s"] < both["tpot_p50_s"]
     assert pools["power_w"] == pytest.approx(both["power_w"], rel=0.5)
     assert any("prefill busy" in note for note in pools["notes"])
+    # Each pool has one of the two accelerators; prompts wait for nothing, so that theirs idles between them.
+    assert 0.4 < pools["decode_energy_per_output_token_j"] / pools["energy_per_output_token_j"] < 1.0
+    assert both.get("decode_energy_per_output_token_j") is None
 
 
 @pytest.mark.parametrize(

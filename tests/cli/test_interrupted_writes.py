@@ -32,7 +32,11 @@ WRITERS = {
     "calibrate": ("calibrate", "measured.csv", "--hardware", "h100", "--out", "out"),
     "demand": ("demand", str(RESULTS / "guidellm.json"), "--out", "out/workload.yaml"),
     "prices import": ("prices", "import", "quotes.csv", "--out", "out/prices.yaml"),
-    "serve": ("serve", "--model", "llama-3.1-8b", "--hardware", "h100", "--rate", "2", "-o", "out/served.json"),
+    "serve": (
+        *("serve", "--model", "llama-3.1-8b", "--hardware", "h100", "--rate", "2", "--duration", "20"),
+        *("--json", "-o", "out/served.json", "--requests", "out/requests.csv", "--trace", "out/trace.json"),
+    ),
+    "explain --plot": ("explain", "roofline", "--plot", "out/roofline.html"),
 }
 
 

@@ -12,7 +12,7 @@ from simulator.cli import plan_capacity, roofcast
 from simulator.cli.entry import run
 from simulator.planner.money.tco import spare_accelerators
 from simulator.planner.plan import plan_capacity as plan_fleet
-from simulator.reports.words.flags import plan_command
+from simulator.reports.words.fields import plan_command
 from simulator.specs.money.ownership import load_ownership
 from simulator.specs.question.plan import plan_spec
 

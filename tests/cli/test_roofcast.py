@@ -159,7 +159,7 @@ BAD = [
         "--optimizer: 'adam' is not allowed; allowed: mixed, no_master, half",
     ),
     (("crossover", "--model", "bert-base"), 2, "model: bert-base is an encoder"),
-    (("serve", "-m", "gpt2", "--hardware", "l4", "--rate", "1", "--duration", "0"), 2, "duration_s"),
+    (("serve", "-m", "gpt2", "--hardware", "l4", "--rate", "1", "--duration", "0"), 2, "--duration"),
     (("step", "--model", "llama-3.1-8b", "--bach", "2"), 2, "did you mean --batch"),
     (("step", "--model", "llama-3.1-8b", "--weights", "fp7"), 2, "weights"),
     (("step", "--model", "llama-3.1-8b", "--phase", "warmup"), 2, "prefill, decode"),

@@ -158,7 +158,7 @@ def test_a_request_that_never_fits_is_counted_not_lost(tmp_path: Path, capsys: p
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["--rate", "-1"], 2, "rate_per_s: input should be greater than 0"),
+        (["--rate", "-1"], 2, "--rate: more than 0 is needed, got -1"),
         (["--slo", "ttft=2s"], 2, "METRIC-pNN=TIME is needed"),
         (["--requests", "x.txt"], 2, "allowed: .csv, .parquet"),
         (["--trace", "nowhere/x.json"], 5, "no folder 'nowhere'"),

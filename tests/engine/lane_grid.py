@@ -16,8 +16,8 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
+from simulator.traffic.demand import requests_of_mix
 from simulator.traffic.lengths import LengthDistribution, RequestMix
-from simulator.traffic.mixes import requests_of_mix
 
 MODELS = (("llama-3.1-8b", (1, 2)), ("llama-3.1-70b", (4, 8)), ("qwen3-32b", (2, 4)), ("mixtral-8x7b", (2, 4)))
 HARDWARE = ("h100", "a100", "h200", "l40s", "b200")
@@ -83,11 +83,11 @@ def agreement(deployment: Deployment, mix: RequestMix, *, load: float, label: st
     rate = load * limit.rate_per_s
     state = steady_state(curve, rates_per_s=rate)
     point = _simulated(deployment, mix, rate_per_s=rate * lanes(deployment), sequences=load * limit.sequences)
-    means = [spread.pooled_s for spread in point.means]
+    means = point.means_s
     decoding = rate * (means[2] - means[0])
     steady = [state.ttft_mean_s, state.tpot_mean_s, state.e2e_mean_s, state.mean_sequences]
     steady += [state.percentile_s(metric, 95) for metric in LatencyMetric]
-    seen = [*means, decoding, *(spread.pooled_s for spread in point.p95)]
+    seen = [*means, decoding, *point.p95_s]
     errors = np.array([float(value[0]) / true - 1 for value, true in zip(steady, seen, strict=True)])
     return Agreement(label=label, errors=errors)
 

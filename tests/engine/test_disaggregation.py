@@ -10,6 +10,7 @@ import pytest
 from simulator.engine.pools import Pool, transfer_link
 from simulator.engine.runs.answers import answer
 from simulator.engine.runs.disaggregation import (
+    ServedPools,
     serve_disaggregated,
     served_pools,
     token_transfer_s,
@@ -62,13 +63,11 @@ def test_the_first_token_comes_with_the_cache() -> None:
     """Alone, TTFT is the prefill and prompt tokens x KV bytes per token over the link."""
     prefill, decode = pools()
     asked = requests(3, gap_s=5.0)
-    found = serve_disaggregated(asked, prefill=prefill, decode=decode, link=None, server=None, timeout_s=None)
+    found = serve_disaggregated(asked, ServedPools(prefill=prefill, decode=decode))
     moved_bytes = 1000 * memory_plan(prefill.deployment).kv_bytes_per_token
     link_s = moved_bytes / prefill.deployment.hardware.scale_up.bytes_per_s_per_direction
     assert found.transfer_mean_s == pytest.approx(link_s)
-    nobody = serve_disaggregated(
-        requests(3, gap_s=5.0, output=1), prefill=prefill, decode=decode, link=None, server=None, timeout_s=None
-    )
+    nobody = serve_disaggregated(requests(3, gap_s=5.0, output=1), ServedPools(prefill=prefill, decode=decode))
     assert found.result.overall.ttft.mean_s == pytest.approx(nobody.result.overall.ttft.mean_s + link_s)
     assert nobody.transfer_mean_s == 0
 
@@ -81,7 +80,7 @@ def test_requests_are_conserved_and_times_are_in_order() -> None:
         prompt_tokens=rng.integers(1, 5000, 300),
         output_tokens=rng.integers(1, 200, 300),
     )
-    found = serve_disaggregated(asked, prefill=prefill, decode=decode, link=None, server=None, timeout_s=20.0)
+    found = serve_disaggregated(asked, ServedPools(prefill=prefill, decode=decode, timeout_s=20.0))
     records = found.result.run.records
     final = {int(outcome) for outcome in (Outcome.FINISHED, Outcome.TIMED_OUT, Outcome.TOO_LONG, Outcome.TOO_LARGE)}
     assert set(records.outcome.tolist()) <= final
@@ -101,9 +100,7 @@ def test_requests_are_conserved_and_times_are_in_order() -> None:
 def test_the_same_demand_gives_the_same_bytes() -> None:
     prefill, decode = pools()
     runs = [
-        serve_disaggregated(
-            requests(50, gap_s=0.03), prefill=prefill, decode=decode, link=None, server=None, timeout_s=None
-        ).result.run.records
+        serve_disaggregated(requests(50, gap_s=0.03), ServedPools(prefill=prefill, decode=decode)).result.run.records
         for _ in range(2)
     ]
     assert runs[0].finish_s.tobytes() == runs[1].finish_s.tobytes()
@@ -113,7 +110,7 @@ def test_clients_wait_from_the_moment_they_sent() -> None:
     """Patience that ends in the decode pool ends there, counted from the arrival at the prefill pool."""
     prefill, decode = pools()
     asked = requests(2, gap_s=5.0, output=400)
-    found = serve_disaggregated(asked, prefill=prefill, decode=decode, link=None, server=None, timeout_s=0.5)
+    found = serve_disaggregated(asked, ServedPools(prefill=prefill, decode=decode, timeout_s=0.5))
     records = found.result.run.records
     assert (records.outcome == int(Outcome.TIMED_OUT)).all()
     assert not np.isnan(records.first_token_s).any()

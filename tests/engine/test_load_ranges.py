@@ -10,9 +10,8 @@ from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.load_sweep import LoadResult, at_share, demand_of, saturation_rate_per_s
 from simulator.engine.runs.load_sweep import request_mix as mix_of
 from simulator.engine.runs.scenario_setup import deployment_of
-from simulator.engine.runs.scheduling import step_tables
 from simulator.engine.runs.served_run import ServedRun
-from simulator.engine.runs.serving import serve_workload
+from simulator.engine.runs.serving import serve_workload, step_tables
 from simulator.kernels.timing import DEVIATE
 from simulator.phases.compiled import scale_tables
 from simulator.specs.question.scenario import ScenarioSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.engine.events.simulation import SimulationRun
+from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.state import USAGES
 from simulator.engine.runs.metrics import (
     ServeResult,
@@ -18,7 +18,7 @@ from simulator.engine.runs.metrics import (
 from simulator.engine.runs.serving import simulate_serving
 from simulator.engine.settings import SchedulerSettings
 from simulator.phases.compiled import uniform_tables
-from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.requests import Outcome, RequestRecords, Requests, make_requests
 

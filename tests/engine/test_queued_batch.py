@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from simulator.engine.runs.answers import answer
-from simulator.engine.uniform.batch import static_batch
-from simulator.engine.uniform.loops import offline
+from simulator.engine.uniform.loops import offline, static_batch
 from simulator.engine.uniform.record import UniformRun
 from simulator.phases.deployment import Deployment, deploy
-from simulator.reports.words.assumptions import assumption_texts
+from simulator.reports.words.fields import assumption_texts
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model

@@ -14,7 +14,7 @@ from simulator.engine.runs.scenario_setup import ServeOptions, scenario_options
 from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.settings import Routing
 from simulator.errors import RoofcastError
-from simulator.specs.question.plan import parse_objectives
+from simulator.specs.question.objectives import parse_objectives
 from simulator.specs.question.scenario import ScenarioSpec
 
 WORKLOAD = {

@@ -10,8 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.engine.runs.scheduling import host_offload, kv_blocks_of, scheduler_settings
-from simulator.engine.runs.serving import serve_workload
+from simulator.engine.runs.serving import host_offload, kv_blocks_of, scheduler_settings, serve_workload
 from simulator.engine.settings import Batching, Policy
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.operators.step_shape import decode_step
@@ -23,7 +22,7 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineName, EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
-from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 
 

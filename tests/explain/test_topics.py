@@ -10,7 +10,7 @@ import pytest
 
 from simulator.api.explanations import explain
 from simulator.errors import RoofcastError
-from simulator.explain.catalogue import TOPICS, citation, topic_named
+from simulator.explain.catalogue import TOPICS, WORKED, citation, topic_named
 from simulator.explain.topic import Topic, equation_of
 from simulator.kernels.roofline import ridge_point
 from simulator.published.attention_traffic import flash_attention_cost, standard_attention_cost
@@ -58,6 +58,7 @@ def test_names_of_published_figures_and_references_exist(topic: Topic) -> None:
 
 def test_keys_and_titles_are_unique_and_every_module_holds_numbers_of_the_library_alone() -> None:
     assert len({*KEYS, *(topic.title for topic in TOPICS)}) == 2 * len(TOPICS)
+    assert set(WORKED) == set(KEYS)
     # A literal result would need digits behind the point: what is worked out has none in the code.
     for path in Path("simulator/explain").glob("*.py"):
         literals = re.findall(r"(?<![\w\"'.])\d+\.\d*[1-9]\d*", path.read_text("utf-8"))
@@ -113,18 +114,15 @@ def test_one_more_exponent_bit_squares_the_range() -> None:
     assert wide.largest_exponent == 2 * narrow.largest_exponent
 
 
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [
-        ("flash-atention", "flash-attention"),
-        ("roofl", "roofline"),
-        ("nf4", "weight-quantization"),
-        ("sinks", "kv-eviction"),
-    ],
-)
+@pytest.mark.parametrize(("name", "near"), [("flash-atention", "flash-attention"), ("quantization", "weight-quant")])
 def test_an_unknown_topic_names_the_nearest(name: str, near: str) -> None:
     with pytest.raises(RoofcastError, match=near):
         topic_named(name)
+
+
+@pytest.mark.parametrize(("name", "key"), [("nf4", "weight-quantization"), ("Sinks", "kv-eviction")])
+def test_a_word_that_one_topic_speaks_of_opens_it(name: str, key: str) -> None:
+    assert topic_named(name).key == key
 
 
 def test_a_topic_that_says_nothing_of_a_model_says_why_and_which_would() -> None:

@@ -12,16 +12,15 @@ import pytest
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.engine.uniform.loops import closed_loop
 from simulator.errors import RoofcastError
-from simulator.fitting.engine_calibration import calibrate_engine
+from simulator.fitting.engine_overheads import calibrate_engine
 from simulator.fitting.kernel_calibration import KernelCalibration, calibrate_kernels
-from simulator.fitting.measured_work import measured_work
-from simulator.fitting.whole_steps import MEASURED_MODEL, whole_errors, whole_rows
+from simulator.fitting.measured_work import MEASURED_MODEL, measured_work, whole_errors, whole_rows
 from simulator.kernels.fits import MEASURED_LIBRARY
 from simulator.kernels.library import kernel_library
 from simulator.phases.deployment import deploy
 from simulator.specs.loading import load_hardware
 from simulator.specs.measured.kernel_times import REQUIRED_COLUMNS, MeasuredKernel, load_measurements
-from simulator.specs.measured.result_file import ServedSpec
+from simulator.specs.measured.serving_results import ServedSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.writing import HEADING
 

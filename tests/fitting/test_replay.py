@@ -10,8 +10,7 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.fitting.replay import UNKNOWN_CV, replay_results, run_scenario
-from simulator.specs.measured.result_file import ServedSpec
-from simulator.specs.measured.serving_results import load_serving_runs
+from simulator.specs.measured.serving_results import ServedSpec, load_serving_runs
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "serving_results"
 WHERE = ServedSpec(model="llama-3.1-8b", hardware="h100")

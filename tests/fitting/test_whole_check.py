@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.fitting.whole_steps import LAYER, MEASURED_MODEL, MODEL, whole_errors, whole_rows, whole_seconds
+from simulator.fitting.measured_work import LAYER, MEASURED_MODEL, MODEL, whole_errors, whole_rows, whole_seconds
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step

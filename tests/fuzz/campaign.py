@@ -72,7 +72,7 @@ def _place(error: BaseException) -> str:
 
 
 def _said(kind: Kind, case: Case) -> tuple[str, Answer | None]:
-    """What comes out, as text to compare, and the answer if it is one."""
+    """What comes out, as text to compare, and the answer, if it is one, as a program reads it."""
     try:
         answer = kind.answer(case)
     except RoofcastError as error:
@@ -80,7 +80,8 @@ def _said(kind: Kind, case: Case) -> tuple[str, Answer | None]:
         if not line.isprintable() or len(line) > 1500:
             raise BrokenError(f"a refusal that is no line: {line[:100]!r}") from None
         return f"refused: {line}", None
-    return json.dumps(answer, sort_keys=True, default=str), answer
+    text = json.dumps(answer, sort_keys=True, default=str)
+    return text, json.loads(text)
 
 
 def find(name: str, case: Case, *, limit_s: float = 60.0, again: bool = False) -> Finding | None:

@@ -31,7 +31,8 @@ from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import profile_root
-from simulator.specs.question.plan import PlanSpec, parse_objectives, plan_spec
+from simulator.specs.question.objectives import parse_objectives
+from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.scenario_changes import parse_change
 from simulator.specs.question.techniques import TechniquesSpec

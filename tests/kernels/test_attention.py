@@ -19,7 +19,7 @@ from simulator.kernels.attention.cases import (
 )
 from simulator.kernels.attention.choice import choose_attention_fit
 from simulator.kernels.attention.decode import decode_attention_timing, decode_grid, decode_seconds
-from simulator.kernels.attention.prefill import attention_timing, prefill_grid
+from simulator.kernels.attention.prefill import attention_timing, prefill_grid, visible_keys
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.work import AttentionShape
@@ -388,3 +388,24 @@ def test_decode_terms_are_inside_the_total() -> None:
     grid = decode_grid(case, compute_units=132, tile_rows=64, split_rule=SplitRule.OWN)
     terms = decode_seconds(case, grid=grid, machine=machine, parameters=fit.parameters)
     assert terms.seconds[0] > max(terms.compute_s[0], terms.memory_s[0])
+
+
+@given(
+    query=st.integers(min_value=1, max_value=64),
+    context=st.integers(min_value=0, max_value=64),
+    window=st.one_of(st.just(np.inf), st.integers(min_value=1, max_value=160)),
+)
+def test_the_keys_that_a_query_sees_are_counted_one_by_one(query: int, context: int, window: float) -> None:
+    seen = np.mean([min(context + position, window) for position in range(1, query + 1)])
+    cases = AttentionCases(
+        sequences=np.ones(1),
+        query_tokens=np.full(1, float(query)),
+        context_tokens=np.full(1, float(context)),
+        num_kv_heads=np.ones(1),
+        group=np.ones(1),
+        head_dim=np.full(1, 128.0),
+        v_head_dim=np.full(1, 128.0),
+        window=np.full(1, float(window)),
+        kv_element_bytes=np.full(1, 2.0),
+    )
+    assert visible_keys(cases)[0] == pytest.approx(seen)

@@ -11,9 +11,8 @@ from simulator.kernels.fits import fit_set
 from simulator.kernels.format_choice import format_family, passes_of
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.timing import Provenance, Timing
-from simulator.operators.formats import stored_formats as weight_formats
 from simulator.operators.formats.schemes import format_of_pair, scheme_named
-from simulator.operators.formats.stored_formats import sparse_product
+from simulator.operators.formats.stored_formats import fixed_format, sparse_product
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
 from simulator.specs.hardware.format_kernels import FormatKernelSpec, load_format_kernels
 from simulator.specs.loading import load_hardware
@@ -107,7 +106,7 @@ def test_wide_copies_are_written_above_the_rows_that_the_fused_kernel_takes() ->
 @pytest.mark.parametrize("hardware", ["a100-sxm-80gb", "h100-sxm-80gb", "l40s"])
 def test_two_of_four_gains_and_never_twice(hardware: str) -> None:
     library = kernel_library(load_hardware(hardware), library="vllm")
-    for dense in (BF16, weight_formats.int8()):
+    for dense in (BF16, fixed_format("w8a8")):
         sparse = sparse_product(dense, kept=2, of=4)
         gain = price(library, dense).seconds / price(library, sparse).seconds
         assert np.all(gain <= 2.0 * 1.05)
@@ -134,7 +133,7 @@ def test_llm_int8_pays_for_its_outliers() -> None:
 
 
 def test_int8_takes_the_measured_products_of_its_own_accelerator_and_the_derived_ones_elsewhere() -> None:
-    int8 = weight_formats.int8()
+    int8 = fixed_format("w8a8")
     known = {
         hardware: price(kernel_library(load_hardware(hardware), library="vllm"), int8).provenance[0]
         for hardware in ("a100-sxm-80gb", "h100-sxm-80gb")
@@ -201,12 +200,12 @@ def test_a_family_that_cannot_is_refused() -> None:
 
 
 def test_the_pass_over_the_activations_is_counted_once() -> None:
-    product = weight_formats.int8()
+    product = fixed_format("w8a8")
     assert passes_of(product, contained=True) is None
     alone = passes_of(product, contained=False)
     assert alone is not None
     assert alone.input_bytes == 3.0
-    assert passes_of(weight_formats.smoothquant(3), contained=False) is None
+    assert passes_of(fixed_format("smoothquant-o3"), contained=False) is None
 
 
 def test_every_family_says_where_it_comes_from_and_fits_are_scored_elsewhere() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from simulator.kernels.fits import FitSet, fit_set
-from simulator.kernels.format_choice import find_experts
-from simulator.operators.work import MatmulFormat, MoeShape
+from simulator.kernels.format_choice import expert_pass_shape, find_experts
+from simulator.operators.work import ActivationPasses, MatmulFormat, MoeShape
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 
@@ -59,3 +61,13 @@ def test_a_layer_takes_the_kernel_that_it_would_run(
 def test_a_format_that_nobody_measured_has_no_kernel() -> None:
     assert find_experts(fits("h100-sxm-80gb", "vllm"), shape=layer(), fmt="w8a16") is None
     assert find_experts(None, shape=layer(), fmt="bf16") is None
+
+
+def test_a_token_is_narrowed_once_however_many_experts_it_goes_to() -> None:
+    passes = ActivationPasses(input_bytes=3.0, launches=1.0)
+    few, many = (replace(layer(), local_assignments=np.array([64.0 * experts])) for experts in (1, 8))
+    extra = expert_pass_shape(many, passes).bytes - expert_pass_shape(few, passes).bytes
+    assert extra == pytest.approx(3.0 * 64 * 7 * many.intermediate_size)
+    # A rank to which few come narrows those alone.
+    lone = replace(layer(), local_assignments=np.array([2.0]))
+    assert expert_pass_shape(lone, passes).bytes == pytest.approx(3.0 * 2 * (4096 + 1536))

@@ -13,7 +13,7 @@ from simulator.kernels.collectives.laws import Law, fastest_seconds, law_seconds
 from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.library import kernel_library
 from simulator.kernels.timing import Provenance
-from simulator.kernels.transfer import Relative
+from simulator.kernels.transfer import HOST_SHARE_AN_OCTAVE, Relative, link_relative
 from simulator.operators.work import Collective, CollectiveShape, Family, Work
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
 from simulator.specs.hardware.calibration import FitError, KernelFit, load_calibration
@@ -334,3 +334,13 @@ def test_an_engine_s_own_law_goes_on_in_larger_groups_where_it_is_known_to_run_t
     four = collective_timing(shape(Collective.ALL_REDUCE, 16 * KIB, 4), hardware=gb200, fits=fits)
     assert four.seconds[0] < own.seconds[0] < 0.5 * rings.seconds[0]
     assert own.provenance[0] == Provenance.EXTRAPOLATED > four.provenance[0]
+
+
+def test_a_slower_pcie_reaches_a_larger_share_of_its_lanes_and_is_no_faster() -> None:
+    """One octave at most, and only between links over the host."""
+    measured = load_hardware("rtx-pro-6000")
+    half, quarter = (load_hardware(name) for name in ("l40s", "t4"))
+    shares = [link_relative(card, available=[measured]).link_share for card in (measured, half, quarter)]
+    assert shares == [1.0, pytest.approx(HOST_SHARE_AN_OCTAVE), pytest.approx(HOST_SHARE_AN_OCTAVE)]
+    assert HOST_SHARE_AN_OCTAVE < 2
+    assert link_relative(load_hardware("a800-sxm-80gb"), available=[measured]).link_share == 1.0

@@ -10,6 +10,7 @@ import pytest
 from simulator.kernels.engine_traits import (
     NO_TRAITS,
     EngineTraits,
+    filling_passes,
     narrowed_format,
     norm_pass,
     quantising_pass,
@@ -17,8 +18,10 @@ from simulator.kernels.engine_traits import (
     without,
 )
 from simulator.kernels.library import kernel_library
+from simulator.kernels.timing import Provenance
 from simulator.operators.work import Collective, CollectiveShape, Family, GemmShape, MatmulFormat, MoeShape, Work
-from simulator.specs.engine.engine import FusedAllReduce, KernelRecipe, TableKernel, load_engine
+from simulator.specs.engine.engine import load_engine
+from simulator.specs.engine.releases import FusedAllReduce, KernelRecipe, TableKernel, UntunedExperts
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 
@@ -28,7 +31,7 @@ MXFP4 = MatmulFormat(name="mxfp4", weight_bits=4.25, activation_bits=16, math=Dt
 BLACKWELL = ("blackwell",)
 RECIPE = KernelRecipe(
     fused_quantisation=("fp8",),
-    fused_all_reduce=FusedAllReduce(architectures=BLACKWELL, library="trtllm", largest_bytes={8: 1e6}),
+    fused_all_reduce=FusedAllReduce(library="trtllm", largest_bytes={"blackwell": {8: 1e6}}),
     kernels=(
         TableKernel(architectures=BLACKWELL, family="moe", weights="mxfp4", library="trtllm", kernel="mxfp4_mxfp8"),
     ),
@@ -212,3 +215,64 @@ def test_releases_keep_their_own_recipes() -> None:
     before = profile.at("0.16")
     assert before.recipe == KernelRecipe()
     assert before.overheads.collective_lag_s > 0
+
+
+@pytest.mark.parametrize(("local", "slower"), [(8.0, [False, True, True]), (4.0, [False, False, False])])
+def test_untuned_experts_wait_for_their_loads_above_as_many_tokens_as_experts(local: float, slower: list[bool]) -> None:
+    hardware = load_hardware("h100-sxm-80gb")
+    untuned = UntunedExperts(
+        architectures=("hopper",),
+        until="0.17",
+        tile=(64, 64, 32),
+        resident_tiles=6,
+        load_s=1e-6,
+        tuned={hardware.name: ((4, 4096),)},
+    )
+    tokens = np.array([local, local + 1, 64.0])
+    shape = MoeShape(
+        tokens=tokens,
+        hidden_size=4096.0,
+        intermediate_size=4096.0,
+        num_experts=16.0,
+        num_experts_per_tok=1.0,
+        local_experts=local,
+        gated=True,
+        distinct_experts=np.full(3, local),
+        local_assignments=tokens / 2,
+        format=MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16),
+    )
+    row, plain = work(shape, Family.MOE, flops=tokens), kernel_library(hardware, library="vllm")
+    recipe = KernelRecipe(untuned_experts=untuned)
+    for version, expected in (("0.15.1", slower), ("0.17.0", [False, False, False])):
+        traits = with_recipe(NO_TRAITS, recipe.at(version), hardware=hardware)
+        priced = replace(plain, traits=traits).price(row)
+        assert list(priced.seconds > plain.price(row).seconds) == expected
+        assert list(priced.provenance == Provenance.EXTRAPOLATED) == expected
+
+
+def test_experts_filled_up_to_a_multiple_cost_the_wider_ones_and_two_passes() -> None:
+    hardware, tokens = load_hardware("b200-sxm"), np.array([4.0, 64.0])
+    narrow = MoeShape(
+        tokens=tokens,
+        hidden_size=2880.0,
+        intermediate_size=360.0,
+        num_experts=128.0,
+        num_experts_per_tok=4.0,
+        local_experts=128.0,
+        gated=True,
+        distinct_experts=np.array([16.0, 110.0]),
+        local_assignments=4.0 * tokens,
+        format=MXFP4,
+    )
+    wide = replace(narrow, hidden_size=3072.0, intermediate_size=512.0)
+    (kernel,) = (one for one in RECIPE.kernels if one.weights == "mxfp4")
+    filling = KernelRecipe(kernels=(kernel.model_copy(update={"width_multiple": 256}),))
+    traits = with_recipe(NO_TRAITS, filling, hardware=hardware)
+    library = replace(kernel_library(hardware, library="vllm"), traits=traits)
+    seconds = [library.price(work(shape, Family.MOE, flops=tokens)).seconds for shape in (narrow, wide)]
+    passes = library.memory_pass(filling_passes(narrow, filled=wide)).seconds
+    assert seconds[0] == pytest.approx(seconds[1] + passes)
+    assert (
+        seconds[0]
+        > replace(library, traits=traits_on("b200-sxm")).price(work(narrow, Family.MOE, flops=tokens)).seconds
+    ).all()

@@ -12,6 +12,7 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, load_engine
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import Dtype
 
 BATCHES = np.array([1.0, 8.0, 64.0, 256.0])
 CONTEXT = 2048.0
@@ -57,3 +58,26 @@ def test_prefill_has_matrix_kernels_for_all() -> None:
     names = ("prefill_attention", "gemm")
     old, new = prefill("0.9.0").breakdown_s, prefill("0.14.0").breakdown_s
     assert [old[name].tolist() for name in names] == [new[name].tolist() for name in names]
+
+
+def test_a_sequence_that_one_block_takes_lasts_as_long_alone_as_among_others() -> None:
+    """61 layers x 2 x 128 rows x keys x (576 + 512) at 0.7 of a unit's 16-bit rate; ranks of 16 heads divide keys."""
+    hardware = load_hardware("mi355x")
+
+    def ranks(**degrees: int) -> np.ndarray:
+        deployment = deploy(
+            model=load_model("deepseek-r1"),
+            hardware=hardware,
+            parallelism=ParallelismSpec(**degrees),
+            engine=EngineSpec(name="sglang"),
+        )
+        batches = np.array([1.0, 64.0])
+        estimate = estimate_step(deployment, decode_step(sequences=batches, context=7999.0))
+        return np.asarray(estimate.breakdown_s["decode_attention"])
+
+    rate = 0.7 * hardware.peak_flops_per_s[Dtype.BF16] / hardware.compute_units
+    whole = ranks(dp_size=8, ep_size=8)
+    launches_s = whole[0] - 61 * 2 * 128 * 8000 * (576 + 512) / rate
+    assert 0.0 <= launches_s < 0.01 * whole[0]
+    assert whole[1] == pytest.approx(whole[0])
+    assert ranks(tp_size=8)[0] < 0.2 * whole[0]

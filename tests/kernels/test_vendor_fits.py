@@ -7,6 +7,7 @@ import pytest
 
 from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.fits import collective_fits, fit_set
+from simulator.kernels.format_choice import find
 from simulator.kernels.library import kernel_library
 from simulator.operators.step_shape import decode_step
 from simulator.operators.work import AttentionShape, Collective, CollectiveShape
@@ -27,6 +28,8 @@ def test_an_architecture_takes_its_own_kernels(name: str, measured: str) -> None
         assert (fits.library, fits.relative.name) == ("aiter", measured)
         # What is quantised before the product is priced beside it.
         assert not any(fit.includes_quantisation for fit in fits.fits)
+        # A format's own kernels come before those of another that run it elsewhere.
+        assert all(find(fits, family=fit.family, fmt=fit.format) == (fits, fit) for fit in fits.fits)
 
 
 def attention_s(

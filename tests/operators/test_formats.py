@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.formats.plan import ROLES
-from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.formats.tensor_formats import ROLES, precision_plan
 from simulator.operators.step_shape import decode_step
 from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -272,3 +272,14 @@ def test_allowed_sizes_split_heads_and_replicate_kv_heads_evenly() -> None:
     assert allowed_tp_sizes(models.LLAMA_31_70B) == (1, 2, 4, 8, 16, 32, 64)
     kv_ten = models.dense(hidden=5120, layers=2, heads=40, kv_heads=10, intermediate=17920, vocab=100)
     assert allowed_tp_sizes(kv_ten) == (1, 2, 5, 10, 20, 40)
+
+
+@pytest.mark.parametrize(("name", "all_reduces"), [("falcon-40b", 1), ("gpt-neox-20b", 2), ("llama-3.1-8b", 2)])
+def test_sublayers_that_are_summed_together_share_one_all_reduce(name: str, all_reduces: int) -> None:
+    model = load_model(name)
+    blocks = [
+        row.count
+        for row in rows_of(model, tp=2)
+        if row.family is Family.COLLECTIVE and row.name in ("attention_all_reduce", "mlp_all_reduce")
+    ]
+    assert sum(blocks) == all_reduces * len(model.layer_order)

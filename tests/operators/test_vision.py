@@ -83,6 +83,19 @@ def test_work_grows_with_pictures_and_their_size() -> None:
     assert vision_flops(showing("qwen2.5-vl-7b", pixels=PIXELS // 4), step) < one / 3
 
 
+def test_a_product_of_patches_runs_for_each_of_those_that_become_a_token() -> None:
+    seeing = showing("qwen2.5-vl-7b")
+    seen = tower(seeing)
+    by_patch = tuple(product.model_copy(update={"per_patch": True}) for product in seen.projections)
+    patchwise = seeing.model_copy(update={"vision": seen.model_copy(update={"projections": by_patch})})
+    step = prefill_step(sequences=1, tokens=20_000)
+    tokens, patches = (
+        sum(float(np.sum(row.flops)) for row in rows_of(model, step) if row.name == "vision_projection")
+        for model in (seeing, patchwise)
+    )
+    assert patches == pytest.approx(tokens * seen.merge**2)
+
+
 def test_windows_save_attention() -> None:
     seeing = showing("qwen2.5-vl-7b")
     step = prefill_step(sequences=1, tokens=20_000)

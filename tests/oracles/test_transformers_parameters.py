@@ -147,6 +147,125 @@ CASES = (
     ("t5-3b", 2),
 )
 
+# Families that no profile has: small configurations with the fields of published ones.
+_SIGLIP = {
+    "hidden_size": 96, "intermediate_size": 200, "num_attention_heads": 4, "num_hidden_layers": 2, "patch_size": 14,
+    "image_size": 84,
+}  # fmt: skip
+_LLAMA = {
+    "hidden_size": 128, "intermediate_size": 320, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+    "num_hidden_layers": 3, "vocab_size": 1000,
+}  # fmt: skip
+_BERT = {
+    "hidden_size": 128, "intermediate_size": 320, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 1000,
+    "max_position_embeddings": 66, "type_vocab_size": 1,
+}  # fmt: skip
+_SPLIT = {name: value for name, value in _LLAMA.items() if name != "head_dim"}
+_CLIP = {**_SIGLIP, "model_type": "clip_vision_model"}
+_LATENT = {
+    "hidden_size": 128, "intermediate_size": 320, "num_attention_heads": 4, "num_key_value_heads": 4,
+    "num_hidden_layers": 2, "vocab_size": 1000, "q_lora_rank": 48, "kv_lora_rank": 32, "qk_nope_head_dim": 32,
+    "qk_rope_head_dim": 16,
+}  # fmt: skip
+INLINE: dict[str, dict[str, Any]] = {
+    "cohere2_vision": {
+        "text_config": {**_LLAMA, "model_type": "cohere2", "sliding_window": 64},
+        "vision_config": {**_SIGLIP, "model_type": "siglip_vision_model", "vision_use_head": False},
+        "downsample_factor": 2,
+    },
+    "glm_ocr": {
+        "text_config": {**_LLAMA, "model_type": "glm_ocr_text", "attention_bias": False, "tie_word_embeddings": False},
+        "vision_config": {
+            "model_type": "glm_ocr_vision", "hidden_size": 96, "depth": 2, "num_heads": 4, "intermediate_size": 200,
+            "out_hidden_size": 128, "patch_size": 14, "image_size": 84, "spatial_merge_size": 2,
+            "temporal_patch_size": 2, "attention_bias": True,
+        },
+        "tie_word_embeddings": False,
+    },
+    "idefics3": {
+        "text_config": {**_LLAMA, "model_type": "llama"},
+        "vision_config": {**_SIGLIP, "model_type": "idefics3_vision"},
+        "scale_factor": 2, "tie_word_embeddings": False,
+    },
+    "smolvlm": {
+        "text_config": {**_LLAMA, "model_type": "llama"},
+        "vision_config": {**_SIGLIP, "model_type": "smolvlm_vision"},
+        "scale_factor": 3, "tie_word_embeddings": False,
+    },
+    "camembert": _BERT, "roberta": _BERT,
+    "cwm": {**_LLAMA, "num_hidden_layers": 5}, "cohere": {**_LLAMA, "use_qk_norm": True},
+    "ernie4_5": {**_LLAMA, "use_bias": True},
+    "ernie4_5_vl_moe": {
+        "text_config": {
+            **_LLAMA, "model_type": "ernie4_5_vl_moe_text", "moe_num_experts": 6, "moe_k": 2,
+            "moe_intermediate_size": [48, 16], "moe_num_shared_experts": 2,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0, "mrope_section": [4, 4, 8]},
+        },
+        "vision_config": {
+            "model_type": "ernie4_5_vl_moe_vision", "hidden_size": 96, "depth": 2, "num_heads": 4,
+            "intermediate_size": 200, "patch_size": 14, "spatial_merge_size": 2,
+        },
+    },
+    "glm46v": {
+        "text_config": {**_LLAMA, "model_type": "glm4v_text", "attention_bias": True},
+        "vision_config": {
+            "model_type": "glm4v_vision", "hidden_size": 96, "depth": 2, "num_heads": 4, "intermediate_size": 200,
+            "out_hidden_size": 128, "patch_size": 14, "image_size": 84, "spatial_merge_size": 2,
+            "temporal_patch_size": 2,
+        },
+    },
+    "granite_swa": _LLAMA, "helium": {**_LLAMA, "attention_bias": True, "mlp_bias": True},
+    "granitemoeshared": {**_LLAMA, "num_local_experts": 6, "shared_intermediate_size": 48},
+    "hyperclovax": {**_LLAMA, "use_post_norm": True},
+    "lfm2": {**_LLAMA, "full_attn_idxs": [1], "block_ffn_dim_multiplier": 1.2},
+    "lfm2_vl": {
+        "text_config": {**_LLAMA, "model_type": "lfm2", "layer_types": ["conv", "full_attention", "conv"]},
+        "vision_config": {
+            "model_type": "siglip2_vision_model", "hidden_size": 96, "intermediate_size": 200,
+            "num_attention_heads": 4, "num_hidden_layers": 2, "patch_size": 16, "num_patches": 64,
+            "vision_use_head": False,
+        },
+        "projector_hidden_size": 72,
+    },
+    "llava": {"text_config": {**_LLAMA, "model_type": "llama"}, "vision_config": _CLIP},
+    "llava_next": {"text_config": {**_LLAMA, "model_type": "mistral"}, "vision_config": _CLIP},
+    "mellum": {
+        **_LLAMA, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "sliding_window": 64,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    },
+    "minicpm3": {**_LATENT, "head_dim": 16}, "youtu": {**_LATENT, "v_head_dim": 32},
+    "minimax_m3_vl": {
+        "text_config": {
+            **_LLAMA, "model_type": "minimax_m3_vl_text", "num_local_experts": 6, "num_experts_per_tok": 2,
+            "intermediate_size": 48, "dense_intermediate_size": 200, "shared_intermediate_size": 48,
+            "moe_layer_freq": [0, 1, 1],
+            "sparse_attention_config": {"use_sparse_attention": True, "sparse_attention_freq": [0, 0, 0]},
+        },
+        "vision_config": {
+            "hidden_size": 96, "intermediate_size": 200, "num_attention_heads": 4, "num_hidden_layers": 2,
+            "patch_size": 14, "image_size": 84, "spatial_merge_size": 2, "temporal_patch_size": 2,
+        },
+        "projector_hidden_size": 72,
+    },
+    "ministral": {**_LLAMA, "sliding_window": 64},
+    "nemotron": {**_LLAMA, "mlp_bias": True}, "olmo": _LLAMA,
+    "olmoe": {**_SPLIT, "num_experts": 6, "num_experts_per_tok": 2},
+    "paligemma": {
+        "text_config": {**_LLAMA, "model_type": "gemma"},
+        "vision_config": {**_SIGLIP, "model_type": "siglip_vision_model", "vision_use_head": False},
+        "projection_dim": 128,
+    },
+    "qwen2_vl": {
+        "text_config": {**_SPLIT, "model_type": "qwen2_vl_text"},
+        "vision_config": {
+            "model_type": "qwen2_vl_vision", "embed_dim": 96, "hidden_size": 128, "depth": 2, "num_heads": 4,
+            "mlp_ratio": 3, "patch_size": 14,
+        },
+    },
+    "stablelm": {**_LLAMA, "use_qkv_bias": True, "qk_layernorm": True, "use_parallel_residual": True},
+    "vaultgemma": _LLAMA,
+}  # fmt: skip
+
 # The same architecture under the name that transformers knows.
 RENAMED = {"kimi_k2": "deepseek_v3"}
 # These say nothing about the head, which their checkpoints store; transformers 5 ties it where nothing is said.
@@ -206,7 +325,7 @@ def _build(settings: Any) -> Any:
         return transformers.AutoModelForMaskedLM.from_config(settings)
     if settings.model_type.endswith("_thinker"):
         return getattr(transformers, type(settings).__name__.replace("Config", "ForConditionalGeneration"))(settings)
-    if settings.model_type in ("bert", "nomic_bert"):
+    if settings.model_type in ("bert", "camembert", "nomic_bert", "roberta"):
         return transformers.AutoModel.from_config(settings)
     for builder in (
         transformers.AutoModelForImageTextToText,
@@ -230,6 +349,12 @@ def test_counts_agree_exactly(name: str, depth: int) -> None:
     config = _cut(dict(profile.config), depth)
     ours = parameter_counts(read_config(config, name=name)).total
     assert ours == _reference(config)
+
+
+@pytest.mark.parametrize("model_type", INLINE)
+def test_counts_of_a_family_without_a_profile_agree_exactly(model_type: str) -> None:
+    config = {"model_type": model_type, **INLINE[model_type]}
+    assert parameter_counts(read_config(config, name=model_type)).total == _reference(config)
 
 
 @pytest.mark.parametrize(("name", "depth"), CASES)
@@ -312,13 +437,13 @@ def test_glm_agrees() -> None:
 
 def test_every_family_that_transformers_has_is_compared() -> None:
     covered = set()
-    for name, _ in CASES:
-        config = read_profile(profile_root("model_profiles") / f"{name}.yaml").config
+    profiles = [read_profile(profile_root("model_profiles") / f"{name}.yaml").config for name, _ in CASES]
+    for config in [*profiles, *({"model_type": name, **INLINE[name]} for name in INLINE)]:
         covered |= {config["model_type"], config.get("text_config", {}).get("model_type", "")}
     # Not in transformers, or published under another layout of fields than transformers reads.
     without_oracle = {
-        "bailing_hybrid", "chatglm", "deepseek_ref", "gemma3n", "gemma3n_text", "glm", "kimi_k3", "kimi_linear",
-        "longcat_flash", "mimo", "mimo_v2", "minimax_m1", "minimax_m3", "mistral_large3", "nemotron-nas",
+        "bailing_hybrid", "chatglm", "deepseek_ref", "ernie4_5_moe_vl", "gemma3n", "gemma3n_text", "glm", "kimi_k3",
+        "kimi_linear", "longcat_flash", "mimo", "mimo_v2", "minimax_m1", "minimax_m3", "mistral_large3", "nemotron-nas",
         "step3p5", "step3p7",
     }  # fmt: skip
     assert set(field_table().families) - covered - without_oracle == set()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from simulator.api.steps import step
+from simulator.kernels.roofline import BOUNDS, bound_indices
 from simulator.kernels.timing import Timing
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
-from simulator.phases.bounds import BOUNDS, bound_indices
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 
@@ -44,7 +44,7 @@ def label(
         log_sigma=one,
         provenance=one,
     )
-    return BOUNDS[int(bound_indices(work, timing, hardware=A100)[0])]
+    return BOUNDS[int(bound_indices([(work, timing)], hardware=A100)[0, 0])]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.pools import Pool
-from simulator.engine.runs.disaggregation import serve_disaggregated
+from simulator.engine.runs.disaggregation import ServedPools, serve_disaggregated
 from simulator.errors import RoofcastError
 from simulator.planner.candidate import Candidate, Rejection
 from simulator.planner.capacity_plan import CapacityPlan
@@ -28,7 +29,6 @@ from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.remaining import carried_rate_per_s
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import Objective
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.screened_pools import screen_pools
@@ -41,7 +41,7 @@ from simulator.planner.verification.simulation import small_group
 from simulator.reports.plan_text import plan_markdown, plan_text
 from simulator.reports.tables.plan_document import plan_csv, plan_document
 from simulator.specs.question.plan import plan_spec
-from simulator.traffic.mixes import requests_of_mix
+from simulator.traffic.demand import requests_of_mix
 
 BOTH = ("aggregated", "disaggregated")
 
@@ -114,11 +114,12 @@ class TestStates:
         (steady,) = seen(evaluated, (rate,), (rate,), objectives=(), replicas=replicas)
         simulated = serve_disaggregated(
             requests_of_mix(asked.demand.mix, rate_per_s=replicas * rate, count=4000 * replicas, seed=2),
-            prefill=Pool(deployment=evaluated.prefill.replica.deployment, replicas=replicas),
-            decode=Pool(deployment=evaluated.replica.deployment, replicas=replicas),
-            link="nic",
-            server=evaluated.candidate.platform.server,
-            timeout_s=None,
+            ServedPools(
+                prefill=Pool(deployment=evaluated.prefill.replica.deployment, replicas=replicas),
+                decode=Pool(deployment=evaluated.replica.deployment, replicas=replicas),
+                link="nic",
+                server=evaluated.candidate.platform.server,
+            ),
         ).result.overall
         assert steady.ttft_mean_s == pytest.approx(simulated.ttft.mean_s, rel=0.1)
         assert steady.ttft_p95_s == pytest.approx(simulated.ttft.p95_s, rel=0.15)
@@ -192,11 +193,7 @@ class TestGuesses:
         pools = [Pool(deployment=item.replica.deployment, replicas=1) for item in (found.prefill, found.decode)]
         simulated = serve_disaggregated(
             requests_of_mix(asked.demand.mix, rate_per_s=rate, count=3000, seed=2),
-            prefill=pools[0],
-            decode=pools[1],
-            link="nic",
-            server=found.candidate.platform.server,
-            timeout_s=None,
+            ServedPools(prefill=pools[0], decode=pools[1], link="nic", server=found.candidate.platform.server),
         ).result.overall
         assert steady.tpot_mean_s == pytest.approx(simulated.tpot.mean_s, rel=0.1)
         assert steady.tpot_p95_s == pytest.approx(simulated.tpot.p95_s, rel=0.15)

@@ -26,7 +26,7 @@ from simulator.planner.search.search import try_platform
 from simulator.planner.search.wide_search import screen_space
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.gap import gap_sections
-from simulator.reports.words.flags import plan_command
+from simulator.reports.words.fields import plan_command
 from simulator.specs.question.plan import plan_spec
 
 pytestmark = pytest.mark.usefixtures("few_accelerators")
@@ -231,3 +231,16 @@ def test_where_formats_are_searched_a_step_has_the_quality_of_its_fleet() -> Non
     assert changed
     assert all(step.quality_loss != 0 for step in changed)
     assert found.quality_loss is None
+
+
+def test_objectives_below_an_idle_replica_are_answered_by_a_fleet_at_work() -> None:
+    """The nearest objectives cost twice the least at most; what an idle replica takes needs replicas without end."""
+    asked = {"model": "llama-3.1-8b", "rate_per_s": 500.0, "hardware": ["h100"], "spares": 0, "verify": False}
+    with pytest.raises(GapError) as refused:
+        plan_capacity(plan_spec({**asked, "tpot_p95": "1ms"}))
+    later = refused.value.gap.options[0]
+    least = plan_capacity(plan_spec({**asked, "ttft_p95": "100s", "tpot_p95": "10s"})).best.devices
+    assert later.spec is not None
+    assert later.devices is not None
+    assert least <= later.devices <= 2 * least + 8
+    assert plan_capacity(later.spec).best.devices <= later.devices

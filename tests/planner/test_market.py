@@ -197,9 +197,12 @@ class TestRanking:
         found, best = self.plan.price_ranking, self.plan.best
         assert found is not None
         assert found.loses_above is not None
-        assert found.loses_above * best.devices == pytest.approx(self.plan.alternatives[0].cost.per_hour)
+        above = found.loses_above * best.devices * (1 + best.doubt)
+        assert above == pytest.approx(self.plan.alternatives[0].counted_per_hour)
+        doubts = {fleet.hardware: fleet.doubt for fleet in self.plan.alternatives}
         for rival in found.rivals:
-            assert rival.wins_below * rival.devices == pytest.approx(best.cost.per_hour)
+            counted = rival.wins_below * rival.devices * (1 + doubts[rival.hardware])
+            assert counted == pytest.approx(best.counted_per_hour)
             assert rival.offered == (rival.low is not None and rival.low < rival.wins_below)
 
     def test_cases_are_the_plans_that_these_prices_give(self) -> None:

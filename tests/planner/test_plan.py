@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import InfeasibleError, ProfileError, RoofcastError
 from simulator.planner.candidate import Candidate, Platform, Rejection
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
 from simulator.planner.fleet.fleet import Trial, pack
-from simulator.planner.gap import single_changes
-from simulator.planner.gap.single_changes import trial_on
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import PriceRule, market_price
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import Objective
+from simulator.planner.search import search
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
+from simulator.planner.search.search import usual_search
 from simulator.planner.serving.replica import Policy
 from simulator.planner.serving.shapes import Aggregated, evaluate, replicas_for
 from simulator.reports.words.derivation import resource_text
@@ -29,7 +29,7 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_prices
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
-from simulator.specs.question.plan import PlanSpec, plan_spec
+from simulator.specs.question.plan import plan_spec
 
 MODEL = "llama-3.1-70b"
 SMALL = "llama-3.1-8b"
@@ -272,16 +272,18 @@ class TestWarnings:
     ) -> None:
         tried: list[int] = []
 
-        def counted(question: Question, spec: PlanSpec, offered: Iterable[Platform]) -> Trial:
-            found = list(offered)
-            tried.append(len(found))
-            return trial_on(question, spec, found)
+        def counted(question: Question, offered: Sequence[Platform]) -> Trial:
+            tried.append(len(offered))
+            return usual_search(question, offered)
 
-        monkeypatch.setattr(single_changes, "trial_on", counted)
-        plan = plan_capacity(plan_spec({"model": MODEL, "rps": 10_000, **fields}))
+        spec = plan_spec({"model": MODEL, "rps": 10_000, **fields})
+        offered = len(platforms(spec))
+        monkeypatch.setattr(search, "usual_search", counted)
+        plan = plan_capacity(spec)
         assert plan.best.devices >= 1000
-        assert tried
-        assert max(tried) <= 3
+        assert tried[0] == offered
+        assert tried[1:]
+        assert max(tried[1:]) <= 3
 
     def test_no_spare_and_high_load_are_warned_of(self) -> None:
         warnings = " ".join(warning_texts(planned(spares=0, utilization=0.95).warnings))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
+from simulator.planner.fleet.records import KNOWN
 from simulator.planner.plan import plan_capacity
 from simulator.specs.question.plan import plan_spec
 
@@ -35,13 +36,13 @@ NOTHING = float("inf")
 
 @cache
 def _cost(fields: Fields) -> tuple[float, float]:
-    """Money an hour and accelerators of what is recommended, infinite where nothing serves it."""
+    """Money an hour as it is compared and accelerators of what is recommended, infinite where nothing serves it."""
     try:
         best = plan_capacity(plan_spec(dict(fields))).best
     except RoofcastError:
         return NOTHING, NOTHING
-    assert best.cost.per_hour is not None
-    return best.cost.per_hour, best.devices
+    assert best.counted_per_hour is not None
+    return best.counted_per_hour, best.devices
 
 
 def takes_no_less(asked: dict[str, Any], more: dict[str, Any]) -> bool:
@@ -98,3 +99,39 @@ def test_fewer_kinds_to_choose_from_never_cost_less(asked: dict[str, Any]) -> No
 def test_dearer_prices_never_make_a_cheaper_total(asked: dict[str, Any], of: str) -> None:
     (cost, _), (dearer, _) = (_cost(tuple({**asked, "price_of": which}.items())) for which in ("low", of))
     assert dearer >= cost
+
+
+RATES = st.floats(1, 60).map(lambda rate: round(rate, 2))
+UNMEASURED = {"model": "qwen3-30b-a3b", "hardware": ("rtx-pro-6000", "a100-sxm-80gb", "mi325x", "h100-sxm-80gb")}
+
+
+@FEW
+@given(rate=RATES)
+def test_a_saving_below_its_own_doubt_is_passed_over_for_measurements(rate: float) -> None:
+    plan = plan_capacity(plan_spec({**UNMEASURED, "rate_per_s": rate}))
+    best = plan.best
+    assert (best.doubt == 0) == (best.provenance in KNOWN)
+    for other in plan.alternatives:
+        saving = 1 - (other.cost.per_hour or NOTHING) / (best.cost.per_hour or NOTHING)
+        assert other.provenance not in KNOWN or saving <= 0, "a known fleet is never passed over for a dearer one"
+        if best.provenance in KNOWN:
+            assert saving <= other.doubt / (1 + other.doubt) + 1e-9
+
+
+def test_plans_for_the_times_as_predicted_doubt_nothing_and_choose_by_cost() -> None:
+    plan = plan_capacity(plan_spec({**UNMEASURED, "rate_per_s": 10.0, "confidence": 50}))
+    assert {fleet.doubt for fleet in plan.fleets} == {0.0}
+    assert plan.best.cost.per_hour == min(fleet.cost.per_hour or NOTHING for fleet in plan.fleets)
+
+
+def test_the_sentence_names_what_was_passed_over_and_what_would_change_the_choice() -> None:
+    plan = plan_capacity(plan_spec({**UNMEASURED, "rate_per_s": 10.0}))
+    rival = plan.rival
+    assert rival is not None
+    assert rival.price_above is not None
+    assert rival.more_fraction < 0 < rival.doubt
+    assert rival.hardware == "rtx-pro-6000"
+    dearer = {**UNMEASURED, "rate_per_s": 10.0, "hardware": ("rtx-pro-6000", "a100-sxm-80gb")}
+    cost = 1 + rival.slack_fraction
+    assert (plan.best.counted_per_hour or 0.0) * cost == pytest.approx(rival.cost_per_hour * (1 + rival.doubt))
+    assert plan_capacity(plan_spec(dearer)).best.hardware == plan.best.hardware

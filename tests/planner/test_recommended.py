@@ -11,7 +11,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
 from simulator.planner.verification.recommended import with_check
 from simulator.reports.sections.answer import checked_text
-from simulator.reports.words.flags import plan_command
+from simulator.reports.words.fields import plan_command
 from simulator.specs.question.plan import plan_spec
 
 QUESTION = {"model": "llama-3.1-8b", "hardware": ["h100"], "rate_per_s": 30.0}

@@ -7,8 +7,7 @@ import pytest
 
 from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, load_curve, saturation
 from simulator.engine.lanes.rows import lane_rows, stack
-from simulator.engine.lanes.steady_state import LatencyMetric, steady_state, steady_states
-from simulator.planner.records import Objective
+from simulator.engine.lanes.steady_state import LatencyMetric, Objective, steady_state, steady_states
 from simulator.planner.serving.capacity import (
     UNLOADED_SHARE,
     Capacity,

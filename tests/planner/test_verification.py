@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.capacity_plan import CapacityPlan, FleetVerification
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import Objective
 from simulator.planner.verification.simulation import SEEDS, steady_check
 from simulator.reports.content.document import Table
 from simulator.reports.formats.text import sections_text

@@ -15,7 +15,7 @@ from simulator.reports.content.document import Paragraph, Report, Section, Table
 from simulator.reports.decide import evidence
 from simulator.reports.decide.acceptance import unsourced_table
 from simulator.reports.decide.decision import lead_text, rival_of
-from simulator.reports.decide.evidence import evidence_grade, evidence_of
+from simulator.reports.decide.evidence import confidence_in, evidence_of
 from simulator.reports.decide.summary import summary_report
 from simulator.reports.formats.markdown import report_markdown
 from simulator.reports.report import build_report
@@ -90,7 +90,7 @@ def test_the_grade_is_that_of_measured_runs_alone(monkeypatch: pytest.MonkeyPatc
     for factor in (1.0, 1.12, 1.2, 1.5):
         evidence._levels.cache_clear()
         monkeypatch.setattr(evidence, "load_validation_table", lambda f=factor: _with_error(load_validation_table(), f))
-        letters.append(evidence_grade(studies).letter)
+        letters.append(confidence_in(studies).letter)
     evidence._levels.cache_clear()
     assert letters == sorted(letters)
     assert letters[-1] == "D"
@@ -101,7 +101,7 @@ def test_without_a_run_on_the_accelerator_nothing_is_better_than_d() -> None:
     _, kind, _, hardware, engine = evidence_of(encoder())
     assert (kind.runs, hardware.runs) == (0, 0)
     assert engine.runs > 0
-    assert evidence_grade(encoder()).letter == "D"
+    assert confidence_in(encoder()).letter == "D"
 
 
 def test_every_assumed_figure_of_owning_is_accepted_by_who_signs() -> None:

@@ -15,7 +15,7 @@ from simulator.planner.plan import answered_in_full
 from simulator.reports.content.document import Table
 from simulator.reports.formats.files import REFUSAL_NAMES, refusal_files, refusal_report
 from simulator.reports.studies import input_hash
-from simulator.reports.words.flags import flag_texts, plan_command
+from simulator.reports.words.fields import flag_texts, plan_command
 from simulator.specs.question.plan import PlanSpec, plan_spec
 
 CREATED = "2026-11-21"

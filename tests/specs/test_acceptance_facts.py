@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.specs.model.fitted import load_acceptance_fit
-from simulator.specs.model.speculation import speculation_table
+from simulator.specs.model.fitted import load_acceptance_fit, speculation_table
 
 
 def test_every_method_without_a_mean_has_a_fit_with_a_source() -> None:

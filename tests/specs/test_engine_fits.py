@@ -80,7 +80,7 @@ NAMING = (
     "simulator/kernels/",
     "simulator/planner/handoff/",
     "simulator/specs/engine/engine.py",
-    "simulator/specs/engine/engine.py",
+    "simulator/specs/engine/releases.py",
     "simulator/reports/",
     "simulator/cli/",
     "simulator/api/",

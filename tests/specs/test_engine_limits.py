@@ -8,11 +8,11 @@ from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
 from simulator.planner.candidate import Platform
 from simulator.planner.search.search_space import own_limits
-from simulator.reports.words.assumptions import assumption_texts
+from simulator.reports.words.fields import assumption_texts
 from simulator.specs.documents import validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineProfile, EngineSpec, engine_limits, load_engine
-from simulator.specs.engine.limits import (
+from simulator.specs.engine.releases import (
     LIMIT_FIELDS,
     EngineLimits,
     LimitRule,

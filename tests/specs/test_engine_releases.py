@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.engine.runs.answers import answer
-from simulator.reports.words.assumptions import assumption_texts
+from simulator.reports.words.fields import assumption_texts
 from simulator.specs.engine.engine import EngineSpec, load_engine, with_feature
 from simulator.specs.question.scenario import ScenarioSpec
 

@@ -42,7 +42,7 @@ def test_an_mpt_has_no_biases_and_four_times_its_width() -> None:
         ("mpt-7b", {"attn_config": {"alibi": False}}, "attn_config.alibi"),
         ("mpt-7b", {"attn_config": {"qk_ln": True}}, "attn_config.qk_ln"),
         ("mpt-7b", {"attn_config": {"kv_n_heads": 8}}, "attn_config.kv_n_heads"),
-        ("mpt-7b", {"n_heads": 33}, "num_attention_heads"),
+        ("mpt-7b", {"n_heads": 33}, "n_heads"),
         ("starcoder-15b", {"num_key_value_heads": 8}, "num_key_value_heads"),
         ("starcoder-15b", {"n_positions": None}, "n_positions"),
     ],

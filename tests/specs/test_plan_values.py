@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.specs.question.plan import parse_objectives, plan_spec
+from simulator.specs.question.objectives import parse_objectives
+from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import (
     HOURS_PER_DAY,
     HOURS_PER_WEEK,

@@ -1,4 +1,4 @@
-"""``simulator.specs.hardware.power`` and ``simulator.phases.power``: shares of the power range, and their sum."""
+"""``simulator.specs.hardware.calibration`` and ``simulator.phases.power``: shares of the power range, and their sum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import average_power_w, energy_prices, energy_split, step_power_w
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.hardware.power import load_power_fits
+from simulator.specs.hardware.calibration import load_power_fits
 from simulator.specs.loading import list_hardware, load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype

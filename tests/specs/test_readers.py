@@ -9,16 +9,10 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.specs.huggingface import (
-    classic,
     deepseek,
-    dense_variants,
     encoder,
-    gemma,
     linear_attention,
-    llama_like,
     moe,
-    moe_mixed,
-    moe_variants,
     recurrent,
 )
 from simulator.specs.huggingface.fields import Fields
@@ -33,6 +27,7 @@ from simulator.specs.huggingface.layers import (
     stack,
     windows_of_types,
 )
+from simulator.specs.huggingface.layouts import read_layout
 from simulator.specs.huggingface.quantized.quantization import read_quantization
 from simulator.specs.huggingface.registry import field_table, read_with
 from simulator.specs.model.architecture import AttentionSpec, MambaSpec, MlaSpec, MlpSpec, ModelSpec, MoeSpec
@@ -46,9 +41,11 @@ def fields(**config: Any) -> Fields:
     return Fields(config, config_class="TestConfig")
 
 
-def read(reader: Callable[[Fields], ModelSpec], base: dict[str, Any], **changes: Any) -> ModelSpec:
+def read(reader: Callable[[Fields], ModelSpec] | str, base: dict[str, Any], **changes: Any) -> ModelSpec:
+    """With a function of one module, or with the layout of that name."""
     given = fields(**{**base, **changes})
-    place = f"{reader.__module__}.{reader.__name__}".removeprefix("simulator.specs.huggingface.")
+    place = reader if isinstance(reader, str) else f"{reader.__module__}.{reader.__name__}"
+    place = place.removeprefix("simulator.specs.huggingface.")
     model: ModelSpec = read_with(place, given)
     given.finish(field_table().costless)
     return model
@@ -79,6 +76,18 @@ def test_a_field_is_used_known_to_be_free_or_refused() -> None:
 def test_a_size_is_a_positive_integer(value: object) -> None:
     with pytest.raises(RoofcastError, match="allowed are integers"):
         fields(hidden_size=value).size("hidden_size")
+
+
+def test_a_family_reads_usual_fields_under_its_own_names() -> None:
+    given = fields(n_embd=64, hidden_size=64, n_layer=0)
+    given.rename({"hidden_size": ("n_embd", "hidden_size"), "num_hidden_layers": ("n_layer",)})
+    assert given.size("hidden_size") == 64
+    with pytest.raises(RoofcastError) as refusal:
+        given.depth("num_hidden_layers")
+    assert refusal.value.field == "n_layer"
+    given.finish()
+    with pytest.raises(RoofcastError, match="but n_embd is 32"):
+        fields(n_embd=32, hidden_size=64).rename({"hidden_size": ("n_embd", "hidden_size")})
 
 
 def test_two_names_of_one_field_have_to_agree() -> None:
@@ -147,18 +156,19 @@ def test_dense_blocks_are_read_where_some_layer_is_dense() -> None:
 @pytest.mark.parametrize(
     ("reader", "qk_norm", "qkv_bias", "norms"),
     [
-        (llama_like.read_llama, "none", False, 2),
-        (llama_like.read_qwen2, "none", True, 2),
-        (llama_like.read_qwen3, "head", False, 2),
-        (llama_like.read_olmo2, "full", False, 2),
-        (llama_like.read_cohere, "none", False, 1),
-        (llama_like.read_glm4, "none", True, 4),
-        (gemma.read_gemma, "none", False, 2),
-        (gemma.read_gemma3, "head", False, 4),
-        (dense_variants.read_arcee, "none", False, 2),
+        ("llama", "none", False, 2),
+        ("qwen2", "none", True, 2),
+        ("qwen3", "head", False, 2),
+        ("olmo2", "full", False, 2),
+        ("stablelm", "none", False, 2),
+        ("cohere", "none", False, 1),
+        ("glm4", "none", True, 4),
+        ("gemma", "none", False, 2),
+        ("gemma3", "head", False, 4),
+        ("arcee", "none", False, 2),
     ],
 )
-def test_dense_families(reader: Callable[[Fields], ModelSpec], qk_norm: str, qkv_bias: bool, norms: int) -> None:
+def test_dense_families(reader: Callable[[Fields], ModelSpec] | str, qk_norm: str, qkv_bias: bool, norms: int) -> None:
     model = read(reader, DENSE, num_key_value_heads=2, head_dim=16)
     mixer = attention_of(model)
     assert (mixer.num_attention_heads, mixer.num_key_value_heads, mixer.head_dim) == (4, 2, 16)
@@ -166,28 +176,47 @@ def test_dense_families(reader: Callable[[Fields], ModelSpec], qk_norm: str, qkv
     assert model.num_hidden_layers == 4
 
 
+def test_a_layout_says_what_a_family_has() -> None:
+    layout = {
+        "kv_heads": 2,
+        "windows": "periodic",
+        "period": 2,
+        "window": 8,
+        "tied": True,
+        "qkv_bias": {"flag": "biased", "default": True},
+    }
+    model = read_layout(fields(**DENSE), layout, where="a family")
+    mixers = [attention_of(model, depth) for depth in range(model.num_hidden_layers)]
+    assert [mixer.sliding_window for mixer in mixers] == [8, None, 8, None]
+    assert all(mixer.num_key_value_heads == 2 and mixer.qkv_bias for mixer in mixers)
+    assert model.tie_word_embeddings
+    assert not attention_of(read_layout(fields(**DENSE, biased=False), layout, where="a family")).qkv_bias
+    with pytest.raises(RoofcastError, match="a family"):
+        read_layout(fields(**DENSE), {"windows": "some"}, where="a family")
+
+
 def test_gpt2_stores_positions_and_its_relatives_share_a_key_head() -> None:
     short = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 100}
-    model = read(classic.read_gpt2, short)
+    model = read("gpt2", short)
     assert model.position_embeddings == 32
     assert model.layers[0].feed_forward == (MlpSpec(intermediate_size=256, gated=False, bias=True),)
-    assert attention_of(read(classic.read_gpt_bigcode, short)).num_key_value_heads == 1
+    assert attention_of(read("gpt_bigcode", short)).num_key_value_heads == 1
 
 
 def test_mixtral_takes_two_of_eight() -> None:
-    block = experts_of(read(moe.read_mixtral, DENSE, num_key_value_heads=2))
+    block = experts_of(read("mixtral", DENSE, num_key_value_heads=2))
     assert (block.num_experts, block.num_experts_per_tok, block.moe_intermediate_size) == (8, 2, 256)
 
 
 def test_llama4_has_a_shared_expert_and_chunks_on_rotary_layers() -> None:
-    model = read(moe_mixed.read_llama4, DENSE, num_local_experts=16, head_dim=16, num_key_value_heads=2)
+    model = read(moe.read_llama4, DENSE, num_local_experts=16, head_dim=16, num_key_value_heads=2)
     assert experts_of(model).shared_expert_intermediate_size == 256
     assert [attention_of(model, depth).sliding_window for depth in range(4)] == [8192, 8192, 8192, None]
 
 
 def test_trinity_starts_with_dense_layers_and_gates_its_attention() -> None:
     model = read(
-        moe_variants.read_afmoe,
+        "afmoe",
         DENSE,
         num_experts=8,
         num_experts_per_tok=2,
@@ -246,6 +275,6 @@ def test_bert_sees_both_ways_and_t5_has_an_encoder() -> None:
 
 def test_quantized_checkpoints() -> None:
     section = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
-    model = read(llama_like.read_llama, DENSE)
+    model = read("llama", DENSE)
     given = read_quantization(fields(quantization_config=section), dtype=Dtype.BF16, model=model)
     assert (given.weights, given.group_size) == (Dtype.INT4, 128)

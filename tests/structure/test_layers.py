@@ -55,6 +55,8 @@ SOURCES = sorted(
 
 
 MODULES_PER_FOLDER = 15
+LEVELS_AT_MOST = {"engine": 8, "planner": 14}
+"""Modules of a room on top of each other by their imports; the aim is 8. Only ever lower this."""
 # What was there before this test; the list may only shrink.
 KNOWN_SHARED_CLASS_NAMES = frozenset({"Demand", "LoadPoint", "Outcome", "Policy", "Pool", "Spread", "Verification"})
 
@@ -177,6 +179,17 @@ def test_packages_stay_in_their_places() -> None:
 
 def test_no_modules_import_each_other() -> None:
     assert not import_circles()
+
+
+@pytest.mark.parametrize("room", LEVELS_AT_MOST)
+def test_rooms_have_few_levels(room: str) -> None:
+    graph = {name: below for name, below in import_graph().items() if name.split(".")[0] == room}
+
+    @cache
+    def level(module: str) -> int:
+        return 1 + max((level(below) for below in graph[module] if below in graph), default=0)
+
+    assert max(map(level, graph)) <= LEVELS_AT_MOST[room]
 
 
 def test_no_folder_is_crowded() -> None:

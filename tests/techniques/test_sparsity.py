@@ -9,7 +9,7 @@ from simulator import deploy, estimate_step, load_hardware, load_model, memory_p
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.deployment import Deployment
-from simulator.reports.words.assumptions import assumption_texts
+from simulator.reports.words.fields import assumption_texts
 from simulator.specs.documents import validate
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec

@@ -9,11 +9,11 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
-from simulator.reports.words.assumptions import assumption_texts
+from simulator.reports.words.fields import assumption_texts
 from simulator.specs.engine.engine import EngineName, EngineSpec
 from simulator.specs.loading import load_hardware
+from simulator.specs.model.fitted import speculation_table
 from simulator.specs.model.loading import load_model
-from simulator.specs.model.speculation import speculation_table
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.techniques.speculation.scenario import SpeculationPlan, speculation_plan, with_run_length
 

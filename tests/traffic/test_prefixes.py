@@ -1,4 +1,4 @@
-"""``simulator.traffic.prefixes``: equal ids mean equal content up to and with a block."""
+"""``simulator.traffic.requests``: equal ids mean equal content up to and with a block."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.traffic.prefixes import PrefixLists, grouped_prompts, hashed_prompts
+from simulator.traffic.requests import PrefixLists, grouped_prompts, hashed_prompts
 
 FEW = settings(max_examples=25, deadline=None)
 BLOCK = 16

@@ -77,7 +77,9 @@ def pools_row(prefill: str, decode: str, *, devices: int, gpus: int, engine: str
 
 
 def test_disaggregated_rows_have_a_loader_of_their_own(tmp_path: Path) -> None:
-    folder = written(tmp_path, row("tpot_ms", 5.0, mode="disagg"), pools_row("2 4 1 0", "1 8 8 1", devices=8, gpus=16))
+    speed = pools_row("2 4 1 0", "1 8 8 1", devices=8, gpus=16)
+    energy = speed.replace("throughput_tok_s_per_gpu,100.0", "energy_per_output_token_j,2.0")
+    folder = written(tmp_path, row("tpot_ms", 5.0, mode="disagg"), speed, energy)
     assert load_inferencex(folder) == ()
     (found,) = load_disaggregated(folder)
     assert (found.mode, found.speculation) == ("disaggregated", "mtp")
@@ -87,7 +89,7 @@ def test_disaggregated_rows_have_a_loader_of_their_own(tmp_path: Path) -> None:
     assert pools is not None
     assert (pools.prefill_replicas, pools.degrees("prefill")) == (2, {"tp_size": 4, "ep_size": 1})
     assert (pools.decode_replicas, pools.degrees("decode")) == (1, {"dp_size": 8, "ep_size": 8})
-    assert found.run.measured == {"total_tokens_per_s": 1600.0}
+    assert found.run.measured == {"total_tokens_per_s": 1600.0, "decode_energy_per_output_token_j": 2.0}
 
 
 def test_workers_labelled_tp_1_beside_wider_experts_are_as_wide_as_those(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import signal
 import subprocess
 import sys
@@ -24,6 +25,13 @@ from validation.measure.timing import Case, DeviceBrokenError, _captured
 MACHINE = Machine(device="d", driver="1", torch_version="2.13", date="2026-11-21")
 CPU = bench_of("cpu")
 GPU = Bench(device=torch.device("cuda"), cache_bytes=50 * 2**20, memory_bytes=80 * 10**9)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def kept_by_other_tests() -> None:
+    """The harness collects garbage before each group, and need not look through what thousands of tests keep."""
+    gc.collect()
+    gc.freeze()
 
 
 def row(seconds: float = 1e-5) -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.published.speculation import FITTED_ON, published_rows, replica
-from simulator.specs.model.speculation import Bookkeeping
+from simulator.specs.model.fitted import Bookkeeping
 from validation.end_to_end.specbench import fit_bookkeeping
 
 

@@ -25,7 +25,7 @@ from simulator.published.speculation import (
     replica,
     speculating,
 )
-from simulator.specs.model.speculation import Bookkeeping, speculation_table
+from simulator.specs.model.fitted import Bookkeeping, speculation_table
 from simulator.units import MILLI
 from validation.commands import exit_code_of
 from validation.end_to_end.runs import read_rows

@@ -42,12 +42,17 @@ from validation.fit.corrected import (
 from validation.fit.files import fit_each, table_parser
 from validation.fit.lattice import fit_lattice
 from validation.fit.residuals import NOT_SCORED, regime_sigmas
-from validation.silicon.attention_tables import KernelRows, Phase, attention_rows, mla_rows
+from validation.silicon.attention_tables import KernelRows, Phase, attention_rows, by_mask, mla_rows
 
 Array = NDArray[np.float64]
 
 WORST_ERROR = 0.25
 """A fit whose cross-validated error is larger is not written: three parameters of the roofline do as well."""
+
+
+ONE_KERNEL = 1.1
+"""A kernel that runs with windows and without has one fit where its cross-validated error is at most this many times
+that of two: some kernels run a window through other tiles, or pass the keys that it hides."""
 
 
 def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> tuple[Fitted, float]:
@@ -90,6 +95,16 @@ def fit_group(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> tup
     if group.borrowed_from:
         fitted = replace(fitted, fit=lent(fitted.fit, lender=group.borrowed_from))
     return fitted, folded.mape
+
+
+def fit_masks(group: KernelRows, *, hardware: AcceleratorSpec, file: str) -> list[tuple[Fitted, float]]:
+    """One fit for calls with windows and without where the folds do not object, otherwise one for each."""
+    together = fit_group(group, hardware=hardware, file=file)
+    apart = [fit_group(part, hardware=hardware, file=file) for part in by_mask(group)]
+    if not apart:
+        return [together]
+    expected = np.average([error for _, error in apart], weights=[made.fit.error.fit_points for made, _ in apart])
+    return [together] if together[1] <= ONE_KERNEL * expected else apart
 
 
 def short(value: float) -> float:
@@ -213,9 +228,9 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
         return
     fitted: list[Fitted] = []
     removed: list[str] = []
-    for group in chosen:
-        made, error = fit_group(group, hardware=hardware, file=f"{name}.npz")
-        report(made, hardware=hardware_name, library=library, points=len(group.rows))
+    for made, error in (pair for group in chosen for pair in fit_masks(group, hardware=hardware, file=f"{name}.npz")):
+        points = made.fit.error.fit_points + made.fit.error.score_points
+        report(made, hardware=hardware_name, library=library, points=points)
         if error > WORST_ERROR:
             removed.append(f"{made.key} {error:.1%}")
         else:

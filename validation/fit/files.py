@@ -133,7 +133,8 @@ def write_vendor_fits(
     before: str | None = None,
     directory: Path | None = None,
 ) -> Path:
-    """Put numbers fitted on a vendor's accelerators into an engine's file; overheads not fitted are the engine's own.
+    """Put numbers fitted on a vendor's accelerators into an engine's file; overheads not fitted stay as the runs of the
+    fit had them: the vendor's, the engine's own where it has none yet.
 
     spread : log-sigma of whole runs under numbers that they had no part in; before : the release that ended the one
         which they are of, None for the latest
@@ -146,13 +147,15 @@ def write_vendor_fits(
         date=today,
         note=note,
     )
+    kept = fits.vendors.get(vendor)
+    known = kept if kept is None or before is None else kept.releases.get(before, kept)
     fit = EngineFit(
-        overheads=fits.overheads.model_copy(update=_rounded(overheads, digits=4)),
+        overheads=(known or fits).overheads.model_copy(update=_rounded(overheads, digits=4)),
         spread=fits.spread.model_copy(update=dict.fromkeys(("ttft", "tpot", "e2e", "loops"), round(spread, 3))),
         sources={"overheads": source, "spread": source.model_copy(update={"note": "of TPOT; that of TTFT is assumed"})},
         whole_runs=dict(whole_runs),
     )
-    kept = fits.vendors.get(vendor, VendorFit.model_validate(fit.model_dump()))
+    kept = kept or VendorFit.model_validate(fit.model_dump())
     if before is not None:
         own = kept.model_copy(update={"releases": {**kept.releases, before: fit}})
     else:

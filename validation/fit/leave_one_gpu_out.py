@@ -24,8 +24,14 @@ from simulator.kernels.attention.cases import attention_machine
 from simulator.kernels.correction import lattice_of, log_correction
 from simulator.kernels.transfer import calibrated_relative, kernel_distance
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
-from simulator.specs.hardware.transfer import TransferPoint, TransferRow, TransferTable
+from simulator.specs.hardware.calibration import (
+    KernelFit,
+    TransferPoint,
+    TransferRow,
+    TransferTable,
+    load_arrays,
+    load_calibration,
+)
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 from validation.fit import gemm

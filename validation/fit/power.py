@@ -27,7 +27,7 @@ from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.errors import RoofcastError
 from simulator.specs.documents import validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.hardware.power import PowerFit, PowerFits
+from simulator.specs.hardware.calibration import PowerFit, PowerFits
 from simulator.specs.loading import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.inferencex import load_inferencex
@@ -36,7 +36,7 @@ from validation.end_to_end.sources import load_source, splitwise
 from validation.writing import write_whole
 
 Array = NDArray[np.float64]
-DATE = "2026-11-23"
+DATE = "2026-11-24"
 ENERGY, SPEED = "energy_per_output_token_j", "total_tokens_per_s"
 POWER, STEADY_SPEED = "power_w", "steady_output_tokens_per_s"
 POWER_NOTE = re.compile(r"peak_power=([0-9.]+) average_power=([0-9.]+)")

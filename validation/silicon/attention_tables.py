@@ -10,7 +10,7 @@ out: engines run them as decode.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,7 +26,8 @@ from validation.silicon.tables import load_table
 Phase = Literal["prefill", "decode"]
 
 LAYOUT = ("num_heads", "num_key_value_heads", "head_dim", "window_size")
-"""The unit of the split: all rows of a head layout fall on the same side."""
+"""The unit of the split: all rows of a head layout fall on the same side, those with a window on that of the layout
+without one where the same kernel runs both."""
 
 FOLDS = 4
 """Folds of head layouts for the choices made inside the fit part."""
@@ -80,6 +81,9 @@ NARROWING_KERNELS = ("torch_flow", "torch_flow_flashinfer", "vllm_flashinfer_trt
 TRTLLM_GROUP = 32
 """Beyond this many query heads per KV head TensorRT-LLM decodes with a kernel that reads the keys once per query head;
 no model of ours has such a layout, and the two kernels do not share one fit."""
+
+WINDOW = "_window"
+"""Suffix of the variant of a kernel that ran under a sliding window alone."""
 
 FEWEST_ROWS = 300
 FEWEST_LAYOUTS = 3
@@ -153,12 +157,10 @@ def attention_rows(root: Path, *, hardware: str, library: str, phase: Phase) -> 
     rows = _with_tokens(rows, phase=phase)
     if library == "trtllm" and phase == "decode":
         rows = rows[rows["num_heads"] <= TRTLLM_GROUP * rows["num_key_value_heads"]]
-    rows["windowed"] = rows["window_size"] > 0
     groups = []
-    for (head_dim, windowed), part in rows.groupby(["head_dim", "windowed"]):
-        variant = f"d{head_dim}" + ("_window" if windowed else "")
+    for head_dim, part in rows.groupby("head_dim"):
         groups += _by_format(
-            part, hardware=hardware, phase=phase, variant=variant, version=table.version, compute="attn_dtype"
+            part, hardware=hardware, phase=phase, variant=f"d{head_dim}", version=table.version, compute="attn_dtype"
         )
     return tuple(groups)
 
@@ -206,42 +208,75 @@ def _layouts(rows: pd.DataFrame) -> int:
 def _by_format(
     rows: pd.DataFrame, *, hardware: str, phase: Phase, variant: str, version: str, compute: str
 ) -> list[KernelRows]:
-    groups = []
+    groups: list[KernelRows] = []
     for format, (math, cache) in FORMATS.items():
         mine = rows[(rows[compute].map(DTYPES) == math) & (rows["kv_cache_dtype"].map(DTYPES) == cache)]
-        if len(mine) == 0:
-            continue
-        kernel = str(mine["kernel_source"].mode().iloc[0])
-        mine = mine[mine["kernel_source"] == kernel]
-        if len(mine) < FEWEST_ROWS:
-            continue
-        keys = ["sequences", "query_tokens", "context_tokens", *LAYOUT, "v_head_dim"]
-        mine = mine.groupby(keys, as_index=False)["seconds"].median()
-        if _layouts(mine) < FEWEST_LAYOUTS:
-            continue
-        mine["is_score"] = is_score(mine, family="attention", columns=LAYOUT, salt=SCORE_SALT)
-        if _layouts(mine[~mine["is_score"]]) < FEWEST_LAYOUTS:
-            mine["is_score"] = False
-        mine["fold"] = -1
-        seen = ~mine["is_score"]
-        mine.loc[seen, "fold"] = even_folds(mine[seen], family="attention", columns=LAYOUT, count=FOLDS)
-        groups.append(
-            KernelRows(
-                hardware=hardware,
-                phase=phase,
-                format=format,
-                variant=variant,
-                kernel=kernel,
-                version=version,
-                rows=mine,
-            )
-        )
+        for kernel, mask, part in _kernels(mine, phase=phase):
+            measured = _split_rows(part)
+            if measured is not None:
+                groups.append(
+                    KernelRows(
+                        hardware=hardware,
+                        phase=phase,
+                        format=format,
+                        variant=variant + mask,
+                        kernel=kernel,
+                        version=version,
+                        rows=measured,
+                    )
+                )
     return [group for group in groups if not _falls_back(group, groups)]
+
+
+def _kernels(rows: pd.DataFrame, *, phase: Phase) -> list[tuple[str, str, pd.DataFrame]]:
+    """The kernel of most rows without a window and of most with one, the suffix of its variant, and its rows.
+
+    A prefill kernel that runs both is one group, which `by_mask` takes apart: tiles count the keys a window leaves.
+    """
+    found = []
+    for mask, part in (("", rows[rows["window_size"] == 0]), (WINDOW, rows[rows["window_size"] > 0])):
+        if len(part):
+            kernel = str(part["kernel_source"].mode().iloc[0])
+            found.append((kernel, mask, part[part["kernel_source"] == kernel]))
+    if phase == "prefill" and len({kernel for kernel, _, _ in found}) < len(found):
+        return [(found[0][0], "", pd.concat([part for _, _, part in found]))]
+    return found
+
+
+def by_mask(group: KernelRows) -> tuple[KernelRows, ...]:
+    """A group whose kernel ran with windows and without as two, each with layouts held out; none where it is one."""
+    windowed = group.rows["window_size"] > 0
+    parts = [
+        replace(group, variant=group.variant + mask, rows=rows)
+        for mask, mine in (("", ~windowed), (WINDOW, windowed))
+        if windowed.any() and (rows := _split_rows(group.rows[mine])) is not None
+    ]
+    return tuple(parts) if len(parts) > 1 and not windowed.all() else ()
+
+
+def _split_rows(rows: pd.DataFrame) -> pd.DataFrame | None:
+    """One row a shape with its side and fold; None where too little was measured."""
+    if len(rows) < FEWEST_ROWS:
+        return None
+    keys = ["sequences", "query_tokens", "context_tokens", *LAYOUT, "v_head_dim"]
+    rows = rows.groupby(keys, as_index=False)["seconds"].median()
+    layouts = rows[list(LAYOUT)]
+    if (layouts["window_size"] == 0).any():
+        layouts = layouts.assign(window_size=0)
+    if _layouts(layouts) < FEWEST_LAYOUTS:
+        return None
+    rows["is_score"] = is_score(layouts, family="attention", columns=LAYOUT, salt=SCORE_SALT)
+    if _layouts(layouts[~rows["is_score"]]) < FEWEST_LAYOUTS:
+        rows["is_score"] = False
+    rows["fold"] = -1
+    seen = ~rows["is_score"]
+    rows.loc[seen, "fold"] = even_folds(layouts[seen], family="attention", columns=LAYOUT, count=FOLDS)
+    return rows
 
 
 def _falls_back(group: KernelRows, groups: Sequence[KernelRows]) -> bool:
     """Whether a narrow cache beside 16-bit queries ran another kernel than the library's own, which narrows the queries
     too: engines run that one (SGLang's trtllm_mha on Blackwell), and the other took up to six times as long."""
-    kernels = {one.format: one.kernel for one in groups}
+    kernels = {one.format: one.kernel for one in groups if one.variant == group.variant}
     own = kernels.get("bf16")
     return group.format == "bf16_kvfp8" and group.kernel != own and kernels.get("fp8") == own

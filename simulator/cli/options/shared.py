@@ -15,6 +15,8 @@ import typer
 from typer.core import TyperCommand
 
 from simulator.errors import RoofcastError, did_you_mean
+from simulator.reports.words.fields import flag_of, flagged
+from simulator.specs.question.written_fields import WrittenField
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Model name, Hugging Face id, config.json or its folder.")]
 Hardware = Annotated[str, typer.Option("--hardware", help="Accelerator name, alias or YAML file.")]
@@ -32,25 +34,65 @@ Profiles = Annotated[
 ]
 
 
-def grouped(*groups: Callable[..., None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that the functions ``groups`` declare, because one signature cannot hold them all.
+def above_zero(option: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse nothing and less, which ``min`` cannot say of a number that may be ever so small."""
+    if value is not None and value <= 0:
+        raise RoofcastError(f"more than 0 is needed, got {value:g}", field=option.opts[0])
+    return value
 
-    The functions of a group are never called. The command reads the values of their options, as of its own, in
-    ``context.params``.
+
+def field_option(
+    field: WrittenField,
+    *,
+    also: str | None = None,
+    panel: str | None = None,
+    metavar: str | None = None,
+    hidden: bool = False,
+) -> inspect.Parameter:
+    """The option that fills a field of a specification: its flag, type and help follow from the field."""
+    flag, text = flag_of(field.name), flagged(field.text)
+    if field.three_ways and field.kind is bool:
+        flag = f"{flag}/{flag_of(f'no_{field.name}')}"
+    kind: Any = list[field.kind] if field.several else field.kind  # type: ignore[name-defined]
+    is_switch = field.kind is bool and not field.three_ways
+    option = typer.Option(
+        *(flag, *filter(None, (also,))),
+        help=f"{text.removesuffix('.')}; repeatable." if field.several else text,
+        rich_help_panel=panel,
+        metavar=metavar,
+        hidden=hidden,
+    )
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if is_switch else None,
+        annotation=Annotated[kind if is_switch else kind | None, option],
+    )
+
+
+def grouped(
+    *groups: Callable[..., None] | Sequence[inspect.Parameter], first: Sequence[inspect.Parameter] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command further options, ``first`` before its own: made of fields, or declared by functions.
+
+    One signature cannot hold them all. The functions are never called. The command reads the values of these options,
+    as of its own, in ``context.params``.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True).parameters
-        parameters = dict(own)
+        parameters = {item.name: item for item in first} | dict(own)
         for group in groups:
-            parameters |= inspect.signature(group, eval_str=True).parameters
+            options = inspect.signature(group, eval_str=True).parameters.values() if callable(group) else group
+            parameters |= {item.name: item for item in options}
 
         def call(**values: Any) -> None:
             command(**{name: values[name] for name in own})
 
         call.__name__, call.__doc__ = command.__name__, command.__doc__
         call.__annotations__ = {name: item.annotation for name, item in parameters.items()}
-        call.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+        named = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in parameters.values()]
+        call.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
         return call
 
     return decorate

@@ -1,10 +1,14 @@
-"""Fill the arrays of the event loop: an empty engine from the scheduler's settings, the demand as it queues.
+"""Fill the arrays of the event loop and read them: an empty engine, the demand as it queues; what a run leaves.
+
+Batch, queue and cache over time in bounded memory: a fixed number of buckets whose width doubles when a run outlasts
+them.
 
 Plain numpy, so that what only prepares or reads a run does not load the compiler.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +17,7 @@ from simulator.engine.events import state as at
 from simulator.engine.events.state import Demand, EngineState, Fate, Limits
 from simulator.engine.settings import Policy, QueueOrder, SchedulerSettings
 from simulator.phases.compiled import StepTables
-from simulator.traffic.requests import NO_PREVIOUS, Floats, Ints, Outcome, Requests
+from simulator.traffic.requests import NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests
 from simulator.units import MILLI
 
 
@@ -196,4 +200,99 @@ def stacked_tables(stages: tuple[StepTables, ...]) -> Any:
         sequence_s=float(first.sequence_s),
         issue_s=issue_s,
         context_nodes=int(first.context_nodes),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeSeries:
+    """What went on over time, all replicas together. Arrays have one entry per bucket, at most 512.
+
+    width_s : width of a bucket; start_s : where each begins [s]
+    batch : sequences that are being computed; waiting : requests that wait (time-weighted means over the bucket, in
+        which idle time counts as nothing)
+    kv_utilization : share of all KV blocks in use; busy : share of the replicas' time in which a step runs
+    tokens_per_s : prompt and answer tokens computed per second
+    """
+
+    width_s: float
+    start_s: Floats
+    batch: Floats
+    waiting: Floats
+    kv_utilization: Floats
+    busy: Floats
+    tokens_per_s: Floats
+
+
+NO_SERIES = TimeSeries(
+    width_s=0.0,
+    start_s=np.zeros(0),
+    batch=np.zeros(0),
+    waiting=np.zeros(0),
+    kv_utilization=np.zeros(0),
+    busy=np.zeros(0),
+    tokens_per_s=np.zeros(0),
+)
+"""Of a run without steps."""
+
+
+def _at_width(rows: Floats, width_s: float, wanted_s: float) -> Floats:
+    while width_s < wanted_s:
+        merged = np.zeros_like(rows)
+        merged[: at.SERIES_BUCKETS // 2] = rows[0::2] + rows[1::2]
+        rows, width_s = merged, 2 * width_s
+    return rows
+
+
+def time_series(series: Floats, *, kv_blocks: int) -> TimeSeries:
+    """Join the replicas' buckets ``series`` [replicas, buckets + 1, columns]. kv_blocks : of all replicas."""
+    widths_s = series[:, at.SERIES_BUCKETS, at.SERIES_WIDTH_S]
+    width_s = float(widths_s.max())
+    rows = np.zeros_like(series[0, : at.SERIES_BUCKETS])
+    for replica, own_s in zip(series, widths_s, strict=True):
+        rows = rows + _at_width(replica[: at.SERIES_BUCKETS], float(own_s), width_s)
+    used = np.flatnonzero(rows[:, at.SERIES_BUSY_S] > 0)
+    rows = rows[: used[-1] + 1] if len(used) else rows[:0]
+    return TimeSeries(
+        width_s=width_s,
+        start_s=np.arange(len(rows), dtype=np.float64) * width_s,
+        batch=rows[:, at.SERIES_SEQUENCE_S] / width_s,
+        waiting=rows[:, at.SERIES_WAITING_S] / width_s,
+        kv_utilization=rows[:, at.SERIES_BLOCK_S] / (width_s * kv_blocks),
+        busy=rows[:, at.SERIES_BUSY_S] / (width_s * len(series)),
+        tokens_per_s=rows[:, at.SERIES_TOKENS] / width_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationRun:
+    """What a run leaves: a record per request, and sums over the time of each stage.
+
+    usage : per stage (and after the last) the columns of ``state.USAGES`` summed over replicas
+    trace : per replica, step and ``state.TRACE_*`` column, the first steps as far as asked for
+    steps : steps taken by all replicas; free_blocks : KV blocks that nobody holds at the end
+    series : batch, queue and cache over time
+    """
+
+    records: RequestRecords
+    usage: Floats
+    trace: tuple[Floats, ...]
+    steps: int
+    free_blocks: int
+    series: TimeSeries = NO_SERIES
+
+
+def records_of(fate: Fate, order: np.ndarray) -> RequestRecords:
+    """What became of each request, in the order in which they came."""
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    notes, times_s = fate.notes[back].astype(np.int64), fate.times_s[back]
+    return RequestRecords(
+        outcome=notes[:, at.OUTCOME],
+        admitted_s=times_s[:, at.ADMITTED_S],
+        first_token_s=times_s[:, at.FIRST_TOKEN_S],
+        finish_s=times_s[:, at.FINISH_S],
+        cached_tokens=notes[:, at.CACHED],
+        preemptions=notes[:, at.PREEMPTED_TIMES],
+        replica=notes[:, at.REPLICA],
+        sent_s=times_s[:, at.SENT_S],
     )

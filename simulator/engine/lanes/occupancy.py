@@ -10,8 +10,12 @@ import numpy as np
 
 from simulator.engine.lanes.load_curve import LoadCurve
 from simulator.engine.lanes.prompt_costs import PromptCostsAt
-from simulator.engine.lanes.queueing import busy_servers_probability, smooth_arrivals_factor, wait_probability
-from simulator.engine.lanes.renewal import followers
+from simulator.engine.lanes.queueing import (
+    busy_servers_probability,
+    followers,
+    smooth_arrivals_factor,
+    wait_probability,
+)
 from simulator.engine.lanes.rows import LaneRows, PromptSteps, prompt_steps, rows_of_one
 from simulator.traffic.lengths import Array, RequestMix, normal_points
 

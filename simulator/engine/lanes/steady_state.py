@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.engine.lanes.load_curve import LoadCurve
 from simulator.engine.lanes.occupancy import LaneState, lane_states
-from simulator.engine.lanes.queueing import window_factor
-from simulator.engine.lanes.renewal import Followers, followers
+from simulator.engine.lanes.queueing import Followers, followers, window_factor
 from simulator.engine.lanes.rows import HIGHEST_LOAD, LaneRows, rows_of_one
 from simulator.engine.lanes.samples import (
     SAMPLES,
@@ -43,6 +42,20 @@ class LatencyMetric(StrEnum):
     TTFT = "ttft"
     TPOT = "tpot"
     E2E = "e2e"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """A percentile of a latency that must stay at or under ``bound_s``."""
+
+    metric: LatencyMetric
+    percentile: float
+    bound_s: float
+
+    @property
+    def name(self) -> str:
+        """``TTFT p95``."""
+        return f"{self.metric.value.upper()} p{self.percentile:g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +259,7 @@ def _company_s(lane: LaneState, *, in_flight_s: Array, rest_s: Array) -> Array:
     gone, all_met = met(gone_s), met(in_flight_s + step_s)
     ahead = np.minimum(met(gone_s + step_s).mean - gone.mean, room + 1)
     count = np.maximum(ahead + np.minimum(gone.mean + met(rest_s).mean, room), _EPSILON)
-    some = 1 - all_met.none ** (count / np.maximum(all_met.mean, _EPSILON))
+    some = np.maximum(1 - all_met.none ** (count / np.maximum(all_met.mean, _EPSILON)), _EPSILON)
     length_variance = np.maximum(steps.length_biased_s / steps.step_s - 1, 0.0)[:, None]
     number = (all_met.dispersion + lane.rows.mix.isl.cv**2) / count
     square_ratio = (1 + number + length_variance * (ahead / count) ** 2) * some

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from simulator.engine.runs.intervals import IntervalSource, ServeInterval, named
 from simulator.engine.runs.load_sweep import LoadResult, load_result
 from simulator.engine.runs.metrics import FLAT, INSIDE, StageResult
-from simulator.engine.runs.pools_loop import disaggregated_loop, loop_pools_power_w
+from simulator.engine.runs.pools_loop import disaggregated_loop, loop_pools_powers_w
 from simulator.engine.runs.results import (
     Intervals,
     MemoryResult,
@@ -30,10 +30,9 @@ from simulator.engine.runs.scenario_setup import (
     scenario_options,
     server_of,
 )
-from simulator.engine.runs.served_run import ServedRun, disaggregated_run, pools_power_w, served_run
-from simulator.engine.uniform.batch import static_batch
+from simulator.engine.runs.served_run import ServedRun, disaggregated_run, pools_powers_w, served_run
 from simulator.engine.uniform.demand import LoopLengths
-from simulator.engine.uniform.loops import REQUESTS_PER_CLIENT, closed_loop, offline
+from simulator.engine.uniform.loops import REQUESTS_PER_CLIENT, closed_loop, offline, static_batch
 from simulator.engine.uniform.record import Percentiles, UniformRun
 from simulator.engine.uniform.steps import check_speculation_matters
 from simulator.errors import RoofcastError
@@ -59,6 +58,7 @@ class ScenarioResult:
     stages, overall, interval_method, load : of a served workload only, intervals where they were asked for
     interval : 80 % interval of each metric; provenance : of the least known step and of the guesses accepted
     step_provenance, pace_log_sigma : of the steps alone, and spread of accepted guesses that nobody gave
+    decode_energy_per_output_token_j : of the decode pool alone, where prompts have a pool of their own
     scenario, deployment, run : what was asked, the replica (of pools that which decodes), and the run that answers it
     """
 
@@ -82,6 +82,7 @@ class ScenarioResult:
     memory: MemoryResult
     power_w: float
     energy_per_output_token_j: float
+    decode_energy_per_output_token_j: float | None = None
     interval: Intervals
     provenance: Provenance
     assumptions: tuple[Assumption, ...]
@@ -289,18 +290,15 @@ def _load(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Serv
     )
 
 
-def _power_w(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> float:
-    """Mean power of all devices [W]."""
+def _powers_w(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> tuple[float, ...]:
+    """Mean power of all devices, or of those of the prefill and of the decode pool [W]."""
     if isinstance(run, ServedRun) and run.pools is not None:
-        return pools_power_w(run, run.pools)
+        return pools_powers_w(run, run.pools)
     if isinstance(run, UniformRun) and run.pools is not None:
-        return loop_pools_power_w(run, run.pools, decode=deployment)
-    phases = tuple(phase for phase in (run.prefill, run.decode) if phase is not None)
-    return scenario.replicas * average_power_w(
-        deployment,
-        phases=tuple((phase.weights, phase.estimate) for phase in phases),
-        busy_fraction=run.busy_fraction if isinstance(run, ServedRun) else 1.0,
-    )
+        return loop_pools_powers_w(run, run.pools, decode=deployment)
+    phases = tuple((phase.weights, phase.estimate) for phase in (run.prefill, run.decode) if phase is not None)
+    busy = run.busy_fraction if isinstance(run, ServedRun) else 1.0
+    return (scenario.replicas * average_power_w(deployment, phases=phases, busy_fraction=busy),)
 
 
 def _running(run: UniformRun | ServedRun) -> float:
@@ -311,7 +309,7 @@ def _running(run: UniformRun | ServedRun) -> float:
 def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> ScenarioResult:
     uniform = run if isinstance(run, UniformRun) else None
     served = run if isinstance(run, ServedRun) else None
-    copies, power_w = _copies(scenario, run), _power_w(scenario, deployment, run)
+    copies, powers_w = _copies(scenario, run), _powers_w(scenario, deployment, run)
     spread = uniform.spread if uniform and scenario.kind == "closed_loop" else None
     known, pace = worst_provenance(run), pace_sigma(scenario.techniques.speculation)
     output_tokens_per_s = run.output_tokens_per_s * copies
@@ -338,8 +336,9 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
             run.memory,
             kv_utilization=uniform_kv_utilization(deployment, uniform) if uniform else None,
         ),
-        power_w=power_w,
-        energy_per_output_token_j=power_w / output_tokens_per_s,
+        power_w=sum(powers_w),
+        energy_per_output_token_j=sum(powers_w) / output_tokens_per_s,
+        decode_energy_per_output_token_j=powers_w[1] / output_tokens_per_s if len(powers_w) > 1 else None,
         interval=run_intervals(scenario, deployment, run),
         # An acceptance of guesses that nobody gave is assumed.
         provenance=max(known, Provenance.ASSUMED) if pace else known,

@@ -34,19 +34,18 @@ from simulator.engine.runs.scenario_setup import (
     scenario_options,
     server_of,
 )
-from simulator.engine.runs.scheduling import kv_blocks_of
-from simulator.engine.runs.serving import ServedDeployment, served_deployment
+from simulator.engine.runs.serving import ServedDeployment, kv_blocks_of, served_deployment
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import mixed_step
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.step import estimate_step
 from simulator.specs.base import Assumption
-from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
+from simulator.traffic.demand import mix_of_requests
 from simulator.traffic.lengths import RequestMix
-from simulator.traffic.mixes import mix_of_requests
 
 FEWER_SEEDS = 2
 """Seeds of the searches with longer and shorter steps."""
@@ -247,7 +246,7 @@ class CapacityResult:
 
 def _point(point: RatePoint) -> CapacityPoint:
     ttft, tpot, e2e = (
-        MeanAndTail(mean_s=mean.pooled_s, p95_s=p95.pooled_s) for mean, p95 in zip(point.means, point.p95, strict=True)
+        MeanAndTail(mean_s=mean_s, p95_s=p95_s) for mean_s, p95_s in zip(point.means_s, point.p95_s, strict=True)
     )
     return CapacityPoint(
         rate_per_s=point.rate_per_s,

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.engine.events.simulation import SimulationRun, simulate_requests
+from simulator.engine.events.arrays import SimulationRun
+from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import BUSY_S
 from simulator.engine.pools import Pool, transfer_link
 from simulator.engine.runs.metrics import ServeResult, serve_result
-from simulator.engine.runs.scheduling import kv_blocks_of, scheduler_settings, speculating, step_tables
+from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings, speculating, step_tables
 from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import prefill_step
@@ -28,8 +29,38 @@ from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import DisaggregationSpec, TransferOrder
 from simulator.specs.hardware.accelerator import ServerSpec
-from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.traffic.requests import NO_PREFIX, NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedPools:
+    """Two pools, for one run or, where their step tables are there already, for many.
+
+    link : the link between them, None for scale-up where both fit one domain and the network elsewhere
+    server : what says how fast the network is; timeout_s : as in a workload
+    """
+
+    prefill: Pool
+    decode: Pool
+    link: str | None = None
+    server: ServerSpec | None = None
+    timeout_s: float | None = None
+    transfer: TransferOrder = "after_prefill"
+    routing: Routing = Routing.ROUND_ROBIN
+
+    def run(self, requests: Requests) -> ServeResult:
+        """Serve requests in both pools, one after the other."""
+        return serve_disaggregated(requests, self).result
+
+    def at_scale(self, scale: float, *, decode_scale: float | None = None) -> ServedPools:
+        """The same pools with all steps that many times as long; decode_scale : those of the decode pool."""
+        scales = (scale, scale if decode_scale is None else decode_scale)
+        prefill, decode = (
+            replace(pool, tables=step_tables(pool.deployment, scale=own))
+            for pool, own in zip((self.prefill, self.decode), scales, strict=True)
+        )
+        return replace(self, prefill=prefill, decode=decode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +73,7 @@ class DisaggregatedResult:
     """
 
     result: ServeResult
-    prefill: Pool
-    decode: Pool
+    pools: ServedPools
     prefill_busy_fraction: float
     transfer_mean_s: float
     link: str
@@ -238,26 +268,13 @@ def _second_run(decode: Pool, answers: Requests, *, settings: SchedulerSettings,
 
 
 def serve_disaggregated(
-    requests: Requests,
-    *,
-    prefill: Pool,
-    decode: Pool,
-    link: str | None,
-    server: ServerSpec | None,
-    timeout_s: float | None,
-    transfer: TransferOrder = "after_prefill",
-    routing: Routing = Routing.ROUND_ROBIN,
-    objectives: tuple[ObjectiveSpec, ...] = (),
-    trace_steps: int = 0,
+    requests: Requests, pools: ServedPools, *, objectives: tuple[ObjectiveSpec, ...] = (), trace_steps: int = 0
 ) -> DisaggregatedResult:
-    """Send ``requests`` through both pools.
-
-    link : the link between them, None for scale-up where both fit one domain and the network elsewhere
-    server : what says how fast the network is
-    """
+    """Send ``requests`` through both pools."""
+    prefill, decode, timeout_s, routing = pools.prefill, pools.decode, pools.timeout_s, pools.routing
     if (requests.previous != NO_PREVIOUS).any():
         raise RoofcastError("conversations are not modelled", field="disaggregation", code="unsupported_option")
-    link_name, link_bytes_per_s = transfer_link(prefill, decode, link=link, server=server)
+    link_name, link_bytes_per_s = transfer_link(prefill, decode, link=pools.link, server=pools.server)
     first_settings = _settings(prefill, timeout_s=timeout_s, decodes=False, routing=routing)
     second_settings = _settings(decode, timeout_s=timeout_s, decodes=True, routing=routing)
     outcome = _refused(requests, second_settings)
@@ -270,7 +287,7 @@ def serve_disaggregated(
     first = simulate_requests(tables, requests=prompts, settings=first_settings, trace_steps=trace_steps)
     mean_prompt = max(1, round(float(np.mean(requests.prompt_tokens))))
     token_s = token_transfer_s(
-        prefill, decode, link_bytes_per_s=link_bytes_per_s, transfer=transfer, prompt_tokens=mean_prompt
+        prefill, decode, link_bytes_per_s=link_bytes_per_s, transfer=pools.transfer, prompt_tokens=mean_prompt
     )
     transfers = _transfers(requests, taken, first.records, token_s=token_s)
     second = None
@@ -289,50 +306,12 @@ def serve_disaggregated(
             timeout_s=timeout_s,
             objectives=objectives,
         ),
-        prefill=prefill,
-        decode=decode,
+        pools=pools,
         prefill_busy_fraction=float(first.usage[:, BUSY_S].sum()) / prefill_s,
         transfer_mean_s=float(np.mean(transfers.arrived_s - transfers.ready_s)) if second is not None else 0.0,
         link=link_name,
         link_busy_fraction=transfers.link_s / prefill_s,
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedPools:
-    """Two pools whose step tables are there already, for many runs (see ``Served``).
-
-    link, server : as in ``serve_disaggregated``
-    """
-
-    prefill: Pool
-    decode: Pool
-    link: str | None = None
-    server: ServerSpec | None = None
-    timeout_s: float | None = None
-    transfer: TransferOrder = "after_prefill"
-    routing: Routing = Routing.ROUND_ROBIN
-
-    def run(self, requests: Requests) -> ServeResult:
-        """Serve requests in both pools, one after the other."""
-        return serve_disaggregated(
-            requests,
-            prefill=self.prefill,
-            decode=self.decode,
-            link=self.link,
-            server=self.server,
-            timeout_s=self.timeout_s,
-            transfer=self.transfer,
-            routing=self.routing,
-        ).result
-
-    def at_scale(self, scale: float) -> ServedPools:
-        """The same pools with all steps that many times as long."""
-
-        def scaled(pool: Pool) -> Pool:
-            return replace(pool, tables=step_tables(pool.deployment, scale=scale))
-
-        return replace(self, prefill=scaled(self.prefill), decode=scaled(self.decode))
 
 
 def served_pools(

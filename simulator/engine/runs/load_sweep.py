@@ -15,8 +15,7 @@ from simulator.engine.lanes.load_curve import Saturation, lane_curve, lanes, sat
 from simulator.engine.lanes.steady_state import steady_state
 from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.metrics import LatencySummary, StageResult
-from simulator.engine.runs.scheduling import step_tables
-from simulator.engine.runs.serving import requests_of, serve_workload
+from simulator.engine.runs.serving import requests_of, serve_workload, step_tables
 from simulator.engine.uniform.record import require_fit
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.kernels.timing import DEVIATE, Range

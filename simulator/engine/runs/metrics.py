@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.events.simulation import SimulationRun
+from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.state import BLOCK_S, BUSY_S, PREEMPTIONS, SEQUENCE_S
 from simulator.kernels.timing import Range
-from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.traffic.requests import Floats, Outcome, RequestRecords, Requests
 
 

@@ -24,7 +24,6 @@ from simulator.engine.uniform.scheduler import Engine
 from simulator.engine.uniform.simulation import simulate_loop
 from simulator.engine.uniform.steps import PhaseEstimate, loop_rounds, prefill_phase, prompt_drafting
 from simulator.phases.deployment import Deployment
-from simulator.phases.power import average_power_w
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.units import percent_text
@@ -117,13 +116,11 @@ def _notes(use: PoolUse, pools: tuple[Pool, Pool]) -> tuple[str, ...]:
     )
 
 
-def loop_pools_power_w(run: UniformRun, use: PoolUse, *, decode: Deployment) -> float:
-    """Mean power of all devices of both pools [W]."""
-    prefill_w = average_power_w(
-        use.prefill, phases=((run.prefill.weights, run.prefill.estimate),), busy_fraction=use.prefill_busy_fraction
+def loop_pools_powers_w(run: UniformRun, use: PoolUse, *, decode: Deployment) -> tuple[float, float]:
+    """Mean power of all devices of the prefill and of the decode pool [W]."""
+    ahead = Pool(deployment=use.prefill, replicas=use.prefill_replicas)
+    after = Pool(deployment=decode, replicas=use.decode_replicas)
+    return (
+        ahead.power_w(run.prefill, busy_fraction=use.prefill_busy_fraction),
+        after.power_w(run.decode or run.prefill, busy_fraction=use.decode_busy_fraction),
     )
-    phase = run.decode or run.prefill
-    decode_w = average_power_w(
-        decode, phases=((phase.weights, phase.estimate),), busy_fraction=use.decode_busy_fraction
-    )
-    return use.prefill_replicas * prefill_w + use.decode_replicas * decode_w

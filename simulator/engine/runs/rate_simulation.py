@@ -20,20 +20,12 @@ from simulator.engine.runs.metrics import (
     offered_latency_s,
     percentile_s,
 )
-from simulator.specs.question.plan import ObjectiveSpec
-from simulator.traffic.mixes import at_rate, mean_rate_per_s
+from simulator.specs.question.objectives import ObjectiveSpec
+from simulator.traffic.demand import at_rate, mean_rate_per_s
 from simulator.traffic.requests import Floats, Outcome, Requests
 
 WARM_UP_SHARE = 0.1
 """First requests of a run whose latencies are left out: they meet a lane that is still filling up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """A statistic over all runs together, and of each run by itself (same order as the seeds) [s]."""
-
-    pooled_s: float
-    by_seed_s: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +35,7 @@ class RatePoint:
     checks : each objective with its percentile over all runs; by_seed : the same of each run, or of each group of runs
     by_run : of each run where ``by_seed`` is of groups, else empty
     saturated_runs : runs whose queue keeps growing; unanswered_fraction : given up or rejected
-    means and p95 : TTFT, TPOT, E2E in the order of ``LATENCIES``
+    means_s, p95_s : of all runs together, TTFT, TPOT, E2E in the order of ``LATENCIES`` [s]
     """
 
     rate_per_s: float
@@ -52,8 +44,8 @@ class RatePoint:
     saturated_runs: int
     runs: int
     unanswered_fraction: float
-    means: tuple[Spread, ...]
-    p95: tuple[Spread, ...]
+    means_s: tuple[float, ...]
+    p95_s: tuple[float, ...]
     mean_batch: float
     kv_utilization: float
     by_run: tuple[tuple[ObjectiveCheck, ...], ...] = ()
@@ -99,15 +91,10 @@ def _mean_s(values_s: Floats) -> float:
     return float(known.mean()) if len(known) else 0.0
 
 
-def _spreads(runs: Sequence[_Run], *, percentile: float | None) -> tuple[Spread, ...]:
-    spreads = []
-    for metric in LATENCIES:
-        values = [run.latencies_s(metric) for run in runs]
-        of = [_mean_s(item) if percentile is None else percentile_s(item, percentile) for item in values]
-        joined = np.concatenate(values)
-        pooled = _mean_s(joined) if percentile is None else percentile_s(joined, percentile)
-        spreads.append(Spread(pooled_s=pooled, by_seed_s=tuple(of)))
-    return tuple(spreads)
+def _pooled_s(runs: Sequence[_Run], *, percentile: float | None) -> tuple[float, ...]:
+    """A percentile of each latency over all runs together, or its mean [s]."""
+    values = [np.concatenate([run.latencies_s(metric) for run in runs]) for metric in LATENCIES]
+    return tuple(_mean_s(item) if percentile is None else percentile_s(item, percentile) for item in values)
 
 
 def _grows(result: ServeResult, timeout_s: float | None) -> bool:
@@ -191,8 +178,8 @@ def _gathered(
         saturated_runs=sum(_grows(run.result, served.timeout_s) for run in runs),
         runs=len(runs),
         unanswered_fraction=1 - answered / sum(len(run.inside) for run in runs),
-        means=_spreads(runs, percentile=None),
-        p95=_spreads(runs, percentile=95.0),
+        means_s=_pooled_s(runs, percentile=None),
+        p95_s=_pooled_s(runs, percentile=95.0),
         mean_batch=float(usage[SEQUENCE_S] / usage[BUSY_S]) if usage[BUSY_S] > 0 else 0.0,
         kv_utilization=float(np.mean(blocks)),
     )

@@ -17,7 +17,7 @@ from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, Serv
 from simulator.specs.loading import default_server_for, load_hardware
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
-from simulator.specs.question.plan import ObjectiveSpec, parse_objectives
+from simulator.specs.question.objectives import ObjectiveSpec, parse_objectives
 from simulator.specs.question.scenario import (
     IDLE_ENGINE_FIELDS,
     IDLE_FIELDS,

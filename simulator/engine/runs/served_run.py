@@ -6,25 +6,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simulator.engine.pools import Pool
-from simulator.engine.runs.disaggregation import DisaggregatedResult, serve_disaggregated
+from simulator.engine.runs.disaggregation import DisaggregatedResult, serve_disaggregated, served_pools
 from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeated_interval, step_sigma, with_intervals
 from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.scenario_setup import ServeOptions, server_of
-from simulator.engine.runs.scheduling import kv_blocks_of, step_tables
-from simulator.engine.runs.serving import requests_of, serve_workload
-from simulator.engine.settings import Routing
+from simulator.engine.runs.serving import ServedDeployment, kv_blocks_of, requests_of, serve_workload, served_deployment
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import mixed_step
-from simulator.phases.compiled import StepTables, scale_tables
 from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import MemoryPlan, memory_plan
-from simulator.phases.power import average_power_w
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import DisaggregationSpec
-from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.requests import Floats
 from simulator.units import percent_text
@@ -51,7 +45,7 @@ class ServedRun:
     @property
     def decoding_trace(self) -> Floats:
         """Steps of the first replica that decodes, where they were kept."""
-        ahead = self.pools.prefill if self.pools else None
+        ahead = self.pools.pools.prefill if self.pools else None
         return self.result.run.trace[ahead.replicas * ahead.deployment.parallelism.dp_size if ahead else 0]
 
     @property
@@ -142,7 +136,7 @@ def check_finished(result: ServeResult) -> None:
 
 
 def _pools_notes(pools: DisaggregatedResult) -> tuple[str, ...]:
-    prefill, decode = pools.prefill, pools.decode
+    prefill, decode = pools.pools.prefill, pools.pools.decode
     return (
         f"{prefill.replicas} prefill replicas on {prefill.devices} and {decode.replicas} decode replicas on"
         f" {decode.devices} devices: prefill busy {percent_text(pools.prefill_busy_fraction)}, KV cache"
@@ -181,31 +175,29 @@ def served_run(
     options = options or ServeOptions()
     check_workload(workload)
     kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
-    tables = step_tables(deployment)
+    served = served_deployment(
+        deployment, replicas=replicas, routing=options.routing, timeout_s=workload.timeout_s, seed=workload.seed
+    )
     result = serve_workload(
         deployment,
         workload=workload,
         replicas=replicas,
         routing=options.routing,
         objectives=options.objectives,
-        tables=tables,
+        tables=served.tables,
         trace_steps=options.trace_steps,
         progress=options.progress,
     )
     check_finished(result)
-    phases, memory, interval = typical_steps(deployment, result), memory_plan(deployment), None
-    if options.intervals:
-        interval = _workload_interval(
-            deployment,
-            workload=workload,
-            replicas=replicas,
-            routing=options.routing,
-            tables=tables,
-            result=result,
-            phases=phases,
-        )
-    notes = speculation_notes(deployment, phases[1], memory)
-    return _run(result, replicas=replicas, phases=phases, memory=memory, interval=interval, notes=notes)
+    phases, memory = typical_steps(deployment, result), memory_plan(deployment)
+    return _run(
+        result,
+        replicas=replicas,
+        phases=phases,
+        memory=memory,
+        interval=_replicas_interval(served, result, workload=workload, phases=phases) if options.intervals else None,
+        notes=speculation_notes(deployment, phases[1], memory),
+    )
 
 
 def disaggregated_run(
@@ -222,136 +214,84 @@ def disaggregated_run(
     server = server_of(decode, profiles=profiles)
     pools = serve_disaggregated(
         requests_of(workload, prefill),
-        prefill=Pool(deployment=prefill, replicas=spec.prefill_replicas),
-        decode=Pool(deployment=decode, replicas=spec.decode_replicas),
-        link=spec.link,
-        server=server,
-        timeout_s=workload.timeout_s,
-        transfer=spec.transfer,
-        routing=options.routing,
+        served_pools(prefill, decode, spec=spec, server=server, timeout_s=workload.timeout_s, routing=options.routing),
         objectives=options.objectives,
         trace_steps=options.trace_steps,
     )
     check_finished(pools.result)
     phases = typical_steps(prefill, pools.result)[0], typical_steps(decode, pools.result)[1]
-    interval = None
-    if options.intervals:
-        interval = _pools_interval(
-            pools, workload=workload, spec=spec, server=server, routing=options.routing, phases=phases
-        )
     return _run(
         pools.result,
         replicas=1,
         phases=phases,
         memory=memory_plan(decode),
-        interval=interval,
+        interval=_pools_interval(pools, workload=workload, phases=phases) if options.intervals else None,
         notes=_pools_notes(pools),
         pools=pools,
     )
 
 
-def pools_power_w(run: ServedRun, pools: DisaggregatedResult) -> float:
-    """Mean power of all devices of both pools [W]."""
-    prefill_w = average_power_w(
-        pools.prefill.deployment,
-        phases=((run.prefill.weights, run.prefill.estimate),),
-        busy_fraction=min(pools.prefill_busy_fraction, 1.0),
+def pools_powers_w(run: ServedRun, pools: DisaggregatedResult) -> tuple[float, float]:
+    """Mean power of all devices of the prefill and of the decode pool [W]."""
+    return (
+        pools.pools.prefill.power_w(run.prefill, busy_fraction=min(pools.prefill_busy_fraction, 1.0)),
+        pools.pools.decode.power_w(run.decode or run.prefill, busy_fraction=run.busy_fraction),
     )
-    phase = run.decode or run.prefill
-    decode_w = average_power_w(
-        pools.decode.deployment, phases=((phase.weights, phase.estimate),), busy_fraction=run.busy_fraction
-    )
-    return pools.prefill.replicas * prefill_w + pools.decode.replicas * decode_w
-
-
-def _scaled_tables(tables: tuple[StepTables, ...], factor: float) -> tuple[StepTables, ...]:
-    return tuple(scale_tables(part, factor=factor) for part in tables)
 
 
 def _reseeded(workload: WorkloadSpec, number: int) -> WorkloadSpec:
     return workload.model_copy(update={"seed": workload.seed + number})
 
 
-def _workload_interval(
-    deployment: Deployment,
+def _replicas_interval(
+    served: ServedDeployment,
+    result: ServeResult,
     *,
     workload: WorkloadSpec,
-    replicas: int,
-    routing: Routing,
-    tables: tuple[StepTables, ...],
-    result: ServeResult,
     phases: tuple[PhaseEstimate, PhaseEstimate | None],
 ) -> ServeInterval:
     """80 % interval of a workload's ``result`` on copies of one deployment; errors of all its steps as common."""
-    spread, overall, (prefill, decode) = deployment.engine.spread, result.overall, phases
+    deployment, overall, (prefill, decode) = served.deployment, result.overall, phases
+    spread = deployment.engine.spread
     prefill_sigma, decode_sigma = phase_sigmas(prefill=prefill, decode=decode, spread=spread)
-    busy = overall.busy_fraction * replicas * deployment.parallelism.dp_size
+    busy = overall.busy_fraction * served.replicas * deployment.parallelism.dp_size
     share = overall.requests_per_s * prefill.total_s / busy if decode is not None and busy > 0 else 1.0
-
-    def rerun(factor: float) -> ServeResult:
-        return serve_workload(
-            deployment,
-            workload=workload,
-            replicas=replicas,
-            routing=routing,
-            tables=_scaled_tables(tables, factor),
-            step_scale=factor,
-            requests=result.requests,
-        )
 
     def reseed(number: int) -> ServeResult:
         other = _reseeded(workload, number)
-        return serve_workload(deployment, workload=other, replicas=replicas, routing=routing, tables=tables)
+        return replace(served, seed=other.seed).run(requests_of(other, deployment))
 
     return repeated_interval(
         result,
         log_sigma=step_sigma(prefill_sigma=prefill_sigma, decode_sigma=decode_sigma, prompt_share=share),
         spread=spread,
-        rerun=rerun,
+        rerun=lambda factor: served.at_scale(factor).run(result.requests),
         reseed=reseed,
         workload=workload,
     )
 
 
 def _pools_interval(
-    pools: DisaggregatedResult,
-    *,
-    workload: WorkloadSpec,
-    spec: DisaggregationSpec,
-    server: ServerSpec | None,
-    routing: Routing,
-    phases: tuple[PhaseEstimate, PhaseEstimate | None],
+    run: DisaggregatedResult, *, workload: WorkloadSpec, phases: tuple[PhaseEstimate, PhaseEstimate | None]
 ) -> ServeInterval:
     """80 % interval of a workload on two pools, whose steps are known to different degrees but err together.
 
     Left out: errors of the link between the pools, which is taken at its datasheet bandwidth.
     """
-    spread = pools.prefill.deployment.engine.spread
+    pools, deployment = run.pools, run.pools.prefill.deployment
+    spread = deployment.engine.spread
     sigmas = phase_sigmas(prefill=phases[0], decode=phases[1], spread=spread)
     larger = max(sigmas)
-    tables = [step_tables(pool.deployment) for pool in (pools.prefill, pools.decode)]
 
-    def served(load: WorkloadSpec, *, factor: float = 1.0) -> ServeResult:
-        ahead, after = (
-            _scaled_tables(part, factor ** (sigma / larger) if larger > 0 else factor)
-            for part, sigma in zip(tables, sigmas, strict=True)
-        )
-        return serve_disaggregated(
-            requests_of(load, pools.prefill.deployment),
-            prefill=replace(pools.prefill, tables=ahead),
-            decode=replace(pools.decode, tables=after),
-            link=spec.link,
-            server=server,
-            timeout_s=load.timeout_s,
-            transfer=spec.transfer,
-            routing=routing,
-        ).result
+    def rerun(factor: float) -> ServeResult:
+        ahead, after = (factor ** (sigma / larger) if larger > 0 else factor for sigma in sigmas)
+        return pools.at_scale(ahead, decode_scale=after).run(run.result.requests)
 
     return repeated_interval(
-        pools.result,
+        run.result,
         log_sigma=larger,
         spread=spread,
-        rerun=lambda factor: served(workload, factor=factor),
-        reseed=lambda number: served(_reseeded(workload, number)),
+        rerun=rerun,
+        reseed=lambda number: pools.run(requests_of(_reseeded(workload, number), deployment)),
         workload=workload,
     )

@@ -1,8 +1,11 @@
-"""Answers to the kinds ``closed_loop`` and ``offline``: clients that wait for their answers, and a full queue."""
+"""Answers to requests of equal lengths: kinds ``closed_loop``, ``offline`` (a full queue) and ``batch``.
+
+Sequences of a batch enter together and leave together, in closed form.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,7 +25,7 @@ from simulator.engine.uniform.scheduler import Engine, LoopPolicy, LoopWork
 from simulator.engine.uniform.simulation import simulate_loop
 from simulator.engine.uniform.steps import loop_rounds, speculation_notes
 from simulator.phases.deployment import Deployment
-from simulator.phases.memory import MemoryPlan, memory_plan
+from simulator.phases.memory import MemoryPlan, memory_plan, sequences_that_fit
 from simulator.phases.tabulate import compile_steps, shared_seconds
 
 REQUESTS_PER_CLIENT = 10
@@ -248,3 +251,74 @@ def offline(deployment: Deployment, *, isl_tokens: int, osl_tokens: int, num_req
     requests = num_requests or resident * ROUNDS * deployment.parallelism.dp_size
     demand = loop_demand(deployment, lengths=lengths, requests=requests, at_once=requests, waits=False)
     return _simulated(deployment, demand=demand, lengths=lengths)
+
+
+def static_batch(
+    deployment: Deployment, *, batch_size: int, isl_tokens: int, osl_tokens: int, limit_tokens: int | None
+) -> UniformRun:
+    """A batch that enters together and leaves together.
+
+    ``limit_tokens`` is the engine's max_num_batched_tokens where the user set one; None runs all prompts in one
+    pass, as static batching does. The first token of the batch is there when the last prompt is through.
+    An engine with a scheduler starts as many sequences as it has room for and the others when room is free: such a
+    batch runs step by step, TTFT and TPOT are means over its requests, and it ends with the last answer.
+    """
+    if deployment.engine.scheduler != "static":
+        held = held_tokens(deployment, isl_tokens=isl_tokens, osl_tokens=osl_tokens)
+        memory = memory_plan(deployment)
+        require_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
+        if resident_sequences(deployment, memory, wanted=batch_size, tokens=held) < batch_size:
+            return _queued_batch(deployment, batch_size=batch_size, isl_tokens=isl_tokens, osl_tokens=osl_tokens)
+
+    def run(one: Deployment) -> UniformRun:
+        return _static_batch(
+            one, batch_size=batch_size, isl_tokens=isl_tokens, osl_tokens=osl_tokens, limit_tokens=limit_tokens
+        )
+
+    return fastest_run(deployment, run, sequences=batch_size, context=isl_tokens + osl_tokens / 2)
+
+
+def _queued_batch(deployment: Deployment, *, batch_size: int, isl_tokens: int, osl_tokens: int) -> UniformRun:
+    """A batch of which a part waits: it is answered with its last request, TTFT and TPOT are means over all."""
+    requests = batch_size * deployment.parallelism.dp_size
+    queued = offline(deployment, isl_tokens=isl_tokens, osl_tokens=osl_tokens, num_requests=requests)
+    e2e_s = requests / queued.requests_per_s
+    said = f"E2E is that of the whole batch; a request has its answer after {queued.e2e_s:.3g} s on average"
+    return replace(queued, e2e_s=e2e_s, notes=(*queued.notes, said))
+
+
+def _static_batch(
+    deployment: Deployment, *, batch_size: int, isl_tokens: int, osl_tokens: int, limit_tokens: int | None
+) -> UniformRun:
+    memory = memory_plan(deployment)
+    require_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
+    notes: tuple[str, ...] = ()
+    fitting = sequences_that_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
+    if batch_size > fitting:
+        notes = (
+            f"the cache holds {fitting:.0f} of the {batch_size} sequences at full length: an engine would queue or "
+            "preempt; the estimate is for a cache that fits them all",
+        )
+    prefill, decode = run_phases(
+        deployment,
+        sequences=batch_size,
+        isl_tokens=isl_tokens,
+        osl_tokens=osl_tokens,
+        limit_tokens=limit_tokens,
+        together=True,
+    )
+    ttft_s = prefill.total_s
+    decode_s = decode.total_s if decode else 0.0
+    return UniformRun(
+        ttft_s=ttft_s,
+        tpot_s=decode_s / max(1, osl_tokens - 1),
+        e2e_s=ttft_s + decode_s,
+        requests_per_s=batch_size / (ttft_s + decode_s),
+        isl_tokens=isl_tokens,
+        osl_tokens=osl_tokens,
+        sequences=batch_size,
+        prefill=prefill,
+        decode=decode,
+        memory=memory,
+        notes=(*notes, *speculation_notes(deployment, decode, memory)),
+    )

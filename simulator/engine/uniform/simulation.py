@@ -17,6 +17,8 @@ from simulator.engine.uniform.scheduler import Engine
 from simulator.errors import RoofcastError
 
 MAX_REQUESTS = 500_000
+MAX_EVENTS = 2_000_000
+"""Steps with prompts, and runs of decodes between them: some seconds of computing."""
 
 
 class _Loop:
@@ -73,6 +75,14 @@ def _emptiest(engines: Sequence[Engine]) -> Engine:
     return engines[0] if len(engines) == 1 else min(engines, key=lambda engine: engine.load)
 
 
+def _too_long(said: str) -> RoofcastError:
+    return RoofcastError(
+        f"{said} take more steps with prompts than are simulated; allowed: up to {MAX_EVENTS:,}",
+        field="num_requests",
+        hint="fewer requests give the same rate, a larger engine.max_num_batched_tokens fewer steps",
+    )
+
+
 def simulate_loop(
     demand: LoopDemand, *, engines: Sequence[Engine], decode: Sequence[Engine] = (), transfer_s: Sequence[float] = ()
 ) -> LoopRecords:
@@ -87,12 +97,19 @@ def simulate_loop(
             field="num_requests",
             hint="requests of one kind repeat themselves: fewer give the same rate",
         )
+    step_tokens = engines[0].policy.step_tokens
+    if int(demand.isl_tokens.sum()) > MAX_EVENTS * step_tokens:
+        raise _too_long(f"{demand.isl_tokens.sum():,} prompt tokens in steps of {step_tokens:,}")
     loop = _Loop(demand, engines=engines, decode=decode, transfer_s=transfer_s)
     for place in range(demand.at_once):
         loop.send(demand.ramp_s * place / demand.at_once)
     everyone = [*engines, *decode]
-    while loop.finished < demand.requests:
+    for _ in range(MAX_EVENTS):
         loop.advance(min(everyone, key=lambda engine: engine.event_s) if len(everyone) > 1 else everyone[0])
+        if loop.finished == demand.requests:
+            break
+    else:
+        raise _too_long(f"{demand.requests:,} requests")
     return LoopRecords(
         sent_s=np.array(loop.sent_s),
         first_token_s=np.array(loop.first_s),

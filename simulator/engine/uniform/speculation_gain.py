@@ -1,8 +1,12 @@
-"""Where speculation pays: speedup by batch, the break-even batch, and the run length that is best at each."""
+"""What speculation and number formats bring by batch.
+
+Where speculation pays: speedup, the break-even batch, and the run length that is best at each. Formats compared: time
+of a decode step, what fits, what speculation brings in each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,9 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array
+from simulator.phases.crossover import FormatCrossover, decode_seconds, format_crossovers
 from simulator.phases.deployment import Deployment, without_speculation
 from simulator.phases.draft_cost import decode_round
-from simulator.specs.model.speculation import Bookkeeping
+from simulator.phases.memory import memory_plan, sequences_that_fit
+from simulator.specs.base import Assumption
+from simulator.specs.model.fitted import Bookkeeping
 from simulator.techniques.speculation.scenario import with_run_length
 
 # A dense search for the break-even batch looks no further.
@@ -87,3 +94,83 @@ def _break_even(deployment: Deployment, *, largest: int, context: float) -> int 
     plain = token_s(without_speculation(deployment), sequences=every, context=context)
     loses = np.flatnonzero(plain <= token_s(deployment, sequences=every, context=context))
     return int(every[loses[0]]) if len(loses) else None
+
+
+BATCHES = (1, 4, 16, 32, 64, 128, 256, 512, 1024)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatRow:
+    """One number format: its step times at each batch, None sequences where the cache has no limit."""
+
+    format: str
+    step_s: tuple[float, ...]
+    sequences_that_fit: int | None
+    speculation: SpeedupByBatch | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatComparison:
+    """Formats in the order asked for; the fastest of them at each batch, and where one overtakes another.
+
+    assumptions : what was filled in for all of them alike
+    """
+
+    model: str
+    hardware: str
+    tp_size: int
+    context_tokens: int
+    batches: tuple[int, ...]
+    formats: tuple[FormatRow, ...]
+    fastest: tuple[str, ...]
+    crossovers: tuple[FormatCrossover, ...]
+    assumptions: tuple[Assumption, ...]
+    notes: tuple[str, ...]
+
+
+def _fitting(deployment: Deployment, *, context_tokens: int) -> int | None:
+    memory = memory_plan(deployment)
+    if not memory.fits:
+        return 0
+    found = sequences_that_fit(deployment, memory, tokens=float(context_tokens))
+    return None if found == float("inf") else int(found)
+
+
+def compare_formats(
+    plain: Mapping[str, Deployment],
+    *,
+    guessing: Mapping[str, Deployment],
+    context_tokens: int,
+    tp_size: int,
+    notes: tuple[str, ...] = (),
+) -> FormatComparison:
+    """Compare deployments that differ in their number format; ``guessing`` holds them with speculation, or nothing."""
+    batches = np.array(BATCHES, dtype=float)
+    rows = [
+        FormatRow(
+            format=name,
+            step_s=tuple(
+                float(value) for value in decode_seconds(deployment, batches, context_tokens=float(context_tokens))
+            ),
+            sequences_that_fit=_fitting(deployment, context_tokens=context_tokens),
+            speculation=speedup_by_batch(guessing[name], batches=BATCHES, context_tokens=float(context_tokens))
+            if name in guessing
+            else None,
+        )
+        for name, deployment in plain.items()
+    ]
+    first = next(iter(plain.values()))
+    return FormatComparison(
+        model=first.model.name,
+        hardware=first.hardware.name,
+        tp_size=tp_size,
+        context_tokens=context_tokens,
+        batches=BATCHES,
+        formats=tuple(rows),
+        fastest=tuple(min(rows, key=lambda row: row.step_s[place]).format for place in range(len(BATCHES))),
+        crossovers=tuple(format_crossovers(list(plain.items()), context_tokens=float(context_tokens))),
+        assumptions=tuple(
+            item for item in first.assumptions if all(item in other.assumptions for other in plain.values())
+        ),
+        notes=notes,
+    )

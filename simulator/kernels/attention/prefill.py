@@ -174,9 +174,37 @@ def _traffic_seconds(
 def prefill_points(cases: AttentionCases, grid: PrefillGrid) -> Array:
     """Coordinates of the correction, PREFILL_AXES in octaves, shape (cases, 3).
 
-    ``span`` is twice the mean number of keys before the diagonal, the query length where nothing is cached.
+    ``span`` is twice the mean number of keys that a query sees, less one: the query length where nothing is cached and
+    no window ends it.
     """
-    return log2_coordinates(grid.tiles, cases.query_tokens + 2.0 * cases.context_tokens, cases.group)
+    return log2_coordinates(grid.tiles, 2.0 * visible_keys(cases) - 1.0, cases.group)
+
+
+def visible_keys(cases: AttentionCases) -> Array:
+    """Keys up to its own that a query sees under the causal mask and the window, mean over the queries [-].
+
+    Equation
+    --------
+    whole = queries whose keys all lie in the window = clip(window - context, 0, queries)
+    mean = (whole x (context + (whole + 1) / 2) + (queries - whole) x window) / queries
+
+    Parameters
+    ----------
+    cases : query and cached tokens, window [-]
+
+    Range of validity
+    -----------------
+    At least one query, a window of at least one key or inf.
+
+    References
+    ----------
+    [Dao2023]
+    """
+    query, context = cases.query_tokens, cases.context_tokens
+    whole = np.clip(cases.window - context, 0.0, query)
+    cut = np.where(whole < query, cases.window, 0.0)
+    mean: Array = (whole * (context + (whole + 1.0) / 2.0) + (query - whole) * cut) / query
+    return mean
 
 
 def grid_of(cases: AttentionCases, *, machine: AttentionMachine, parameters: Mapping[str, float]) -> PrefillGrid:

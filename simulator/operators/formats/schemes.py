@@ -10,8 +10,20 @@ import re
 from dataclasses import dataclass, replace
 
 from simulator.errors import RoofcastError, did_you_mean
-from simulator.operators.formats import stored_formats as weight_formats
-from simulator.operators.formats.stored_formats import BLOCK_BITS, MIXES, block_format, role_formats
+from simulator.operators.formats.stored_formats import (
+    BLOCK_BITS,
+    FP8_BLOCK,
+    MIXES,
+    SCALE_BITS,
+    block_format,
+    codebooks,
+    fixed_format,
+    fixed_formats,
+    kmeans,
+    role_formats,
+    tinygemm,
+    weight_only,
+)
 from simulator.operators.work import MatmulFormat
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, Dtype
@@ -72,63 +84,35 @@ def _patterned(key: str, plain: Dtype) -> Scheme | None:
         method, bits_text, group_text = grouped.groups()
         bits = int(bits_text or 4)
         group = _group(group_text, default=DEFAULT_GROUP_SIZE if method == "awq" else None)
-        product = weight_formats.weight_only(bits, group=group, plain=plain, zero_point=method == "awq")
+        product = weight_only(bits, group=group, plain=plain, zero_point=method == "awq")
         return Scheme(weights=_integer(bits), activations=plain, format=product)
     if (tiny := _TINYGEMM.fullmatch(key)) is not None:
         group = _group(tiny[1], default=DEFAULT_GROUP_SIZE) or DEFAULT_GROUP_SIZE
-        return Scheme(weights=Dtype.INT4, activations=plain, format=weight_formats.tinygemm(group, plain=plain))
+        return Scheme(weights=Dtype.INT4, activations=plain, format=tinygemm(group, plain=plain))
     if (books := _AQLM.fullmatch(key)) is not None:
         count, bits = int(books[1]), int(books[2])
         group = _group(books[3], default=AQLM_GROUP) or AQLM_GROUP
         if not 1 <= count <= 8 or not 4 <= bits <= 16:
             raise RoofcastError("takes 1 to 8 codebooks of 4 to 16 bits", field="precision.scheme", hint="aqlm-2x8")
-        product = weight_formats.codebooks(count, bits=bits, group=group, plain=plain)
+        product = codebooks(count, bits=bits, group=group, plain=plain)
         return Scheme(weights=Dtype.INT4, activations=plain, format=product)
     if (clusters := _KMEANS.fullmatch(key)) is not None:
         bits = int(clusters[1])
-        return Scheme(weights=_integer(bits), activations=plain, format=weight_formats.kmeans(bits, plain=plain))
+        return Scheme(weights=_integer(bits), activations=plain, format=kmeans(bits, plain=plain))
     return None
 
 
 def _fixed(key: str, plain: Dtype) -> Scheme | None:
     """Schemes that are one thing."""
-    eight = {
-        "w8a8": weight_formats.int8(),
-        "smoothquant-o1": weight_formats.smoothquant(1),
-        "smoothquant-o2": weight_formats.smoothquant(2),
-        "smoothquant-o3": weight_formats.smoothquant(3),
-        "llm.int8": weight_formats.llm_int8(),
-    }
-    floats = {
-        "fp8": weight_formats.fp8(),
-        "fp8-static": weight_formats.fp8_static(),
-        "fp8-block": weight_formats.fp8_block(),
-        "mxfp8": weight_formats.mxfp8(),
-    }
-    if key in eight:
-        return Scheme(weights=Dtype.INT8, activations=Dtype.INT8, format=eight[key])
-    if key in floats:
-        return Scheme(weights=Dtype.FP8, activations=Dtype.FP8, format=floats[key])
+    if (row := fixed_formats().get(key)) is not None:
+        return Scheme(weights=row.weights, activations=row.math or plain, format=row.product(plain))
     if key in PLAIN_SCHEMES:
         wide = Dtype(key)
         return Scheme(weights=wide, activations=wide, format=format_of_pair(wide, None, plain=wide))
-    match key:
-        case "nvfp4":
-            return Scheme(weights=Dtype.FP4, activations=Dtype.FP4, format=weight_formats.nvfp4())
-        case "nvfp4-w4a16":
-            return Scheme(weights=Dtype.FP4, activations=plain, format=weight_formats.nvfp4_weights(plain))
-        case "mxfp4-w4a4":
-            return Scheme(weights=Dtype.FP4, activations=Dtype.FP4, format=weight_formats.mxfp4_both())
-        case "mxfp4":
-            return Scheme(weights=Dtype.FP4, activations=plain, format=weight_formats.mxfp4(plain))
-        case "nf4" | "qlora":
-            return Scheme(weights=Dtype.INT4, activations=plain, format=weight_formats.nf4(plain))
-        case "bitnet":
-            return Scheme(weights=Dtype.INT1, activations=Dtype.INT8, format=weight_formats.bitnet())
-        case "w4a8" | "w4a4":
-            narrow = Dtype.INT8 if key == "w4a8" else Dtype.INT4
-            product = format_of_pair(Dtype.INT4, narrow, plain=plain)
-            return Scheme(weights=Dtype.INT4, activations=narrow, format=product)
+    if key in ("w4a8", "w4a4"):
+        narrow = Dtype.INT8 if key == "w4a8" else Dtype.INT4
+        product = format_of_pair(Dtype.INT4, narrow, plain=plain)
+        return Scheme(weights=Dtype.INT4, activations=narrow, format=product)
     return None
 
 
@@ -161,18 +145,18 @@ def format_of_pair(
     match weights:
         case Dtype.FP8 if activations in (None, Dtype.FP8):
             if method == "mxfp8":
-                return weight_formats.mxfp8()
-            block = group_size == weight_formats.FP8_BLOCK
-            return weight_formats.fp8_block() if block else weight_formats.fp8()
+                return fixed_format("mxfp8")
+            block = group_size == FP8_BLOCK
+            return fixed_format("fp8-block" if block else "fp8")
         case Dtype.INT8 if activations in (None, Dtype.INT8):
-            return weight_formats.int8()
+            return fixed_format("w8a8")
         case Dtype.FP8 | Dtype.INT8 if wide:
-            return weight_formats.weight_only(8, group=group_size, plain=plain, zero_point=False)
+            return weight_only(8, group=group_size, plain=plain, zero_point=False)
         case Dtype.INT4 if wide or activations is None:
             group = group_size if method else DEFAULT_GROUP_SIZE
-            return weight_formats.weight_only(4, group=group, plain=plain, zero_point=method == "awq")
+            return weight_only(4, group=group, plain=plain, zero_point=method == "awq")
         case Dtype.INT4 | Dtype.FP4 if activations in (Dtype.FP8, Dtype.INT8):
-            scale = weight_formats.SCALE_BITS / (group_size or DEFAULT_GROUP_SIZE)
+            scale = SCALE_BITS / (group_size or DEFAULT_GROUP_SIZE)
             product = MatmulFormat(
                 name="w4a8", weight_bits=4.0, activation_bits=8, math=activations, quantises_activations=True
             )
@@ -182,9 +166,9 @@ def format_of_pair(
                 name="int4", weight_bits=4, activation_bits=4, math=Dtype.INT4, quantises_activations=True
             )
         case Dtype.FP4 if activations is Dtype.FP4 or (activations is None and method != "mxfp4"):
-            return weight_formats.mxfp4_both() if method == "mxfp4" else weight_formats.nvfp4()
+            return fixed_format("mxfp4-w4a4" if method == "mxfp4" else "nvfp4")
         case Dtype.FP4 if activations is None or wide:
-            return weight_formats.nvfp4_weights(plain) if method == "nvfp4" else weight_formats.mxfp4(plain)
+            return fixed_format("nvfp4-w4a16" if method == "nvfp4" else "mxfp4", plain=plain)
     raise _contradiction(weights, activations)
 
 

@@ -7,15 +7,20 @@ Stored bits of sparse weights: kept values, where they stood, and the scales bes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from math import floor, log2
+from pathlib import Path
 
 from simulator.operators.work import ActivationPasses, MatmulFormat
+from simulator.specs.base import Spec
+from simulator.specs.documents import read_yaml, validate
 from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec, MoeSpec
-from simulator.specs.model.precision import Dtype
+from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 
-SCALE_BITS = 16
+SCALE_BITS = ACTIVATION_BITS = 16
 FP8_BLOCK = 128
 VECTOR_BYTES = 2.0
 """An entry of a codebook is a 16-bit number."""
@@ -27,124 +32,62 @@ SHARED_MEMORY_BYTES = 100.0 * 1024
 KMEANS_TABLE_WEIGHTS = 4096
 """One table per output row, as SqueezeLLM stores them; 4,096 is the row of a 7B model [Kim2023]."""
 
-LLM_INT8_OUTLIERS = 0.001
-"""Share of the feature dimensions kept in 16 bit: about 0.1 % [Dettmers2022]."""
 
-# Bytes moved per element: a 16-bit read and an 8-bit write quantise; a second read finds the range of a whole tensor.
-QUANTISE = 3.0
-FIND_RANGE = 2.0
-# Scales of rows do not fit a scalar epilogue: the 32-bit sums are written, read and written again in 16 bit.
-RESCALE = 8.0
-# Reads of LLM.int8(): ranges of rows and columns, comparison with the threshold, gather; its writes: the 8-bit copy,
-# the mask. Launches as counted in bitsandbytes' MatMul8bitLt.forward (statistics, quantise, layouts, outlier index,
-# gather, the 16-bit product, rescale, sum): an estimate.
-LLM_INT8_PASSES = ActivationPasses(input_bytes=3 * FIND_RANGE + QUANTISE, output_bytes=RESCALE + 6.0, launches=14.0)
+class FixedFormat(Spec):
+    """A row of ``fixed_formats.yaml``, which says what its fields are."""
+
+    name: str
+    weights: Dtype
+    bits: float
+    scales: tuple[tuple[int, float], ...] = ()
+    math: Dtype | None = None
+    activation_scales: tuple[tuple[int, float], ...] = ()
+    quantises_activations: bool = False
+    passes: ActivationPasses | None = None
+    outlier_fraction: float = 0.0
+
+    def product(self, plain: Dtype) -> MatmulFormat:
+        """The format with its activations, of dtype ``plain`` where they stay wide."""
+        activation_bits = BITS[self.math] if self.math else ACTIVATION_BITS
+        return MatmulFormat(
+            name=self.name,
+            weight_bits=self.bits + sum(bits / numbers for numbers, bits in self.scales),
+            activation_bits=activation_bits + sum(bits / numbers for numbers, bits in self.activation_scales),
+            math=self.math or plain,
+            quantises_activations=self.quantises_activations,
+            passes=self.passes,
+            outlier_fraction=self.outlier_fraction,
+        )
+
+
+@cache
+def fixed_formats() -> Mapping[str, FixedFormat]:
+    """Every scheme whose format is one thing.
+
+    References
+    ----------
+    [DeepSeek2024b], [Dettmers2022], [Dettmers2023], [Ma2024], [NVIDIA2025], [OCP2023], [Xiao2022]
+    """
+    file = Path(__file__).with_name("fixed_formats.yaml")
+    rows = read_yaml(file).items()
+    return {name: validate(FixedFormat, row, where=f"{file}: {name}", profile=True) for name, row in rows}
+
+
+def fixed_format(scheme: str, *, plain: Dtype = Dtype.BF16) -> MatmulFormat:
+    """The format of one of them; ``plain`` : dtype of 16-bit activations."""
+    return fixed_formats()[scheme].product(plain)
 
 
 def weight_only(bits: int, *, group: int | None, plain: Dtype, zero_point: bool) -> MatmulFormat:
     """Integer weights in groups with a 16-bit scale each, and a zero point of as many bits [Frantar2022] [Lin2023]."""
     overhead = (SCALE_BITS + (bits if zero_point else 0)) / group if group else 0.0
-    return MatmulFormat(name=f"w{bits}a16", weight_bits=bits + overhead, activation_bits=16, math=plain)
+    return MatmulFormat(name=f"w{bits}a16", weight_bits=bits + overhead, activation_bits=ACTIVATION_BITS, math=plain)
 
 
 def tinygemm(group: int, *, plain: Dtype) -> MatmulFormat:
     """4-bit weights with a 16-bit scale and zero point per group, as PyTorch stores them [Ansel2024]."""
     bits = 4 + 2 * SCALE_BITS / group
-    return MatmulFormat(name="w4a16", weight_bits=bits, activation_bits=16, math=plain)
-
-
-def fp8() -> MatmulFormat:
-    """One scale per tensor or row, whose bytes are neglected; activations are quantised before the product."""
-    return MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True)
-
-
-def fp8_static() -> MatmulFormat:
-    """The same with scales known in advance, so that the pass before writes FP8 directly."""
-    return MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8)
-
-
-def fp8_block() -> MatmulFormat:
-    """Blocks of 128 x 128 share a 32-bit scale, 128 activations too [DeepSeek2024b]."""
-    return MatmulFormat(
-        name="fp8_block",
-        weight_bits=8 + 32 / FP8_BLOCK**2,
-        activation_bits=8 + 32 / FP8_BLOCK,
-        math=Dtype.FP8,
-        quantises_activations=True,
-    )
-
-
-def int8() -> MatmulFormat:
-    """8-bit weights per channel and activations per token, found on the fly."""
-    return MatmulFormat(name="int8", weight_bits=8, activation_bits=8, math=Dtype.INT8, quantises_activations=True)
-
-
-def smoothquant(level: int) -> MatmulFormat:
-    """O1 quantises activations per token, O2 per tensor on the fly, O3 with scales known in advance [Xiao2022].
-
-    O3 needs no pass: the norm before writes 8-bit numbers. O2 finds the range of the whole tensor first. O1's row
-    scales come on top of the product, in a pass over its output.
-    """
-    passes = {
-        1: ActivationPasses(input_bytes=QUANTISE, output_bytes=RESCALE, launches=2.0),
-        2: ActivationPasses(input_bytes=FIND_RANGE + QUANTISE, launches=2.0),
-        3: None,
-    }[level]
-    return MatmulFormat(name="int8", weight_bits=8, activation_bits=8, math=Dtype.INT8, passes=passes)
-
-
-def llm_int8() -> MatmulFormat:
-    """8-bit products, and a 16-bit product over the outlier columns beside them [Dettmers2022]."""
-    return MatmulFormat(
-        name="llm_int8",
-        weight_bits=8,
-        activation_bits=8,
-        math=Dtype.INT8,
-        passes=LLM_INT8_PASSES,
-        outlier_fraction=LLM_INT8_OUTLIERS,
-    )
-
-
-def nf4(plain: Dtype) -> MatmulFormat:
-    """Blocks of 64 with an 8-bit scale, those in blocks of 256 with a 32-bit scale: 0.127 bit [Dettmers2023]."""
-    bits = 4 + 8 / 64 + 32 / (64 * 256)
-    return MatmulFormat(name="nf4", weight_bits=bits, activation_bits=16, math=plain)
-
-
-def bitnet() -> MatmulFormat:
-    """Ternary weights, stored by its released kernels as 2 bits, 8-bit activations [Ma2024]."""
-    return MatmulFormat(name="w1.58a8", weight_bits=2, activation_bits=8, math=Dtype.INT8, quantises_activations=True)
-
-
-def _multiplied_in_blocks(name: str, *, number_bits: int, per: int, math: Dtype) -> MatmulFormat:
-    """Weights and activations alike, an 8-bit scale per ``per`` numbers, multiplied as they are stored."""
-    bits = number_bits + 8 / per
-    return MatmulFormat(name=name, weight_bits=bits, activation_bits=bits, math=math, quantises_activations=True)
-
-
-def nvfp4() -> MatmulFormat:
-    """An 8-bit scale per 16 numbers [NVIDIA2025]."""
-    return _multiplied_in_blocks("nvfp4", number_bits=4, per=16, math=Dtype.FP4)
-
-
-def mxfp4(plain: Dtype) -> MatmulFormat:
-    """An 8-bit scale per 32 numbers [OCP2023]; multiplied in 16 bit."""
-    return MatmulFormat(name="mxfp4", weight_bits=4 + 8 / 32, activation_bits=16, math=plain)
-
-
-def mxfp4_both() -> MatmulFormat:
-    """MXFP4 weights and activations, multiplied as they are stored (AMD's Quark checkpoints) [OCP2023]."""
-    return _multiplied_in_blocks("mxfp4_w4a4", number_bits=4, per=32, math=Dtype.FP4)
-
-
-def nvfp4_weights(plain: Dtype) -> MatmulFormat:
-    """NVFP4 weights beside 16-bit activations: the kernels of MXFP4 weights, with a scale per 16 numbers."""
-    return MatmulFormat(name="nvfp4_w4a16", weight_bits=4 + 8 / 16, activation_bits=16, math=plain)
-
-
-def mxfp8() -> MatmulFormat:
-    """FP8 with an 8-bit scale per 32 numbers [OCP2023]."""
-    return _multiplied_in_blocks("mxfp8", number_bits=8, per=32, math=Dtype.FP8)
+    return MatmulFormat(name="w4a16", weight_bits=bits, activation_bits=ACTIVATION_BITS, math=plain)
 
 
 def codebooks(count: int, *, bits: int, group: int, plain: Dtype) -> MatmulFormat:
@@ -157,7 +100,7 @@ def codebooks(count: int, *, bits: int, group: int, plain: Dtype) -> MatmulForma
     return MatmulFormat(
         name="aqlm",
         weight_bits=count * bits / group,
-        activation_bits=16,
+        activation_bits=ACTIVATION_BITS,
         math=plain,
         codebook_bytes=table_bytes,
         lookup_bytes=gathered,
@@ -167,7 +110,7 @@ def codebooks(count: int, *, bits: int, group: int, plain: Dtype) -> MatmulForma
 def kmeans(bits: int, *, plain: Dtype) -> MatmulFormat:
     """Non-uniform levels: each output row has a table of 2**bits 16-bit values [Kim2023]."""
     table_bits = 2.0**bits * SCALE_BITS / KMEANS_TABLE_WEIGHTS
-    return MatmulFormat(name="kmeans", weight_bits=bits + table_bits, activation_bits=16, math=plain)
+    return MatmulFormat(name="kmeans", weight_bits=bits + table_bits, activation_bits=ACTIVATION_BITS, math=plain)
 
 
 BLOCK_BITS: dict[str, float] = {
@@ -234,7 +177,7 @@ def role_formats(name: str, *, model: ModelSpec, plain: Dtype) -> tuple[tuple[st
 
 def block_format(bits: float, *, plain: Dtype) -> MatmulFormat:
     """Product over k-quant blocks of ``bits`` a weight."""
-    return MatmulFormat(name="gguf", weight_bits=bits, activation_bits=16, math=plain)
+    return MatmulFormat(name="gguf", weight_bits=bits, activation_bits=ACTIVATION_BITS, math=plain)
 
 
 def _blend(mix: Mix, parts: tuple[tuple[float, tuple[tuple[str, float], ...]], ...]) -> float:

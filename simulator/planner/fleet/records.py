@@ -13,11 +13,11 @@ from typing import Literal, Protocol
 import numpy as np
 
 from simulator.engine.lanes.load_curve import SlotLimit
-from simulator.engine.lanes.steady_state import SteadyState
+from simulator.engine.lanes.steady_state import Objective, SteadyState
+from simulator.kernels.timing import Provenance
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
 from simulator.planner.money.market import MarketPrice
-from simulator.planner.records import Objective
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.money.prices import OfferKind
 from simulator.traffic.lengths import Array
@@ -210,6 +210,10 @@ class Serving(Protocol):
         """Rate of one of the last pool's replicas that saturates the fleet [1/s]."""
 
 
+KNOWN = frozenset({Provenance.MEASURED.label, Provenance.CALIBRATED.label})
+"""Kernels that were measured on the very accelerator, or fitted to such measurements."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     """Replicas that carry a demand, in whole servers.
@@ -222,6 +226,8 @@ class Fleet:
     scheme : quantization method, None where the formats say it all
     quality : what is published about its answers where they may differ from the model's, else empty
     prompt_share : of the money that prompts take; serving : what is asked for more latencies
+    doubt : share of its cost that counts against it when fleets are compared, 0 where its kernels are KNOWN: the margin
+    for slower steps once more, because that rests on measurements of other kinds
     replica, replicas, spares : of the last pool, which generates; all the rest is of the whole fleet
     """
 
@@ -231,6 +237,7 @@ class Fleet:
     power_of: str
     cost: FleetCost
     prompt_share: float
+    doubt: float
     limit: Limit
     at_peak: Latencies
     degraded: Latencies
@@ -257,6 +264,11 @@ class Fleet:
     def spares(self) -> int:
         """Of the last pool, beyond them."""
         return self.pools[-1].spares
+
+    @property
+    def counted_per_hour(self) -> float | None:
+        """The cost by which fleets are compared, doubt included."""
+        return None if self.cost.per_hour is None else self.cost.per_hour * (1 + self.doubt)
 
     @property
     def prefill(self) -> FleetPool | None:

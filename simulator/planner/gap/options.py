@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from simulator.planner.fleet.fleet import Sized, quality_of
 from simulator.planner.gap.changes import GapChange
@@ -10,9 +11,11 @@ from simulator.planner.gap.commands import pinned_spec
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import GapOption
 from simulator.planner.gap.screen import GapScreen
-from simulator.planner.gap.single_changes import single_changes, trial_of
+from simulator.planner.gap.single_changes import single_changes
 from simulator.planner.records import FieldValue
+from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
+from simulator.planner.search.search import usual_search
 
 # Fleets of a change alone that are evaluated exactly: fewer than of a step, there are many changes.
 _FINALISTS = 2
@@ -99,6 +102,7 @@ def gap_options(
     question: Question, screen: GapScreen, changes: Sequence[GapChange], *, start: Sized | None
 ) -> tuple[GapOption, ...]:
     """Every change alone, the best first."""
+    screen.evaluate([change.state for change in changes], among=_FINALISTS)
     found = [_alone(question, screen, change, start) for change in changes]
     return tuple(sorted((item for item in found if item is not None), key=_order))
 
@@ -107,7 +111,7 @@ def usual_options(question: Question, overrun: Overrun, *, start: Sized | None) 
     """For questions that cannot be screened: smaller formats, free degrees and other hardware by the usual search."""
     found = []
     for change in single_changes(question):
-        sized = trial_of(question, change.spec).sized
+        sized = usual_search(replace(question, spec=change.spec), platforms(change.spec)).sized
         item = min(sized, key=overrun.order, default=None)
         if item is None:
             continue

@@ -56,7 +56,9 @@ class Path:
         used = {item.change.kind for item in self.taken}
         screen, state = self._screen, self.state
         open_changes = [change for change in changes if change.kind not in used]
+        screen.look_ahead([state.joined(change.state) for change in open_changes])
         open_changes.sort(key=lambda change: screen.least(state.joined(change.state)))
+        screen.evaluate([state.joined(change.state) for change in open_changes[:_EXACT_CHANGES]])
         tried = []
         for change in open_changes[:_EXACT_CHANGES]:
             joined = state.joined(change.state)

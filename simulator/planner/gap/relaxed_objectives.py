@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
+from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.fleet.constraints import fleet_limits
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.options import option_of
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import GapOption, MissedBound
-from simulator.planner.gap.single_changes import trial_of
-from simulator.planner.records import FieldValue, Objective
+from simulator.planner.records import FieldValue
+from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
-from simulator.specs.question.plan import ObjectiveSpec
+from simulator.planner.search.search import usual_search
+from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.units import MILLI
 
 _NAME = "a later answer"
 # Bounds that are tried, as multiples of what was asked or of what an idle replica takes, up to ten times.
 _FACTORS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
+_MOST_TIMES = 2
+"""Size at most of a fleet whose replicas are at work, over that of one without objectives: chosen."""
 
 
 def _typed(bound_s: float) -> tuple[str, float]:
@@ -47,37 +52,51 @@ def _option(question: Question, bounds_s: tuple[float, ...], *, start: Sized | N
     """The best fleet under other bounds, None where nothing serves."""
     given, relaxed = _with_bounds(question, bounds_s)
     overrun = Overrun(limits=fleet_limits(relaxed))
-    item = min(trial_of(relaxed, relaxed.spec).sized, key=overrun.order, default=None)
+    item = min(usual_search(relaxed, platforms(relaxed.spec)).sized, key=overrun.order, default=None)
     if item is None:
         return None
     return option_of(relaxed, item, name=_NAME, given=given, overrun=overrun, start=start)
 
 
-def _first_that_closes(
-    question: Question, bounds_of: Callable[[float], tuple[float, ...]], *, start: Sized | None
-) -> GapOption | None:
-    """The smallest of a few factors with which the limits hold, found by halving: later answers need no more."""
+def _first(option_at: Callable[[float], GapOption | None], *, enough: Callable[[GapOption], bool]) -> GapOption | None:
+    """The smallest of a few factors that is ``enough``, found by halving: later answers need no more."""
     low, high, found = 0, len(_FACTORS), None
     while low < high:
         middle = (low + high) // 2
-        option = _option(question, bounds_of(_FACTORS[middle]), start=start)
-        if option is not None and option.closes:
+        option = option_at(_FACTORS[middle])
+        if option is not None and enough(option):
             high, found = middle, option
         else:
             low = middle + 1
     return found
 
 
+def _closes(option: GapOption) -> bool:
+    return option.closes
+
+
 def relaxed_options(question: Question, missed: tuple[MissedBound, ...]) -> tuple[GapOption, ...]:
-    """Where nothing serves: the objectives that the nearest set-up holds, and those that the limits allow."""
+    """Where nothing serves: the nearest objectives that a fleet holds at work, within the limits if one can.
+
+    What an idle replica takes is no objective: the nearer to it, the more replicas stand idle, without end.
+    """
     if not missed:
         return ()
-    nearest = _option(question, tuple(item.idle_s for item in missed), start=None)
-    found = [] if nearest is None else [nearest]
-    if nearest is None or (fleet_limits(question) and not nearest.closes):
-        held = _first_that_closes(question, lambda factor: tuple(item.idle_s * factor for item in missed), start=None)
-        found += [] if held is None else [held]
-    return tuple(found)
+    free = usual_search(replace(question, objectives=()), platforms(question.spec)).sized
+    most = _MOST_TIMES * min((item.devices for item in free), default=0)
+
+    @cache
+    def option_at(factor: float) -> GapOption | None:
+        return _option(question, tuple(item.idle_s * factor for item in missed), start=None)
+
+    def at_work(option: GapOption) -> bool:
+        return option.devices is not None and option.devices <= most
+
+    def within(option: GapOption) -> bool:
+        return option.closes and at_work(option)
+
+    held = _first(option_at, enough=within) or _first(option_at, enough=at_work)
+    return () if held is None else (held,)
 
 
 def later_options(question: Question, overrun: Overrun, start: Sized) -> tuple[GapOption, ...]:
@@ -85,5 +104,7 @@ def later_options(question: Question, overrun: Overrun, start: Sized) -> tuple[G
     if not question.objectives or overrun.holds(start):
         return ()
     asked = tuple(item.bound_s for item in question.objectives)
-    found = _first_that_closes(question, lambda factor: tuple(bound_s * factor for bound_s in asked), start=start)
+    found = _first(
+        lambda factor: _option(question, tuple(bound_s * factor for bound_s in asked), start=start), enough=_closes
+    )
     return () if found is None else (found,)

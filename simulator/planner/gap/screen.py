@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain, product
 
 import numpy as np
@@ -17,7 +18,7 @@ from simulator.planner.search.candidates import asked_engine, platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable, TableMaker
 from simulator.planner.search.screening import screen
-from simulator.planner.search.search import evaluate_all
+from simulator.planner.search.search import evaluate_all, evaluate_together
 from simulator.planner.search.search_space import (
     WIDE_SEQUENCES,
     WIDE_TOKENS,
@@ -37,7 +38,7 @@ _TOKENS = (512, 2048)
 _FINALISTS = 4
 # Accelerators that stay in the race once all have been tried.
 _KEPT_PLATFORMS = 8
-_Key = tuple[str, ParallelismSpec, Variant]
+_SetUp = tuple[ParallelismSpec, Variant]
 
 
 def can_screen(question: Question) -> bool:
@@ -53,6 +54,7 @@ class GapScreen:
         wide = spec.search == "wide"
         self.question, self.overrun = question, overrun
         self._asked = platforms(spec)
+        self._named = {item.hardware.name for item in self._asked}
         self._all = self._asked
         if spec.hardware:
             # What is not on offer is searched where it is named, beside everything else.
@@ -66,18 +68,19 @@ class GapScreen:
         given = {spec.max_num_batched_tokens} if spec.max_num_batched_tokens else set()
         self._space = SearchSpace(
             platforms=self._all,
-            parallelisms=self._degrees(GapState(any_degrees=True)),
+            parallelisms=self._spreads(GapState(any_degrees=True)),
             variants=tuple(
                 dict.fromkeys(chain(*(variants(spec, model=question.model, platform=item) for item in self._all)))
             ),
             sequences=tuple(sorted({*spec.max_num_seqs, *running, *(WIDE_SEQUENCES if wide else _SEQUENCES)})),
             tokens=tuple(sorted({*given, *budgets, *(WIDE_TOKENS if wide else _TOKENS)})),
         )
-        self._tables: dict[_Key, ScreenTable | None] = {}
+        self._tables: dict[tuple[str, ParallelismSpec, Variant], ScreenTable | None] = {}
         self._least: dict[str, float] = {}
         self._seen: dict[GapState, tuple[Candidate, ...]] = {}
         self._least_of: dict[GapState, float] = {}
         self._exact: dict[GapState, Sized | None] = {}
+        self._degrees = cache(self._spreads)
         self._kept: frozenset[str] | None = None
 
     @cached_property
@@ -91,10 +94,28 @@ class GapScreen:
             profiles=question.spec.profiles,
         )
 
+    def look_ahead(self, states: Sequence[GapState]) -> None:
+        """Make the tables of states that are asked for next in one go."""
+        new = [state for state in states if state not in self._seen]
+        for platform in self._all:
+            name = platform.hardware.name
+            wanted = dict.fromkeys(
+                pair for state in new for pair in self._set_ups(state, platform) if (name, *pair) not in self._tables
+            )
+            made = self._maker.tables(platform, wanted) if wanted else {}
+            self._tables.update({(name, *pair): made.get(pair) for pair in wanted})
+
     def least(self, state: GapState) -> float:
         """Overrun of the best screened fleet in a state, infinite where nothing serves."""
         self._screened(state)
         return self._least_of[state]
+
+    def evaluate(self, states: Sequence[GapState], *, among: int = _FINALISTS) -> None:
+        """Evaluate in one go what ``exact`` of each state asks for."""
+        self.look_ahead(states)
+        new = [state for state in dict.fromkeys(states) if state not in self._exact]
+        tried = chain(*(self._screened(state)[:among] for state in new))
+        evaluate_together(self.question, tuple(dict.fromkeys(tried)))
 
     def exact(self, state: GapState, *, among: int = _FINALISTS) -> Sized | None:
         """The fleet of a state that comes nearest to the limits, evaluated exactly; None where nothing serves.
@@ -113,15 +134,14 @@ class GapScreen:
         served = [
             name for name in sorted(self._least, key=lambda name: self._least[name]) if self._least[name] < np.inf
         ]
-        asked = [item.hardware.name for item in self._asked] if self.question.spec.hardware else []
-        far = frozenset(served[_KEPT_PLATFORMS:]) - frozenset(asked)
+        far = frozenset(served[_KEPT_PLATFORMS:]) - (self._named if self.question.spec.hardware else frozenset())
         self._kept = frozenset(item.hardware.name for item in self._all) - far
 
-    def _allowed(self, state: GapState) -> list[Platform]:
-        chosen = self._all if state.any_hardware else self._asked
-        return [item for item in chosen if self._kept is None or item.hardware.name in self._kept]
+    def _is_open(self, state: GapState, platform: Platform) -> bool:
+        name = platform.hardware.name
+        return (self._kept is None or name in self._kept) and (state.any_hardware or name in self._named)
 
-    def _degrees(self, state: GapState) -> tuple[ParallelismSpec, ...]:
+    def _spreads(self, state: GapState) -> tuple[ParallelismSpec, ...]:
         """Ways to spread one replica in a state."""
         spec = self.question.spec
         if state.any_degrees:
@@ -136,27 +156,31 @@ class GapScreen:
 
     def _made(self, state: GapState) -> tuple[ScreenTable, ...]:
         """Tables of a state, each made once."""
-        question, spreads, found = self.question, self._degrees(state), list[ScreenTable | None]()
-        for platform in self._allowed(state):
-            name = platform.hardware.name
-            changed = dict.fromkeys(
-                Variant(precision=state.precision(item.precision), techniques=state.techniques(item.techniques))
-                for item in self._space.variants_on(platform, spec=question.spec, model=question.model)
-            )
-            wanted = tuple(product(spreads, changed))
-            missing = [pair for pair in wanted if (name, *pair) not in self._tables]
-            degrees, formats = (tuple(dict.fromkeys(pair[axis] for pair in missing)) for axis in (0, 1))
-            made = self._maker.tables(platform, degrees, formats) if missing else {}
-            self._tables.update({(name, *pair): made.get(pair) for pair in missing})
-            found += [self._tables[name, *pair] for pair in wanted]
+        self.look_ahead((state,))
+        found = (
+            self._tables[platform.hardware.name, *pair]
+            for platform in self._all
+            for pair in self._set_ups(state, platform)
+        )
         return tuple(table for table in found if table is not None)
+
+    def _set_ups(self, state: GapState, platform: Platform) -> tuple[_SetUp, ...]:
+        """Of a state on a platform; none where it is out of the race or the state keeps to those asked for."""
+        if not self._is_open(state, platform):
+            return ()
+        offered = self._space.variants_on(platform, spec=self.question.spec, model=self.question.model)
+        changed = dict.fromkeys(
+            Variant(precision=state.precision(item.precision), techniques=state.techniques(item.techniques))
+            for item in offered
+        )
+        return tuple(product(self._degrees(state), changed))
 
     def _screened(self, state: GapState) -> tuple[Candidate, ...]:
         """The set-ups of a state that come nearest to the limits, one of each table, the nearest and cheapest first."""
         if state in self._seen:
             return self._seen[state]
-        self._seen[state], self._least_of[state] = (), np.inf
         tables = self._made(state)
+        self._seen[state], self._least_of[state] = (), np.inf
         if not tables:
             return ()
         over, cost = self._overruns(tables, state)

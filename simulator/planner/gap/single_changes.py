@@ -1,16 +1,12 @@
-"""One step away from a question, tried by the usual search on every accelerator."""
+"""One step away from a question."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from simulator.planner.candidate import Candidate, Platform
-from simulator.planner.fleet.fleet import Trial
+from simulator.planner.candidate import Candidate
 from simulator.planner.records import FieldValue
-from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
-from simulator.planner.search.search import look_ahead, try_platform
 from simulator.specs.model.precision import NumberFormat
 from simulator.specs.question.plan import PlanSpec
 
@@ -54,18 +50,3 @@ def single_changes(question: Question) -> tuple[Change, ...]:
             Change(name="other hardware", field="hardware", value=None, spec=spec.model_copy(update={"hardware": ()}))
         )
     return tuple(changes)
-
-
-def trial_of(question: Question, spec: PlanSpec) -> Trial:
-    """Try every platform of a changed question, demand and objectives unchanged."""
-    return trial_on(question, spec, platforms(spec))
-
-
-def trial_on(question: Question, spec: PlanSpec, tried: Iterable[Platform]) -> Trial:
-    """Try some platforms of a changed question, demand and objectives unchanged."""
-    changed, tried = replace(question, spec=spec), tuple(tried)
-    look_ahead(changed, tried)
-    trial = Trial()
-    for platform in tried:
-        trial = trial.with_more(try_platform(changed, platform))
-    return trial

@@ -11,11 +11,11 @@ from statistics import NormalDist
 
 import numpy as np
 
-from simulator.engine.lanes.steady_state import LatencyMetric
+from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.handoff.commands import command_text, filled
 from simulator.planner.handoff.settings import LaunchSettings
-from simulator.planner.records import Demand, Objective
+from simulator.planner.records import Demand
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from simulator.units import KILO, SECONDS_PER_MINUTE
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.handoff.benchmark import verification
 from simulator.planner.handoff.commands import shell_launch, shell_router
@@ -13,7 +14,7 @@ from simulator.planner.handoff.kubernetes import service_name as service_name
 from simulator.planner.handoff.notes import handoff_notes
 from simulator.planner.handoff.routing import gateway_objects, router_objects
 from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
-from simulator.planner.records import Demand, Objective
+from simulator.planner.records import Demand
 from simulator.specs.profiles import list_profiles
 from simulator.specs.writing import documents_text
 

@@ -68,7 +68,7 @@ class PriceCase:
     """The ranking at other prices.
 
     name : ``planned``; ``low``, ``median`` or ``high`` of every accelerator; a kind of provider alone
-    hardware, setup, devices, cost_per_hour : of the cheapest fleet; next_* : of the cheapest of another accelerator
+    hardware, setup, devices, cost_per_hour : of the fleet that is chosen then; next_* : of the next one elsewhere
     priced : fleets that have such a price; chosen_priced : whether the plan's is one of them
     """
 
@@ -87,7 +87,7 @@ class PriceCase:
 class PriceRival:
     """A fleet of another accelerator that the price of an accelerator-hour could make the cheapest.
 
-    wins_below : price at which it costs what the chosen fleet does; per_hour : as planned with, None where nobody
+    wins_below : price at which it would be chosen, doubt included; per_hour : as planned with, None where nobody
     lists one; low, low_provider : the lowest that is listed
     """
 
@@ -109,7 +109,7 @@ class PriceRival:
 class PriceRanking:
     """How far the recommendation rests on prices.
 
-    loses_above : price of the chosen accelerator at which the next fleet costs the same; None for pools of several
+    loses_above : price of the chosen accelerator at which the next fleet is chosen; None for pools of several
     kinds, or where nothing else has a price
     rivals : the next fleet, those that win at a listed price of theirs, and smaller ones that nobody prices
     """
@@ -120,7 +120,7 @@ class PriceRanking:
 
     @property
     def steady(self) -> bool:
-        """The chosen accelerators are the cheapest wherever they have a price."""
+        """The chosen accelerators are chosen wherever they have a price."""
         return len({case.hardware for case in self.cases if case.chosen_priced}) == 1
 
 
@@ -140,7 +140,8 @@ def _cost(fleet: Fleet, *, prices: PriceProfile, rule: PriceRule) -> float | Non
 
 def _case(name: str, fleets: Sequence[Fleet], *, prices: PriceProfile, rule: PriceRule) -> PriceCase | None:
     costs = [(_cost(fleet, prices=prices, rule=rule), fleet) for fleet in fleets]
-    priced = sorted(((cost, fleet) for cost, fleet in costs if cost is not None), key=lambda item: item[0])
+    known = ((cost, fleet) for cost, fleet in costs if cost is not None)
+    priced = sorted(known, key=lambda item: item[0] * (1 + item[1].doubt))
     if not priced:
         return None
     cost, best = priced[0]
@@ -158,13 +159,13 @@ def _case(name: str, fleets: Sequence[Fleet], *, prices: PriceProfile, rule: Pri
     )
 
 
-def _rival(fleet: Fleet, *, best_cost: float, prices: PriceProfile, rule: PriceRule) -> PriceRival:
+def _rival(fleet: Fleet, *, counted: float, prices: PriceProfile, rule: PriceRule) -> PriceRival:
     price = market_price(prices, hardware=fleet.hardware, rule=rule)
     return PriceRival(
         hardware=fleet.hardware,
         setup=fleet.label,
         devices=fleet.devices,
-        wins_below=best_cost / fleet.devices,
+        wins_below=counted / (1 + fleet.doubt) / fleet.devices,
         per_hour=None if price is None else price.per_hour,
         low=None if price is None else price.low,
         low_provider=None if price is None else price.low_provider,
@@ -173,12 +174,12 @@ def _rival(fleet: Fleet, *, best_cost: float, prices: PriceProfile, rule: PriceR
 
 def _rivals(fleets: Sequence[Fleet], *, prices: PriceProfile, rule: PriceRule) -> list[PriceRival]:
     best = fleets[0]
-    cost = best.cost.per_hour or 0.0
+    counted = best.counted_per_hour or 0.0
     seen, found = {_kinds(best)}, []
     for fleet in fleets[1:]:
         if len(fleet.housing) == 1 and _kinds(fleet) not in seen:
             seen.add(_kinds(fleet))
-            found.append(_rival(fleet, best_cost=cost, prices=prices, rule=rule))
+            found.append(_rival(fleet, counted=counted, prices=prices, rule=rule))
     first = found[:1] if found and found[0].per_hour is not None else []
     others = found[len(first) :]
     winning = [item for item in others if item.offered]
@@ -196,9 +197,9 @@ def price_ranking(fleets: Sequence[Fleet], *, prices: PriceProfile, spec: PlanSp
     kinds = [(kind, replace(rule, provider=kind)) for kind in provider_kinds()] if spec.provider is None else []
     found = (_case(name, fleets, prices=prices, rule=asked) for name, asked in [("planned", rule), *ends, *kinds])
     cases = [case for case in found if case is not None]
-    after = cases[0].next_cost_per_hour
+    after = next((item.counted_per_hour for item in fleets if _kinds(item) != _kinds(best)), None)
     return PriceRanking(
         cases=tuple(cases),
-        loses_above=None if after is None or len(best.housing) > 1 else after / best.devices,
+        loses_above=None if after is None or len(best.housing) > 1 else after / (1 + best.doubt) / best.devices,
         rivals=tuple(_rivals(fleets, prices=prices, rule=rule)),
     )

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Generic, TypeVar
 
+from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.candidate import Candidate, Rejection
-from simulator.planner.records import Objective
 from simulator.planner.serving.replica import Policy, Prepared, prepare_all
 from simulator.planner.serving.shapes import Aggregated, Shape, evaluate_prepared
 from simulator.specs.base import Same
@@ -22,7 +22,7 @@ from simulator.traffic.lengths import RequestMix
 Answer = TypeVar("Answer")
 
 KEPT = 512
-"""Outcomes that are kept, some 60 kB each: a few questions about all accelerators."""
+"""Outcomes that are kept, some 40 kB each: a few questions about all accelerators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class _Asked:
 
 
 class _Kept(Generic[Answer]):
-    """The last KEPT answers, the oldest forgotten first."""
+    """KEPT answers; those that nobody asked for longest are forgotten first."""
 
     def __init__(self) -> None:
         self._answers: dict[_Asked, Answer] = {}
@@ -53,7 +53,10 @@ class _Kept(Generic[Answer]):
         new = iter(work_out(missing) if missing else [])
         answers = [next(new) if answer is None else answer for answer in known]
         with self._lock:
-            self._answers.update(zip(asked, answers, strict=True))
+            for item, answer in zip(asked, answers, strict=True):
+                # Asked for again it is the newest: what is evaluated beside it would push it out before it is read.
+                self._answers.pop(item, None)
+                self._answers[item] = answer
             while len(self._answers) > KEPT:
                 del self._answers[next(iter(self._answers))]
         return answers

@@ -31,7 +31,7 @@ from simulator.specs.model.loading import load_model
 from simulator.traffic.lengths import Array
 
 KEPT_FILES = 8
-"""Files that stay, the newest: some 10 MB each."""
+"""Files that stay, the newest: some 4 MB each."""
 _CHECK_BYTES = 4
 _READERS: Mapping[type[Spec], Callable[..., Spec]] = {
     AcceleratorSpec: load_hardware,
@@ -46,16 +46,12 @@ def _read_again(kind: type[Spec], name: str, profiles: str | None) -> Spec:
     return _READERS[kind](name, profiles=profiles)
 
 
-def _array_of(value: bytes, copies: int, kind: str, shape: tuple[int, ...]) -> Array:
-    return np.frombuffer(value * copies, kind).reshape(shape)
+def _array_of(content: bytes, kind: str, shape: tuple[int, ...]) -> Array:
+    return np.frombuffer(content, kind).reshape(shape)
 
 
 def _packed(array: Array) -> tuple[Any, ...]:
-    """An array by its bytes, one of them where all are the same, as many arrays of priced rows are."""
-    content, size = array.tobytes(), array.itemsize
-    same = array.size > 1 and content == content[:size] * array.size
-    value, copies = (content[:size], array.size) if same else (content, 1)
-    return _array_of, (value, copies, array.dtype.char, array.shape)
+    return _array_of, (array.tobytes(), array.dtype.char, array.shape)
 
 
 class _Writer(pickle.Pickler):

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from math import inf
 from statistics import NormalDist
 
+from simulator.engine.lanes.steady_state import Objective
 from simulator.operators.transformer import is_encoder_only
 from simulator.planner.demand import read_demand, read_objectives
 from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
 from simulator.planner.money.market import check_rule, plan_rule
-from simulator.planner.records import Demand, Objective
+from simulator.planner.records import Demand
 from simulator.planner.search.candidates import check_parallelism, check_precision
 from simulator.planner.serving.replica import Policy, check_context
 from simulator.planner.workload_presets import SparesWanted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +29,6 @@ from simulator.planner.serving.replica_curve import bubble_factor
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, engine_limits
 from simulator.specs.model.architecture import ModelSpec
-from simulator.specs.model.precision import PrecisionSpec
 from simulator.traffic.lengths import Array, RequestMix
 
 _Key = tuple[object, ...]
@@ -124,20 +123,11 @@ class TableMaker:
         self._paced: dict[int, tuple[StepShape, StepShape]] = {}
 
     def tables(
-        self, platform: Platform, parallelisms: Sequence[ParallelismSpec], variants: Sequence[Variant]
+        self, platform: Platform, wanted: Iterable[tuple[ParallelismSpec, Variant]]
     ) -> dict[tuple[ParallelismSpec, Variant], ScreenTable]:
         """Of every set-up of a platform that can be deployed and fits; what they share is priced in few calls."""
-        fitting = [
-            found
-            for parallelism in parallelisms
-            for variant in variants
-            if (found := self._fitting(platform, parallelism, variant)) is not None
-        ]
-        by_format: dict[PrecisionSpec, list[_Fitting]] = {}
-        for found in fitting:
-            by_format.setdefault(found.variant.precision, []).append(found)
-        for members in by_format.values():
-            self._price_together(members)
+        fitting = [found for pair in wanted if (found := self._fitting(platform, *pair)) is not None]
+        self._price_together(fitting)
         made = {(found.deployment.parallelism, found.variant): self._table(platform, found) for found in fitting}
         for prices in self._prices.values():
             prices.forget_sums()
@@ -145,25 +135,25 @@ class TableMaker:
 
     def _price_together(self, members: Sequence[_Fitting]) -> None:
         """Price the kernels of several set-ups on one accelerator at once; what has no rate is left to be refused."""
-        by_prices: dict[int, tuple[RowPrices, list[DistinctRow]]] = {}
+        by_prices: dict[int, tuple[RowPrices, list[_Fitting]]] = {}
         for found in members:
             prices = self._row_prices(found.deployment)
-            rows = by_prices.setdefault(id(prices), (prices, []))[1]
-            for _, shared in found.lanes:
-                rows += shared.all
-            for one in self._drafted_beside(found.deployment):
-                rows += one.rows
-        for prices, rows in by_prices.values():
+            by_prices.setdefault(id(prices), (prices, []))[1].append(found)
+        for prices, sharing in by_prices.values():
             try:
-                prices.price(rows)
+                prices.price(row for found in sharing for row in self._rows_of(found))
             except RoofcastError:
-                # Set-ups are priced one by one then, and those with the operator that has no rate are left out.
-                continue
+                # A format has no rate: the others are priced together, its set-ups one by one when they are asked for.
+                formats = dict.fromkeys(found.variant.precision for found in sharing)
+                for precision in formats if len(formats) > 1 else ():
+                    self._price_together([found for found in sharing if found.variant.precision == precision])
 
-    def table(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> ScreenTable | None:
-        """Of one set-up, or None where it cannot be deployed or does not fit."""
-        found = self._fitting(platform, parallelism, variant)
-        return None if found is None else self._table(platform, found)
+    def _rows_of(self, found: _Fitting) -> Iterator[DistinctRow]:
+        """Everything of a set-up that is priced."""
+        for _, shared in found.lanes:
+            yield from shared.all
+        for one in self._drafted_beside(found.deployment):
+            yield from one.rows
 
     def _table(self, platform: Platform, found: _Fitting) -> ScreenTable | None:
         """None where one of its operators has no rate."""

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.lanes.queueing import delayed_wait_variance, gg1_wait_mean_s
-from simulator.engine.lanes.steady_state import LatencyMetric
+from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.errors import Option, RoofcastError
 from simulator.planner.candidate import Candidate
-from simulator.planner.records import Objective
 from simulator.planner.search.candidates import asked_engine, in_pools
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable

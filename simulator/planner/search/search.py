@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from simulator.planner.candidate import Candidate, Platform, Rejection
@@ -54,13 +55,9 @@ def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
         trial = evaluate_all(question, chosen)
         if not chosen:
             # Nothing passed the screen: why the usual candidates are refused says how near they came.
-            for platform in tried:
-                trial = trial.with_more(try_platform(question, platform))
+            trial = usual_search(question, tried)
         return Tried(trial=trial, summary=summary)
-    trial = Trial()
-    look_ahead(question, tried)
-    for platform in tried:
-        trial = trial.with_more(try_platform(question, platform))
+    trial = usual_search(question, tried)
     if "aggregated" not in question.serving:
         return Tried(trial=trial)
     from simulator.planner.search.families import search_families
@@ -72,21 +69,19 @@ def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
     )
 
 
-def look_ahead(question: Question, tried: Sequence[Platform]) -> None:
-    """Evaluate together what the platforms will be asked for first, as far as that is remembered until then."""
-    if "aggregated" not in question.serving:
-        return
-    _evaluate_together(
-        question,
-        [
-            candidate
-            for platform in tried
-            for candidate in candidates(question.spec, model=question.model, platform=platform)
-        ],
-    )
+def usual_search(question: Question, tried: Sequence[Platform]) -> Trial:
+    """Evaluate the candidates of every platform: in one go those that each will ask for first."""
+    spec, model = question.spec, question.model
+    if "aggregated" in question.serving:
+        usual = [candidates(spec, model=model, platform=platform) for platform in tried]
+        evaluate_together(question, tuple(chain(*usual)))
+    trial = Trial()
+    for platform in tried:
+        trial = trial.with_more(try_platform(question, platform))
+    return trial
 
 
-def _evaluate_together(question: Question, tried: Sequence[Candidate]) -> None:
+def evaluate_together(question: Question, tried: Sequence[Candidate]) -> None:
     """Evaluate those of one kind of replica in one go, to be remembered when each is asked for."""
     alone = [candidate for candidate in tried if len(candidate.parts) == 1]
     if len(alone) <= KEPT:
@@ -130,7 +125,7 @@ def _largest_tp(tried: Sequence[Candidate], spec: PlanSpec) -> tuple[int, ...]:
 
 def evaluate_all(question: Question, tried: Sequence[Candidate]) -> Trial:
     """Size every candidate that can serve; nothing is left out."""
-    _evaluate_together(question, tried)
+    evaluate_together(question, tried)
     trial = Trial()
     for candidate in tried:
         trial = trial.with_more(_evaluate(question, (candidate,)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +106,9 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
         model=question.model, mix=question.demand.mix, space=space, engine=engine, profiles=question.policy.profiles
     )
     made = (
-        maker.tables(platform, space.parallelisms, space.variants_on(platform, spec=spec, model=question.model))
+        maker.tables(
+            platform, product(space.parallelisms, space.variants_on(platform, spec=spec, model=question.model))
+        )
         for platform in platforms
     )
     tables = tuple(table for found in made for table in found.values())

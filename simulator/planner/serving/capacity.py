@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.engine.lanes.pricing import Places
-from simulator.engine.lanes.steady_state import SteadyState, rows_of
-from simulator.planner.records import Objective
+from simulator.engine.lanes.steady_state import Objective, SteadyState, rows_of
 from simulator.traffic.lengths import Array
 
 # An idle replica is asked at this share of its saturation rate: no queue, one request at a time.

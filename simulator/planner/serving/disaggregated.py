@@ -20,14 +20,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.engine.lanes.load_curve import Saturation, lane_step_s, lane_steps, lanes, saturation
-from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState
+from simulator.engine.lanes.steady_state import LatencyMetric, Objective, SteadyState
 from simulator.engine.pools import Pool, transfer_link
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import without_speculation
 from simulator.phases.step import estimate_step
 from simulator.planner.candidate import Candidate, InPrefillPool, Rejection, not_deployable
 from simulator.planner.fleet.records import Transfer
-from simulator.planner.records import Objective
 from simulator.planner.serving.capacity import Capacity, Missed, StatesOf, capacity_within, excess_of, worst_of
 from simulator.planner.serving.limits import step_margin
 from simulator.planner.serving.pool_states import (
@@ -41,7 +40,7 @@ from simulator.planner.serving.pool_states import (
     rows_at,
 )
 from simulator.planner.serving.replica import Part, Policy, Prepared, deployed, missed_objective, part_of, prepare
-from simulator.planner.serving.replica_curve import bounded_limits, with_bubbles
+from simulator.planner.serving.replica_curve import KnownSteps, bounded_limits, with_bubbles
 from simulator.planner.serving.shapes import Counts, Shape
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import Array, RequestMix
@@ -152,7 +151,7 @@ def _drafted_prompts(found: Prepared) -> Prepared:
     plain = estimate_step(without_speculation(deployment), shape)
     prompts = replace(shape, decode_sequences=np.zeros_like(shape.decode_sequences))
     curve = steps.curve(lane_step_s(plain) + prompt_draft_s(deployment, prompts))
-    return replace(found, curve=with_bubbles(curve, deployment), steps=plain)
+    return replace(found, curve=with_bubbles(curve, deployment), steps=KnownSteps.of(plain))
 
 
 def prefill_replica(

@@ -8,13 +8,13 @@ from math import exp
 import numpy as np
 
 from simulator.engine.lanes.load_curve import LoadCurve, Saturation, SlotLimit, lanes
-from simulator.engine.lanes.steady_state import LatencyMetric
+from simulator.engine.lanes.steady_state import LatencyMetric, Objective
+from simulator.kernels.roofline import DEQUANTISATION, HOST, LINK, MEMORY, OCCUPANCY, TENSOR_CORE
 from simulator.kernels.timing import Provenance
-from simulator.phases.bounds import DEQUANTISATION, HOST, LINK, MEMORY, OCCUPANCY, TENSOR_CORE
-from simulator.phases.step import PROVENANCE_SHARE, StepEstimate
+from simulator.phases.step import PROVENANCE_SHARE
 from simulator.planner.fleet.records import Limit, Replica, Resource
-from simulator.planner.records import Objective
 from simulator.planner.serving.replica import Part, Policy, Prepared
+from simulator.planner.serving.replica_curve import KnownSteps
 from simulator.specs.question.techniques import SpeculationSpec
 
 _RESOURCES = {
@@ -66,7 +66,7 @@ class _Nearest:
     prompts: int
     prompt_share: float
 
-    def log_sigma(self, steps: StepEstimate, speculation: SpeculationSpec | None) -> float:
+    def log_sigma(self, steps: KnownSteps, speculation: SpeculationSpec | None) -> float:
         """Standard deviation of log(measured / predicted) of the mean step."""
         sigma, share = steps.log_sigma, self.prompt_share
         kernels = (1 - share) * sigma[self.plain] + share * sigma[self.prompts]
@@ -76,7 +76,7 @@ class _Nearest:
 
         return float(np.hypot(kernels, (1 - share) * pace_sigma(speculation)))
 
-    def known(self, steps: StepEstimate) -> Provenance:
+    def known(self, steps: KnownSteps) -> Provenance:
         """How well the worse of those that take part of the time is known: a prefill pool generates nothing."""
         shares = {self.plain: 1 - self.prompt_share, self.prompts: self.prompt_share}
         run = [case for case, share in shares.items() if share >= PROVENANCE_SHARE]

@@ -16,12 +16,11 @@ from simulator.engine.lanes.load_curve import (
     kv_tokens_for_one,
     lanes,
 )
-from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState
+from simulator.engine.lanes.steady_state import LatencyMetric, Objective, SteadyState
 from simulator.errors import Option, RoofcastError
 from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
-from simulator.phases.step import StepEstimate
 from simulator.planner.candidate import (
     BudgetTooSmall,
     CacheTooSmall,
@@ -34,9 +33,8 @@ from simulator.planner.candidate import (
     refuse,
 )
 from simulator.planner.fleet.records import Latencies, Replica, Role
-from simulator.planner.records import Objective
 from simulator.planner.serving.capacity import Capacity, Missed
-from simulator.planner.serving.replica_curve import replica_curves
+from simulator.planner.serving.replica_curve import KnownSteps, replica_curves
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import RequestMix
 
@@ -87,13 +85,13 @@ def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | Non
 class Part:
     """One kind of replica of a fleet: of the only one, or of one of two pools; with what later questions need.
 
-    curve, steps : of one lane, and the priced steps that it was made of; role : the pool's, empty for the only kind
+    curve, steps : of one lane, and of the priced steps that it was made of; role : the pool's, empty for the only kind
     """
 
     candidate: Candidate
     replica: Replica
     curve: LoadCurve
-    steps: StepEstimate
+    steps: KnownSteps
     role: Role = ""
 
     def confirmed(self, capacity_per_s: float) -> Part:
@@ -113,7 +111,7 @@ class Prepared:
     deployment: Deployment
     memory: MemoryPlan
     curve: LoadCurve
-    steps: StepEstimate
+    steps: KnownSteps
     step_margin: float = 1.0
 
     def slowed(self, factor: float) -> Prepared:
@@ -184,7 +182,7 @@ def _deployed(candidate: Candidate, *, model: ModelSpec, policy: Policy) -> tupl
 
 
 def _with_slots(
-    candidate: Candidate, found: tuple[Deployment, MemoryPlan], curve: LoadCurve, steps: StepEstimate
+    candidate: Candidate, found: tuple[Deployment, MemoryPlan], curve: LoadCurve, steps: KnownSteps
 ) -> Prepared | Rejection:
     deployment, memory = found
     refusal = slot_refusal(candidate, memory, curve=curve)

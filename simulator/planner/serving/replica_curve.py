@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,25 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
 from simulator.phases.step import StepEstimate, estimate_steps
 from simulator.traffic.lengths import Array, RequestMix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownSteps:
+    """What later questions need of priced steps, case by case: their rows take hundred times the memory.
+
+    bound : what most of the time waits for, one of BOUNDS
+    log_sigma : standard deviation of log(measured / predicted)
+    provenance : Provenance value of what matters in it
+    """
+
+    bound: tuple[str, ...]
+    log_sigma: Array
+    provenance: Array
+
+    @classmethod
+    def of(cls, estimate: StepEstimate) -> KnownSteps:
+        """Of a priced step."""
+        return cls(bound=estimate.bound, log_sigma=estimate.log_sigma, provenance=estimate.provenance)
 
 
 def kept_share(deployment: Deployment, *, mix: RequestMix) -> float:
@@ -62,8 +81,8 @@ def bubble_factor(sequences: Array, *, mix: RequestMix, batched_tokens: ArrayLik
     return factor
 
 
-def replica_curve(deployment: Deployment, *, memory: MemoryPlan, mix: RequestMix) -> tuple[LoadCurve, StepEstimate]:
-    """Load curve of one lane, and the priced steps it was made of, case by case as ``lane_pricing`` asks for them.
+def replica_curve(deployment: Deployment, *, memory: MemoryPlan, mix: RequestMix) -> tuple[LoadCurve, KnownSteps]:
+    """Load curve of one lane, and what is known of the priced steps it was made of.
 
     With speculation a step is what one token takes at the pace of its rounds.
     """
@@ -73,7 +92,6 @@ def replica_curve(deployment: Deployment, *, memory: MemoryPlan, mix: RequestMix
     estimates: list[StepEstimate] = []
 
     def seconds(estimate: StepEstimate) -> Array:
-        # The priced steps are kept: what bounds them, and how well they are known, is asked later.
         estimates.append(estimate)
         return lane_step_s(estimate)
 
@@ -82,7 +100,8 @@ def replica_curve(deployment: Deployment, *, memory: MemoryPlan, mix: RequestMix
 
     curve = load_curve(step_times, mix=mix, limits=bounded_limits(deployment, memory, mix=mix))
     # Speculation prices the verify steps alone first, then with the prompts that ride along.
-    return with_bubbles(curve, deployment), estimates[0 if deployment.speculation is None else 1]
+    known = KnownSteps.of(estimates[0 if deployment.speculation is None else 1])
+    return with_bubbles(curve, deployment), known
 
 
 def with_bubbles(curve: LoadCurve, deployment: Deployment) -> LoadCurve:
@@ -97,16 +116,16 @@ def with_bubbles(curve: LoadCurve, deployment: Deployment) -> LoadCurve:
 
 def replica_curves(
     replicas: Sequence[tuple[Deployment, MemoryPlan]], *, mix: RequestMix
-) -> list[tuple[LoadCurve, StepEstimate]]:
+) -> list[tuple[LoadCurve, KnownSteps]]:
     """``replica_curve`` of several replicas: one call prices those that share kernels, and do not speculate."""
     steps = [lane_steps(mix, limits=bounded_limits(deployment, memory, mix=mix)) for deployment, memory in replicas]
     plain = [index for index, (deployment, _) in enumerate(replicas) if deployment.speculation is None]
     estimates = iter(estimate_steps([(replicas[index][0], steps[index].at.step) for index in plain]))
-    found: list[tuple[LoadCurve, StepEstimate]] = []
+    found: list[tuple[LoadCurve, KnownSteps]] = []
     for (deployment, memory), lane in zip(replicas, steps, strict=True):
         if deployment.speculation is not None:
             found.append(replica_curve(deployment, memory=memory, mix=mix))
             continue
         estimate = next(estimates)
-        found.append((with_bubbles(lane.curve(lane_step_s(estimate)), deployment), estimate))
+        found.append((with_bubbles(lane.curve(lane_step_s(estimate)), deployment), KnownSteps.of(estimate)))
     return found

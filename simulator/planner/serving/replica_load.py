@@ -9,10 +9,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from simulator.engine.lanes.steady_state import LatencyMetric
+from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.operators.step_shape import Array
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.records import Objective
 from simulator.planner.serving.limits import DEVIATE_80
 
 _POINTS = 40

@@ -15,10 +15,9 @@ import numpy as np
 
 from simulator.engine.lanes.load_curve import LoadCurve, lanes, saturation
 from simulator.engine.lanes.rows import lane_rows, stack
-from simulator.engine.lanes.steady_state import SteadyState, rows_of, steady_state, steady_states
+from simulator.engine.lanes.steady_state import Objective, SteadyState, rows_of, steady_state, steady_states
 from simulator.planner.candidate import Candidate, Rejection
 from simulator.planner.fleet.records import Latencies, Replica, Transfer
-from simulator.planner.records import Objective
 from simulator.planner.serving.capacity import Capacity, Missed, capacities_within
 from simulator.planner.serving.limits import step_margin
 from simulator.planner.serving.replica import Part, Policy, Prepared, lane_latencies, missed_objective, part_of, prepare

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.capacity_plan import Study, StudyContext
 from simulator.planner.fleet.fleet import fleet_power, size
-from simulator.planner.records import Objective
 from simulator.planner.serving.shapes import replicas_for
-from simulator.specs.question.plan import ObjectiveSpec, measured_objectives
+from simulator.specs.question.objectives import ObjectiveSpec
+from simulator.specs.question.plan import measured_objectives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

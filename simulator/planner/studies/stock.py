@@ -120,8 +120,9 @@ def _bought(question: Question, ranked: list[Sized], *, rate_per_s: float) -> Fl
     """The cheapest new fleet for the rest of the planned rate."""
     demand = question.demand
     rest = replace(demand, mean_rate_per_s=demand.mean_rate_per_s * rate_per_s / demand.planned_rate_per_s)
-    sized = [size(item.evaluated, demand=rest, spec=question.spec, prices=question.prices) for item in ranked]
-    best = min(sized, key=lambda item: item.rank)
+    sized = (size(item.evaluated, demand=rest, spec=question.spec, prices=question.prices) for item in ranked)
+    doubted = (replace(item, doubt=planned.doubt) for item, planned in zip(sized, ranked, strict=True))
+    best = min(doubted, key=lambda item: item.rank)
     return FleetShare(
         hardware=best.evaluated.candidate.platform.hardware.name,
         label=best.evaluated.candidate.label,

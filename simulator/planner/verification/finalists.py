@@ -112,7 +112,8 @@ def sized_again(question: Question, sized: Sized, *, replicas: int | None = None
     shape, rate_per_s = sized.evaluated, question.demand.planned_rate_per_s
     if replicas is not None and replicas * shape.replica.capacity_per_s > rate_per_s and replicas > sized.replicas:
         shape = shape.confirmed(rate_per_s / replicas)
-    return size(shape, demand=question.demand, spec=question.spec, prices=question.prices, replicas=replicas)
+    again = size(shape, demand=question.demand, spec=question.spec, prices=question.prices, replicas=replicas)
+    return replace(again, doubt=sized.doubt)
 
 
 def _replayed(question: Question, sized: Sized, at: CheckOf) -> tuple[int | None, CheckOf]:

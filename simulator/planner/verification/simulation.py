@@ -7,21 +7,21 @@ from math import sqrt
 
 import numpy as np
 
+from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.pools import Pool
 from simulator.engine.runs.capacity_search import student_80
 from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_rate
-from simulator.engine.runs.scheduling import step_tables
-from simulator.engine.runs.serving import ServedDeployment, served_deployment
+from simulator.engine.runs.serving import ServedDeployment, served_deployment, step_tables
 from simulator.phases.deployment import Deployment
 from simulator.planner.capacity_plan import ObjectiveVerification, Verification
 from simulator.planner.fleet.records import Latencies
-from simulator.planner.records import Demand, Objective
+from simulator.planner.records import Demand
 from simulator.planner.serving.shapes import Counts
 from simulator.specs.hardware.accelerator import ServerSpec
-from simulator.specs.question.plan import ObjectiveSpec
+from simulator.specs.question.objectives import ObjectiveSpec
+from simulator.traffic.demand import requests_of_mix
 from simulator.traffic.lengths import RequestMix
-from simulator.traffic.mixes import requests_of_mix
 from simulator.traffic.requests import Requests
 
 SEEDS = 3
@@ -66,7 +66,7 @@ def verification_of(
     point: RatePoint, *, objectives: tuple[Objective, ...], steady: Latencies, seeds: int, requests: int
 ) -> Verification:
     """A simulated rate beside the steady state of the plan."""
-    means, p95 = ([spread.pooled_s for spread in spreads] for spreads in (point.means, point.p95))
+    means, p95 = point.means_s, point.p95_s
     return Verification(
         rate_per_s=point.rate_per_s,
         holds=point.holds,

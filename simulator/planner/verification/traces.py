@@ -7,12 +7,12 @@ from math import atan, ceil, inf, pi, sqrt
 
 import numpy as np
 
+from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_as_sent
 from simulator.engine.runs.serving import ServedDeployment, served_deployment
 from simulator.errors import Option, RoofcastError
 from simulator.planner.capacity_plan import Verification
 from simulator.planner.fleet.records import Latencies
-from simulator.planner.records import Objective
 from simulator.planner.search.question import Question
 from simulator.planner.serving.limits import DEVIATE_80
 from simulator.planner.serving.shapes import Shape

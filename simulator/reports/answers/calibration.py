@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.fitting.engine_calibration import EngineCalibration
+from simulator.fitting.engine_overheads import EngineCalibration
 from simulator.fitting.kernel_calibration import KernelCalibration
 from simulator.fitting.kernel_fits import UserFit
 from simulator.fitting.three_parameter import PARAMETERS

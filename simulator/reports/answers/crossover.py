@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.engine.uniform.format_comparison import FormatComparison
-from simulator.engine.uniform.speculation_gain import SpeedupByBatch
+from simulator.engine.uniform.speculation_gain import FormatComparison, SpeedupByBatch
 from simulator.reports.answer import Answer, Cells
 from simulator.reports.charts.chart import Axis, Chart, lines_chart
 from simulator.reports.content.quantities import number_text
 from simulator.reports.contract import SCHEMA_VERSION, Json, dump
 from simulator.reports.formats.text import text_table
-from simulator.reports.words.assumptions import assumption_texts
+from simulator.reports.words.fields import assumption_texts
 from simulator.units import MILLI
 
 

@@ -16,7 +16,7 @@ from simulator.reports.answer import Answer
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import number_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
-from simulator.reports.words.flags import burst_text
+from simulator.reports.words.fields import burst_text
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import HOURS_PER_DAY
 from simulator.specs.question.workload import LARGEST_CV

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simulator.kernels.roofline import floor_seconds
+from simulator.kernels.roofline import BOUNDS, bound_indices, floor_seconds
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import CollectiveShape, ElementwiseShape, HostTransferShape
-from simulator.phases.bounds import BOUNDS, bound_indices
 from simulator.phases.one_step import OneStep
 from simulator.phases.step import StepRow
 from simulator.reports.answer import Answer, Cells
@@ -23,7 +22,7 @@ from simulator.reports.content.quantities import (
 )
 from simulator.reports.contract import SCHEMA_VERSION, Json, dump
 from simulator.reports.formats.text import text_table
-from simulator.reports.words.assumptions import assumption_texts
+from simulator.reports.words.fields import assumption_texts
 from simulator.units import GIGA, MEGA, MICRO
 
 COLUMNS = ("operator", "count", "GFLOP", "MB", "µs", "roofline µs", "waits for", "known as")
@@ -42,7 +41,7 @@ def _row(row: StepRow, step: OneStep) -> Json:
         "bytes": work.count * float(work.bytes[0]),
         "seconds": float(row.seconds[0]),
         "roofline_floor_s": floor_s,
-        "bound": BOUNDS[int(bound_indices(work, row.timing, hardware=step.deployment.hardware)[0])],
+        "bound": BOUNDS[int(bound_indices([(work, row.timing)], hardware=step.deployment.hardware)[0, 0])],
         "provenance": Provenance(int(row.timing.provenance[0])).label,
     }
 

@@ -12,7 +12,7 @@ from simulator.reports.charts.chart import Axis, Chart, bars_chart, lines_chart
 from simulator.reports.content.quantities import bytes_text, seconds_text
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import text_table
-from simulator.reports.words.assumptions import assumption_texts
+from simulator.reports.words.fields import assumption_texts
 from simulator.techniques.complexity import LengthCost
 from simulator.units import GIGA
 

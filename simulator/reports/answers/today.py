@@ -18,6 +18,7 @@ from simulator.specs.measured.validation_rows import ValidationRow
 from simulator.specs.measured.whole_runs import RunsOrigin
 
 METRICS = {"tpot_p50_s": "TPOT", "total_tokens_per_s": "tokens/s", "energy_per_output_token_j": "J/token"}
+COUNTED_AS = {"decode_energy_per_output_token_j": "energy_per_output_token_j"}
 COLUMNS = ("accelerator", "engine", "models", "mode", "runs", *METRICS.values(), "in 80 %")
 ALL = "all"
 EXPLANATION = "mean absolute error (bias: mean signed error, positive where predictions are high)"
@@ -55,7 +56,7 @@ def _wholes_first(key: tuple[str, ...]) -> tuple[object, ...]:
 def _score(key: tuple[str, ...], rows: Sequence[ValidationRow]) -> TodayScore:
     by_metric: dict[str, list[ValidationRow]] = defaultdict(list)
     for row in rows:
-        by_metric[row.metric].append(row)
+        by_metric[COUNTED_AS.get(row.metric, row.metric)].append(row)
     hardware, engine, model_class, mode = key
     return TodayScore(
         hardware=hardware,

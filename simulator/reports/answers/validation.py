@@ -20,8 +20,7 @@ from simulator.reports.tables.scorecard import (
     score_lines,
     transfer_lines,
 )
-from simulator.specs.hardware.calibration import calibrated_hardware
-from simulator.specs.hardware.transfer import TransferRow, load_transfer_table
+from simulator.specs.hardware.calibration import TransferRow, calibrated_hardware, load_transfer_table
 from simulator.specs.loading import load_hardware
 from simulator.specs.measured.validation_rows import ValidationRow, ValidationTable, load_validation_table
 

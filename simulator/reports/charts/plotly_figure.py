@@ -281,7 +281,8 @@ def plotly_figure(chart: Chart, *, sideways: bool = False) -> go.Figure:
 def figures_page(charts: Sequence[Chart], *, title: str) -> str:
     """Charts one below the other as an HTML page of its own, with what draws them inside."""
     bodies = [
-        plotly_figure(chart).to_html(full_html=False, include_plotlyjs=place == 0) for place, chart in enumerate(charts)
+        plotly_figure(chart).to_html(full_html=False, include_plotlyjs=place == 0, div_id=f"chart-{place}")
+        for place, chart in enumerate(charts)
     ]
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title></head>'
     return f"{head}<body><h1>{escape(title)}</h1>{''.join(bodies)}</body></html>\n"

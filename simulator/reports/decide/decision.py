@@ -41,7 +41,7 @@ from simulator.reports.content.quantities import (
     rate_text,
     signed_percent_text,
 )
-from simulator.reports.decide.evidence import evidence_grade
+from simulator.reports.decide.evidence import confidence_in
 from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.answer import device_word, replicas_text, sentence
 from simulator.reports.sections.ways_to_pay import buying_text
@@ -70,7 +70,7 @@ def lead_text(studies: Studies) -> str:
 
 def _equipment(studies: Studies) -> Facts:
     """Machines and their room, and how sure their number is."""
-    fleet, rooms, grade = studies.plan.best, studies.rooms, evidence_grade(studies)
+    fleet, rooms, sure = studies.plan.best, studies.rooms, confidence_in(studies)
     devices = following(count(fleet.devices, origin=known_as(fleet.provenance)), "devices")
     servers = f"servers, {fleet.server.name}" if fleet.server else "servers"
     per_rack = f"{rooms.servers_per_rack} to a rack" if rooms.servers_per_rack else rooms.bound_by
@@ -82,7 +82,7 @@ def _equipment(studies: Studies) -> Facts:
         fact("servers", servers, following(count(fleet.servers), "servers"), per_rack),
         fact("racks", "racks", racks, f"bound by {rooms.bound_by}"),
         fact("power_typical_kw", "expected power", power, nameplate),
-        fact("confidence", "confidence, from A to D", text(grade.letter), "by measured whole runs alone (section 2)"),
+        fact("confidence", "confidence, from A to D", text(sure.letter), "by measured whole runs alone (section 2)"),
     )
     return Facts(facts=facts)
 
@@ -234,7 +234,7 @@ def _availability(studies: Studies) -> tuple[str, str]:
 
 def _decisions(studies: Studies) -> Table:
     fleet = studies.plan.best
-    grade = evidence_grade(studies)
+    sure = confidence_in(studies)
     engine = fleet.replica.deployment.engine
     shape = f"{replicas_text(fleet)} spare replicas of {fleet.replica.devices} {fleet.hardware} ({fleet.label})"
     buys = "buy" if studies.cost.buys else "rent"
@@ -245,7 +245,7 @@ def _decisions(studies: Studies) -> Table:
         ("Precision", *_precision(studies)),
         ("Alternative", *_alternative(studies)),
         ("Availability", *_availability(studies)),
-        ("Confidence", f"{grade.letter}, of A to D", grade.reason),
+        ("Confidence", f"{sure.letter}, of A to D: {sure.word.lower()}", sure.text),
     )
     return table(
         "decisions",

@@ -1,6 +1,6 @@
 """Section 2: the whole runs that stand behind a plan: of its engine, accelerator, parallel degrees and weights.
 
-The grade of a plan's confidence comes from these runs alone: fits and intervals are forecasts themselves.
+The letter of a plan's confidence comes from these runs alone: fits and intervals are forecasts themselves.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from simulator.kernels.timing import Provenance
 from simulator.planner.money.market import offers_of, plan_rule
+from simulator.planner.serving.replica_load import meeting_chances
 from simulator.reports.content.document import (
     Block,
     Cell,
@@ -40,15 +41,40 @@ _FEW = 5
 _BOUNDS = ((0.10, "A"), (0.15, "B"), (0.25, "C"))
 """Mean errors and the grades that they allow."""
 _LETTERS = "ABCD"
+LIKELY, UNLIKELY = 0.8, 0.5
+"""Shares of draws from which a fleet serves, and below which it does not. Chosen: 80 % is what plans are sized for."""
 _OFFERS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grade:
-    """A letter from A to D and the sentence that defends it."""
+class Confidence:
+    """How surely the recommended fleet keeps its promise: the one answer of report, page and summary.
 
+    chances : that each objective holds at the planned rate with the spares down, over the draws of the step times
+    letter : from A to D, what runs say of those draws; reason : the clause that defends it
+    """
+
+    chances: tuple[float, ...]
     letter: str
     reason: str
+
+    @property
+    def chance(self) -> float:
+        """Of the objective that is least sure; 1 where none was asked for."""
+        return min(self.chances, default=1.0)
+
+    @property
+    def word(self) -> str:
+        """``Serves it``, ``May serve it`` or ``Too tight``."""
+        return "Serves it" if self.chance >= LIKELY else "May serve it" if self.chance >= UNLIKELY else "Too tight"
+
+    @property
+    def text(self) -> str:
+        """``Confidence B, of A to D: holds its objectives in 83 % of draws of the step times; 40 whole runs of ...``"""
+        held = (
+            f"holds its objectives in {percent_text(self.chance)} of draws of the step times; " if self.chances else ""
+        )
+        return f"Confidence {self.letter}, of A to D: {held}{self.reason}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,20 +154,26 @@ def evidence_of(studies: Studies) -> tuple[Evidence, ...]:
     return _levels(ran)
 
 
-def evidence_grade(studies: Studies) -> Grade:
-    """By the mean error of the closest runs of which there are enough; a grade less for every step away from the plan.
+def confidence_in(studies: Studies) -> Confidence:
+    """The chances of the objectives, and how far whole runs bear them out.
+
+    The letter goes by the mean error of the closest runs of which there are enough; a grade less for every step away
+    from the plan.
 
     Runs of other degrees or formats allow B at best, of another engine C, and of other accelerators alone D; without
     any run of this class of models on this accelerator it is a grade less.
     """
     exact, kind, same_class, hardware, engine = evidence_of(studies)
     ranked = ((exact, 0), (kind, 1), (hardware, 2), (engine, 3))
+    letter, reason = _LETTERS[-1], f"no whole runs of {hardware.names} or {engine.names}"
     for found, step in ranked:
         if found.score is None or found.runs < _FEW:
             continue
         place = max(step, _LETTERS.index(_letter(found.score.mean)) + (same_class.runs == 0))
-        return Grade(letter=_LETTERS[min(place, len(_LETTERS) - 1)], reason=_defence(found, exact, same_class))
-    return Grade(letter=_LETTERS[-1], reason=f"no whole runs of {hardware.names} or {engine.names}")
+        letter, reason = _LETTERS[min(place, len(_LETTERS) - 1)], _defence(found, exact, same_class)
+        break
+    chances = meeting_chances(studies.plan.best, objectives=studies.plan.objectives)
+    return Confidence(chances=chances, letter=letter, reason=reason)
 
 
 def _letter(mean_error: float) -> str:
@@ -236,9 +268,8 @@ def _offers(studies: Studies) -> Table:
 
 def evidence_section(studies: Studies) -> Section:
     """The runs, the kernels and the offers that the decision rests on."""
-    grade = evidence_grade(studies)
     blocks: tuple[Block, ...] = (
-        Paragraph(text=f"Confidence {grade.letter}: {grade.reason}.", tone=Tone.LEAD),
+        Paragraph(text=confidence_in(studies).text, tone=Tone.LEAD),
         _runs_table(evidence_of(studies)),
         _kernels(studies),
         _offers(studies),

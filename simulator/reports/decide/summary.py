@@ -20,7 +20,7 @@ from simulator.reports.content.document import (
 )
 from simulator.reports.content.quantities import money_text, percent_text, rate_text
 from simulator.reports.decide.decision import lead_text, rival_of
-from simulator.reports.decide.evidence import evidence_grade
+from simulator.reports.decide.evidence import confidence_in
 from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.ways_to_pay import buying_text, ways_table
 from simulator.reports.studies import Studies
@@ -36,14 +36,14 @@ def _numbers(studies: Studies) -> Facts:
     if yearly is not None:
         low, high = (money_text(value, studies.currency) for value in fleet.ends_of(yearly))
         ends = f"{low} to {high} in four cases of five"
-    grade = evidence_grade(studies)
+    sure = confidence_in(studies)
     span, price = f"{fleet.devices_low} to {fleet.devices_high}", money(cost.per_million_output_tokens_all_in)
     facts = (
         fact("accelerators", "accelerators", count(fleet.devices), f"{span} in four cases of five"),
         fact("a_year", "a year, rented", money(yearly, digits=0), ends),
         fact("per_million", "per million tokens answered", price, "all costs on the answers"),
         fact("carbon", "emissions a year", number(studies.energy.location_t, "t CO2e", digits=0), "by the grid's mean"),
-        fact("grade", "confidence, A to D", text(grade.letter), "by measured runs alone"),
+        fact("grade", "confidence, A to D", text(sure.letter), "by measured runs alone"),
     )
     return Facts(facts=facts)
 

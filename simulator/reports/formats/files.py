@@ -25,7 +25,7 @@ from simulator.reports.sections.appendix import reproduce_table
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.studies import Studies, gather, input_hash
 from simulator.reports.tables.plan_document import error_document
-from simulator.reports.words.flags import flagged, plan_command
+from simulator.reports.words.fields import flagged, plan_command
 from simulator.specs.question.plan import PlanSpec
 
 

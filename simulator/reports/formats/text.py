@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from textwrap import wrap
 
 from simulator.reports.content.document import (
     Block,
@@ -20,23 +22,52 @@ from simulator.reports.content.document import (
 )
 from simulator.reports.content.quantities import UNKNOWN, currency_text
 
+_NARROWEST = 18
+"""Characters of a column of words, however narrow the line."""
 
-def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[bool] | None = None) -> str:
+
+def text_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Sequence[bool] | None = None,
+    most: int | None = None,
+) -> str:
     """Columns as wide as their widest cell, two spaces apart.
 
     right : columns that are set flush right; where it is not given, those that hold nothing but numbers
+    most : characters of a line, to which columns of words are wrapped
     """
     lines = [tuple(columns), *(tuple(row) for row in rows)]
     places = range(len(columns))
-    widths = [max(len(line[place]) for line in lines) for place in places]
     flush = right if right is not None else [all(_is_number(row[place]) for row in rows) for place in places]
+    widths = [max(len(line[place]) for line in lines) for place in places]
+    if most is not None:
+        widths = _narrowed(widths, most=most - 2 * (len(widths) - 1), flush=flush)
     return "\n".join(
         "  ".join(
             cell.rjust(width) if number else cell.ljust(width)
-            for cell, width, number in zip(line, widths, flush, strict=True)
+            for cell, width, number in zip(part, widths, flush, strict=True)
         ).rstrip()
         for line in lines
+        for part in zip_longest(*map(_wrapped, line, widths), fillvalue="")
     )
+
+
+def _narrowed(widths: Sequence[int], *, most: int, flush: Sequence[bool]) -> list[int]:
+    """Widths that sum to ``most`` where the widest columns of words can give that much."""
+    found = list(widths)
+    words = [place for place, number in enumerate(flush) if not number]
+    while sum(found) > most and words:
+        widest = max(words, key=lambda place: found[place])
+        if found[widest] <= _NARROWEST:
+            break
+        found[widest] -= 1
+    return found
+
+
+def _wrapped(cell: str, width: int) -> list[str]:
+    return [cell] if len(cell) <= width else wrap(cell, width, break_long_words=False)
 
 
 def _is_number(cell: str) -> bool:
@@ -66,17 +97,17 @@ def table_cells(table: Table, *, currency: str) -> tuple[tuple[str, ...], list[t
     return tuple(column.title for column in table.columns), rows
 
 
-def _table(table: Table, currency: str, *, above: bool, under: str) -> list[str]:
+def _table(table: Table, currency: str, *, above: bool, under: str, most: int | None) -> list[str]:
     """``above``: something else stands over it in its section, whose title is ``under``: it is not said twice."""
     titled = table.title and not (under and table.title.startswith(under))
     lines = [*([""] if above else []), *([table.title] if titled else [])]
     if table.rows:
         heads, rows = table_cells(table, currency=currency)
-        lines += text_table(heads, rows, right=[column.numeric for column in table.columns]).splitlines()
+        lines += text_table(heads, rows, right=[column.numeric for column in table.columns], most=most).splitlines()
     return [*lines, *([f"({table.note})"] if table.note else [])]
 
 
-def _block(block: Block, currency: str, *, above: bool, under: str) -> list[str]:
+def _block(block: Block, currency: str, *, above: bool, under: str, most: int | None) -> list[str]:
     match block:
         case Paragraph(tone=Tone.HEAD):
             return ["", block.text]
@@ -87,17 +118,20 @@ def _block(block: Block, currency: str, *, above: bool, under: str) -> list[str]
         case Facts():
             return [f"- {item.label}: {shown(item.cell, currency=currency, marked=True)}" for item in block.facts]
         case Table():
-            return _table(block, currency, above=above, under=under)
+            return _table(block, currency, above=above, under=under, most=most)
         case Code():
             return ["", block.title, *block.text.splitlines()]
     return []
 
 
-def sections_text(sections: Iterable[Section], *, currency: str) -> str:
-    """Sections one under the other, each under its title; one without a title begins at once."""
+def sections_text(sections: Iterable[Section], *, currency: str, most: int | None = None) -> str:
+    """Sections one under the other, each under its title; one without a title begins at once.
+
+    most : characters of a line to which tables are wrapped
+    """
     lines: list[str] = []
     for section in sections:
         lines += ["", section.title] if section.title else []
         for place, block in enumerate(section.blocks):
-            lines += _block(block, currency, above=place > 0, under=section.title)
+            lines += _block(block, currency, above=place > 0, under=section.title, most=most)
     return "\n".join(lines).lstrip("\n") + "\n"

@@ -13,13 +13,13 @@ from simulator.reports.content.document import (
     EMPTY,
     Block,
     Bullets,
+    Cell,
     Paragraph,
     Table,
     columns,
     count,
     kilowatts,
     price,
-    row,
     seconds,
     table,
 )
@@ -102,8 +102,10 @@ def _new_fleet_sentence(plan: CapacityPlan) -> str:
         parts.append(f"{_devices(fleet.idle_devices, f'idle {word}')} in whole servers")
     hourly = fleet.cost.per_hour
     cost = "price unknown" if hourly is None else f"{price_text(hourly, fleet.cost.currency)}/h{_bound_text(fleet)}"
+    ends = (fleet.devices_low, fleet.devices_high)
+    sure = "" if len({*ends, fleet.devices}) == 1 else f" ({range_text(ends, count_text)} in four draws of five)"
     return (
-        f"{_devices(fleet.devices, word)} = {' + '.join(parts)}: {cost}, {kilowatts_text(fleet.typical_w)} kW, "
+        f"{_devices(fleet.devices, word)}{sure} = {' + '.join(parts)}: {cost}, {kilowatts_text(fleet.typical_w)} kW, "
         f"limited by {resource_text(fleet.limit)}"
     )
 
@@ -133,21 +135,21 @@ def replicas_text(fleet: Fleet) -> str:
 
 def rival_text(rival: Rival, best: Fleet) -> str:
     """What stands beside the chosen fleet, and what would make it the choice."""
-    word = "GPU" if rival.devices == 1 else "GPUs"
-    fleet = f"{rival.devices:,} {word} {rival.hardware} ({rival.label})"
-    money = f"{price_text(rival.cost_per_hour, best.cost.currency)}/h, {percent_text(rival.more_fraction)} more"
-    first = (
-        f"Cheapest with measured kernels: {fleet} at {money}; kernels of {best.hardware} are {best.provenance}."
-        if rival.known
-        else f"Next: {fleet} at {money}."
+    word, currency = "GPU" if rival.devices == 1 else "GPUs", best.cost.currency
+    share, dearer = percent_text(abs(rival.more_fraction)), rival.more_fraction >= 0
+    fleet = (
+        f"{rival.devices:,} {word} {rival.hardware} ({rival.label}) at {price_text(rival.cost_per_hour, currency)}/h"
     )
-    above = (
-        f" or an hour of it cost more than {price_text(rival.price_above, best.cost.currency)}"
-        if rival.price_above is not None
-        else ""
-    )
-    more = percent_text(rival.more_fraction)
-    return f"{first} It would be the choice if {best.hardware} took {more} more devices{above}."
+    first, once = f"Next: {fleet}, {share} more.", ""
+    if not dearer:
+        counted = f"kernels nobody measured, for which {percent_text(rival.doubt)} of its cost are counted against it"
+        first, once = f"Cheapest: {fleet}, {share} less, by {counted}.", " once measurements confirm it, or"
+    elif rival.known and best.doubt:
+        counted = f"kernels of {best.hardware} are {best.provenance}, {percent_text(best.doubt)} are counted against it"
+        first = f"Cheapest with measured kernels: {fleet}, {share} more; {counted}."
+    above = f" or cost more than {price_text(rival.price_above, currency)} an hour" if rival.price_above else ""
+    more = percent_text(rival.slack_fraction)
+    return f"{first} It would be the choice{once} if {best.hardware} took {more} more devices{above}."
 
 
 def checked_text(plan: CapacityPlan) -> str:
@@ -166,35 +168,32 @@ def checked_text(plan: CapacityPlan) -> str:
     return f"Simulated with the spares down: {shown}; {held} of {found.requests:,} requests hold{resized}."
 
 
-def fleets_table(fleets: Sequence[Fleet], *, note: str = "") -> Table:
-    """Fleets that were sized for the same demand, one a row; latencies hold with the spares down."""
+def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False) -> Table:
+    """Fleets that were sized for the same demand, one a row; latencies hold with the spares down.
+
+    brief : only what they are compared by, for a terminal. Money by the token is all of it on the answers: shares of
+    prompts and answers are not alike in pools and in replicas that do both.
+    """
     per_request = answers_at_once(fleets)
-    of_money = ("cost/h", "price", "per 1M requests" if per_request else "per 1M out")
-    names = ("hardware", "setup", "GPUs", "80 %", "replicas", *of_money, "kW", "TTFT p95", "TPOT p95")
-    return table(
-        "fleets",
-        "",
-        columns(*names, "limited by", "known", words=("hardware", "setup", "price", "limited by", "known")),
-        [
-            row(
-                fleet.hardware,
-                fleet.label,
-                count(fleet.devices),
-                f"{fleet.devices_low}-{fleet.devices_high}",
-                replicas_text(fleet),
-                price(fleet.cost.per_hour),
-                hourly_text(fleet),
-                price(fleet.cost.per_million_requests if per_request else fleet.cost.per_million_output_tokens),
-                kilowatts(fleet.typical_w),
-                seconds(fleet.degraded.ttft_p95_s),
-                EMPTY if per_request else seconds(fleet.degraded.tpot_p95_s),
-                resource_text(fleet.limit),
-                fleet.provenance,
-            )
-            for fleet in fleets
-        ],
-        note=note,
-    )
+    unit = "per 1M requests" if per_request else "all-in/1M out"
+    compared = ("hardware", "setup", "GPUs", "replicas", "cost/h", unit, "TTFT p95", "TPOT p95", "known")
+    every = ("hardware", "setup", "GPUs", "80 %", "replicas", "cost/h", "price", unit, "kW", "TTFT p95", "TPOT p95")
+    titles = compared if brief else (*every, "limited by", "known")
+
+    def cells(fleet: Fleet) -> list[Cell | str]:
+        cost = fleet.cost
+        by_unit = cost.per_million_requests if per_request else cost.per_million_output_tokens_all_in
+        first, last = seconds(fleet.degraded.ttft_p95_s), seconds(fleet.degraded.tpot_p95_s)
+        kind, bought = (fleet.hardware, fleet.label, count(fleet.devices)), price(cost.per_hour)
+        latencies = (first, EMPTY if per_request else last)
+        if brief:
+            return [*kind, replicas_text(fleet), bought, price(by_unit), *latencies, fleet.provenance]
+        made = (f"{fleet.devices_low}-{fleet.devices_high}", replicas_text(fleet), bought, hourly_text(fleet))
+        power = kilowatts(fleet.typical_w)
+        return [*kind, *made, price(by_unit), power, *latencies, resource_text(fleet.limit), fleet.provenance]
+
+    heads = columns(*titles, words=("hardware", "setup", "price", "limited by", "known"))
+    return table("fleets", "", heads, [cells(fleet) for fleet in fleets], note=note)
 
 
 def answers_at_once(fleets: Sequence[Fleet]) -> bool:
@@ -218,8 +217,8 @@ def price_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
         "price_ranking",
         "",
         columns(
-            *("Prices", "Cheapest", "Devices", "cost/h", "Next", "cost/h then", "Options priced"),
-            words=("Prices", "Cheapest", "Next"),
+            *("Prices", "Chosen", "Devices", "cost/h", "Next", "cost/h then", "Options priced"),
+            words=("Prices", "Chosen", "Next"),
         ),
         [
             (

@@ -41,37 +41,11 @@ from simulator.reports.content.quantities import (
 )
 from simulator.reports.sections.ways_to_pay import break_even_chart, buying_text, price_note, renting_table
 from simulator.reports.studies import Studies
-from simulator.reports.words.flags import flagged
+from simulator.reports.words.fields import flagged
 from simulator.specs.base import is_recalled
-from simulator.specs.money.ownership import SourcedFigure
+from simulator.specs.money.ownership import OwnershipProfile, SourcedFigure
 from simulator.units import MEGA
 
-_FIGURE_NAMES = {
-    "depreciation_years": "depreciation, years",
-    "residual_fraction": "residual, of servers",
-    "discount_rate": "cost of capital, a year",
-    "network_fraction": "network, of servers",
-    "storage_fraction": "storage, of servers",
-    "failures_per_device_year": "failures of an accelerator a year",
-    "replacement_days": "days to replace one",
-    "spare_stock_factor": "safety stock, standard deviations",
-    "integration_fraction": "integration, of everything bought",
-    "support_fraction_per_year": "support a year, of servers",
-    "licence_per_device_year": "licences of an accelerator a year",
-    "colocation_per_kw_month": "colocation of a kW a month",
-    "staff_per_fte_year": "one person a year",
-    "servers_per_fte": "servers one person looks after",
-    "staff_minimum_fte": "people, at least",
-    "cloud_extra_fraction": "cloud extras, of the rate",
-    "grid_location_kg_per_kwh": "grid, kg CO2e/kWh",
-    "grid_market_kg_per_kwh": "contracts, kg CO2e/kWh",
-    "rack_power_limit_w": "power of a rack, W",
-    "rack_units_usable": "height of a rack, U",
-    "circuit_volts": "circuit, V",
-    "circuit_amperes": "circuit, A",
-    "circuit_load_fraction": "continuous load of a circuit",
-}
-"""Names with units, in the report's words; others read as they are."""
 _PRESENT = "owning_present_value"
 _SHARES = ("_fraction", "_rate", "_fraction_per_year")
 
@@ -140,22 +114,21 @@ def figure_cell(name: str, value: float) -> Cell:
 
 
 def figure_name(field: str) -> str:
-    """A figure of owning in the report's words."""
-    return _FIGURE_NAMES.get(field, field.replace("_", " "))
+    """A figure of owning in the words of its profile."""
+    return OwnershipProfile.model_fields[field].description or field.replace("_", " ")
 
 
-def _figure_row(field: str, item: SourcedFigure) -> Row:
-    name = figure_name(field)
+def _figure_row(name: str, cell: Cell, item: SourcedFigure) -> Row:
     origin = Origin.ASSUMED if item.assumed else Origin.SOURCED
     said = tuple(part for part in (item.source, item.note) if part and not (item.assumed and part == origin.value))
     note = "; ".join(said) or origin.value
-    return row(name, figure_cell(field, item.value), item.date, text(note, origin=origin))
+    return row(name, cell, item.date, text(note, origin=origin))
 
 
 def _inputs(studies: Studies) -> Table:
     owning, prices = studies.ownership, studies.prices
     rows = [
-        _figure_row(name, value)
+        _figure_row(figure_name(name), figure_cell(name, value.value), value)
         for name in type(owning).model_fields
         if isinstance(value := getattr(owning, name), SourcedFigure) and not value.unsourced
     ]
@@ -169,7 +142,8 @@ def _inputs(studies: Studies) -> Table:
     ]
     reference = owning.owning_reference_per_device_hour.get(studies.plan.best.hardware)
     if reference is not None:
-        rows.append(_figure_row("published cost of owning, an accelerator-hour (to compare)", reference))
+        name = "published cost of owning, an accelerator-hour (to compare)"
+        rows.append(_figure_row(name, figure_cell("", reference.value), reference))
     return table(
         "cost_inputs",
         "Figures behind the money that have a source",

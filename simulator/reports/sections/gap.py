@@ -23,8 +23,7 @@ from simulator.reports.content.document import (
     table,
 )
 from simulator.reports.content.quantities import percent_text
-from simulator.reports.words.assumptions import assumption_texts
-from simulator.reports.words.flags import flag_of, flag_texts, plan_command
+from simulator.reports.words.fields import assumption_texts, flag_of, flag_texts, plan_command
 
 _WORDS = ("Limit", "Change", "Fleet", "Fleet after it", "Enough")
 _QUALITY = "Price in quality"

@@ -6,7 +6,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.studies.measured_rate import MeasuredObjective, MeasuredRate
 from simulator.reports.content.document import Block, Bullets, columns, count, kilowatts, price, table
 from simulator.reports.content.quantities import counted_text, kilowatts_text, price_text, seconds_text
-from simulator.reports.words.flags import flag_of
+from simulator.reports.words.fields import flag_of
 
 KNOWN = "measured by you"
 

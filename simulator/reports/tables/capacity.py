@@ -8,8 +8,8 @@ from simulator.engine.runs.metrics import LATENCIES
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.reports.formats.text import text_table
 from simulator.reports.tables.serving import pools_setup_text, setup_text
-from simulator.reports.words.assumptions import assumption_texts
-from simulator.specs.question.plan import ObjectiveSpec
+from simulator.reports.words.fields import assumption_texts
+from simulator.specs.question.objectives import ObjectiveSpec
 
 
 def _named(objective: ObjectiveSpec) -> str:

@@ -33,7 +33,7 @@ from simulator.reports.tables.scenario_figures import (
     power_text,
     scenario_figures,
 )
-from simulator.reports.words.flags import flagged
+from simulator.reports.words.fields import flagged
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.techniques.quality import AnswerQuality
 

@@ -9,7 +9,7 @@ from simulator.reports.content.quantities import bytes_text, count_text, number_
 from simulator.reports.contract import Json
 from simulator.specs.base import Source
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.hardware.power import load_power_fits
+from simulator.specs.hardware.calibration import load_power_fits
 from simulator.specs.model.precision import BITS
 from simulator.units import TERA, format_si
 

@@ -14,8 +14,13 @@ from typing import Protocol
 import numpy as np
 
 from simulator.reports.formats.text import text_table
-from simulator.specs.hardware.calibration import CalibrationGroup, FitError, calibrated_hardware, load_calibration
-from simulator.specs.hardware.transfer import TransferRow
+from simulator.specs.hardware.calibration import (
+    CalibrationGroup,
+    FitError,
+    TransferRow,
+    calibrated_hardware,
+    load_calibration,
+)
 
 GROUPS: tuple[CalibrationGroup, ...] = (
     "gemm",

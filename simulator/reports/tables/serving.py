@@ -31,7 +31,7 @@ from simulator.reports.content.quantities import (
 )
 from simulator.reports.contract import Json
 from simulator.reports.formats.text import text_table
-from simulator.reports.words.assumptions import assumption_texts
+from simulator.reports.words.fields import assumption_texts
 from simulator.traffic.requests import Floats
 
 SWEEP_COLUMNS = ("rate", "TTFT p50", "TTFT p95", "TTFT p99", "TPOT p95", "E2E p95", "mean batch", "KV in use", "state")

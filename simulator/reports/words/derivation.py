@@ -18,7 +18,7 @@ from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet, Limit, Resource, Transfer
 from simulator.planner.records import FamilyFound
-from simulator.reports.words.flags import flag_of, flagged
+from simulator.reports.words.fields import flag_of, flagged
 from simulator.units import GIGA, KILO, MILLI, bound_text, percent_text, plain_text
 
 _SLOTS = {
@@ -207,21 +207,19 @@ def explanation(plan: CapacityPlan) -> tuple[str, ...]:
 
 
 def families_text(families: Sequence[FamilyFound]) -> str:
-    """``Searched as well on the best accelerators: engine limits save 6 % (...); pools ... take 12 % more.``"""
+    """``Searched as well on the best accelerators: engine limits save 6 % on h100-sxm-80gb; pools save nothing.``"""
     if not families:
         return ""
-    found = "; ".join(_found(item) for item in families)
+    found = [_found(item) for item in families if item.saving > 0]
+    nothing = " and ".join(item.family for item in families if item.saving <= 0)
+    found += [f"{nothing} save nothing"] if nothing else []
     flags = f"{flag_of('search')} wide, {flag_of('any_technique')}, {flag_of('any_precision')}"
     return (
-        f"Searched as well on the best accelerators: {found}. Pipeline stages, speculation and other formats are left "
-        f"out ({flags})."
+        f"Searched as well on the best accelerators: {'; '.join(found)}. Left out: pipeline stages, speculation, other "
+        f"formats ({flags})."
     )
 
 
 def _found(item: FamilyFound) -> str:
-    where = f"{item.hardware} {item.label}, {item.devices:,} devices"
-    if item.kept:
-        return f"{item.family} save {percent_text(item.saving)} ({where})"
-    if item.saving > 0:
-        return f"{item.family} save {percent_text(item.saving)} ({where}), too little for what they take to run"
-    return f"{item.family} take {percent_text(-item.saving)} more ({where})"
+    said = f"{item.family} save {percent_text(item.saving)} on {item.hardware}"
+    return said if item.kept else f"{said} ({item.label}), too little for what they take to run"

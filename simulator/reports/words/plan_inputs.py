@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.fleet.records import availability_text
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import (
@@ -18,7 +19,6 @@ from simulator.planner.records import (
     ManyDevices,
     NoSpareReplica,
     NotConfirmed,
-    Objective,
     PlanWarning,
     PriceUnknown,
     PromptsNotChunked,
@@ -28,8 +28,7 @@ from simulator.planner.records import (
     TraceRepaired,
 )
 from simulator.planner.workload_presets import LengthOrigins, SparesWanted, TraceFound, TraceName, WorkloadPreset
-from simulator.reports.words.assumptions import assumption_text, cut_text, source_text
-from simulator.reports.words.flags import burst_text, flag_of, flag_text
+from simulator.reports.words.fields import assumption_text, burst_text, cut_text, flag_of, flag_text, source_text
 from simulator.reports.words.prices import price_source_text, price_switch_text
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.model.checkpoints import PublishedCheckpoint
@@ -63,7 +62,8 @@ _NAMES: Mapping[str, str] = MappingProxyType(
 _DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "peak_to_mean": f"{flag_of('rate_per_s')} is taken as the peak; {flag_of('peak_to_mean')} plans above a mean",
-        "confidence": f"{flag_of('confidence')} 50 plans for the times as predicted",
+        "confidence": f"where kernels were not measured that margin counts once more when fleets are compared; "
+        f"{flag_of('confidence')} 50 plans for the times as predicted",
         "utilization": "the objectives decide, up to where the steady state was checked",
         "spares": "N+1",
         "hardware": "all that are on offer; announced parts, desktops and consumer cards where "
@@ -173,7 +173,7 @@ def _source(item: Assumption) -> str:
         case "prefix_hit", ValueOrigin.DEFAULT, _:
             return "default: every prompt is new"
         case "prefix_hit", ValueOrigin.MEASURED, TraceName() as name:
-            from simulator.traffic.prefixes import CACHE_TOKENS
+            from simulator.traffic.requests import CACHE_TOKENS
 
             return f"{_trace(name)}, in a cache of {CACHE_TOKENS:,} tokens; {flag_of('prefix_hit')} says otherwise"
         case "answers_per_request", _, _:

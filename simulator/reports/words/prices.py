@@ -8,7 +8,7 @@ from types import MappingProxyType
 from simulator.planner.money.cost import PriceRanking, PriceRival
 from simulator.planner.money.market import MarketPrice
 from simulator.reports.content.quantities import counted_text, price_text
-from simulator.reports.words.flags import flag_of
+from simulator.reports.words.fields import flag_of
 from simulator.specs.money.prices import OfferKind
 
 TERMS: Mapping[OfferKind, str] = MappingProxyType(
@@ -95,9 +95,9 @@ def _rival_text(rival: PriceRival, *, currency: str, first: bool) -> str:
 
 
 def _limit_text(above: float, price: MarketPrice, *, currency: str) -> str:
-    """Up to which price the chosen accelerator stays the cheapest, and what is asked for it."""
+    """Up to which price the chosen accelerator stays the choice, and what is asked for it."""
     low, high = price_text(price.low, currency), price_text(price.high, currency)
-    said = f"{price.hardware} is the cheapest up to {price_text(above, currency)} an hour"
+    said = f"{price.hardware} is chosen up to {price_text(above, currency)} an hour"
     if price.providers == 1:
         return f"{said}; its only offer is {low} ({price.low_provider})"
     if price.high <= above:
@@ -106,7 +106,7 @@ def _limit_text(above: float, price: MarketPrice, *, currency: str) -> str:
 
 
 def ranking_texts(found: PriceRanking, price: MarketPrice | None, *, currency: str) -> tuple[str, ...]:
-    """Where another fleet becomes the cheapest, a sentence each without its stop."""
+    """Where another fleet becomes the choice, a sentence each without its stop."""
     lines = []
     if price is not None and found.loses_above is not None:
         lines.append(_limit_text(found.loses_above, price, currency=currency))
@@ -120,7 +120,7 @@ def steady_text(found: PriceRanking) -> str:
     unlisted = [CASES[case.name].removesuffix(" alone") for case in found.cases if not case.chosen_priced]
     absent = f" {' and '.join(unlisted).capitalize()} do not list it." if unlisted else ""
     if found.steady:
-        return f"{first.hardware} is the cheapest at the lowest, planned and highest listed prices alike.{absent}"
+        return f"{first.hardware} is chosen at the lowest, planned and highest listed prices alike.{absent}"
     others = [
         f"{case.hardware} ({CASES[case.name]})"
         for case in found.cases

@@ -2,8 +2,6 @@
 
 An engine is a YAML file under hardware_profiles/engines/ with what its documentation says, and one of the same name
 under hardware_profiles/calibration/engines/ with what was fitted. No code knows an engine by its name.
-
-Which kernels a release of an engine runs where its library's tables were measured on others.
 """
 
 from __future__ import annotations
@@ -25,9 +23,11 @@ from simulator.specs.base import Source, Spec
 from simulator.specs.documents import read_yaml
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.fits import EngineFit, EngineOverheads, EngineSpread, VendorFit
-from simulator.specs.engine.limits import (
+from simulator.specs.engine.releases import (
     LIMIT_FIELDS,
     EngineLimits,
+    KernelLibraryName,
+    KernelRecipe,
     LimitRule,
     LimitSource,
     came_before,
@@ -38,70 +38,11 @@ from simulator.specs.engine.limits import (
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.profiles import find_profile, list_profiles, load_spec
 from simulator.specs.spellings import plain_word
+from simulator.units import KILO
 
-KernelLibraryName = Literal["vllm", "sglang", "trtllm", "aiter", "torch"]
-
-
-class TableKernel(Spec):
-    """Matrix products or routed experts of weights in the format ``weights``, on accelerators of ``architectures``, run
-    the kernel that the table of ``library`` measured under the format ``kernel``.
-
-    slower, slower_share : a library that measured a slower kernel of the same products, and how far the release's own
-        lies from the first to it; slower_until : the release that runs the first alone
-    exchanged : only for experts whose tokens all-to-all brings, from ranks with attention of their own
-    domain_at_least : only where the scale-up link joins that many accelerators
-    """
-
-    architectures: tuple[str, ...]
-    family: Literal["gemm", "moe"]
-    weights: str
-    library: KernelLibraryName
-    kernel: str
-    slower: KernelLibraryName | None = None
-    slower_share: float = Field(default=0.0, ge=0, le=1)
-    slower_until: str | None = None
-    exchanged: bool = False
-    domain_at_least: PositiveInt = 1
-
-    def runs_on(self, hardware: AcceleratorSpec) -> bool:
-        """Whether ``hardware`` is one that runs this kernel."""
-        joined = hardware.scale_up.domain_size
-        return hardware.architecture in self.architectures and joined >= self.domain_at_least
-
-    def at(self, version: str) -> TableKernel:
-        """The kernel as ``version`` runs it."""
-        if self.slower_until is None or came_before(version, self.slower_until):
-            return self
-        return self.model_copy(update={"slower": None, "slower_share": 0.0})
-
-
-class FusedAllReduce(Spec):
-    """All-reduces of a step that add the residual and take the norm in the same kernel, on ``architectures``.
-
-    library : whose table measured the all-reduce of that kernel
-    largest_bytes : by number of devices the message up to which it runs; a number that is not listed never does
-    """
-
-    architectures: tuple[str, ...]
-    library: KernelLibraryName
-    largest_bytes: dict[int, PositiveFloat]
-
-
-class KernelRecipe(Spec):
-    """What a release of an engine does with the kernels of its library.
-
-    fused_quantisation : formats whose activations are narrowed inside the kernel that made them, by scales that the
-        checkpoint brings: the tables' pass before the product is not run
-    """
-
-    fused_quantisation: tuple[str, ...] = ()
-    fused_all_reduce: FusedAllReduce | None = None
-    kernels: tuple[TableKernel, ...] = ()
-
-    def at(self, version: str) -> KernelRecipe:
-        """The recipe as ``version`` runs it."""
-        return self.model_copy(update={"kernels": tuple(kernel.at(version) for kernel in self.kernels)})
-
+MOST_AT_ONCE = int(KILO * 100)
+"""Requests in a batch, or clients: what is simulated takes time and memory with them."""
+AtOnce = Annotated[PositiveInt, Field(le=MOST_AT_ONCE)]
 
 SchedulerName = Literal[
     "chunked_mixed", "prefill_first", "prefill_first_mixed", "guaranteed_no_evict", "max_utilization", "static"
@@ -146,7 +87,7 @@ class EngineSpec(Spec):
     name: EngineName = DEFAULT_ENGINE
     version: Annotated[str, Field(pattern=_VERSION)] | None = None
     max_num_batched_tokens: PositiveInt | None = None
-    max_num_seqs: PositiveInt | None = None
+    max_num_seqs: AtOnce | None = None
     max_model_len: PositiveInt | None = None
     gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
     block_size_tokens: PositiveInt | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from simulator.specs.base import Source, Spec
-from simulator.specs.engine.limits import came_before
+from simulator.specs.engine.releases import came_before
 
 
 class EngineOverheads(Spec):

@@ -1,6 +1,7 @@
 """Fits: dated, bounded, with their error and the box of shapes they were made on. Written by validation only.
 
-Calibration files by accelerator, kernel library and group of operator families.
+Calibration files by accelerator, kernel library and group of operator families; what it costs to use one accelerator's
+fits on another; how much of a device's power range a busy phase draws.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import NonNegativeInt, PositiveFloat
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from simulator.specs.base import Spec
-from simulator.specs.profiles import find_profile, list_profiles, load_spec, profile_directories
+from simulator.specs.documents import read_yaml, validate
+from simulator.specs.profiles import find_profile, list_profiles, load_spec, profile_directories, profile_root
 
 
 class FitError(Spec):
@@ -226,3 +228,105 @@ def load_arrays(
     if binary is None or not binary.is_file():
         return {}
     return StoredArrays(binary)
+
+
+class TransferRow(Spec):
+    """Error of one family on an accelerator priced with another's fits, over ``points`` held-out rows (fractions).
+
+    mape : mean absolute percentage error; bias : mean signed error
+    log_sigma : spread of log(measured / predicted) whose 80 % interval covers 80 % of the rows
+    log_sigma_extra : what of it the transfer adds, in quadrature, to the spread on the relative itself
+    """
+
+    target: str
+    relative: str
+    family: str
+    distance: NonNegativeFloat
+    mape: NonNegativeFloat
+    bias: float
+    log_sigma: PositiveFloat
+    log_sigma_extra: NonNegativeFloat
+    points: PositiveInt
+
+
+class TransferPoint(Spec):
+    """Mean error of the ``pairs`` (target, relative, family) around one distance."""
+
+    distance: NonNegativeFloat
+    mape: NonNegativeFloat
+    log_sigma_extra: NonNegativeFloat
+    pairs: PositiveInt
+
+
+class TransferTable(Spec):
+    """Leave-one-GPU-out errors: ``curve`` over distance, and the rows of interest behind it.
+
+    nearest : each target with the relative that the simulator takes among all others
+    other_generation : the same with every accelerator of the target's generation left out as well
+    """
+
+    library: str
+    date: str
+    source: str
+    curve: tuple[TransferPoint, ...] = Field(min_length=1)
+    nearest: tuple[TransferRow, ...]
+    other_generation: tuple[TransferRow, ...]
+
+    @property
+    def farthest_sibling(self) -> float:
+        """The farthest that fits were carried within an architecture, where the accelerator had no part in them."""
+        # Another architecture is at least one generation away.
+        return max(row.distance for row in self.nearest if row.distance < 1)
+
+    @field_validator("curve")
+    @classmethod
+    def _rises(cls, curve: tuple[TransferPoint, ...]) -> tuple[TransferPoint, ...]:
+        distances = [point.distance for point in curve]
+        sigmas = [point.log_sigma_extra for point in curve]
+        if distances != sorted(set(distances)) or sigmas != sorted(sigmas):
+            raise ValueError("distance must rise and log_sigma_extra never fall along the curve")
+        return curve
+
+
+@lru_cache(maxsize=1)
+def load_transfer_table() -> TransferTable:
+    """The table shipped with the package (hardware_profiles/calibration/transfer.yaml)."""
+    path = profile_root("hardware_profiles") / "calibration" / "transfer.yaml"
+    return validate(TransferTable, read_yaml(path), where=str(path), profile=True)
+
+
+class PowerFit(Spec):
+    """Shares of the range between idle and TDP: ``base`` whenever busy, plus ``compute`` times the share
+    of the tensor units' peak that products take, padding included, plus ``memory`` times that of the time in which the
+    memory works.
+
+    architectures : that the fit stands for; fit_mape : mean absolute percentage error over the ``points`` measured runs
+    score_mape : the same over kernels that the fit never saw, where any were held out
+    """
+
+    architectures: tuple[str, ...]
+    base: NonNegativeFloat
+    compute: NonNegativeFloat
+    memory: NonNegativeFloat
+    fit_mape: NonNegativeFloat
+    score_mape: NonNegativeFloat | None = None
+    points: NonNegativeInt
+    date: str
+    source: str
+
+
+class PowerFits(Spec):
+    """All fits; the first one is used for architectures without measurements."""
+
+    fits: tuple[PowerFit, ...]
+
+    def of(self, architecture: str) -> PowerFit:
+        """The fit for an architecture."""
+        return next((fit for fit in self.fits if architecture in fit.architectures), self.fits[0])
+
+
+@lru_cache(maxsize=1)
+def load_power_fits() -> PowerFits:
+    """The fits shipped with the package (hardware_profiles/calibration/power.yaml)."""
+    path = profile_root("hardware_profiles") / "calibration" / "power.yaml"
+    return validate(PowerFits, read_yaml(path), where=str(path))

@@ -14,7 +14,10 @@ def gemma4_audio(fields: Fields) -> int:
     if audio.has("audio_embed_dim"):
         return audio.size("audio_embed_dim") * width
     hidden, outputs = audio.size("hidden_size"), audio.size("output_proj_dims")
-    first, second = audio.integers("subsampling_conv_channels") or (128, 32)
+    channels = audio.integers("subsampling_conv_channels") or (128, 32)
+    if len(channels) != 2:
+        raise audio.refusal("subsampling_conv_channels", f"has {len(channels)} entries, allowed are two")
+    first, second = channels
     kernel, heads = audio.size("conv_kernel_size", default=5), audio.size("num_attention_heads")
     # Two feed-forward blocks of four times the width, attention with relative keys, a convolution, nine norms.
     layer = (16 + 5 + 3) * hidden**2 + (9 + kernel) * hidden + hidden // heads

@@ -6,7 +6,15 @@ DeepSeek-V4: attention over compressed keys, hyper-connections, experts in every
 from __future__ import annotations
 
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import Trunk, choose, decoder, read_experts, read_trunk, sparse_after
+from simulator.specs.huggingface.layers import (
+    Trunk,
+    choose,
+    decoder,
+    read_experts,
+    read_mlp,
+    read_trunk,
+    sparse_after,
+)
 from simulator.specs.model.architecture import (
     CompressedAttentionSpec,
     HyperConnectionSpec,
@@ -111,7 +119,15 @@ def _gated_with_sinks(layer: LayerSpec) -> LayerSpec:
     return layer.model_copy(update={"mixer": mixer, "extra_parameters": mixer.num_attention_heads})
 
 
-def read_mla(fields: Fields) -> MlaSpec:
+def read_latent_dense(fields: Fields) -> ModelSpec:
+    """MiniCPM3Config, YoutuConfig: latent attention, dense blocks, tied embeddings."""
+    trunk = read_trunk(fields)
+    mla = read_mla(fields, value_dim=trunk.hidden_size // fields.size("num_attention_heads"))
+    layer = LayerSpec(mixer=mla, feed_forward=(read_mlp(fields, bias="mlp_bias"),))
+    return decoder(fields, trunk=trunk, layers=(layer,) * trunk.num_hidden_layers, tie_default=True)
+
+
+def read_mla(fields: Fields, *, value_dim: int | None = None) -> MlaSpec:
     """Latent attention; num_key_value_heads and head_dim, where given, describe the expanded form and say no more."""
     heads = fields.size("num_attention_heads")
     nope, rope = fields.size("qk_nope_head_dim"), fields.size("qk_rope_head_dim")
@@ -125,7 +141,7 @@ def read_mla(fields: Fields) -> MlaSpec:
         kv_lora_rank=fields.size("kv_lora_rank"),
         qk_nope_head_dim=nope,
         qk_rope_head_dim=rope,
-        v_head_dim=fields.size("v_head_dim"),
+        v_head_dim=fields.size("v_head_dim", default=value_dim),
         bias=fields.flag("attention_bias", default=False),
     )
 

@@ -18,13 +18,11 @@ from simulator.specs.huggingface.layers import (
 )
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 
-MASKED_LM = ("BertForMaskedLM", "XLMRobertaForMaskedLM", "ModernBertForMaskedLM", "NomicBertForMaskedLM")
-BARE_ENCODER = ("BertModel", "XLMRobertaModel", "ModernBertModel", "NomicBertModel")
 NOTE = "an encoder: one pass over the whole text, nothing is generated"
 
 
 def read_bert(fields: Fields) -> ModelSpec:
-    """BertConfig, XLMRobertaConfig: norms behind the sublayers; a masked-LM head leaves the pooler out, as there."""
+    """BertConfig, RobertaConfig: norms behind the sublayers; a masked-LM head leaves the pooler out, as there."""
     trunk = read_trunk(fields)
     attention = _seeing(fields, hidden_size=trunk.hidden_size, bias=True).model_copy(update={"rotary": False})
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=True)
@@ -113,12 +111,13 @@ def _seeing(fields: Fields, *, hidden_size: int, bias: bool) -> AttentionSpec:
 
 
 def _has_masked_head(fields: Fields) -> bool:
-    """The head that ``architectures`` names; BertModel where it names none."""
-    named = fields.raw("architectures") or [BARE_ENCODER[0]]
-    understood = (*MASKED_LM, *BARE_ENCODER)
-    if not isinstance(named, list) or len(named) != 1 or named[0] not in understood:
-        raise fields.refusal("architectures", f"is {named!r}, understood is one of {', '.join(understood)}")
-    return named[0] in MASKED_LM
+    """The head that ``architectures`` names; the bare encoder where it names none."""
+    family = fields.config_class.removesuffix("Config")
+    bare, masked = f"{family}Model", f"{family}ForMaskedLM"
+    named = fields.raw("architectures") or [bare]
+    if named not in ([bare], [masked]):
+        raise fields.refusal("architectures", f"is {named!r}, understood is one of {masked}, {bare}")
+    return named == [masked]
 
 
 def read_t5(fields: Fields) -> ModelSpec:

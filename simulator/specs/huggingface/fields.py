@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from simulator.errors import RoofcastError, did_you_mean, shown
 from simulator.units import GIGA
@@ -25,29 +25,39 @@ class Fields:
         self._read: set[str] = set()
         self._filled: dict[str, int] = {}
         self._sections: list[Fields] = []
+        self._spelled: dict[str, str] = {}
         self.config_class = config_class
 
+    def rename(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Read each usual name under the first of its family's names that is given."""
+        for usual, others in names.items():
+            self._spelled[usual] = self.either(*others)
+
+    def _key(self, name: str) -> str:
+        return self._spelled.get(name, name)
+
     def _name(self, name: str) -> str:
-        return f"{self._path}.{name}" if self._path else name
+        return f"{self._path}.{self._key(name)}" if self._path else self._key(name)
 
     def refusal(self, name: str, message: str, *, hint: str = "") -> RoofcastError:
         """An error about ``name`` that a reader may raise."""
         return RoofcastError(message, field=self._name(name), code="invalid_model_config", hint=hint)
 
     def _take(self, name: str) -> object:
-        self._read.add(name)
-        return self._config.get(name)
+        self._read.add(self._key(name))
+        return self._config.get(self._key(name))
 
     def has(self, name: str) -> bool:
         """Whether ``name`` is given and not null."""
-        return self._config.get(name) is not None
+        return self._config.get(self._key(name)) is not None
 
     def either(self, *names: str) -> str:
         """The first of ``names`` that is given, otherwise the first; two given with different values are refused."""
         given = [name for name in names if self.has(name)]
         for name in given[1:]:
-            if self._take(name) != self._config[given[0]]:
-                raise self.refusal(name, f"is {self._config[name]!r} but {given[0]} is {self._config[given[0]]!r}")
+            value, first = self._take(name), self._take(given[0])
+            if value != first:
+                raise self.refusal(name, f"is {value!r} but {given[0]} is {first!r}")
         return given[0] if given else names[0]
 
     def size(self, name: str, *, default: int | None = None) -> int:
@@ -61,7 +71,7 @@ class Fields:
                 "is missing, and the shape of the model cannot be known without it",
                 hint=f"{self.config_class} needs it; take the complete config.json of the checkpoint",
             )
-        self._filled[name] = default
+        self._filled[self._key(name)] = default
         return default
 
     def depth(self, name: str, *, default: int | None = None) -> int:
@@ -191,7 +201,7 @@ class Fields:
 
     def costless(self, *names: str) -> None:
         """Declare family fields that change neither weights, FLOPs nor bytes."""
-        self._read.update(names)
+        self._read.update(map(self._key, names))
 
     def costless_rest(self, name: str) -> None:
         """Declare what nobody read of the nested object ``name`` free of cost (a tower has many settings)."""

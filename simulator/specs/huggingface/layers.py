@@ -68,6 +68,15 @@ def read_attention(
     return attention.model_copy(update={"qkv_bias": biased, "o_bias": biased, "qk_norm": qk_norm})
 
 
+def read_heads(fields: Fields, *, one_kv_head: bool = False) -> AttentionSpec:
+    """Heads that fill hidden_size, each with keys and values of its own or all with the same."""
+    heads = fields.size("num_attention_heads")
+    kv_heads = 1 if one_kv_head else heads
+    fields.expect("num_key_value_heads", value=kv_heads, why="the family leaves no choice")
+    head_dim = split_heads(fields, fields.size("hidden_size"), heads)
+    return grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+
+
 def read_mlp(fields: Fields, *, gated: bool = True, bias: str | None = None) -> MlpSpec:
     """The feed-forward block of ``intermediate_size``. bias : flag that puts biases on its matrices, else off"""
     biased = bias is not None and fields.flag(bias, default=False)
@@ -110,7 +119,7 @@ def periodic_windows(fields: Fields, *, period: int, window: int | None) -> Wind
     return windows_of_types(fields, window=window, default=every_nth_full(fields.depth("num_hidden_layers"), period))
 
 
-def patterned_windows(fields: Fields, *, period: int, window: int) -> Windows:
+def patterned_windows(fields: Fields, *, period: int, window: int | None) -> Windows:
     """`periodic_windows` with the defaults of ``sliding_window_pattern`` and ``sliding_window``."""
     given = fields.size(fields.either("sliding_window_pattern", "_sliding_window_pattern"), default=period)
     return periodic_windows(fields, period=given, window=fields.size("sliding_window", default=window))
@@ -130,6 +139,29 @@ def qwen_windows(fields: Fields) -> Windows:
         raise fields.refusal(missing, "is missing while use_sliding_window is true")
     default = tuple(SLIDING if index >= (first or 0) else FULL for index in range(depth))
     return windows_of_types(fields, window=given, default=default)
+
+
+def listed_windows(fields: Fields) -> Windows:
+    """A window on every layer where ``sliding_window`` is given, unless ``layer_types`` says otherwise."""
+    window = fields.optional_size("sliding_window")
+    default = (SLIDING if window else FULL,) * fields.depth("num_hidden_layers")
+    return windows_of_types(fields, window=window, default=default)
+
+
+_PATTERN = {"L": SLIDING, "G": FULL}
+
+
+def exaone_windows(fields: Fields) -> Windows:
+    """Window of every layer: ``sliding_window_pattern`` is LLLG or the distance of full layers."""
+    depth = fields.depth("num_hidden_layers")
+    window = fields.optional_size("sliding_window")
+    pattern = fields.raw("sliding_window_pattern")
+    default: tuple[str, ...] = (FULL,) * depth
+    if window is not None and isinstance(pattern, str) and pattern and set(pattern) <= set(_PATTERN):
+        default = tuple(_PATTERN[pattern[index % len(pattern)]] for index in range(depth))
+    elif window is not None and isinstance(pattern, int) and pattern > 0:
+        default = every_nth_full(depth, pattern)
+    return windows_of_types(fields, window=window, default=default)
 
 
 def every_nth_full(depth: int, period: int) -> tuple[str, ...]:
@@ -197,6 +229,14 @@ def sparse_after(fields: Fields, *, first_default: int | None = None) -> tuple[b
     if first is None and first_default is None:
         raise fields.refusal("first_k_dense_replace", "is missing: which layers hold experts is unknown")
     return tuple(index >= (first if first is not None else first_default or 0) for index in range(depth))
+
+
+def sparse_steps(fields: Fields) -> tuple[bool, ...]:
+    """Which layers hold experts: each ``decoder_sparse_step``-th one that mlp_only_layers does not list."""
+    step = fields.size("decoder_sparse_step", default=1)
+    dense_only = fields.integers("mlp_only_layers") or ()
+    depth = fields.depth("num_hidden_layers")
+    return tuple(index not in dense_only and (index + 1) % step == 0 for index in range(depth))
 
 
 def choose(
@@ -280,6 +320,7 @@ def stack(
     windows: Windows | None = None,
     norms: int = 2,
     extra_parameters: int = 0,
+    summed_once: bool = False,
     norm: Norm = "rms",
     tie_default: bool = False,
     lm_head_bias: bool = False,
@@ -287,14 +328,20 @@ def stack(
     """A decoder with the same attention in every layer, but for its window, and the feed-forward blocks behind it.
 
     blocks : one for all layers, or those of each
-    trunk : where its sizes do not stand under their usual names; norms, extra_parameters : of a layer
+    trunk : where its sizes do not stand under their usual names; norms, extra_parameters, summed_once : of a layer
     """
     trunk = trunk or read_trunk(fields)
     depth = trunk.num_hidden_layers
     each = blocks if isinstance(blocks, Sequence) else ((blocks,),) * depth
     mixers = (attention,) * depth if windows is None else tuple(with_window(attention, window) for window in windows)
     layers = tuple(
-        LayerSpec(mixer=mixer, feed_forward=feed_forward, norms=norms, extra_parameters=extra_parameters)
+        LayerSpec(
+            mixer=mixer,
+            feed_forward=feed_forward,
+            norms=norms,
+            summed_once=summed_once,
+            extra_parameters=extra_parameters,
+        )
         for mixer, feed_forward in zip(mixers, each, strict=True)
     )
     return decoder(fields, trunk=trunk, layers=layers, norm=norm, tie_default=tie_default, lm_head_bias=lm_head_bias)

@@ -13,8 +13,8 @@ from simulator.specs.huggingface.layers import (
     read_mlp,
     read_trunk,
     sparse_after,
+    sparse_steps,
 )
-from simulator.specs.huggingface.moe import qwen_experts
 from simulator.specs.model.architecture import (
     FeedForward,
     GatedDeltaSpec,
@@ -48,7 +48,10 @@ def read_qwen_hybrid(fields: Fields) -> ModelSpec:
 
 def _qwen_feed_forwards(fields: Fields, *, depth: int) -> tuple[tuple[FeedForward, ...], ...]:
     if fields.has("num_experts"):
-        return qwen_experts(fields, shared=fields.size("shared_expert_intermediate_size", default=512))
+        shared = fields.size("shared_expert_intermediate_size", default=512)
+        total = fields.either("num_experts", "num_local_experts")
+        sparse = read_experts(fields, total=total, shared=shared).model_copy(update={"shared_expert_gate": True})
+        return choose(fields, sparse_steps(fields), sparse=sparse)
     fields.expect("mlp_only_layers", value=[], why="without experts every layer is dense")
     return ((read_mlp(fields),),) * depth
 

@@ -1,111 +1,275 @@
-"""Mixtures of experts whose attention is that of a dense family: Mixtral, Qwen, Phi-3.5-MoE, DBRX, gpt-oss."""
+"""Mixtures of experts that a layout does not describe, because their layers differ in attention or come nested.
+
+Llama 4, DBRX, Laguna, MiMo-V2, ERNIE-VL, MiniMax M2 and M3, Step 3.7.
+"""
 
 from __future__ import annotations
 
+from simulator.errors import shown
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
-    Trunk,
+    DENSE,
+    FULL,
+    SLIDING,
+    SPARSE,
     choose,
+    decoder,
     grouped_attention,
-    periodic_windows,
-    qwen_windows,
     read_attention,
     read_experts,
+    read_mlp,
+    read_trunk,
+    sparse_after,
     split_heads,
     stack,
     with_window,
 )
-from simulator.specs.model.architecture import FeedForward, ModelSpec, MoeSpec
+from simulator.specs.model.architecture import AttentionSpec, IndexerSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 
-# Each of Mixtral's eight experts takes 9 to 16 % of the tokens of a text, whatever it is about [Jiang2024], Figure 7;
-# read off the figure from memory, verify.
-MIXTRAL_ROUTING_SKEW = 0.2
+LLAMA4_NO_ROPE_INTERVAL = 4  # Llama4TextConfig
 
 
-def read_mixtral(fields: Fields) -> ModelSpec:
-    """MixtralConfig: every layer sparse, intermediate_size is one expert's."""
-    attention = with_window(read_attention(fields, kv_heads_default=8), fields.optional_size("sliding_window"))
-    experts = _top_two(fields, experts=8).model_copy(update={"routing_skew": MIXTRAL_ROUTING_SKEW})
-    return stack(fields, attention, experts)
-
-
-def read_phimoe(fields: Fields) -> ModelSpec:
-    """PhimoeConfig: Mixtral with biased layer norms, and biases that the configuration switches on."""
-    attention = read_attention(fields, kv_heads_default=8, bias="attention_bias")
-    attention = with_window(attention, fields.optional_size("sliding_window"))
-    head_bias = fields.flag("lm_head_bias", default=False)
-    return stack(fields, attention, _top_two(fields, experts=16), norm="layer", lm_head_bias=head_bias)
-
-
-def _top_two(fields: Fields, *, experts: int) -> MoeSpec:
-    width = fields.size("intermediate_size")
-    return read_experts(fields, total="num_local_experts", total_default=experts, picked_default=2, width=width)
-
-
-def read_qwen2_moe(fields: Fields) -> ModelSpec:
-    """Qwen2MoeConfig: biases on q, k, v, and a gated shared expert."""
-    bias = fields.flag("qkv_bias", default=True)
-    attention = read_attention(fields).model_copy(update={"qkv_bias": bias})
-    blocks = qwen_experts(fields, shared=fields.size("shared_expert_intermediate_size", default=5632))
-    return stack(fields, attention, blocks, windows=qwen_windows(fields))
-
-
-def read_qwen3_moe(fields: Fields) -> ModelSpec:
-    """Qwen3MoeConfig: norms over query and key heads, no shared expert."""
-    attention = read_attention(fields, kv_heads_default=4, bias="attention_bias", qk_norm="head")
-    fields.expect("qkv_bias", value=attention.qkv_bias, why="Qwen3MoeAttention has attention_bias on all projections")
-    return stack(fields, attention, qwen_experts(fields, shared=0), windows=qwen_windows(fields))
-
-
-def qwen_experts(fields: Fields, *, shared: int) -> tuple[tuple[FeedForward, ...], ...]:
-    """Sparse on each ``decoder_sparse_step``-th layer that mlp_only_layers does not list, dense elsewhere."""
-    sparse = read_experts(fields, total=fields.either("num_experts", "num_local_experts"))
-    sparse = sparse.model_copy(update={"shared_expert_intermediate_size": shared, "shared_expert_gate": shared > 0})
-    step = fields.size("decoder_sparse_step", default=1)
-    dense_only = fields.integers("mlp_only_layers") or ()
+def read_llama4(fields: Fields) -> ModelSpec:
+    """Llama4TextConfig: chunked attention on rotary layers, one shared expert, experts on every n-th layer."""
     depth = fields.depth("num_hidden_layers")
-    is_sparse = [index not in dense_only and (index + 1) % step == 0 for index in range(depth)]
-    return choose(fields, is_sparse, sparse=sparse)
+    attention = read_attention(fields, kv_heads_default=8, head_dim_default=128, bias="attention_bias")
+    chunk = fields.size("attention_chunk_size", default=8192)
+    width = fields.size("intermediate_size")
+    sparse = read_experts(fields, total="num_local_experts", picked_default=1, width=width, shared=width)
+    dense = MlpSpec(intermediate_size=fields.size("intermediate_size_mlp", default=16384))
+    windows = tuple(chunk if rotary else None for rotary in _llama4_rotary(fields, depth=depth))
+    blocks = choose(fields, _llama4_sparse(fields, depth=depth), sparse=sparse, dense=dense)
+    return stack(fields, attention, blocks, windows=windows)
+
+
+def _llama4_rotary(fields: Fields, *, depth: int) -> tuple[bool, ...]:
+    listed = fields.integers("no_rope_layers")
+    interval = fields.size("no_rope_layer_interval", default=LLAMA4_NO_ROPE_INTERVAL)
+    types = fields.words("layer_types", length=depth, allowed=("chunked_attention", FULL))
+    if types is not None:
+        return tuple(kind != FULL for kind in types)
+    if not listed:
+        return tuple((index + 1) % interval != 0 for index in range(depth))
+    if len(listed) != depth:
+        raise fields.refusal("no_rope_layers", f"has {len(listed)} entries for {depth} layers")
+    return tuple(bool(entry) for entry in listed)
+
+
+def _llama4_sparse(fields: Fields, *, depth: int) -> tuple[bool, ...]:
+    step = fields.size("interleave_moe_layer_step", default=1)
+    listed = fields.integers("moe_layers")
+    sparse = frozenset(range(step - 1, depth, step) if listed is None else listed)
+    return tuple(index in sparse for index in range(depth))
 
 
 def read_dbrx(fields: Fields) -> ModelSpec:
     """DbrxConfig: nested attn_config and ffn_config, layer norms without bias."""
-    trunk = Trunk(
-        hidden_size=fields.size("d_model"),
-        num_hidden_layers=fields.depth("n_layers"),
-        vocab_size=fields.size("vocab_size"),
-        max_position_embeddings=fields.optional_size("max_seq_len"),
+    fields.rename(
+        {
+            "hidden_size": ("d_model",),
+            "num_hidden_layers": ("n_layers",),
+            "num_attention_heads": ("n_heads",),
+            "max_position_embeddings": ("max_seq_len",),
+        }
     )
-    heads = fields.size("n_heads")
+    heads, hidden_size = fields.size("num_attention_heads"), fields.size("hidden_size")
     inner = fields.section("attn_config")
     inner.costless("clip_qkv", "attn_pdrop")
     kv_heads = inner.size("kv_n_heads", default=1)
     fields.expect("num_key_value_heads", value=kv_heads, why="it is attn_config.kv_n_heads")
-    attention = grouped_attention(
-        fields,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=split_heads(fields, trunk.hidden_size, heads),
-    )
+    head_dim = split_heads(fields, hidden_size, heads)
+    attention = grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
     experts = fields.section("ffn_config")
     experts.costless("ffn_act_fn", "moe_jitter_eps", "moe_loss_weight", "moe_normalize_expert_weights")
     experts.costless("uniform_expert_assignment")
-    experts.expect("hidden_size", value=trunk.hidden_size, why="the experts work at d_model")
+    experts.expect("hidden_size", value=hidden_size, why="the experts work at d_model")
     width = experts.size("ffn_hidden_size", default=3584)
     block = read_experts(
         experts, total="moe_num_experts", picked="moe_top_k", total_default=4, picked_default=1, width=width
     )
-    return stack(fields, attention, block, trunk=trunk, norm="layer_no_bias")
+    return stack(fields, attention, block, norm="layer_no_bias")
 
 
-def read_gpt_oss(fields: Fields) -> ModelSpec:
-    """GptOssConfig: biases everywhere, attention sinks, every other layer over a 128-key window."""
-    bias = fields.flag("attention_bias", default=True)
-    attention = read_attention(fields, kv_heads_default=8, head_dim_default=64)
-    attention = attention.model_copy(update={"qkv_bias": bias, "o_bias": bias, "sinks": True})
-    windows = periodic_windows(fields, period=2, window=fields.size("sliding_window", default=128))
-    picked = fields.either("num_experts_per_tok", "experts_per_token")
-    width = fields.size("intermediate_size")
-    block = read_experts(fields, total="num_local_experts", picked=picked, width=width)
-    block = block.model_copy(update={"expert_bias": True, "router_bias": True})
-    return stack(fields, attention, block, windows=windows)
+def read_laguna(fields: Fields) -> ModelSpec:
+    """LagunaConfig: a gate per head, more query heads on sliding layers, many narrow experts."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = read_attention(fields, bias="attention_bias", qk_norm="head")
+    attention = attention.model_copy(update={"output_gate": "headwise"})
+    heads = fields.integers("num_attention_heads_per_layer") or (attention.num_attention_heads,) * depth
+    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL))
+    if types is None or len(heads) != depth:
+        missing = "layer_types" if types is None else "num_attention_heads_per_layer"
+        raise fields.refusal(missing, f"must list {depth} entries, one per layer")
+    window = fields.size("sliding_window")
+    sparse = read_experts(
+        fields,
+        total="num_experts",
+        width=fields.size("moe_intermediate_size"),
+        shared=fields.size("shared_expert_intermediate_size"),
+        correction_bias=True,
+    )
+    blocks = choose(fields, sparse_after(fields, first_default=1), sparse=sparse)
+    layers = tuple(
+        LayerSpec(
+            mixer=attention.model_copy(
+                update={"num_attention_heads": count, "sliding_window": window if kind == SLIDING else None}
+            ),
+            feed_forward=block,
+        )
+        for count, kind, block in zip(heads, types, blocks, strict=True)
+    )
+    return decoder(fields, trunk=trunk, layers=layers)
+
+
+def read_mimo_v2(fields: Fields) -> ModelSpec:
+    """MiMoV2FlashConfig: full layers between runs of sliding ones that have their own head layout and sinks."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    # transformers counts the query itself into sliding_window, so that the published name wins where both are given.
+    window = fields.size("sliding_window_size" if fields.has("sliding_window_size") else "sliding_window")
+    full, swa = _mimo_attention(fields)
+    slides = _mimo_sliding(fields, depth=depth)
+    sparse = read_experts(fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=True)
+    blocks = choose(fields, sparse_after(fields, first_default=1), sparse=sparse)
+    layers = tuple(
+        LayerSpec(mixer=with_window(swa, window) if slide else full, feed_forward=feed_forward)
+        for slide, feed_forward in zip(slides, blocks, strict=True)
+    )
+    return decoder(fields, trunk=trunk, layers=layers)
+
+
+def _mimo_sliding(fields: Fields, *, depth: int) -> tuple[bool, ...]:
+    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL))
+    pattern = fields.integers("hybrid_layer_pattern")
+    if pattern is not None and len(pattern) == depth:
+        return tuple(bool(entry) for entry in pattern)
+    if types is None or pattern is not None:
+        raise fields.refusal("hybrid_layer_pattern", f"must list {depth} entries: 0 full, 1 sliding")
+    return tuple(kind == SLIDING for kind in types)
+
+
+def _mimo_attention(fields: Fields) -> tuple[AttentionSpec, AttentionSpec]:
+    """Attention of full and of sliding layers, which have twice the KV heads unless told otherwise."""
+    heads, kv_heads = fields.size("num_attention_heads"), fields.size("num_key_value_heads")
+    head_dim, value_dim = fields.size("head_dim"), fields.size("v_head_dim")
+    bias = fields.flag("attention_bias", default=False)
+    full = grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+    swa = grouped_attention(
+        fields,
+        heads=fields.size("swa_num_attention_heads", default=heads),
+        kv_heads=fields.size("swa_num_key_value_heads", default=2 * kv_heads),
+        head_dim=fields.size("swa_head_dim", default=head_dim),
+    )
+    swa_value_dim = fields.size("swa_v_head_dim", default=value_dim)
+    sinks = fields.flag("add_full_attention_sink_bias", default=False)
+    swa_sinks = fields.flag("add_swa_attention_sink_bias", default=True)
+    return (
+        full.model_copy(update={"v_head_dim": value_dim, "qkv_bias": bias, "sinks": sinks}),
+        swa.model_copy(update={"v_head_dim": swa_value_dim, "qkv_bias": bias, "sinks": swa_sinks}),
+    )
+
+
+def read_ernie_vl(fields: Fields) -> ModelSpec:
+    """Ernie4_5_VLMoeConfig: ERNIE's experts for tokens of text beside narrower ones for those of pictures."""
+    depth, width = fields.depth("num_hidden_layers"), fields.size("hidden_size")
+    widths = _text_and_pictures(fields, "moe_intermediate_size")
+    counts = _text_and_pictures(fields, "moe_num_experts")
+    sparse = MoeSpec(
+        num_experts=counts[0],
+        num_experts_per_tok=fields.size("moe_k", default=6),
+        moe_intermediate_size=widths[0],
+        shared_expert_intermediate_size=widths[0] * fields.count("moe_num_shared_experts", default=2),
+        correction_bias=True,
+    )
+    types = fields.words("mlp_layer_types", length=depth, allowed=(DENSE, SPARSE))
+    first = _text_and_pictures(fields, "moe_layer_start_index", default=1)[0]
+    is_sparse = [kind == SPARSE for kind in types] if types else [index >= first for index in range(depth)]
+    blocks = choose(fields, is_sparse, sparse=sparse, dense=read_mlp(fields, bias="use_bias"))
+    model = stack(fields, read_attention(fields, kv_heads_default=4, bias="use_bias"), blocks, tie_default=True)
+    unrun = sum(is_sparse) * counts[1] * (3 * widths[1] * width + width + 1)
+    note = f"tokens of pictures are priced on the experts of text, {widths[0]} wide where theirs are {widths[1]}"
+    return model.model_copy(update={"extra_parameters": unrun, "notes": (*model.notes, note)})
+
+
+def _text_and_pictures(fields: Fields, name: str, *, default: int | None = None) -> tuple[int, ...]:
+    """What holds for tokens of text and for those of pictures; some configurations write one number for both."""
+    both = fields.integers(name) if isinstance(fields.raw(name), list) else (fields.size(name, default=default),) * 2
+    if both is None or len(both) != 2 or 0 in both:
+        raise fields.refusal(name, f"is {shown(both)}, understood are one or two integers of at least 1")
+    return both
+
+
+def read_minimax_m2(fields: Fields) -> ModelSpec:
+    """MiniMaxM2Config: softmax attention on every layer, norms over all heads together, 256 small experts."""
+    kinds = [1] * fields.depth("num_hidden_layers")
+    fields.expect("attn_type_list", value=kinds, why="1 is softmax attention; other kinds are not in M2")
+    attention = read_attention(fields, kv_heads_default=8, qk_norm="full")
+    return stack(fields, attention, _minimax_experts(fields, shared=0))
+
+
+def _minimax_experts(fields: Fields, *, shared: int) -> MoeSpec:
+    width = fields.size(fields.either("intermediate_size", "moe_intermediate_size"))
+    corrected = fields.flag("use_routing_bias", default=True)
+    return read_experts(fields, total="num_local_experts", width=width, shared=shared, correction_bias=corrected)
+
+
+def read_minimax_m3(fields: Fields) -> ModelSpec:
+    """MiniMaxM3VLTextConfig: a block indexer on most layers picks topk_blocks x block_size keys."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = read_attention(fields, kv_heads_default=4, head_dim_default=128, qk_norm="head")
+    shared = fields.size("shared_intermediate_size", default=3072) * fields.count("n_shared_experts", default=1)
+    sparse = _minimax_experts(fields, shared=shared)
+    dense = MlpSpec(intermediate_size=fields.size("dense_intermediate_size", default=12288))
+    blocks = choose(fields, sparse_after(fields, first_default=0), sparse=sparse, dense=dense)
+    indexer, indexed = _minimax_indexer(fields, depth=depth)
+    layers = tuple(
+        LayerSpec(mixer=attention.model_copy(update={"indexer": indexer if picks else None}), feed_forward=feed_forward)
+        for picks, feed_forward in zip(indexed, blocks, strict=True)
+    )
+    notes = ("the block indexer is priced as a token indexer over topk_blocks x block_size keys",)
+    return decoder(fields, trunk=trunk, layers=layers, notes=notes)
+
+
+def _minimax_indexer(fields: Fields, *, depth: int) -> tuple[IndexerSpec, tuple[bool, ...]]:
+    section = fields.section("sparse_attention_config")
+    section.expect("use_sparse_attention", value=True, why="a dense MiniMax-M3 is not published")
+    section.costless("sparse_disable_index_value", "sparse_init_block", "sparse_local_block", "sparse_score_type")
+    indexer = IndexerSpec(
+        index_n_heads=section.size("sparse_num_index_heads", default=4),
+        index_head_dim=section.size("sparse_index_dim", default=128),
+        index_topk=section.size("sparse_topk_blocks", default=16) * section.size("sparse_block_size", default=128),
+    )
+    frequency = section.integers("sparse_attention_freq")
+    if frequency is None or len(frequency) != depth:
+        raise section.refusal("sparse_attention_freq", f"must list {depth} entries, one per layer")
+    return indexer, tuple(bool(entry) for entry in frequency)
+
+
+def read_step3p7(fields: Fields) -> ModelSpec:
+    """Step3p7TextConfig: a gate per head, norms over heads, one shared expert beside many small ones."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    attention = read_attention(
+        fields, kv_heads_default=8, head_dim_default=128, bias="attention_bias", qk_norm="head"
+    ).model_copy(update={"output_gate": "headwise"})
+    sliding_heads = fields.size("num_sliding_attention_heads", default=attention.num_attention_heads)
+    window = fields.size("sliding_window")
+    slides = attention.model_copy(update={"sliding_window": window, "num_attention_heads": sliding_heads})
+    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL))
+    if types is None:
+        raise fields.refusal("layer_types", "is missing: which layers slide is unknown")
+    total = fields.either("n_routed_experts", "num_experts", "moe_num_experts", "num_local_experts")
+    sparse = read_experts(fields, total=total, picked=fields.either("num_experts_per_tok", "moe_top_k"))
+    shared = fields.size(fields.either("share_expert_dim", "share_expert_dims"), default=1280)
+    shared *= fields.count("n_shared_experts", default=1)
+    corrected = fields.flag("use_moe_router_bias", default=True)
+    sparse = sparse.model_copy(update={"shared_expert_intermediate_size": shared, "correction_bias": corrected})
+    dense = read_mlp(fields, bias="mlp_bias")
+    blocks = choose(fields, sparse_after(fields, first_default=3), sparse=sparse, dense=dense)
+    layers = tuple(
+        LayerSpec(mixer=slides if kind == SLIDING else attention, feed_forward=feed_forward)
+        for kind, feed_forward in zip(types, blocks, strict=True)
+    )
+    return decoder(fields, trunk=trunk, layers=layers)

@@ -1,11 +1,20 @@
-"""State-space models and hybrids around them: Mamba, Mamba-2, Jamba, Nemotron-H; short convolutions: LFM2."""
+"""State-space models and hybrids around them: Mamba, Mamba-2, Jamba, Nemotron-H, Granite; short convolutions: LFM2."""
 
 from __future__ import annotations
 
 import math
 
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import FULL, Trunk, decoder, read_attention, read_experts, read_mlp, read_trunk
+from simulator.specs.huggingface.layers import (
+    FULL,
+    Trunk,
+    choose,
+    decoder,
+    read_attention,
+    read_experts,
+    read_mlp,
+    read_trunk,
+)
 from simulator.specs.model.architecture import (
     FeedForward,
     LayerSpec,
@@ -13,6 +22,7 @@ from simulator.specs.model.architecture import (
     MambaSpec,
     MlpSpec,
     ModelSpec,
+    MoeSpec,
     ShortConvolutionSpec,
 )
 
@@ -240,23 +250,73 @@ def _nemotron_scan(fields: Fields) -> Mamba2Spec:
     )
 
 
-def read_lfm2_moe(fields: Fields) -> ModelSpec:
-    """Lfm2MoeConfig: gated short convolutions between attention with norms over heads; experts behind dense layers."""
+def read_lfm2(fields: Fields) -> ModelSpec:
+    """Lfm2Config, Lfm2MoeConfig: gated short convolutions between attention with norms over heads.
+
+    Dense blocks, whose width is derived unless told otherwise, or experts behind a few of them.
+    """
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
     attention = read_attention(fields, kv_heads_default=8, qk_norm="head")
     convolution = ShortConvolutionSpec(
         conv_kernel=fields.size("conv_L_cache", default=3), use_bias=fields.flag("conv_bias", default=False)
     )
+    attends = fields.integers("full_attn_idxs")
     types = fields.words("layer_types", length=depth, allowed=("conv", FULL))
+    if types is None and attends is None:
+        raise fields.refusal("layer_types", "is missing: which layers attend is unknown")
+    full = [index in (attends or ()) if types is None else types[index] == FULL for index in range(depth)]
+    blocks: tuple[tuple[FeedForward, ...], ...] = ((_lfm2_block(fields),),) * depth
+    if fields.has("num_experts"):
+        bias, first = fields.flag("use_expert_bias", default=True), fields.count("num_dense_layers")
+        sparse = read_experts(fields, total="num_experts", correction_bias=bias)
+        blocks = choose(fields, tuple(index >= first for index in range(depth)), sparse=sparse, dense=read_mlp(fields))
+    layers = tuple(
+        LayerSpec(mixer=attention if is_full else convolution, feed_forward=block)
+        for is_full, block in zip(full, blocks, strict=True)
+    )
+    return decoder(fields, trunk=trunk, layers=layers, tie_default=fields.flag("tie_embedding", default=True))
+
+
+def _lfm2_block(fields: Fields) -> MlpSpec:
+    width = fields.size(fields.either("block_ff_dim", "intermediate_size"))
+    if not fields.flag("block_auto_adjust_ff_dim", default=not fields.has("num_experts")):
+        return MlpSpec(intermediate_size=width)
+    share = fields.number("block_ffn_dim_multiplier", default=1.0)
+    multiple = fields.size("block_multiple_of", default=256)
+    return MlpSpec(intermediate_size=math.ceil(int(share * int(2 * width / 3)) / multiple) * multiple)
+
+
+_SCANNING = ("mamba", "linear_attention")
+_HYBRID_LAYERS = (*_SCANNING, "attention", FULL)
+"""Layers of a Granite hybrid, in the words of its checkpoints and of transformers 5."""
+
+
+def read_granite_hybrid(fields: Fields) -> ModelSpec:
+    """GraniteMoeHybridConfig: Mamba-2 or attention, then experts beside a shared block, or that block alone."""
+    trunk = read_trunk(fields)
+    depth = trunk.num_hidden_layers
+    rotary = fields.text("position_embedding_type", allowed=("nope", "rope"), default="nope") == "rope"
+    attention = read_attention(fields).model_copy(update={"rotary": rotary})
+    scan = Mamba2Spec(
+        num_heads=fields.size("mamba_n_heads"),
+        head_dim=fields.size("mamba_d_head"),
+        state_size=fields.size("mamba_d_state"),
+        n_groups=fields.size("mamba_n_groups", default=1),
+        conv_kernel=fields.size("mamba_d_conv", default=4),
+        chunk_size=fields.size("mamba_chunk_size", default=256),
+        use_bias=fields.flag("mamba_proj_bias", default=False),
+        use_conv_bias=fields.flag("mamba_conv_bias", default=True),
+    )
+    types = fields.words("layer_types", length=depth, allowed=_HYBRID_LAYERS)
     if types is None:
         raise fields.refusal("layer_types", "is missing: which layers attend is unknown")
-    bias = fields.flag("use_expert_bias", default=True)
-    sparse = read_experts(fields, total="num_experts", correction_bias=bias)
-    dense = read_mlp(fields)
-    first = fields.count("num_dense_layers")
-    layers = tuple(
-        LayerSpec(mixer=attention if kind == FULL else convolution, feed_forward=(sparse if index >= first else dense,))
-        for index, kind in enumerate(types)
-    )
-    return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
+    width = fields.size("intermediate_size")
+    shared = fields.size("shared_intermediate_size")
+    block: MlpSpec | MoeSpec = MlpSpec(intermediate_size=shared)
+    if fields.count("num_local_experts"):
+        block = read_experts(fields, total="num_local_experts", width=width, shared=shared)
+    else:
+        fields.expect("num_experts_per_tok", value=0, why="there is no expert to pick")
+    layers = tuple(LayerSpec(mixer=scan if kind in _SCANNING else attention, feed_forward=(block,)) for kind in types)
+    return decoder(fields, trunk=trunk, layers=layers)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
-from simulator.errors import RoofcastError, did_you_mean
+from simulator.errors import RoofcastError, did_you_mean, shown
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, refused, validate
 from simulator.specs.huggingface.fields import Fields
@@ -40,8 +40,9 @@ class OnlyValue(Spec):
 
 
 class ReaderFields(Spec):
-    """Fields that a reader understands without taking anything from them."""
+    """Fields that a reader understands without taking anything from them; ``layout`` in place of a function."""
 
+    layout: dict[str, Any] | None = None
     costless: tuple[str, ...] = ()
     only: dict[str, OnlyValue] = Field(default_factory=dict)
 
@@ -69,13 +70,17 @@ def _family(model_type: str) -> ModelFamily | None:
 
 
 def read_with(place: str, fields: Fields) -> Any:
-    """What the reader at ``module.function`` of this folder makes of ``fields``; imported when one needs it."""
+    """What a reader makes of ``fields``: its layout, or ``module.function`` of this folder, imported when needed."""
     given = field_table().readers.get(place)
     if given is not None:
         known = validate(ReaderFields, given, where=f"the reader {place}", profile=True)
         fields.costless(*known.costless)
         for name, only in known.only.items():
             fields.expect(name, value=only.value, why=only.why)
+        if known.layout is not None:
+            from simulator.specs.huggingface.layouts import read_layout
+
+            return read_layout(fields, known.layout, where=f"the layout {place}")
     module, _, function = place.rpartition(".")
     return getattr(import_module(f"simulator.specs.huggingface.{module}"), function)(fields)
 
@@ -113,6 +118,9 @@ def _read(config: Mapping[str, object], *, name: str) -> ModelSpec:
     if quantization is not None and quantization.kv_cache is None and family.kv_cache is not None:
         quantization = quantization.model_copy(update={"kv_cache": family.kv_cache})
         notes = (*notes, f"keys and values in {family.kv_cache}, as its released kernels do; config.json is silent")
+    said = holder.peek("quantization_config", "note")
+    if said is not None:
+        notes = (*notes, f"quantization_config.note is not read: {shown(said)}")
     fields.costless("dtype", "torch_dtype", "model_type")
     fields.finish(field_table().costless)
     filled = fields.filled()

@@ -164,8 +164,10 @@ def library_digest() -> str:
 def _predicting_files() -> Iterator[tuple[str, Path]]:
     package = Path(__file__).resolve().parents[2]
     for layer in _PREDICTING:
-        for path in (package / layer).rglob("*.py"):
+        for path in (package / layer).rglob("*"):
             inside = path.relative_to(package)
+            if path.suffix not in (".py", *_FIGURES):
+                continue
             if layer != "specs" or inside.parts[1] not in _IDLE_SPECS:
                 yield inside.as_posix(), path
     for kind in ("hardware_profiles", "model_profiles"):

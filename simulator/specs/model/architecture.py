@@ -218,6 +218,7 @@ class LayerSpec(Spec):
 
     ``feed_forward`` is a tuple because some models run a dense and a sparse block side by side.
     ``norms`` counts the norms over hidden_size in the layer.
+    ``summed_once``: attention and feed-forward read the same input, and ranks add up the sum of both in one all-reduce.
     ``extra_parameters`` are the layer's remaining scalars and small vectors, which cost storage and nothing else.
     """
 
@@ -225,6 +226,7 @@ class LayerSpec(Spec):
     cross_attention: AttentionSpec | None = None
     feed_forward: tuple[FeedForward, ...] = ()
     norms: NonNegativeInt = 2
+    summed_once: bool = False
     extra_parameters: NonNegativeInt = 0
 
 
@@ -276,11 +278,12 @@ class EncoderSpec(Spec):
 
 
 class ProjectionSpec(Spec):
-    """A product behind the layers of a picture encoder, once for each token that the language model sees."""
+    """A product behind the layers of a picture encoder, for each token that the language model sees, or each patch."""
 
     inputs: PositiveInt
     outputs: PositiveInt
     bias: bool = True
+    per_patch: bool = False
 
 
 class PicturesSpec(Spec):

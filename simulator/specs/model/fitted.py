@@ -1,20 +1,28 @@
 """What a model's profile or a scenario leaves open, as measured elsewhere: fits, kept apart from facts.
 
-How often guesses of a trained drafter are accepted, and how unevenly routers choose experts.
+How often guesses of a trained drafter are accepted, how unevenly routers choose experts, and what each method of
+speculation runs when a scenario says no more than its name.
+
+References
+----------
+[Leviathan2023], [Chen2023b] draft model; [Li2024], [Li2024b] EAGLE and EAGLE-2; [Cai2024] Medusa; [Ankner2024] Hydra;
+[Saxena2023] prompt lookup; [Yang2023] LLMA; [He2024] REST; [Fu2024] lookahead; [Stern2018] blockwise; [Xia2024]
+Spec-Bench.
 """
 
 from __future__ import annotations
 
+from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated
 
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from simulator.specs.base import Source, Spec
 from simulator.specs.documents import SpecT, read_yaml, validate
 from simulator.specs.model.architecture import MoeSpec
-from simulator.specs.profiles import profile_root
-from simulator.specs.question.techniques import Task
+from simulator.specs.profiles import load_file, profile_root
+from simulator.specs.question.techniques import SpeculationMethod, Task
 
 Rates = Annotated[tuple[Annotated[float, Field(ge=0.0, le=1.0)], ...], Field(min_length=1)]
 
@@ -66,3 +74,47 @@ def load_routing_fit() -> RoutingFit:
 def routing_skew(spec: MoeSpec) -> float:
     """The layer's own skew, or the fitted one of all models [-]."""
     return load_routing_fit().skew if spec.routing_skew is None else spec.routing_skew
+
+
+class Drafter(StrEnum):
+    """What drafts; model_profiles/speculation/methods.yaml describes each."""
+
+    MODEL = "model"
+    LAYER = "layer"
+    PREDICTION = "prediction"
+    HEADS = "heads"
+    HOST = "host"
+    FORWARD = "forward"
+
+
+class Bookkeeping(StrEnum):
+    """What has to be done around the forward passes."""
+
+    CHAIN = "chain"
+    TREE = "tree"
+
+
+class MethodTraits(Spec):
+    """One method; its fields are described where they stand, in model_profiles/speculation/methods.yaml."""
+
+    drafter: Drafter
+    bookkeeping: Bookkeeping
+    k: PositiveInt
+    tokens: PositiveFloat | None = None
+    task_sigma: NonNegativeFloat = 0.0
+    usual: str
+    measured: str
+    tree: PositiveInt | tuple[PositiveInt, ...] | None = None
+
+
+class SpeculationTable(Spec):
+    """Every method, and the draft models that people pair with a target by the start of its profile's name."""
+
+    methods: dict[SpeculationMethod, MethodTraits]
+    usual_drafts: dict[str, str]
+
+
+@lru_cache(maxsize=1)
+def speculation_table() -> SpeculationTable:
+    """The table shipped with the package."""
+    return load_file(SpeculationTable, profile_root("model_profiles") / "speculation" / "methods.yaml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from simulator.errors import RoofcastError
 from simulator.specs.base import Spec
@@ -63,12 +63,16 @@ class PrecisionSpec(Spec):
     ``mixed`` gives roles (attention, mlp, experts, shared_expert, mixer, lm_head) schemes of their own.
     """
 
-    weights: Dtype | None = None
-    activations: Dtype | None = None
-    kv_cache: Dtype | None = None
-    scheme: str | None = None
-    kernel: str | None = None
-    mixed: tuple[tuple[str, str], ...] | None = None
+    weights: Dtype | None = Field(default=None, description="Number format of the weights.")
+    activations: Dtype | None = Field(default=None, description="Number format of the products.")
+    kv_cache: Dtype | None = Field(default=None, description="Number format of the KV cache.")
+    scheme: str | None = Field(
+        default=None, description="Quantization method: gptq-g128, awq, w8a8, smoothquant-o3, nf4, q4-k-m..."
+    )
+    kernel: str | None = Field(
+        default=None, description="Kernels of quantized products: marlin, tinygemm, bitsandbytes..."
+    )
+    mixed: tuple[tuple[str, str], ...] | None = Field(default=None, description="A role's own scheme: attention=fp8.")
 
     @model_validator(mode="before")
     @classmethod

@@ -62,51 +62,46 @@ class Positive(SourcedFigure):
 
 
 class OwnershipProfile(Spec):
-    """Figures of total cost, facilities and carbon, in ``currency``, SI units and fractions.
+    """Figures of total cost, facilities and carbon, in ``currency``, SI units and fractions, described for a report.
 
     depreciation_years : life in the books and horizon of the comparison; residual_fraction : of the server price, then
-    network_, storage_fraction : of the server price; integration_fraction : of everything bought
     failures_per_device_year, replacement_days, spare_stock_factor : of spare accelerators, `tco.spare_accelerators`
-    support_fraction_per_year : of the server price; licence_per_device_year, colocation_per_kw_month : money
-    staff_per_fte_year : cost of one full-time person; servers_per_fte : servers one looks after
-    staff_minimum_fte : people of the smallest fleet
+    staff_per_fte_year : cost of one full-time person; staff_minimum_fte : people of the smallest fleet
     cloud_extra_fraction : storage, traffic and support on top of a rental rate
-    grid_location_kg_per_kwh, grid_market_kg_per_kwh : of the grid, and of the contracts in place [kg CO2e/kWh]
     embodied_kg_per_device : emissions of making one accelerator with its share of the board [kg CO2e]
-    rack_power_limit_w, rack_units_usable : what one rack takes; circuit_* : of one three-phase feed;
-    circuit_load_fraction : of the breaker's rating that may be drawn continuously; feeds_per_rack : 2 for A and B
-    owning_reference_per_device_hour : published costs of owning, to compare with
+    circuit_* : of one three-phase feed; circuit_load_fraction : of the breaker's rating that may be drawn continuously
+    feeds_per_rack : 2 for A and B; owning_reference_per_device_hour : published costs of owning, to compare with
     A file with ``extends: default`` takes from there what it does not state, money only in the same currency.
     """
 
     name: str
     currency: Annotated[str, AfterValidator(known_currency)]
     date: Annotated[str, AfterValidator(iso_date)]
-    depreciation_years: Years
-    residual_fraction: Share
-    discount_rate: Share
-    network_fraction: SourcedFigure
-    storage_fraction: SourcedFigure
-    failures_per_device_year: SourcedFigure
-    replacement_days: Positive
-    spare_stock_factor: SourcedFigure
-    integration_fraction: SourcedFigure
-    support_fraction_per_year: SourcedFigure
-    licence_per_device_year: SourcedFigure
-    colocation_per_kw_month: SourcedFigure
-    staff_per_fte_year: SourcedFigure
-    servers_per_fte: Positive
-    staff_minimum_fte: SourcedFigure
-    cloud_extra_fraction: SourcedFigure
-    grid_location_kg_per_kwh: SourcedFigure
-    grid_market_kg_per_kwh: SourcedFigure
+    depreciation_years: Years = Field(description="depreciation, years")
+    residual_fraction: Share = Field(description="residual, of servers")
+    discount_rate: Share = Field(description="cost of capital, a year")
+    network_fraction: SourcedFigure = Field(description="network, of servers")
+    storage_fraction: SourcedFigure = Field(description="storage, of servers")
+    failures_per_device_year: SourcedFigure = Field(description="failures of an accelerator a year")
+    replacement_days: Positive = Field(description="days to replace one")
+    spare_stock_factor: SourcedFigure = Field(description="safety stock, standard deviations")
+    integration_fraction: SourcedFigure = Field(description="integration, of everything bought")
+    support_fraction_per_year: SourcedFigure = Field(description="support a year, of servers")
+    licence_per_device_year: SourcedFigure = Field(description="licences of an accelerator a year")
+    colocation_per_kw_month: SourcedFigure = Field(description="colocation of a kW a month")
+    staff_per_fte_year: SourcedFigure = Field(description="one person a year")
+    servers_per_fte: Positive = Field(description="servers one person looks after")
+    staff_minimum_fte: SourcedFigure = Field(description="people, at least")
+    cloud_extra_fraction: SourcedFigure = Field(description="cloud extras, of the rate")
+    grid_location_kg_per_kwh: SourcedFigure = Field(description="grid, kg CO2e/kWh")
+    grid_market_kg_per_kwh: SourcedFigure = Field(description="contracts, kg CO2e/kWh")
     embodied_kg_per_device: dict[str, SourcedFigure] = Field(default_factory=dict)
-    rack_power_limit_w: Positive
-    rack_units_usable: Positive
-    circuit_volts: Positive
-    circuit_amperes: Positive
-    circuit_load_fraction: Share
-    feeds_per_rack: Positive
+    rack_power_limit_w: Positive = Field(description="power of a rack, W")
+    rack_units_usable: Positive = Field(description="height of a rack, U")
+    circuit_volts: Positive = Field(description="circuit, V")
+    circuit_amperes: Positive = Field(description="circuit, A")
+    circuit_load_fraction: Share = Field(description="continuous load of a circuit")
+    feeds_per_rack: Positive = Field(description="feeds per rack")
     owning_reference_per_device_hour: dict[str, SourcedFigure] = Field(default_factory=dict)
 
     @model_validator(mode="before")

@@ -193,7 +193,8 @@ class PriceProfile(Spec):
             raise ValueError(f"extends a list in {base['currency']}, itself in {currency}: nothing is converted")
         replaced = {(offer.get("hardware"), offer.get("kind")) for offer in own if isinstance(offer, Mapping)}
         kept = [offer for offer in base["offers"] if (offer["hardware"], offer["kind"]) not in replaced]
-        return {**base, **fields, "offers": [*({"quote": True, **offer} for offer in own), *kept]}
+        quoted = [{"quote": True, **offer} if isinstance(offer, Mapping) else offer for offer in own]
+        return {**base, **fields, "offers": [*quoted, *kept]}
 
 
 def _canonical(offers: Sequence[Any]) -> list[Any]:

@@ -1,12 +1,9 @@
-"""What a capacity plan is asked for: the flags of plan-capacity, as a record and as a YAML workload file.
-
-Objectives as they are written on command lines: ``ttft-p95=2s``.
-"""
+"""What a capacity plan is asked for: the flags of plan-capacity, as a record and as a YAML workload file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -24,9 +21,10 @@ from pydantic import (
 from simulator.errors import FileError, Option, ProfileError, RoofcastError
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
-from simulator.specs.engine.engine import EngineName
+from simulator.specs.engine.engine import AtOnce, EngineName
 from simulator.specs.model.precision import Dtype, NumberFormat
 from simulator.specs.money.prices import OfferKind, PriceOf
+from simulator.specs.question.objectives import ObjectiveSpec, parse_objectives
 from simulator.specs.question.plan_values import (
     HOURS_PER_WEEK,
     READING,
@@ -68,147 +66,188 @@ CacheDtype = Annotated[Dtype, BeforeValidator(lambda value: number_word(value) i
 """A dtype of cached keys and values; a block format is the dtype of its numbers."""
 
 
-class ObjectiveSpec(Spec):
-    """A percentile of a latency that must stay at or under a bound [s]. ``latency`` is another word for E2E.
-
-    Of TPOT the bound may be ``reading``: no slower than people read.
-    """
-
-    metric: Literal["ttft", "tpot", "e2e"]
-    percentile: float = Field(gt=0, lt=100)
-    bound_s: Annotated[float, BeforeValidator(objective_s)]
-
-    @field_validator("bound_s", mode="before")
-    @classmethod
-    def _reading_is_of_tokens(cls, value: object, info: ValidationInfo) -> object:
-        if value == READING and info.data.get("metric") != "tpot":
-            raise ValueError("reading is a bound of tpot, the time per token")
-        return value
-
-
 class PlanSpec(Spec):
     """Every question that plan-capacity answers; ``None`` and empty mean the documented default.
 
-    rate_per_s : requests/s at the peak that is planned for, or their mean where ``peak_to_mean`` is given
-    workload : the kind of demand, whose lengths, variation and cached share stand for what is not given
-    isl_tokens, osl_tokens, isl_cv, osl_cv : prompt and answer tokens, their coefficients of variation; ``trace``
-        measures them
-    images_per_request, image_pixels : pictures in a prompt and their width x height; ``isl_tokens`` counts their
-        tokens too
-    cache_hit : share of requests answered without an accelerator; prefix_hit : share of prompt tokens cached
-    answers_per_request : sampled for every prompt (n, best of n), which is computed once
-    arrival_cv : burstiness of arrivals (1 Poisson); objectives : written ``ttft_p95: 2s`` in files
-    confidence : percent of draws of the step times in which the fleet holds its objectives; 50 plans as predicted
-    utilization : highest share of a replica's saturation rate; headroom : growth kept free, as a fraction
-    spares : replicas beyond the needed ones; round_to : whole servers, or single accelerators
-    search : "wide" varies pipeline depths and engine limits too; any_precision : number formats as well
-    serving : prompts and answers on the same replicas (aggregated), in two pools (disaggregated), or both compared
-    any_technique : speculation, 2:4 sparsity and data-parallel attention as well
-    speculation, sparsity, kv_policy : what-ifs to compare, as text (``eagle:k=4``, ``2:4``, ``h2o:1024``, ``none``)
-    weight_offload : shares of the layers' weights in host memory to compare; kv_allocation : of the cache, in blocks
-        as it fills (paged), or room for the longest request at once
-    dp_size : ranks of data-parallel attention to compare, for models with experts; ep_size : that share the experts
-    max_quality_loss : largest published loss of answers that is allowed, as a fraction; what is unknown is refused
-    price_kind, price_of : the term (by default the cheapest of on demand and commitments within ``horizon``), and
-        which of the providers' prices of it (what the list marks, or the median)
-    provider : one provider's prices, by its name, or those of one kind of provider
-    ownership : figures of owning for the report, by name or file
-    max_* : limits of the whole fleet; stock : ``h100=64``, accelerators that exist; server_spares : in whole servers
-    explain_gap, pools, resilience, rental, uncertainty, pareto : studies beside the plan
-    verify : the best fleets are simulated before one is recommended; None: the recommended one, once the event
-    simulation is compiled; False: none
-    availability : percent of time with enough replicas up; mtbf_hours : of one accelerator; mttr_hours : of a replica
-    startup : from the start of a replica's process to its first answer; autoscaler_lag : from a ramp to that start [s]
-    ramp : growth of the rate that is planned for, as a share of it [1/s]; growth : of demand [1/month]
-    horizon : months of growth, and the longest commitment to a rental; lead_time : days from order to use
-    load_profile : relative demand by hour of a day or a week
-    weekend : demand of Saturday and Sunday over that of a weekday
-    demand_sigma : standard deviation of log(demand / forecast)
-    measured_rps_per_gpu : requests/s that one accelerator was measured to carry, which size a fleet beside the
-        predicted one; measured_at : percentiles at that rate, as text (``latency-p95=2.8s``)
+    The options of the command line are made from these fields, and their help is what describes them here. Beside it:
+
+    workload : its lengths, variation and cached share stand for what is not given; ``trace`` measures them
+    objectives : written ``ttft_p95: 2s`` in files
+    confidence : 50 plans for the times as predicted
+    speculation, sparsity, kv_policy, weight_offload : as text (``eagle:k=4``, ``2:4``, ``h2o:1024``, ``none``)
+    price_of : without it what the list marks, or the median
+    verify : None: the recommended fleet, once the event simulation is compiled; False: none
+    startup, autoscaler_lag : read as seconds; ramp : as a share of the rate [1/s]; growth : of demand [1/month]
     """
 
-    rate_per_s: float | None = Field(default=None, gt=0, le=GIGA)
-    model: str | None = None
-    hardware: tuple[str, ...] = ()
-    workload: Annotated[WorkloadName | None, BeforeValidator(_word)] = None
-    isl_tokens: float | None = Field(default=None, ge=1, le=GIGA)
-    osl_tokens: float | None = Field(default=None, ge=1, le=GIGA)
-    isl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
-    osl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
-    images_per_request: float | None = Field(default=None, gt=0, le=KILO)
-    image_pixels: PositiveInt | None = None
-    trace: str | None = None
-    peak_to_mean: float | None = Field(default=None, ge=1, le=KILO)
-    cache_hit: float = Field(default=0.0, ge=0, lt=1)
-    prefix_hit: float | None = Field(default=None, ge=0, lt=1)
-    answers_per_request: PositiveInt = Field(default=1, le=MOST_ANSWERS)
-    arrival_cv: float | None = Field(default=None, gt=0, le=LARGEST_CV)
-    objectives: tuple[ObjectiveSpec, ...] = ()
-    weights: tuple[NumberFormat, ...] = ()
-    kv_cache: tuple[CacheDtype, ...] = ()
-    activations: NumberFormat | None = None
-    scheme: str | None = None
-    tp_size: tuple[PositiveInt, ...] = ()
-    pp_size: tuple[PositiveInt, ...] = ()
-    dp_size: tuple[PositiveInt, ...] = ()
-    ep_size: tuple[PositiveInt, ...] = ()
-    speculation: tuple[str, ...] = ()
-    sparsity: tuple[str, ...] = ()
-    kv_policy: tuple[str, ...] = ()
-    weight_offload: tuple[str, ...] = ()
-    kv_allocation: tuple[Literal["paged", "max_length"], ...] = ()
-    engine: EngineName | None = None
-    max_num_seqs: tuple[PositiveInt, ...] = ()
-    max_num_batched_tokens: PositiveInt | None = None
-    max_model_len: PositiveInt | None = None
-    gpu_memory_utilization: float | None = Field(default=None, gt=0, le=1)
-    confidence: Literal[50, 80, 90] = 80
-    utilization: float | None = Field(default=None, gt=0, lt=1)
-    headroom: float = Field(default=0.0, ge=0, le=KILO)
-    spares: NonNegativeInt | None = None
-    max_gpus: PositiveInt | None = None
-    round_to: Literal["server", "device"] = "server"
-    prices: str | None = None
-    price_kind: OfferKind | None = None
-    price_of: PriceOf | None = None
-    provider: str | None = None
-    ownership: str | None = None
-    profiles: str | None = None
-    search: Literal["usual", "wide"] = "usual"
-    serving: tuple[Literal["aggregated", "disaggregated"], ...] = ()
-    any_precision: bool = False
-    any_technique: bool = False
-    max_quality_loss: float | None = Field(default=None, ge=0, le=1)
-    pareto: bool = False
-    max_cost_per_hour: float | None = Field(default=None, gt=0, le=GIGA)
-    max_power_kw: float | None = Field(default=None, gt=0, le=GIGA)
-    max_racks: PositiveInt | None = None
-    stock: tuple[str, ...] = ()
-    explain_gap: bool = False
-    pools: bool = False
-    resilience: bool = False
-    server_spares: NonNegativeInt | None = None
-    availability: float | None = Field(default=None, ge=50, lt=100)
-    mtbf_hours: float | None = Field(default=None, gt=0, le=GIGA)
-    mttr_hours: float | None = Field(default=None, gt=0, le=GIGA)
-    ramp: Annotated[float | None, BeforeValidator(ramp_per_s)] = None
-    startup: Annotated[float | None, BeforeValidator(given_duration_s)] = None
-    autoscaler_lag: Annotated[float | None, BeforeValidator(given_duration_s)] = None
-    growth: Annotated[float | None, BeforeValidator(growth_per_month)] = None
-    horizon: Annotated[PositiveInt | None, BeforeValidator(horizon_months)] = Field(default=None, le=LONGEST_HORIZON)
-    start: date | None = None
-    lead_time: PositiveInt | None = None
-    rental: bool = False
-    load_profile: Annotated[tuple[float, ...], BeforeValidator(hourly_profile)] = ()
-    weekend: float | None = Field(default=None, ge=0, le=1)
-    uncertainty: bool = False
-    draws: PositiveInt | None = None
-    seed: NonNegativeInt | None = None
-    demand_sigma: float | None = Field(default=None, ge=0, le=1)
-    measured_rps_per_gpu: float | None = Field(default=None, gt=0, le=GIGA)
-    measured_at: tuple[str, ...] = ()
-    verify: bool | None = None
+    rate_per_s: float | None = Field(
+        default=None, gt=0, le=GIGA, description="Requests/s at the peak; their mean with `peak_to_mean`."
+    )
+    model: str | None = Field(default=None, description="Name, Hugging Face id, config.json or its folder.")
+    hardware: tuple[str, ...] = Field(default=(), description="Accelerators to compare.")
+    workload: Annotated[WorkloadName | None, BeforeValidator(_word)] = Field(
+        default=None,
+        description="chat, code, rag, long-context, batch, agents or reasoning; or a YAML file with any of these "
+        "options.",
+    )
+    isl_tokens: float | None = Field(default=None, ge=1, le=GIGA, description="Mean prompt tokens.")
+    osl_tokens: float | None = Field(default=None, ge=1, le=GIGA, description="Mean answer tokens, the first included.")
+    isl_cv: float | None = Field(
+        default=None, ge=0, le=LARGEST_CV, description="Spread of prompt lengths (std / mean)."
+    )
+    osl_cv: float | None = Field(
+        default=None, ge=0, le=LARGEST_CV, description="Spread of answer lengths (std / mean)."
+    )
+    images_per_request: float | None = Field(
+        default=None, gt=0, le=KILO, description="Pictures in a prompt; `isl_tokens` counts their tokens too."
+    )
+    image_pixels: PositiveInt | None = Field(default=None, description="Width x height of a picture.")
+    trace: str | None = Field(default=None, description="Lengths and peak from an Azure CSV or Mooncake JSONL.")
+    peak_to_mean: float | None = Field(default=None, ge=1, le=KILO, description="Busiest over mean rate.")
+    cache_hit: float = Field(default=0.0, ge=0, lt=1, description="Share of requests answered without a GPU.")
+    prefix_hit: float | None = Field(
+        default=None, ge=0, lt=1, description="Share of prompt tokens in the prefix cache."
+    )
+    answers_per_request: PositiveInt = Field(
+        default=1, le=MOST_ANSWERS, description="Answers to every prompt: n, or best of n."
+    )
+    arrival_cv: float | None = Field(
+        default=None,
+        gt=0,
+        le=LARGEST_CV,
+        description="Burstiness of arrivals at a replica, 1 for Poisson; 1 / sqrt(replicas) behind one router in "
+        "turns.",
+    )
+    objectives: tuple[ObjectiveSpec, ...] = Field(
+        default=(), description="Percentiles of latencies with the bounds that they hold."
+    )
+    weights: tuple[NumberFormat, ...] = Field(default=(), description="Weight formats to compare.")
+    kv_cache: tuple[CacheDtype, ...] = Field(default=(), description="KV-cache formats.")
+    activations: NumberFormat | None = Field(default=None, description="Format of the products.")
+    scheme: str | None = Field(default=None, description="Quantization method, such as gptq-g128.")
+    tp_size: tuple[PositiveInt, ...] = Field(default=(), description="Tensor-parallel sizes.")
+    pp_size: tuple[PositiveInt, ...] = Field(default=(), description="Pipeline-parallel sizes.")
+    dp_size: tuple[PositiveInt, ...] = Field(
+        default=(), description="Ranks of data-parallel attention to compare, for models with experts."
+    )
+    ep_size: tuple[PositiveInt, ...] = Field(
+        default=(), description="Devices that share the experts to compare: 1, or tp x dp."
+    )
+    speculation: tuple[str, ...] = Field(
+        default=(), description="Guesses to compare: mtp, eagle3:task=code, ngram:k=4, draft:acceptance=0.7, none."
+    )
+    sparsity: tuple[str, ...] = Field(default=(), description="Zeros in the weights to compare: 2:4, none.")
+    kv_policy: tuple[str, ...] = Field(
+        default=(), description="Bounded caches to compare: h2o:1024, streaming:2048, none."
+    )
+    weight_offload: tuple[str, ...] = Field(
+        default=(), description="Shares of weights in host memory to compare: 0.25, none."
+    )
+    kv_allocation: tuple[Literal["paged", "max_length"], ...] = Field(
+        default=(), description="paged, or max_length: room for the longest request at once, as before PagedAttention."
+    )
+    engine: EngineName | None = Field(default=None, description="Engine profile.")
+    max_num_seqs: tuple[AtOnce, ...] = Field(default=(), description="Batch limits to compare.")
+    max_num_batched_tokens: PositiveInt | None = Field(default=None, description="Token budget of a step.")
+    max_model_len: PositiveInt | None = Field(default=None, description="Longest request in tokens.")
+    gpu_memory_utilization: float | None = Field(
+        default=None, gt=0, le=1, description="Share of memory the engine may use."
+    )
+    confidence: Literal[50, 80, 90] = Field(
+        default=80, description="50, 80 or 90: percent of draws of the step times in which the fleet holds (80)."
+    )
+    utilization: float | None = Field(default=None, gt=0, lt=1, description="Highest share of the saturation rate.")
+    headroom: float = Field(default=0.0, ge=0, le=KILO, description="Growth to keep free, such as 0.2.")
+    spares: NonNegativeInt | None = Field(default=None, description="Spare replicas.")
+    max_gpus: PositiveInt | None = Field(default=None, description="GPUs that may be used in all.")
+    round_to: Literal["server", "device"] = Field(default="server", description="server (whole servers) or device.")
+    prices: str | None = Field(
+        default=None, description="Price list: a name or a YAML file (roofcast prices import writes one)."
+    )
+    price_kind: OfferKind | None = Field(
+        default=None,
+        description="Term: on_demand, reserved_1y, reserved_3y, spot or capacity_block (cheapest of on demand "
+        "and the commitments within `horizon`).",
+    )
+    price_of: PriceOf | None = Field(default=None, description="low, median or high of the providers' prices.")
+    provider: str | None = Field(
+        default=None, description="Only the prices of one provider, or of hyperscaler, specialist or marketplace ones."
+    )
+    ownership: str | None = Field(default=None, description="Figures of owning for the report: a name or a YAML file.")
+    profiles: str | None = Field(default=None, description="Your profiles; they override and extend.")
+    search: Literal["usual", "wide"] = Field(
+        default="usual", description="usual, or wide: pipeline depths and engine limits too, over 100,000 set-ups."
+    )
+    serving: tuple[Literal["aggregated", "disaggregated"], ...] = Field(
+        default=(), description="aggregated, or disaggregated: prompts and answers in pools of their own."
+    )
+    any_precision: bool = Field(default=False, description="Compare number formats; answers change with them.")
+    any_technique: bool = Field(
+        default=False, description="Compare speculation, 2:4 sparsity and, with experts, data-parallel attention."
+    )
+    max_quality_loss: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Largest published loss of answer quality, such as 0.02; refuses what is unknown.",
+    )
+    pareto: bool = Field(
+        default=False, description="Add what no other fleet beats in cost, latency, energy and quality."
+    )
+    max_cost_per_hour: float | None = Field(
+        default=None, gt=0, le=GIGA, description="Money an hour, in the price list's currency."
+    )
+    max_power_kw: float | None = Field(default=None, gt=0, le=GIGA, description="Nameplate power of the fleet in kW.")
+    max_racks: PositiveInt | None = Field(default=None, description="Racks that may be filled; needs whole servers.")
+    stock: tuple[str, ...] = Field(default=(), description="Accelerators that exist and serve first, such as h100=64.")
+    explain_gap: bool = Field(
+        default=False, description="What would need fewer GPUs, each step with its price in quality."
+    )
+    pools: bool = Field(default=False, description="Add a split of short and long prompts into two fleets.")
+    resilience: bool = Field(default=False, description="Loss of replicas and servers, restarts, ramps.")
+    server_spares: NonNegativeInt | None = Field(
+        default=None, description="Spares for the loss of whole servers (N+1: 1)."
+    )
+    availability: float | None = Field(
+        default=None, ge=50, lt=100, description="Percent of time with enough replicas up; sets the spares."
+    )
+    mtbf_hours: float | None = Field(
+        default=None, gt=0, le=GIGA, description="Hours between failures of one accelerator."
+    )
+    mttr_hours: float | None = Field(default=None, gt=0, le=GIGA, description="Hours to repair a replica.")
+    ramp: Annotated[float | None, BeforeValidator(ramp_per_s)] = Field(
+        default=None, description="Fastest growth of the rate, such as 10%/min of the peak."
+    )
+    startup: Annotated[float | None, BeforeValidator(given_duration_s)] = Field(
+        default=None, description="Start of a replica to its first answer, such as 4min."
+    )
+    autoscaler_lag: Annotated[float | None, BeforeValidator(given_duration_s)] = Field(
+        default=None, description="Ramp to the start of a replica."
+    )
+    growth: Annotated[float | None, BeforeValidator(growth_per_month)] = Field(
+        default=None, description="Growth of demand, such as 5%/month or 80%/year."
+    )
+    horizon: Annotated[PositiveInt | None, BeforeValidator(horizon_months)] = Field(
+        default=None, le=LONGEST_HORIZON, description="Months to look ahead and to commit for."
+    )
+    start: date | None = Field(default=None, description="First day of the forecast.")
+    lead_time: PositiveInt | None = Field(default=None, description="Days from order to use.")
+    rental: bool = Field(default=False, description="Cheapest mix of kept, on-demand and spot over day or week.")
+    load_profile: Annotated[tuple[float, ...], BeforeValidator(hourly_profile)] = Field(
+        default=(), description="Relative demand of 24 or 168 hours."
+    )
+    weekend: float | None = Field(default=None, ge=0, le=1, description="Demand of a weekend's day over a weekday's.")
+    uncertainty: bool = Field(default=False, description="P10/P50/P90, what moves the plan, what breaks first, regret.")
+    draws: PositiveInt | None = Field(default=None, description="Draws of the Monte Carlo.")
+    seed: NonNegativeInt | None = Field(default=None, description="Seed of the Monte Carlo.")
+    demand_sigma: float | None = Field(default=None, ge=0, le=1, description="Spread of log(demand / forecast).")
+    measured_rps_per_gpu: float | None = Field(
+        default=None, gt=0, le=GIGA, description="Size the fleet by what you measured on one GPU."
+    )
+    measured_at: tuple[str, ...] = Field(default=(), description="A percentile at that rate: latency-p95=2.8s.")
+    verify: bool | None = Field(
+        default=None, description="Simulate the best fleets before one is recommended; `no_verify`: none."
+    )
 
     @field_validator("stock")
     @classmethod
@@ -244,25 +283,20 @@ class PlanSpec(Spec):
             ("ramp", self.resilience, "resilience"),
             ("startup", self.resilience, "resilience"),
             ("autoscaler_lag", self.resilience, "resilience"),
+            ("image_pixels", self.images_per_request is not None, "images_per_request"),
         ):
             if getattr(self, option) not in (None, ()) and not asked:
                 raise RoofcastError(f"changes nothing without `{needs}`", field=Option(option), code="no_effect")
-        if self.any_precision and (self.weights or self.scheme or self.activations):
-            flags = "`weights`, `activations` and `scheme`"
-            raise RoofcastError(f"contradicts {flags}: give one or the other", field=Option("any_precision"))
-        if self.any_technique and (self.speculation or self.sparsity or self.dp_size):
-            raise RoofcastError(
-                "contradicts `speculation`, `sparsity` and `dp_size`: give one or the other",
-                field=Option("any_technique"),
-            )
-        if self.image_pixels is not None and self.images_per_request is None:
-            raise RoofcastError(
-                "changes nothing without `images_per_request`", field=Option("image_pixels"), code="no_effect"
-            )
-        if self.weekend is not None and len(self.load_profile) == HOURS_PER_WEEK:
-            raise RoofcastError(
-                "contradicts `load_profile` of a whole week: give one or the other", field=Option("weekend")
-            )
+        techniques = self.speculation or self.sparsity or self.dp_size
+        week = len(self.load_profile) == HOURS_PER_WEEK
+        for option, beside, others in (
+            ("any_precision", self.weights or self.scheme or self.activations, "`weights`, `activations` and `scheme`"),
+            ("any_technique", techniques, "`speculation`, `sparsity` and `dp_size`"),
+            ("weekend", week, "`load_profile` of a whole week"),
+            ("server_spares", self.spares is not None, "`spares`"),
+        ):
+            if getattr(self, option) not in (None, False) and beside:
+                raise RoofcastError(f"contradicts {others}: give one or the other", field=Option(option))
         if self.measured_rps_per_gpu is not None and (len(self.hardware) != 1 or self.stock):
             raise RoofcastError(
                 "holds for one accelerator, which `hardware` has to name, without `stock`",
@@ -270,8 +304,6 @@ class PlanSpec(Spec):
                 hint="`hardware` h100",
             )
         measured_objectives(self)
-        if self.server_spares is not None and self.spares is not None:
-            raise RoofcastError("contradicts `spares`: give one or the other", field=Option("server_spares"))
         return self
 
     @model_validator(mode="before")
@@ -360,38 +392,6 @@ def plan_spec(flags: Mapping[str, object], *, workload: str | Path | None = None
     # The file is checked alone first, so that a bad value is reported where it stands.
     _checked(filed, where=str(workload))
     return _checked({**filed, **given})
-
-
-_WRITTEN = re.compile(r"(ttft|tpot|e2e|latency)[-_]p([0-9]+(?:\.[0-9]+)?)\s*=\s*(.+)")
-
-
-def parse_objectives(texts: Sequence[str], *, flag: str) -> tuple[ObjectiveSpec, ...]:
-    """One spec per text; the same percentile of the same metric twice is refused, because one of them would be idle.
-
-    Raises
-    ------
-    RoofcastError
-        Not METRIC-pNN=TIME, an unknown metric, a percentile outside (0, 100) or a time not above zero.
-    """
-    found: dict[tuple[str, float], ObjectiveSpec] = {}
-    for text in texts:
-        match = _WRITTEN.fullmatch(text.strip().lower())
-        if match is None:
-            raise RoofcastError(
-                f"METRIC-pNN=TIME is needed with ttft, tpot or e2e, got {text!r}",
-                field=flag,
-                hint="such as ttft-p95=2s or tpot-p95=50ms",
-            )
-        fields = {"metric": match[1].replace("latency", "e2e"), "percentile": float(match[2]), "bound_s": match[3]}
-        try:
-            spec = validate(ObjectiveSpec, fields, where="")
-        except RoofcastError as error:
-            raise RoofcastError(f"{error.message}, in {text!r}", field=flag, hint=error.hint) from None
-        key = (spec.metric, spec.percentile)
-        if key in found:
-            raise RoofcastError(f"{text!r} bounds what another objective bounds already", field=flag)
-        found[key] = spec
-    return tuple(found.values())
 
 
 def measured_objectives(spec: PlanSpec) -> tuple[ObjectiveSpec, ...]:

@@ -9,11 +9,11 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from simulator.errors import RoofcastError
 from simulator.specs.base import Spec
 from simulator.specs.engine.deployment import DisaggregationSpec
-from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.engine.engine import AtOnce, EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.workload import LARGEST_CV, WorkloadSpec
-from simulator.units import KILO, MEGA
+from simulator.units import MEGA
 
 Kind = Literal["batch", "serve", "closed_loop", "offline"]
 RoutingName = Literal["round_robin", "least_outstanding", "prefix_aware"]
@@ -26,8 +26,6 @@ REQUIRED_FIELDS: dict[str, tuple[str, ...]] = {
 }
 DEFAULT_RANGE_RATIO = 0.8
 """Shortest requests of a closed loop over the nominal ones where nothing is said: InferenceX's random-range-ratio."""
-MOST_AT_ONCE = int(KILO * 100)
-"""Requests in a batch, or clients: what is simulated takes time and memory with them."""
 _LOOP_FIELDS = ("range_ratio", "isl_cv", "osl_cv", "ramp_s", "seed")
 # Fields that would silently change nothing under a kind are refused there.
 IDLE_FIELDS: dict[str, tuple[str, ...]] = {
@@ -71,8 +69,8 @@ class ScenarioSpec(Spec):
     precision: PrecisionSpec = PrecisionSpec()
     techniques: TechniquesSpec = TechniquesSpec()
     engine: EngineSpec = EngineSpec()
-    batch_size: int | None = Field(default=None, gt=0, le=MOST_AT_ONCE)
-    concurrency: int | None = Field(default=None, gt=0, le=MOST_AT_ONCE)
+    batch_size: AtOnce | None = None
+    concurrency: AtOnce | None = None
     num_requests: int | None = Field(default=None, gt=0, le=MEGA)
     isl_tokens: PositiveInt | None = None
     osl_tokens: PositiveInt | None = None

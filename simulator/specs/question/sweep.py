@@ -18,7 +18,6 @@ from simulator.specs.documents import validate, yaml_mapping
 
 Point = dict[str, Any]
 """Values of the fields that vary, by dotted name."""
-ANSWERABLE = ("scenario", "plan")
 MOST_POINTS = 10_000_000
 """Of one sweep: what a day on a hundred cores answers, at some ten milliseconds a point."""
 

@@ -308,19 +308,33 @@ _WRITTEN = frozenset(EXAMPLES) - frozenset(PLAIN)
 
 
 class TechniquesSpec(Spec):
-    """What-if changes to one deployment; an absent one changes nothing."""
+    """What-if changes to one deployment; an absent one changes nothing. Described as they are written in text."""
 
-    sparsity: SparsitySpec | None = None
-    contextual_sparsity: ContextualSparsitySpec | None = None
-    speculation: SpeculationSpec | None = None
-    attention: AttentionKernel | None = None
-    kv_policy: KvPolicySpec | None = None
-    adapters: AdaptersSpec | None = None
-    structure: StructureSpec | None = None
-    early_exit: EarlyExitSpec | None = None
-    fusion: bool | None = None
-    weight_offload: WeightOffloadSpec | None = None
-    sequence_parallel: bool | None = None
+    sparsity: SparsitySpec | None = Field(
+        default=None,
+        description="2:4, unstructured:0.6 (with ,compressed=true) or structured:fraction=0.25 (with ,target=heads).",
+    )
+    contextual_sparsity: ContextualSparsitySpec | None = Field(
+        default=None, description="Share that a token needs: attention=0.5,mlp=0.2."
+    )
+    speculation: SpeculationSpec | None = Field(
+        default=None,
+        description="mtp, eagle3:task=code, eagle:k=4 or ngram:k=5, with ,acceptance=0.7 or ,accepted_tokens=2.1.",
+    )
+    attention: AttentionKernel | None = Field(default=None, description="flash, standard or flash_decoding.")
+    kv_policy: KvPolicySpec | None = Field(default=None, description="Bounded cache: h2o:1024, streaming:2048.")
+    adapters: AdaptersSpec | None = Field(default=None, description="lora:rank=16,count=8 or lora:16,merged=true.")
+    structure: StructureSpec | None = Field(
+        default=None, description="num_key_value_heads=1 or moe.num_experts=8, several with commas."
+    )
+    early_exit: EarlyExitSpec | None = Field(default=None, description="mean_fraction=0.6 (with ,compacts=true).")
+    fusion: bool | None = Field(default=None, description="Elementwise passes fused; `no_fusion`: one kernel each.")
+    weight_offload: WeightOffloadSpec | None = Field(
+        default=None, description="Share of the layers' weights in host memory: 0.5."
+    )
+    sequence_parallel: bool | None = Field(
+        default=None, description="Norms split over tensor-parallel ranks, all-reduces in two halves."
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.operators.step_shape import Array
-from simulator.specs.model.fitted import load_acceptance_fit
-from simulator.specs.model.speculation import speculation_table
+from simulator.specs.model.fitted import load_acceptance_fit, speculation_table
 from simulator.specs.question.techniques import SpeculationMethod, SpeculationSpec
 
 # Answers with more tokens left than this take the normal limit of the number of rounds.

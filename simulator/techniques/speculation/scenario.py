@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil
 
 import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.transformer import is_encoder_only
-from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.model.architecture import ModelSpec
-from simulator.specs.model.fitted import load_acceptance_fit
-from simulator.specs.model.speculation import Bookkeeping, Drafter, MethodTraits, speculation_table
+from simulator.specs.model.fitted import Bookkeeping, Drafter, MethodTraits, load_acceptance_fit, speculation_table
 from simulator.specs.question.techniques import DraftDevice, SpeculationMethod, SpeculationSpec, Task
 from simulator.techniques.speculation.acceptance import any_child_accepted, mean_tokens, rate_of_mean, schedule_length
 
@@ -118,7 +118,13 @@ def speculation_plan(spec: SpeculationSpec, *, model: ModelSpec, framework: bool
     framework : the method runs as its authors published it, in PyTorch, with its tree and its schedule; serving
         engines verify chains unless a tree is asked for
     """
-    check_speculation(spec, model=model)
+    return _plan_of(spec, Same(model), framework)
+
+
+@lru_cache(maxsize=64)
+def _plan_of(spec: SpeculationSpec, model: Same[ModelSpec], framework: bool) -> SpeculationPlan:
+    """Whatever the accelerator: searches ask again and again."""
+    check_speculation(spec, model=model.held)
     traits = speculation_table().methods[spec.method]
     said: list[Assumption] = []
     tree = traits.tree if spec.tree is None and framework else spec.tree

@@ -9,13 +9,13 @@ from math import inf
 
 from simulator.errors import FileError, Option, RoofcastError
 from simulator.specs.documents import read_text
-from simulator.specs.measured.result_file import ResultFile
+from simulator.specs.measured.serving_results import ResultFile
 from simulator.specs.parsing import MalformedError, parse_json
-from simulator.traffic.prefixes import CACHE_TOKENS
 from simulator.traffic.recorded.benchmarks import aiperf_demand, guidellm_demand, vllm_bench_demand
 from simulator.traffic.recorded.demand import RecordedDemand, measured_demand
 from simulator.traffic.recorded.prometheus import parsed, prometheus_demand, range_demand
 from simulator.traffic.recorded.traces import HASH_BLOCK_TOKENS, RequestTrace, read_trace
+from simulator.traffic.requests import CACHE_TOKENS
 
 FORMATS = (
     "Azure CSV (TIMESTAMP,ContextTokens,GeneratedTokens), BurstGPT CSV (Timestamp,Request tokens,Response tokens), "

@@ -23,6 +23,11 @@ from simulator.units import SECONDS_PER_HOUR
 _SAMPLE = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?$")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _PROMPT, _ANSWER = "vllm:request_prompt_tokens", "vllm:request_generation_tokens"
+REQUESTS = ("vllm:request_success_total", "vllm:request_success", "vllm:request_prompt_tokens_count")
+PROMPTS = ("vllm:request_prompt_tokens_sum", "vllm:prompt_tokens_total", "vllm:prompt_tokens")
+ANSWERS = ("vllm:request_generation_tokens_sum", "vllm:generation_tokens_total", "vllm:generation_tokens")
+HITS = ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits")
+QUERIES = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries")
 _READ = (_PROMPT, _ANSWER, "vllm:request_success", "vllm:prompt_tokens", "vllm:generation_tokens", "vllm:prefix_cache")
 """How the names of what is read begin."""
 
@@ -150,7 +155,7 @@ def prometheus_demand(text: str, *, source: str, over_s: float | None) -> Record
         Not Prometheus text of vLLM, no finished request, or no duration.
     """
     scrape = _parse(text, source=source)
-    requests = scrape.first("vllm:request_success_total", "vllm:request_success", f"{_PROMPT}_count")
+    requests = scrape.first(*REQUESTS)
     if requests is None:
         raise RoofcastError(
             f"{source} holds none of vLLM's request counters",
@@ -167,10 +172,8 @@ def prometheus_demand(text: str, *, source: str, over_s: float | None) -> Record
             code="missing",
             hint="`over` 6h: time since the start",
         )
-    prompts = scrape.first("vllm:prompt_tokens_total", "vllm:prompt_tokens")
-    answers = scrape.first("vllm:generation_tokens_total", "vllm:generation_tokens")
-    isl = _spread(scrape, _PROMPT, tokens=prompts, requests=requests)
-    osl = _spread(scrape, _ANSWER, tokens=answers, requests=requests)
+    isl = _spread(scrape, _PROMPT, tokens=scrape.first(*PROMPTS), requests=requests)
+    osl = _spread(scrape, _ANSWER, tokens=scrape.first(*ANSWERS), requests=requests)
     if isl is None or osl is None:
         raise RoofcastError(
             f"{source} holds no counters of {'prompt' if isl is None else 'answer'} tokens",
@@ -178,8 +181,6 @@ def prometheus_demand(text: str, *, source: str, over_s: float | None) -> Record
             code="missing_field",
             hint="save the whole text of http://SERVER/metrics",
         )
-    queries = scrape.first("vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries")
-    hits = scrape.first("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits")
     read = "spreads of lengths are read from histogram buckets"
     if isl.cv is None or osl.cv is None:
         read = "no histograms of lengths: their spreads are not known"
@@ -192,17 +193,12 @@ def prometheus_demand(text: str, *, source: str, over_s: float | None) -> Record
         peak_to_mean=None,
         isl=isl,
         osl=osl,
-        prefix_hit=hit_share(hits, queries, source=source),
+        prefix_hit=hit_share(scrape.first(*HITS), scrape.first(*QUERIES), source=source),
         dispersion=None,
         notes=(read, "counters hold no peak: give --peak-to-mean"),
     )
 
 
-REQUESTS = ("vllm:request_success_total", "vllm:request_success", "vllm:request_prompt_tokens_count")
-PROMPTS = ("vllm:request_prompt_tokens_sum", "vllm:prompt_tokens_total", "vllm:prompt_tokens")
-ANSWERS = ("vllm:request_generation_tokens_sum", "vllm:generation_tokens_total", "vllm:generation_tokens")
-HITS = ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_hits")
-QUERIES = ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_queries")
 _HISTOGRAMS = ("vllm:request_prompt_tokens_bucket", "vllm:request_generation_tokens_bucket")
 _HINT = 'curl "SERVER/api/v1/query_range?query=vllm:request_success_total&start=...&end=...&step=60"'
 

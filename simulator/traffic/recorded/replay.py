@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.traffic.prefixes import PrefixLists, hashed_prompts
 from simulator.traffic.recorded.traces import HASH_BLOCK_TOKENS, RequestTrace
-from simulator.traffic.requests import Floats, Ints, Requests, make_requests
+from simulator.traffic.requests import Floats, Ints, PrefixLists, Requests, hashed_prompts, make_requests
 from simulator.units import SECONDS_PER_MINUTE
 
 

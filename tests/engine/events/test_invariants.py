@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simulator.engine.events import scheduler_lists, scheduler_walk
+from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.compilation import WORTH_COMPILING_REQUESTS
 from simulator.engine.events.loop import loop_of
-from simulator.engine.events.simulation import SimulationRun, simulate_requests
+from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import (
     SEQUENCE_S,
     TRACE_DECODES,
@@ -26,7 +27,7 @@ from simulator.engine.events.state import (
     TRACE_WAITING,
 )
 from simulator.engine.events.warm_up import warm_up
-from simulator.engine.runs.scheduling import scheduler_settings
+from simulator.engine.runs.serving import scheduler_settings
 from simulator.engine.settings import (
     Batching,
     HostOffload,
@@ -44,8 +45,7 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.demand import build_requests
-from simulator.traffic.prefixes import grouped_prompts
-from simulator.traffic.requests import Outcome, Requests, make_requests
+from simulator.traffic.requests import Outcome, Requests, grouped_prompts, make_requests
 
 TRACE_STEPS = 20_000
 TABLES = uniform_tables(

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from naive_scheduler import NaiveEngine
 
-from simulator.engine.events.simulation import SimulationRun, simulate_requests
+from simulator.engine.events.arrays import SimulationRun
+from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.settings import Batching, Routing, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables, uniform_tables
-from simulator.traffic.prefixes import grouped_prompts
-from simulator.traffic.requests import Outcome, Requests, make_requests
+from simulator.traffic.requests import Outcome, Requests, grouped_prompts, make_requests
 
 STEP_S = 0.01
 

@@ -9,7 +9,8 @@ import pytest
 from test_loop import random_requests, settings, tables
 
 from simulator.engine.events import simulation
-from simulator.engine.events.simulation import SimulationRun, simulate_requests
+from simulator.engine.events.arrays import SimulationRun
+from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import BUSY_S, TRACE_DECODES, TRACE_PREFILLS, TRACE_START_S, TRACE_TOKENS, WAITING_S
 from simulator.engine.settings import (
     Batching,

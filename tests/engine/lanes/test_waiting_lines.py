@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from simulator.engine.lanes.queueing import (
     arrivals_after_one,
     busy_servers_probability,
+    followers,
     gg1_wait_mean_s,
     smooth_arrivals_factor,
     wait_probability,
     window_factor,
 )
-from simulator.engine.lanes.renewal import followers
 
 FEW = settings(max_examples=30, deadline=None)
 LOAD, CV = st.floats(0.01, 0.99), st.floats(0.0, 3.0)

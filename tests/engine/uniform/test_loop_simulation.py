@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simulator.engine.uniform import simulation
 from simulator.engine.uniform.clock import StepClock
 from simulator.engine.uniform.demand import LoopDemand, LoopLengths, LoopRecords
 from simulator.engine.uniform.loops import loop_work
 from simulator.engine.uniform.scheduler import Engine, LoopPolicy
 from simulator.engine.uniform.simulation import simulate_loop
+from simulator.errors import RoofcastError
 from simulator.phases.compiled import uniform_tables
 
 # One second per step whatever it holds: schedules can be counted by hand.
@@ -111,6 +113,18 @@ def test_pools_pass_prompts_over_the_link() -> None:
     # Both prompts in one step; their caches leave one after the other.
     np.testing.assert_array_equal(records.first_token_s, [1.5, 2.0])
     np.testing.assert_array_equal(records.finish_s, [4.5, 5.5])
+
+
+def test_runs_of_too_many_steps_are_refused_before_they_begin_or_where_they_turn_out_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = LoopPolicy(resident=8, step_tokens=10)
+    with pytest.raises(RoofcastError, match="6,000,000,000 prompt tokens in steps of 10 take more"):
+        run(demand(requests=6000, at_once=8, isl=1_000_000), policy)
+    monkeypatch.setattr(simulation, "MAX_EVENTS", 7)
+    run(demand(requests=6, at_once=6, isl=10, osl=1), policy)
+    with pytest.raises(RoofcastError, match="6 requests take more .* up to 7"):
+        run(demand(requests=6, at_once=2, isl=10, osl=4), policy)
 
 
 def test_answers_of_one_token_never_leave_the_prefill_pool() -> None:

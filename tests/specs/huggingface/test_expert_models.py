@@ -1,4 +1,4 @@
-"""``simulator.specs.huggingface.moe`` and ``simulator.specs.huggingface.moe_mixed``, counted tensor by tensor."""
+"""``simulator.specs.huggingface.moe`` and its layouts, counted tensor by tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``simulator.specs.huggingface.gemma``: wide heads, tied tables, windows between full layers."""
+"""``simulator.specs.huggingface.dense``: wide heads, tied tables, windows between full layers."""
 
 from __future__ import annotations
 

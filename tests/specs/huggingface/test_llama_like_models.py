@@ -1,4 +1,4 @@
-"""``simulator.specs.huggingface.llama_like``: dense decoders with rotary positions, counted tensor by tensor."""
+"""``simulator.specs.huggingface.dense``: dense decoders with rotary positions, counted tensor by tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.step_shape import decode_step
 from simulator.operators.transformer import model_flops, parameter_counts
-from simulator.specs.huggingface.llama_like import FFN_MULTIPLE
+from simulator.specs.huggingface.dense import FFN_MULTIPLE
 from simulator.specs.model.architecture import AttentionSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec

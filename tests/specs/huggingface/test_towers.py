@@ -50,7 +50,7 @@ def test_internvl_cuts_a_large_picture_into_tiles_and_a_small_copy() -> None:
 @pytest.mark.parametrize(
     ("read", "vision", "outer", "field"),
     [
-        ("llava_tower", {**PIXTRAL, "model_type": "clip_vision_model"}, {}, "vision_config.model_type"),
+        ("llava_tower", {**PIXTRAL, "model_type": "siglip_vision_model"}, {}, "vision_config.model_type"),
         ("mistral3_tower", {**PIXTRAL, "num_attention_heads": 5}, {}, "vision_config.num_attention_heads"),
         ("internvl_tower", INTERN, {"downsample_ratio": 2.0}, "downsample_ratio"),
         ("internvl_tower", {**INTERN, "image_size": [7, 7]}, {}, "vision_config.image_size"),
@@ -71,3 +71,15 @@ def test_the_width_of_the_text_part_stands_inside_or_beside() -> None:
     assert text_width(Fields({"hidden_size": 32}, config_class="AnyConfig")) == 32
     with pytest.raises(RoofcastError):
         text_width(Fields({"text_config": {"hidden_size": -1}}, config_class="AnyConfig"))
+
+
+SIGLIP = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48,
+          "patch_size": 14, "image_size": 84}  # fmt: skip
+
+
+def test_pixels_shuffled_after_siglip_divide_the_tokens_of_a_tile() -> None:
+    command = fixed_size.cohere_tower(fields(SIGLIP, downsample_factor=2, alignment_intermediate_size=96))
+    small = fixed_size.smolvlm_tower(fields(SIGLIP, scale_factor=3))
+    assert (command.tokens_per_image, small.tokens_per_image) == (9, 4)
+    assert [(item.inputs, item.outputs) for item in command.projections] == [(128, 96), (48, 64)]
+    assert [(item.inputs, item.outputs) for item in small.projections] == [(288, 64)]

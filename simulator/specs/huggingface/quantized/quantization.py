@@ -25,7 +25,7 @@ _PRODUCER_FIELDS = (
     "modules_to_fuse", "bnb_4bit_compute_dtype", "bnb_4bit_use_double_quant", "bnb_4bit_quant_storage",
     "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight", "llm_int8_threshold", "is_marlin_format",
     "use_exllama", "dataset", "tokenizer", "block_name_to_quantize", "module_name_preceding_first_block", "batch_size",
-    "pad_token_id", "cache_block_outputs", "max_input_length", "_load_in_4bit", "_load_in_8bit",
+    "pad_token_id", "cache_block_outputs", "max_input_length", "_load_in_4bit", "_load_in_8bit", "note",
 )  # fmt: skip
 
 

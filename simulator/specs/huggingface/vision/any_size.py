@@ -6,10 +6,12 @@ import math
 
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import distinct, split_heads
+from simulator.specs.huggingface.vision.fixed_size import clip_tower
 from simulator.specs.huggingface.vision.shapes import (
     CHANNELS,
     edge_of,
     grid_of,
+    plain_tower,
     products,
     text_width,
     tower_layer,
@@ -21,24 +23,96 @@ def qwen_tower(fields: Fields) -> VisionSpec:
     """Qwen3VLVisionModel and Qwen3_5VisionModel: patches, learned grid, blocks, one merger and the deepstack ones."""
     vision = fields.section("vision_config")
     hidden, merge = vision.size("hidden_size"), vision.size("spatial_merge_size", default=2)
-    heads = vision.size("num_heads", default=16)
     patch, frames = vision.size("patch_size", default=16), vision.size("temporal_patch_size", default=2)
-    layer = tower_layer(
-        heads=heads, head_dim=split_heads(vision, hidden, heads), intermediate=vision.size("intermediate_size")
-    )
-    merged, outputs = hidden * merge**2, vision.size("out_hidden_size")
+    merged = hidden * merge**2
     deepstack = len(vision.integers("deepstack_visual_indexes") or ())
-    layers, order = distinct((layer,) * vision.depth("depth"))
-    positions = vision.size("num_position_embeddings") * hidden
-    return VisionSpec(
-        hidden_size=hidden,
-        patch_size=patch,
-        patch_inputs=vision.size("in_channels", default=CHANNELS) * frames * patch**2,
-        layers=layers,
-        layer_order=order,
+    return plain_tower(
+        vision,
+        hidden=hidden,
+        patch=patch,
+        frames=frames,
         merge=merge,
-        projections=products(merged, merged, outputs) * (1 + deepstack),
-        extra_parameters=positions + 2 * hidden + deepstack * 2 * merged,
+        projections=products(merged, merged, vision.size("out_hidden_size")) * (1 + deepstack),
+        extra=vision.size("num_position_embeddings") * hidden + 2 * hidden + deepstack * 2 * merged,
+    )
+
+
+def qwen2_tower(fields: Fields) -> VisionSpec:
+    """Qwen2VisionTransformer: blocks without learned positions, embed_dim wide, and one merger."""
+    vision = fields.section("vision_config")
+    hidden, merge = vision.size("embed_dim", default=1280), vision.size("spatial_merge_size", default=2)
+    patch, frames = vision.size("patch_size", default=14), vision.size("temporal_patch_size", default=2)
+    merged = hidden * merge**2
+    return plain_tower(
+        vision,
+        hidden=hidden,
+        intermediate=int(hidden * vision.number("mlp_ratio", default=4.0)),
+        patch=patch,
+        frames=frames,
+        patch_bias=False,
+        merge=merge,
+        projections=products(merged, merged, vision.size("hidden_size")),
+        extra=2 * hidden,
+    )
+
+
+def ernie_tower(fields: Fields) -> VisionSpec:
+    """Ernie4_5_VLMoeVisionTransformer and its resampler, which joins squares of patches, then two frames."""
+    width, vision = text_width(fields), fields.section("vision_config")
+    hidden, merge = vision.size("hidden_size"), vision.size("spatial_merge_size", default=2)
+    patch, joined = vision.size("patch_size", default=14), hidden * merge**2
+    frames, ratio = vision.size("temporal_merge_size", default=2), vision.number("mlp_ratio", default=4.0)
+    return plain_tower(
+        vision,
+        hidden=hidden,
+        intermediate=vision.optional_size("intermediate_size") or int(hidden * ratio),
+        patch=patch,
+        patch_bias=False,
+        merge=merge,
+        projections=(*products(joined, joined, joined), *products(joined * frames, joined, joined, width)),
+        extra=2 * hidden + 2 * 2 * joined + width,
+    )
+
+
+def minimax_tower(fields: Fields) -> VisionSpec:
+    """MiniMaxM3VLVisionModel: every patch is projected to the text's width, then squares of them are joined."""
+    width, inner = text_width(fields), fields.size("projector_hidden_size")
+    vision = fields.section("vision_config")
+    nested = vision.has("img_token_compression_config")
+    sizes = vision.section("img_token_compression_config") if nested else vision
+    merge, frames = sizes.size("spatial_merge_size", default=2), sizes.size("temporal_patch_size", default=2)
+    if nested:
+        sizes.text("image_token_compression_method", allowed=("patch_merge",))
+    hidden, patch = vision.size("hidden_size"), vision.size("patch_size", default=14)
+    patches = (product.model_copy(update={"per_patch": True}) for product in products(hidden, inner, width))
+    return plain_tower(
+        vision,
+        hidden=hidden,
+        patch=patch,
+        frames=frames,
+        patch_bias=False,
+        merge=merge,
+        projections=(*patches, *products(width * merge**2, inner, width)),
+        extra=2 * hidden,
+    )
+
+
+def lfm2_tower(fields: Fields) -> VisionSpec:
+    """Siglip2VisionModel without its head, squares of patches joined and projected."""
+    width, merge = text_width(fields), fields.size("downsample_factor", default=2)
+    inner = fields.size("projector_hidden_size", default=2560)
+    bias, normed = fields.flag("projector_bias", default=True), fields.flag("projector_use_layernorm", default=True)
+    vision = fields.section("vision_config")
+    vision.expect("vision_use_head", value=False, why="LFM2-VL runs its tower without the pooling head")
+    hidden, patch = vision.size("hidden_size"), vision.size("patch_size", default=16)
+    merged = hidden * merge**2
+    return plain_tower(
+        vision,
+        hidden=hidden,
+        patch=patch,
+        merge=merge,
+        projections=products(merged, inner, width, bias=bias),
+        extra=vision.size("num_patches", default=256) * hidden + 2 * hidden + (2 * merged if normed else 0),
     )
 
 
@@ -90,44 +164,46 @@ def muse_tower(fields: Fields) -> VisionSpec:
     width, merged = text_width(fields), fields.size("out_hidden_size")
     inner = fields.size("projector_hidden_size")
     vision = fields.section("vision_config")
-    hidden, heads = vision.size("hidden_size"), vision.size("num_attention_heads")
-    layer = tower_layer(
-        heads=heads, head_dim=split_heads(vision, hidden, heads), intermediate=vision.size("intermediate_size")
-    )
-    layers, order = distinct((layer,) * vision.depth("num_hidden_layers"))
+    hidden = vision.size("hidden_size")
     patch, merge = vision.size("patch_size"), vision.size("merge_size")
     vision.expect("hidden_size", value=merged // merge**2, why="out_hidden_size is that of the merged patches")
-    return VisionSpec(
-        hidden_size=hidden,
-        patch_size=patch,
-        patch_inputs=CHANNELS * vision.size("patch_temporal") * patch**2,
+    return plain_tower(
+        vision,
+        hidden=hidden,
+        patch=patch,
+        frames=vision.size("patch_temporal"),
         patch_bias=False,
-        layers=layers,
-        layer_order=order,
         merge=merge,
         projections=products(merged, inner, inner, width, bias=False),
-        extra_parameters=vision.size("num_position_embeddings", default=1024) * hidden + 4 * hidden,
+        extra=vision.size("num_position_embeddings", default=1024) * hidden + 4 * hidden,
     )
 
 
 def glm_tower(fields: Fields) -> VisionSpec:
-    """Glm4vVisionModel: gated blocks, a strided convolution that merges patches, and a gated projection."""
+    """Glm4vVisionModel and GlmOcrVisionModel: gated blocks, a convolution that merges patches, a gated projection.
+
+    GLM-OCR's has norms over its heads, biases throughout and no table of positions.
+    """
     vision = fields.section("vision_config")
     hidden, heads, merge = vision.size("hidden_size"), vision.size("num_heads"), vision.size("spatial_merge_size")
     patch, outputs = vision.size("patch_size"), vision.size("out_hidden_size")
-    bias = vision.flag("attention_bias", default=False)
+    width, bias = vision.size("intermediate_size"), vision.flag("attention_bias", default=False)
+    reads_text = fields.peek("vision_config", "model_type") == "glm_ocr_vision"
+    head_dim = split_heads(vision, hidden, heads)
     layer = tower_layer(
         heads=heads,
-        head_dim=split_heads(vision, hidden, heads),
-        intermediate=outputs,
+        head_dim=head_dim,
+        intermediate=width if reads_text else outputs,
         gated=True,
         bias=bias,
-        o_bias=False,
-        mlp_bias=False,
+        o_bias=bias and reads_text,
+        mlp_bias=bias and reads_text,
+        extra=2 * head_dim if reads_text else 0,
     )
     layers, order = distinct((layer,) * vision.depth("depth"))
-    context = vision.size("intermediate_size")
-    positions = grid_of(vision, "image_size", edge=edge_of(vision, "image_size"), patch=patch) * hidden
+    context = outputs * CHANNELS if reads_text else width
+    table = grid_of(vision, "image_size", edge=edge_of(vision, "image_size"), patch=patch)
+    positions = 0 if reads_text else table * hidden + hidden  # the other norm is before the blocks
     return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
@@ -142,7 +218,7 @@ def glm_tower(fields: Fields) -> VisionSpec:
             *products(outputs, context, bias=False),
             *products(context, outputs, bias=False),
         ),
-        extra_parameters=positions + 2 * hidden + 2 * outputs,
+        extra_parameters=positions + hidden + 2 * outputs,
     )
 
 
@@ -166,12 +242,14 @@ def mistral_large3_tower(fields: Fields) -> VisionSpec:
 
 
 def llava_tower(fields: Fields) -> VisionSpec:
-    """Pixtral's encoder behind Llava's projection, which keeps every patch as a token."""
-    if fields.peek("vision_config", "model_type") != "pixtral":
-        raise fields.refusal("vision_config.model_type", "understood under llava is only pixtral")
-    width = text_width(fields)
-    bias = fields.flag("multimodal_projector_bias", default=True)
-    return _pixtral(fields, merge=1, projections=products(_pixtral_width(fields), width, width, bias=bias), extra=0)
+    """CLIP's or Pixtral's encoder behind Llava's projection, which keeps every patch as a token."""
+    width, bias = text_width(fields), fields.flag("multimodal_projector_bias", default=True)
+    kind = fields.peek("vision_config", "model_type")
+    if kind == "pixtral":
+        return _pixtral(fields, merge=1, projections=products(_pixtral_width(fields), width, width, bias=bias), extra=0)
+    if kind != "clip_vision_model":
+        raise fields.refusal("vision_config.model_type", "understood under llava are clip_vision_model and pixtral")
+    return clip_tower(fields, width=width, bias=bias)
 
 
 PIXTRAL_WIDTH = 1024  # PixtralVisionConfig
@@ -213,25 +291,19 @@ def kimi_tower(fields: Fields) -> VisionSpec:
     """Kimi_K25VisionModel (MoonViT) and its merging projection."""
     vision = fields.section("vision_config")
     hidden = vision.size(vision.either("vt_hidden_size", "hidden_size"))
-    heads = vision.size(vision.either("vt_num_attention_heads", "num_attention_heads"), default=16)
     height = vision.size(vision.either("init_pos_emb_height", "pos_emb_height"))
     width = vision.size(vision.either("init_pos_emb_width", "pos_emb_width"))
-    intermediate = vision.size(vision.either("vt_intermediate_size", "intermediate_size"))
-    layer = tower_layer(heads=heads, head_dim=split_heads(vision, hidden, heads), intermediate=intermediate)
-    layers, order = distinct((layer,) * vision.depth(vision.either("vt_num_hidden_layers", "num_hidden_layers")))
     kernel, patch = vision.integers("merge_kernel_size") or (2, 2), vision.size("patch_size")
     if 0 in kernel:
         raise vision.refusal("merge_kernel_size", f"is {list(kernel)}, allowed are integers of at least 1")
     merged = hidden * math.prod(kernel)
-    return VisionSpec(
-        hidden_size=hidden,
-        patch_size=patch,
-        patch_inputs=CHANNELS * patch**2,
-        layers=layers,
-        layer_order=order,
+    return plain_tower(
+        vision,
+        hidden=hidden,
+        patch=patch,
         merge=kernel[0],
         projections=products(merged, merged, vision.size("text_hidden_size")),
-        extra_parameters=height * width * hidden + 2 * hidden + 2 * hidden,
+        extra=height * width * hidden + 2 * hidden + 2 * hidden,
     )
 
 

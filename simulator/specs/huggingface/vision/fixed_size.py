@@ -1,4 +1,4 @@
-"""Towers that resize a picture or cut it into tiles: InternVL, Llama 4, Gemma 3 and 4."""
+"""Towers that resize a picture or cut it into tiles: InternVL, Llama 4, Gemma 4, SigLIP in Gemma 3 and others."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from simulator.specs.huggingface.vision.shapes import (
     CHANNELS,
     edge_of,
     grid_of,
+    plain_tower,
     products,
     shuffled_patches,
     text_width,
     tower_layer,
 )
-from simulator.specs.model.architecture import VisionSpec
+from simulator.specs.model.architecture import ProjectionSpec, VisionSpec
 
 
 def internvl_tower(fields: Fields) -> VisionSpec:
@@ -91,30 +92,84 @@ def llama4_tower(fields: Fields) -> VisionSpec:
 
 def siglip_tower(fields: Fields) -> VisionSpec:
     """Gemma3's SigLIP tower and its projection: every picture becomes mm_tokens_per_image tokens."""
-    width = text_width(fields)
-    tokens = fields.optional_size("mm_tokens_per_image") or 256
+    width, tokens = text_width(fields), fields.optional_size("mm_tokens_per_image") or 256
     vision = fields.section("vision_config")
-    hidden, heads = vision.size("hidden_size"), vision.size("num_attention_heads", default=16)
-    patch, edge = vision.size("patch_size"), vision.size("image_size")
     vision.expect("vision_use_head", value=False, why="Gemma 3 runs its tower without the pooling head")
-    layer = tower_layer(
-        heads=heads, head_dim=split_heads(vision, hidden, heads), intermediate=vision.size("intermediate_size")
+    tower = _siglip(vision)
+    hidden, pooled = tower.hidden_size, tower.tokens_per_image or tokens
+    return tower.model_copy(
+        update={
+            "merge": max(1, math.isqrt(pooled // tokens)),
+            "projections": products(hidden, width, bias=False),
+            "resolution": "fixed",
+            "tokens_per_image": tokens,
+            "extra_parameters": tower.extra_parameters + hidden,
+        }
     )
-    layers, order = distinct((layer,) * vision.depth("num_hidden_layers"))
+
+
+def cohere_tower(fields: Fields) -> VisionSpec:
+    """Cohere2VisionModel: SigLIP over tiles, pixels shuffled into tokens, a gated projection."""
+    width, inner = text_width(fields), fields.size("alignment_intermediate_size", default=36864)
+    joined = fields.size("downsample_factor", default=2)
+    tower = _siglip(fields.section("vision_config"))
+    merged = tower.hidden_size * joined**2
+    return _shuffled(tower, joined=joined, projections=(*products(merged, inner), *products(inner // 2, width)))
+
+
+def smolvlm_tower(fields: Fields) -> VisionSpec:
+    """SmolVLMModel and Idefics3Model: SigLIP over tiles, pixels shuffled into tokens, one product."""
+    width, joined = text_width(fields), fields.size("scale_factor", default=2)
+    tower = _siglip(fields.section("vision_config"))
+    return _shuffled(tower, joined=joined, projections=products(tower.hidden_size * joined**2, width, bias=False))
+
+
+def _shuffled(tower: VisionSpec, *, joined: int, projections: tuple[ProjectionSpec, ...]) -> VisionSpec:
+    """Squares of ``joined`` x ``joined`` patches become one token each."""
+    patches = tower.tokens_per_image or 1
+    return tower.model_copy(
+        update={"merge": joined, "projections": projections, "tokens_per_image": max(1, patches // joined**2)}
+    )
+
+
+def _siglip(vision: Fields) -> VisionSpec:
+    """SiglipVisionTransformer without its pooling head, over tiles; ``tokens_per_image`` counts patches."""
+    hidden, patch, edge = vision.size("hidden_size", default=1152), vision.size("patch_size"), vision.size("image_size")
     positions = grid_of(vision, "image_size", edge=edge, patch=patch)
-    return VisionSpec(
-        hidden_size=hidden,
-        patch_size=patch,
-        patch_inputs=vision.size("num_channels", default=CHANNELS) * patch**2,
-        layers=layers,
-        layer_order=order,
-        merge=max(1, math.isqrt(positions // tokens)),
-        projections=products(hidden, width, bias=False),
-        resolution="fixed",
-        image_size=edge,
-        tokens_per_image=tokens,
-        extra_parameters=positions * hidden + 2 * hidden + hidden,
+    tower = plain_tower(vision, hidden=hidden, patch=patch, extra=positions * hidden + 2 * hidden)
+    return tower.model_copy(update={"resolution": "tiles", "image_size": edge, "tokens_per_image": positions})
+
+
+def paligemma_tower(fields: Fields) -> VisionSpec:
+    """PaliGemma's SigLIP tower over pictures of one size and its product to the text's width."""
+    width, vision = text_width(fields), fields.section("vision_config")
+    fields.expect("projection_dim", value=width, why="pictures become as wide as the text")
+    vision.expect("vision_use_head", value=False, why="PaliGemma runs its tower without the pooling head")
+    tower = _siglip(vision)
+    return tower.model_copy(update={"projections": products(tower.hidden_size, width), "resolution": "fixed"})
+
+
+def clip_tower(fields: Fields, *, width: int, bias: bool) -> VisionSpec:
+    """CLIPVisionModel over pictures of one size, and Llava's projection of every patch."""
+    vision = fields.section("vision_config")
+    hidden, patch, edge = vision.size("hidden_size"), vision.size("patch_size"), vision.size("image_size")
+    positions = grid_of(vision, "image_size", edge=edge, patch=patch)
+    tower = plain_tower(
+        vision,
+        hidden=hidden,
+        patch=patch,
+        patch_bias=False,
+        projections=products(hidden, width, width, bias=bias),
+        extra=(positions + 2) * hidden + 4 * hidden,
     )
+    return tower.model_copy(update={"resolution": "fixed", "image_size": edge, "tokens_per_image": positions})
+
+
+def llava_next_tower(fields: Fields) -> VisionSpec:
+    """The same over tiles and a small copy of the picture, with a learned end of every row of patches."""
+    width, bias = text_width(fields), fields.flag("multimodal_projector_bias", default=True)
+    tower = clip_tower(fields, width=width, bias=bias)
+    return tower.model_copy(update={"resolution": "tiles", "extra_parameters": tower.extra_parameters + width})
 
 
 def gemma4_tower(fields: Fields) -> VisionSpec:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ProjectionSpec
+from simulator.specs.huggingface.layers import distinct, split_heads
+from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ProjectionSpec, VisionSpec
 
 CHANNELS = 3
 
@@ -44,6 +45,38 @@ def tower_layer(
     )
     mlp = MlpSpec(intermediate_size=intermediate, gated=gated, bias=bias if mlp_bias is None else mlp_bias)
     return LayerSpec(mixer=attention, feed_forward=(mlp,), norms=norms, extra_parameters=extra)
+
+
+def plain_tower(
+    vision: Fields,
+    *,
+    hidden: int,
+    patch: int,
+    intermediate: int | None = None,
+    frames: int = 1,
+    patch_bias: bool = True,
+    merge: int = 1,
+    projections: tuple[ProjectionSpec, ...] = (),
+    extra: int = 0,
+) -> VisionSpec:
+    """Equal blocks with layer norms and biases over pictures of any size, by the usual names of their sizes."""
+    heads = vision.size(vision.either("num_attention_heads", "num_heads", "vt_num_attention_heads"), default=16)
+    width = intermediate or vision.size(vision.either("intermediate_size", "vt_intermediate_size"))
+    depth = vision.depth(vision.either("num_hidden_layers", "depth", "vt_num_hidden_layers"))
+    layer = tower_layer(heads=heads, head_dim=split_heads(vision, hidden, heads), intermediate=width)
+    layers, order = distinct((layer,) * depth)
+    channels = vision.size(vision.either("num_channels", "in_channels", "in_chans"), default=CHANNELS)
+    return VisionSpec(
+        hidden_size=hidden,
+        patch_size=patch,
+        patch_inputs=channels * frames * patch**2,
+        patch_bias=patch_bias,
+        layers=layers,
+        layer_order=order,
+        merge=merge,
+        projections=projections,
+        extra_parameters=extra,
+    )
 
 
 def grid_of(vision: Fields, name: str, *, edge: int, patch: int) -> int:

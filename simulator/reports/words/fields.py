@@ -1,14 +1,117 @@
-"""What an answer rests on, in words: every assumption by its key."""
+"""Fields of a question in words: as flags of the command line, and what stands in those that nobody gave.
+
+The only place that knows flags outside ``cli``, down to the command line that asks a plan's question.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from simulator.errors import Option, RoofcastError
 from simulator.specs.base import Assumption, ValueOrigin
-from simulator.specs.engine.limits import LimitRule, LimitSource
+from simulator.specs.engine.releases import LimitRule, LimitSource
+from simulator.specs.spellings import SHORT_FIELDS
 from simulator.traffic.lengths import LengthDistribution
 from simulator.units import plain_text
+
+if TYPE_CHECKING:
+    from simulator.planner.records import FieldValue
+    from simulator.specs.question.objectives import ObjectiveSpec
+    from simulator.specs.question.plan import PlanSpec
+
+_JOINED = ("load_profile",)
+"""Lists that are one flag with commas; all others repeat theirs."""
+
+
+_SHORT_OF = {field: word for word, field in SHORT_FIELDS.items()}
+
+
+def flag_of(field: str) -> str:
+    """The option that fills a field: ``--tp`` of ``tp_size``, ``--max-gpus`` of ``max_gpus``."""
+    return "--" + _SHORT_OF.get(field, field).replace("_", "-")
+
+
+def _words(name: str, value: object) -> list[str]:
+    flag = flag_of(name)
+    if isinstance(value, bool):
+        return [flag] if value else []
+    if isinstance(value, tuple):
+        return [word for item in value for word in _words(name, item)]
+    if isinstance(value, float):
+        return [flag, f"{value:.12g}"]
+    return [flag, str(getattr(value, "value", value))]
+
+
+def plan_command(spec: PlanSpec) -> str:
+    """``plan-capacity --rps 1000 --ttft-p95 2s``, quoted for a shell."""
+    words = ["plan-capacity"]
+    for name in type(spec).model_fields:
+        value = getattr(spec, name)
+        if name not in spec.model_fields_set or value is None:
+            continue
+        if value is False and type(spec).model_fields[name].default is None:
+            words.append(flag_of(f"no_{name}"))
+        elif name == "objectives":
+            words += [word for item in value for word in _objective(item)]
+        elif name in _JOINED:
+            words += [flag_of(name), ",".join(f"{item:.12g}" for item in value)] if value else []
+        else:
+            words += _words(name, value)
+    return shlex.join(words)
+
+
+def _objective(item: ObjectiveSpec) -> list[str]:
+    return [f"--{item.metric}-p{item.percentile:g}", f"{item.bound_s:.12g}s"]
+
+
+NAMED = re.compile(r"`([a-z0-9_]+)`")
+"""A field that an error names, in the middle of its sentence."""
+
+
+def flag_text(item: FieldValue) -> str:
+    """``--tp 4``; ``--tp`` alone where the value is open, ``no --tp`` where it is left out."""
+    return flagged(str(item))
+
+
+def flag_texts(items: Iterable[FieldValue]) -> str:
+    """All of them in one line."""
+    return " ".join(flag_text(item) for item in items)
+
+
+def error_field(error: RoofcastError) -> str:
+    """What was wrong, as the command line calls it."""
+    return flag_of(error.field) if isinstance(error.field, Option) else error.field
+
+
+def error_line(error: RoofcastError) -> str:
+    """``str(error)`` with fields as flags."""
+    return flagged(str(error))
+
+
+def error_content(error: RoofcastError) -> dict[str, str]:
+    """A refusal as it stands in a JSON document."""
+    return {
+        "code": error.code,
+        "field": error_field(error),
+        "message": flagged(error.message),
+        "hint": flagged(error.hint),
+    }
+
+
+def flagged(sentence: str) -> str:
+    """An error's sentence with its fields as flags."""
+    return NAMED.sub(lambda found: flag_of(found[1]), sentence)
+
+
+def burst_text(dispersion: float) -> str:
+    """``counts in windows of seconds vary 37 times as much as Poisson's ...``."""
+    own = f"counts within seconds vary {dispersion:.2g} times as much as Poisson's"
+    return f"{own}: one of N replicas sees {flag_of('arrival_cv')} sqrt(1 + {dispersion - 1:.2g} / N)"
+
 
 _DEFAULTS: Mapping[str, str] = MappingProxyType(
     {

@@ -1,7 +1,7 @@
-"""The limits that an engine takes by itself: by its release and by the device that it runs on.
+"""What a release of an engine takes by itself: limits by the device that it runs on, kernels by architecture.
 
-Engines choose them when they start, from the memory and the name of the device. What each release chooses stands in the
-engine's profile as rules; no code knows one.
+Engines choose their limits when they start, from the memory and the name of the device: rules of the profile. Kernels
+that a release runs where the tables of its library were measured on others are its recipe. No code knows a release.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.units import GIB, MIB
 
+KernelLibraryName = Literal["vllm", "sglang", "trtllm", "aiter", "torch"]
 LimitField = Literal[
     "max_num_batched_tokens",
     "max_num_seqs",
@@ -196,3 +197,99 @@ def nearest_release(version: str, known: Iterable[str]) -> str:
     before = [name for name in ordered if place(name) <= asked][-1:]
     after = [name for name in ordered if place(name) > asked][:1]
     return min(before + after, key=apart)
+
+
+class TableKernel(Spec):
+    """Matrix products or routed experts of weights in the format ``weights``, on accelerators of ``architectures``, run
+    the kernel that the table of ``library`` measured under the format ``kernel``.
+
+    slower, slower_share : a library that measured a slower kernel of the same products, and how far the release's own
+        lies from the first to it; slower_until : the release that runs the first alone
+    exchanged : only for experts whose tokens all-to-all brings, from ranks with attention of their own
+    width_multiple : to which experts' widths are filled up, by passes over the tokens before and behind them
+    domain_at_least : only where the scale-up link joins that many accelerators
+    """
+
+    architectures: tuple[str, ...]
+    family: Literal["gemm", "moe"]
+    weights: str
+    library: KernelLibraryName
+    kernel: str
+    slower: KernelLibraryName | None = None
+    slower_share: float = Field(default=0.0, ge=0, le=1)
+    slower_until: str | None = None
+    exchanged: bool = False
+    domain_at_least: PositiveInt = 1
+    width_multiple: PositiveInt = 1
+
+    def runs_on(self, hardware: AcceleratorSpec) -> bool:
+        """Whether ``hardware`` is one that runs this kernel."""
+        joined = hardware.scale_up.domain_size
+        return hardware.architecture in self.architectures and joined >= self.domain_at_least
+
+    def at(self, version: str) -> TableKernel:
+        """The kernel as ``version`` runs it."""
+        if self.slower_until is None or came_before(version, self.slower_until):
+            return self
+        return self.model_copy(update={"slower": None, "slower_share": 0.0})
+
+
+class FusedAllReduce(Spec):
+    """All-reduces of a step that add the residual and take the norm in the same kernel.
+
+    library : whose table measured the all-reduce of that kernel
+    largest_bytes : by architecture and number of devices the message up to which it runs; one that is not listed
+        never does
+    """
+
+    library: KernelLibraryName
+    largest_bytes: dict[str, dict[int, PositiveFloat]]
+
+
+class UndividedLatent(Spec):
+    """Latent decode attention that leaves the keys of a sequence to one thread block for ``heads`` query rows.
+
+    rate_share : what such a block reaches of the dense 16-bit rate of its compute unit; kernels of fewer heads divide
+    """
+
+    architectures: tuple[str, ...]
+    heads: PositiveInt
+    rate_share: float = Field(gt=0, le=1)
+
+
+class UntunedExperts(Spec):
+    """The tile of 16-bit experts' products in releases before ``until`` where a step has more tokens than experts.
+
+    tile : rows, columns and depth of one load; resident_tiles : that a compute unit works on at a time
+    load_s : time from one load of a tile to the next, which a lack of tiles leaves unhidden [s]
+    tuned : (experts, their width) on a device that the release takes tuned tiles for, by accelerator
+    """
+
+    architectures: tuple[str, ...]
+    until: str
+    tile: tuple[PositiveInt, PositiveInt, PositiveInt]
+    resident_tiles: PositiveInt
+    load_s: PositiveFloat
+    tuned: dict[str, tuple[tuple[int, int], ...]]
+
+
+class KernelRecipe(Spec):
+    """What a release of an engine does with the kernels of its library.
+
+    fused_quantisation : formats whose activations are narrowed inside the kernel that made them, by scales that the
+        checkpoint brings: the tables' pass before the product is not run
+    """
+
+    fused_quantisation: tuple[str, ...] = ()
+    fused_all_reduce: FusedAllReduce | None = None
+    undivided_latent: UndividedLatent | None = None
+    untuned_experts: UntunedExperts | None = None
+    kernels: tuple[TableKernel, ...] = ()
+
+    def at(self, version: str) -> KernelRecipe:
+        """The recipe as ``version`` runs it."""
+        untuned = self.untuned_experts
+        if untuned is not None and not came_before(version, untuned.until):
+            untuned = None
+        kernels = tuple(kernel.at(version) for kernel in self.kernels)
+        return self.model_copy(update={"kernels": kernels, "untuned_experts": untuned})

@@ -81,6 +81,10 @@ _StrictLoader.add_implicit_resolver(_INTEGER_TAG, re.compile(f"(?:{_INTEGER.patt
 _StrictLoader.add_implicit_resolver(*NUMBER_RESOLVER)
 
 
+# PyYAML's scanner from 6.0.4 on, which reads ahead: it gives up on a depth before the events of it come.
+_SCANNER_TOO_DEEP = "exceeded maximum nesting depth"
+
+
 class _NotPlainError(Exception):
     """The document uses more of YAML than mappings, lists and untagged scalars."""
 
@@ -290,4 +294,5 @@ def yaml_events(text: str) -> Iterator[yaml.Event]:
 def _as_malformed(error: yaml.YAMLError) -> MalformedError:
     mark = getattr(error, "problem_mark", None)
     reason = getattr(error, "problem", None) or str(error)
-    return MalformedError(reason, line=None if mark is None else mark.line + 1)
+    line = None if mark is None else mark.line + 1
+    return _too_deep(line) if reason == _SCANNER_TOO_DEEP else MalformedError(reason, line=line)

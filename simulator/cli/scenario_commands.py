@@ -256,7 +256,7 @@ def capacity(
 
 def batch_group(
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model, without a file.")] = None,
-    hardware: Annotated[str | None, typer.Option("--hardware", help="The accelerator, without a file.")] = None,
+    hardware: Annotated[str | None, typer.Option("--hardware", help="The accelerator, without a file (h100).")] = None,
     tp_size: Annotated[int | None, typer.Option("--tp", min=1, metavar="N", help="Tensor-parallel size (1).")] = None,
     batch_size: Annotated[
         int | None, typer.Option("--batch", min=1, metavar="N", help="Sequences, else a chat's.")
@@ -277,19 +277,20 @@ def _base(source: str | None, options: Mapping[str, Any]) -> ScenarioSpec:
 
     from simulator.api.questions import scenario_spec
     from simulator.planner.workload_presets import CHAT
+    from simulator.specs.question.plan_values import HARDWARE
     from simulator.specs.question.scenario import Kind
     from simulator.specs.question.scenario_file import read_scenario
 
     given = {name: options[name] for name in batch_group.__annotations__ if options.get(name) is not None}
     if source is None:
-        missing = [f"--{name}" for name in ("model", "hardware") if name not in given]
-        if missing:
+        if "model" not in given:
             raise RoofcastError(
-                f"a scenario file is needed, or {' and '.join(missing)}",
+                "a scenario file is needed, or --model",
                 field="BASE",
                 code="missing_field",
-                hint="roofcast compare --model llama-3.1-8b --hardware h100 --with weights=fp8",
+                hint="roofcast compare --model llama-3.1-8b --with weights=fp8",
             )
+        given.setdefault("hardware", HARDWARE)
         chat = {name: getattr(CHAT, name) for name in ("batch_size", "isl_tokens", "osl_tokens")}
         return scenario_spec(None, chat | given, kind="batch")
     if given:

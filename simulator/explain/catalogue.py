@@ -12,11 +12,13 @@ from simulator.errors import FileError, Option, RoofcastError, did_you_mean
 from simulator.explain import cache, decoding, formats, hardware, scale
 from simulator.explain.blocks import Value, rows_table
 from simulator.explain.topic import Equation, Example, Topic
+from simulator.phases.memory import memory_plan
 from simulator.published.catalogue import explained, published_figures
 from simulator.published.figures import ComparedFigure
 from simulator.published.shown import PUBLISHED_COLUMNS, published_chart, published_rows
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
+from simulator.reports.content.quantities import bytes_text
 from simulator.specs.documents import read_yaml, validate
 
 FILE = Path(__file__).with_name("topics.yaml")
@@ -92,15 +94,28 @@ def page(topic: Topic, example: Example) -> Page:
     figures = _compared(topic)
     equations = topic.stated
     worked = f"{example.model.name} on {example.hardware.name}"
+    example_blocks = (*_too_large(example), *WORKED[topic.key](example))
     compared = Section(key="published", title="Published beside predicted", blocks=_published(figures))
     found = (
         Section(key="topic", title=topic.title, blocks=(Paragraph(text=topic.question, tone=Tone.LEAD),)),
         Section(key="formula", title="Formula", blocks=_formula(topic, equations)),
-        Section(key="worked", title=f"Worked: {worked}", blocks=WORKED[topic.key](example)),
+        Section(key="worked", title=f"Worked: {worked}", blocks=example_blocks),
         *([compared] if figures else []),
         Section(key="around", title="What it leaves out", blocks=_around(topic, equations)),
     )
     return Page(topic=topic, example=example, sections=found, figures=figures)
+
+
+def _too_large(example: Example) -> tuple[Block, ...]:
+    """Said of a model that one device does not hold, whose example answers for a device that would."""
+    plan = memory_plan(example.deployed())
+    if plan.fits:
+        return ()
+    text = (
+        f"{example.model.name} is {bytes_text(plan.shortfall_bytes)} too large for one {example.hardware.name}: times "
+        f"are of such a device with more memory, unless a row names a degree. `roofcast step --tp` divides it."
+    )
+    return (Paragraph(text=text),)
 
 
 def _formula(topic: Topic, equations: Sequence[Equation]) -> tuple[Block, ...]:

@@ -33,6 +33,13 @@ def score_bytes(spec: AttentionSpec, *, kv_heads: float) -> float:
     return kv_heads * SCORE_BYTES if spec.kept is not None and spec.kept.method == "h2o" else 0.0
 
 
+def kept_tokens(kept: KeptTokensSpec, tokens: Array) -> Array:
+    """Tokens that the cache keeps of sequences with ``tokens`` tokens (array) [tokens]."""
+    if kept.budget_fraction is not None:
+        return tokens * kept.budget_fraction
+    return np.minimum(tokens, float(kept.budget_tokens or 0))
+
+
 def bounded(shape: AttentionShape, kept: KeptTokensSpec | None) -> AttentionShape:
     """``shape`` over what the cache keeps: fewer cached tokens while decoding, a window in a streamed prompt.
 
@@ -40,11 +47,14 @@ def bounded(shape: AttentionShape, kept: KeptTokensSpec | None) -> AttentionShap
     """
     if kept is None:
         return shape
-    budget = float(kept.budget_tokens)
     if shape.is_decode:
-        context = np.minimum(shape.context_tokens, np.maximum(budget - shape.query_tokens, 0.0))
-        return replace(shape, context_tokens=context)
-    return shape if kept.method == "h2o" else replace(shape, window=budget)
+        whole = kept_tokens(kept, shape.context_tokens + shape.query_tokens)
+        return replace(shape, context_tokens=np.maximum(whole - shape.query_tokens, 0.0))
+    return (
+        shape
+        if kept.budget_tokens is None or kept.method == "h2o"
+        else replace(shape, window=float(kept.budget_tokens))
+    )
 
 
 def kept_rows(
@@ -56,13 +66,12 @@ def kept_rows(
     if spec.kept.method == "streaming":
         turned = [shape for shape in shapes if shape.is_decode and spec.rotary and not share.fused]
         return tuple(_turned_keys(shape, share=share, count=count) for shape in turned)
-    budget = float(spec.kept.budget_tokens)
     return tuple(
         row
         for shape in shapes
         for row in (
             _probabilities(shape, share=share, count=count),
-            _choice(shape, share=share, budget=budget, count=count),
+            _choice(shape, share=share, policy=spec.kept, count=count),
         )
     )
 
@@ -120,13 +129,14 @@ def _probabilities(shape: AttentionShape, *, share: DeviceShare, count: float) -
     )
 
 
-def _choice(shape: AttentionShape, *, share: DeviceShare, budget: float, count: float) -> Work:
+def _choice(shape: AttentionShape, *, share: DeviceShare, policy: KeptTokensSpec, count: float) -> Work:
     """Scores read, added to, written and searched; after a prompt the kept keys and values are moved together."""
-    keys = shape.sequences * (shape.context_tokens + shape.query_tokens) * shape.num_kv_heads
+    tokens = shape.context_tokens + shape.query_tokens
+    keys = shape.sequences * tokens * shape.num_kv_heads
     moved = 3.0 * keys * SCORE_BYTES
     launches = 2.0
     if not shape.is_decode:
-        kept = np.minimum(shape.context_tokens + shape.query_tokens, budget) * shape.sequences * shape.num_kv_heads
+        kept = kept_tokens(policy, tokens) * shape.sequences * shape.num_kv_heads
         moved = moved + 2.0 * kept * (shape.head_dim + shape.v_head_dim) * share.plan.kv_bytes
         launches += 1.0
     return _pass("h2o_choice", moved, share=share, count=count, launches=launches)

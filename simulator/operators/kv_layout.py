@@ -133,7 +133,9 @@ def _layer_bytes(layer: LayerSpec, *, plan: PrecisionPlan, tp_size: int) -> tupl
             per_token = heads * (attention.head_dim + attention.value_dim) * plan.kv_bytes
             bounds = [attention.sliding_window, attention.kept and attention.kept.budget_tokens]
             window = min((float(bound) for bound in bounds if bound), default=None)
-            return per_token + _index_bytes(attention.indexer) + score_bytes(attention, kv_heads=heads), window
+            per_token += _index_bytes(attention.indexer) + score_bytes(attention, kv_heads=heads)
+            share = attention.kept.budget_fraction if attention.kept else None
+            return per_token * (1.0 if share is None else share), window
         case _:
             return 0.0, None
 

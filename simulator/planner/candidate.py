@@ -29,7 +29,7 @@ def technique_label(techniques: TechniquesSpec) -> str:
     if techniques.sparsity is not None:
         parts.append(f"sparse {techniques.sparsity.pattern}")
     if techniques.kv_policy is not None:
-        parts.append(f"{techniques.kv_policy.method} {techniques.kv_policy.budget_tokens}")
+        parts.append(str(techniques.kv_policy).replace(":", " "))
     if techniques.weight_offload is not None:
         parts.append(f"{percent_text(techniques.weight_offload.fraction)} of weights in host")
     return " ".join(parts)

@@ -15,7 +15,7 @@ SINK_TOKENS = 4
 
 
 def bounded_cache(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTechniques:
-    """The scenario's ``kv_policy``: every layer with full attention keeps at most ``budget_tokens`` of a sequence.
+    """The scenario's ``kv_policy``: every layer with full attention keeps at most its budget of a sequence.
 
     Layers with a window of at most that many tokens, recurrent layers and latents stay as they are. A window also
     bounds what prompts attend to, as does streaming; H2O sees the prompt in full and drops tokens after it.
@@ -23,9 +23,10 @@ def bounded_cache(applied: AppliedTechniques, hardware: AcceleratorSpec) -> Appl
     policy = applied.spec.kv_policy
     if policy is None:
         return applied
-    if policy.method == "streaming" and policy.budget_tokens <= SINK_TOKENS:
+    tokens = policy.budget_tokens
+    if policy.method == "streaming" and tokens is not None and tokens <= SINK_TOKENS:
         raise RoofcastError(
-            f"streaming keeps the first {SINK_TOKENS} tokens within its budget of {policy.budget_tokens}",
+            f"streaming keeps the first {SINK_TOKENS} tokens within its budget of {tokens}",
             field="techniques.kv_policy.budget_tokens",
             code="contradiction",
             hint=f"more than {SINK_TOKENS}",
@@ -34,7 +35,7 @@ def bounded_cache(applied: AppliedTechniques, hardware: AcceleratorSpec) -> Appl
     layers = tuple(_bounded_layer(layer, policy) for layer in model.layers)
     if layers == model.layers:
         raise RoofcastError(
-            f"{policy.method} with {policy.budget_tokens} tokens changes nothing in {model.name}: {_why(model)}",
+            f"{policy} changes nothing in {model.name}: {_why(model)}",
             field="techniques.kv_policy",
             code="no_effect",
             hint="leave it out, or choose a model whose attention keeps more tokens",
@@ -47,7 +48,7 @@ def bounded_cache(applied: AppliedTechniques, hardware: AcceleratorSpec) -> Appl
 
 def check_budget(policy: KvPolicySpec | None, *, longest_tokens: int) -> None:
     """Refuse a budget that holds the longest sequence of a scenario, and so changes nothing."""
-    if policy is not None and policy.budget_tokens >= longest_tokens:
+    if policy is not None and policy.budget_tokens is not None and policy.budget_tokens >= longest_tokens:
         raise RoofcastError(
             f"{policy.method} changes nothing: {policy.budget_tokens} tokens hold the longest sequence, which has "
             f"{longest_tokens}",
@@ -61,12 +62,13 @@ def _bounded_layer(layer: LayerSpec, policy: KvPolicySpec) -> LayerSpec:
     mixer = layer.mixer
     if not isinstance(mixer, AttentionSpec) or not _caches(mixer):
         return layer
-    if mixer.sliding_window is not None and mixer.sliding_window <= policy.budget_tokens:
+    tokens = policy.budget_tokens
+    if mixer.sliding_window is not None and (tokens is None or mixer.sliding_window <= tokens):
         return layer
     if policy.method == "window":
-        changed = mixer.model_copy(update={"sliding_window": policy.budget_tokens})
+        changed = mixer.model_copy(update={"sliding_window": tokens})
     else:
-        kept = KeptTokensSpec(method=policy.method, budget_tokens=policy.budget_tokens)
+        kept = KeptTokensSpec(method=policy.method, budget_tokens=tokens, budget_fraction=policy.budget_fraction)
         changed = mixer.model_copy(update={"kept": kept, "sliding_window": None})
     return layer.model_copy(update={"mixer": changed})
 

@@ -151,3 +151,15 @@ def test_what_it_cannot_do_is_refused(policy: dict[str, Any], changes: dict[str,
         with_technique("kv_policy", policy, **changes)
     assert field in caught.value.field
     assert words in str(caught.value)
+
+
+def test_a_share_of_the_context_is_as_many_tokens_at_each_length() -> None:
+    share = TechniquesSpec(kv_policy=KvPolicySpec(method="h2o", budget_fraction=0.25))
+    kept = deploy(model=load_model("llama-2-7b"), hardware=load_hardware("h100"), techniques=share)
+    for context in (1024, 4096):
+        tokens = replica("h2o", context // 4)
+        assert decode(kept, context=context).step_s == pytest.approx(decode(tokens, context=context).step_s)
+        held = [
+            kv_bytes_per_sequence(one.model, plan=one.plan, tp_size=1, context_tokens=context) for one in (kept, tokens)
+        ]
+        assert held[0] == pytest.approx(held[1])

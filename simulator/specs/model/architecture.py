@@ -30,14 +30,15 @@ class IndexerSpec(Spec):
 
 
 class KeptTokensSpec(Spec):
-    """A cache cut to ``budget_tokens`` a sequence while decoding.
+    """A cache cut to ``budget_tokens`` a sequence while decoding, or to ``budget_fraction`` of it.
 
     ``h2o``: heavy hitters and recent ones, chosen by accumulated scores after a prompt seen in full [Zhang2023].
     ``streaming``: the first tokens and the recent ones, and no query sees more [Xiao2023b].
     """
 
     method: Literal["h2o", "streaming"]
-    budget_tokens: PositiveInt
+    budget_tokens: PositiveInt | None = None
+    budget_fraction: float | None = None
 
 
 class AttentionSpec(Spec):

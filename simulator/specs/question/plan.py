@@ -138,7 +138,7 @@ class PlanSpec(Spec):
     )
     sparsity: tuple[str, ...] = Field(default=(), description="Zeros in the weights to compare: 2:4, none.")
     kv_policy: tuple[str, ...] = Field(
-        default=(), description="Bounded caches to compare: h2o:1024, streaming:2048, none."
+        default=(), description="Bounded caches to compare: h2o:1024, h2o:20%, streaming:2048, none."
     )
     weight_offload: tuple[str, ...] = Field(
         default=(), description="Shares of weights in host memory to compare: 0.25, none."

@@ -1,4 +1,4 @@
-"""Techniques as text: ``2:4``, ``eagle:k=4,acceptance=0.7``, ``h2o:1024``, ``lora:rank=16,count=8``.
+"""Techniques as text: ``2:4``, ``eagle:k=4,acceptance=0.7``, ``h2o:20%``, ``lora:rank=16,count=8``.
 
 A value is its main word, then ``key=value`` pairs with the names of the scenario's fields: whatever a scenario file
 can say, text can, and a scenario file may say it so too. ``a|b|c`` is a list, ``part.key=value`` reaches into a part,
@@ -24,9 +24,14 @@ _MAIN_WORDS: dict[str, tuple[str, str]] = {
 PLACE = "techniques"
 _OTHER_NUMBERS = {"prompt_tuning": "prompt_tokens"}
 """Key of a bare number after these main words."""
+_BARE_WORDS = {"draft": "draft_model"}
+"""Key of a bare word after these main words: draft:llama-3.2-1b,k=4."""
+_SHARES = {"budget_tokens": "budget_fraction"}
+"""Key of a share where a number of tokens may stand: h2o:20%."""
 _SHORT_KEYS: dict[str, dict[str, str]] = {
     "contextual_sparsity": {"attention": "attention_fraction", "mlp": "mlp_fraction", "rank": "predictor_rank"},
     "kv_policy": {"budget": "budget_tokens"},
+    "speculation": {"draft": "draft_model"},
 }
 EXAMPLES = {
     "sparsity": "2:4",
@@ -67,19 +72,25 @@ def technique_value(field: str, text: str) -> object:
     word, _, rest = stripped.partition(":")
     if "=" in word:
         return _pairs(field, stripped, bare="")
-    return {word_key: word, **_pairs(field, rest, bare=_OTHER_NUMBERS.get(word, number_key))}
+    bare = _OTHER_NUMBERS.get(word, number_key)
+    return {word_key: word, **_pairs(field, rest, bare=bare, bare_word=_BARE_WORDS.get(word, ""))}
 
 
-def _pairs(field: str, text: str, *, bare: str) -> dict[str, object]:
-    """``key=value`` pairs, of which the first may be a number alone where ``bare`` names its key."""
+def _pairs(field: str, text: str, *, bare: str, bare_word: str = "") -> dict[str, object]:
+    """``key=value`` pairs, of which the first may be a number (``bare``) or a word (``bare_word``) alone."""
     found: dict[str, Any] = {}
     for place, part in enumerate(piece for piece in text.split(",") if piece.strip()):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
-            if place or not bare or not _NUMBER.fullmatch(key):
+            alone = bare if _NUMBER.fullmatch(key.removesuffix("%")) else bare_word
+            if place or not alone:
                 raise _bad(field, part.strip(), "is not key=value")
-            key, value = bare, key
-        _put(field, found, _SHORT_KEYS.get(field, {}).get(key, key).replace("-", "_"), scalar(value))
+            key, value = alone, key
+        name = _SHORT_KEYS.get(field, {}).get(key, key).replace("-", "_")
+        number = scalar(value)
+        if name in _SHARES and isinstance(number, float):
+            name = _SHARES[name]
+        _put(field, found, name, number)
     return found
 
 
@@ -97,11 +108,13 @@ def _put(field: str, found: dict[str, Any], key: str, value: object) -> None:
 
 
 def scalar(text: str) -> object:
-    """Numbers, true and false, lists with bars between, otherwise the text."""
+    """Numbers, shares as 20%, true and false, lists with bars between, otherwise the text."""
     if "|" in text:
         return [scalar(part.strip()) for part in text.split("|")]
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
+    if text.endswith("%") and _NUMBER.fullmatch(text[:-1]):
+        return float(text[:-1]) / 100
     if _NUMBER.fullmatch(text):
         return int(text) if text.lstrip("-+").isdecimal() else float(text)
     return text

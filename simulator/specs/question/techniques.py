@@ -26,6 +26,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_
 
 from simulator.specs.base import Spec
 from simulator.specs.question.technique_words import EXAMPLES, PLAIN, technique_value
+from simulator.units import percent_text
 
 AdapterMethod = Literal["lora", "adapter", "prompt_tuning", "bitfit", "qlora"]
 Task = Literal["chat", "code", "math", "science", "finance"]
@@ -97,10 +98,24 @@ class EarlyExitSpec(Spec):
 
 class KvPolicySpec(Spec):
     """Keep at most ``budget_tokens`` of each sequence: heavy hitters and recent ones (h2o), the first ones and recent
-    ones (streaming), recent ones only (window)."""
+    ones (streaming), recent ones only (window). H2O may keep ``budget_fraction`` of each sequence instead."""
 
     method: Literal["h2o", "streaming", "window"]
-    budget_tokens: PositiveInt
+    budget_tokens: PositiveInt | None = None
+    budget_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> KvPolicySpec:
+        if (self.budget_tokens is None) == (self.budget_fraction is None):
+            raise ValueError("give budget_tokens or budget_fraction, one of them")
+        if self.budget_fraction is not None and self.method != "h2o":
+            raise ValueError(f"{self.method} keeps a number of tokens (budget_tokens); a share is h2o's")
+        return self
+
+    def __str__(self) -> str:
+        """As it is written: h2o:1024, h2o:20%."""
+        share = self.budget_fraction
+        return f"{self.method}:{self.budget_tokens if share is None else percent_text(share)}"
 
 
 _PATTERN = re.compile(r"(\d{1,4}):(\d{1,4})", re.ASCII)
@@ -322,7 +337,9 @@ class TechniquesSpec(Spec):
         description="mtp, eagle3:task=code, eagle:k=4 or ngram:k=5, with ,acceptance=0.7 or ,accepted_tokens=2.1.",
     )
     attention: AttentionKernel | None = Field(default=None, description="flash, standard or flash_decoding.")
-    kv_policy: KvPolicySpec | None = Field(default=None, description="Bounded cache: h2o:1024, streaming:2048.")
+    kv_policy: KvPolicySpec | None = Field(
+        default=None, description="Bounded cache: h2o:1024, h2o:20%, streaming:2048."
+    )
     adapters: AdaptersSpec | None = Field(default=None, description="lora:rank=16,count=8 or lora:16,merged=true.")
     structure: StructureSpec | None = Field(
         default=None, description="num_key_value_heads=1 or moe.num_experts=8, several with commas."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
@@ -28,6 +28,9 @@ FIELD_WIDTH = 150
 """Least width of a field beside others: two of them fit a phone."""
 _WHOLE_TABLE = 40
 """Rows up to which a table is shown without scroll bars of its own."""
+_GUESSED_ROWS = 10
+"""Rows that the browser's table looks at when it chooses how wide a column is."""
+_LETTER_PIXELS, _CELL_PIXELS, _WIDEST_PIXELS = 6, 18, 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +175,18 @@ def assumptions(texts: Sequence[str]) -> None:
         st.markdown("\n".join(f"- {text}" for text in texts))
 
 
+def _widths(rows: Sequence[Sequence[str]], columns: Sequence[str], *, wide: Sequence[str]) -> dict[str, Any]:
+    """Room for sentences, and for what the browser's guess would cut, which looks at the first rows alone."""
+    found = {name: st.column_config.TextColumn(width="large") for name in wide}
+    for place, name in enumerate(columns):
+        lengths = [len(row[place]) for row in rows]
+        longest = max((len(name), *lengths))
+        if name not in found and longest > max((len(name), *lengths[:_GUESSED_ROWS])):
+            pixels = min(_WIDEST_PIXELS, _LETTER_PIXELS * longest + _CELL_PIXELS)
+            found[name] = st.column_config.TextColumn(width=pixels)
+    return found
+
+
 def frame(
     rows: Sequence[Sequence[str]], columns: Sequence[str], *, wide: Sequence[str] = (), key: str | None = None
 ) -> int | None:
@@ -188,7 +203,7 @@ def frame(
         on_select="ignore" if key is None else "rerun",
         selection_mode="single-row",
         key=key,
-        column_config={name: st.column_config.TextColumn(width="large") for name in wide},
+        column_config=_widths(rows, columns, wide=wide),
     )
     ticked = [] if key is None else st.session_state[key]["selection"]["rows"]
     return ticked[0] if ticked and ticked[0] < len(rows) else None

@@ -25,7 +25,7 @@ def section_body(section: Section, *, currency: str, whole: bool = True) -> None
                 if block.note:
                     st.caption(_plain(block.note))
             case Bullets():
-                _listed([f"{line[:1].upper()}{line[1:]}" for line in block.items])
+                _listed([_opened(line) for line in block.items])
             case Facts() if whole:
                 _listed([f"{fact.label}: {marked_text(fact.cell, currency=currency)}" for fact in block.facts])
             case Figure() if whole:
@@ -38,6 +38,11 @@ def section_body(section: Section, *, currency: str, whole: bool = True) -> None
 
 def _listed(items: list[str]) -> None:
     st.markdown(_plain("\n".join(f"- {item}" for item in items)))
+
+
+def _opened(line: str) -> str:
+    """With a capital, but for a formula: t is no T."""
+    return line if " = " in line else f"{line[:1].upper()}{line[1:]}"
 
 
 def _plain(text: str) -> str:

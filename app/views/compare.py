@@ -14,6 +14,7 @@ from app.named import named_questions
 from app.techniques import sparsity_input, speculation_input, structure_input
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
+from simulator.planner.comparison import scenario_quality
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart
 from simulator.reports.tables.comparison import (
@@ -151,11 +152,13 @@ def page() -> None:
     known = compare_provenance(compared)
     with top:
         display.headline(compare_headline(compared), provenance=known, detail="Same batch and lengths for all.")
-    places = st.grid(3, min_column_width=_NARROWEST, gap="medium")
+    changed = [what_if for _, what_if, _ in compared if scenario_quality(what_if.result).loss != 0]
+    places = st.grid(3 if changed else 2, min_column_width=_NARROWEST, gap="medium")
     with places, st.container():
         charts.chart(cost_speed_chart(compared), key="cost_speed", provenance=known)
-    with places, st.container():
-        charts.chart(quality_cost_chart(compared), key="quality_cost", provenance=known)
+    if changed:
+        with places, st.container():
+            charts.chart(quality_cost_chart(compared), key="quality_cost", provenance=known)
     with places, st.container():
         memories = [(name, what_if.result.run.memory) for name, what_if, _ in compared]
         stored = least_known(answer.document["memory"]["provenance"] for answer in found)

@@ -14,7 +14,7 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.units import GIGA, percent_text
+from simulator.units import GIGA, bound_text, percent_text
 
 NO_TECHNIQUES = TechniquesSpec()
 
@@ -187,8 +187,8 @@ class ObjectiveMissed:
     idle_s: float
 
     def __str__(self) -> str:
-        reached = f"{self.objective} of an idle replica is {self.idle_s:.4g} s"
-        return f"{reached}, above {self.bound_s:g} s by a factor of {self.idle_s / self.bound_s:.3g}"
+        reached = f"{self.objective} of an idle replica is {bound_text(self.idle_s, digits=4)}"
+        return f"{reached}, above {bound_text(self.bound_s)} by a factor of {self.idle_s / self.bound_s:.3g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

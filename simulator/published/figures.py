@@ -105,7 +105,7 @@ def table_figure(row: Mapping[str, str], predict: Callable[[], float]) -> Publis
 def by_library(name: str) -> AskedBy:
     """A figure that no command prints: the library's own function, called by the figure's name."""
     code = f"from simulator.published.catalogue import predicted; print(predicted({name!r}))"
-    return AskedBy(commands=(shlex.join(["python", "-c", code]),))
+    return AskedBy(commands=(f'python -c "{code}"',))
 
 
 def by_scenario(scenario: Mapping[str, Any], *, field: str) -> AskedBy:

@@ -9,6 +9,7 @@ from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, Seri
 from simulator.reports.content.quantities import number_text, percent_text, signed_percent_text
 
 _PERCENT = 100
+_MOST_MARKS = 10
 
 
 def _group(item: ComparedFigure) -> str:
@@ -36,7 +37,7 @@ def published_chart(figures: Sequence[ComparedFigure]) -> Chart:
     return Chart(
         key="published",
         title="What is predicted, against what was printed",
-        x=Axis(title="Figures, by their error"),
+        x=Axis(title="Figures, by their error", step=float(max(1, -(-len(figures) // _MOST_MARKS)))),
         y=Axis(title="Predicted over published", unit="%"),
         series=tuple(series),
         annotations=(Annotation(text="as printed", y=0.0),),

@@ -13,7 +13,7 @@ from simulator.planner.comparison import native_scenario, technique_steps, what_
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
 from simulator.reports.charts.latency_breakdown import latency_breakdown_chart
 from simulator.reports.charts.memory_stack import memory_stack_chart
-from simulator.reports.charts.plotly_figure import plotly_figure
+from simulator.reports.charts.plotly_figure import plotly_figure, plotly_spec
 from simulator.reports.charts.roofline import roofline_chart, shape_text
 from simulator.reports.charts.validation import validation_scatter_chart
 from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart, technique_waterfall_chart
@@ -81,6 +81,10 @@ def test_roofline_points_carry_the_whole_step(run: UniformRun) -> None:
     assert 0.5 < sum(point.share for point in points) <= 1
     chart = roofline_chart([("decode", decode(run))], deployment=deployment)
     assert len(chart.series[-1].x) == len(points)
+    largest = max(points, key=lambda point: point.share)
+    (named, *_) = chart.annotations
+    assert named.text == largest.name
+    assert named.x == largest.arithmetic_intensity
 
 
 def test_ceilings_of_all_formats_and_of_the_cache(run: UniformRun) -> None:
@@ -165,3 +169,5 @@ def test_stored_measurements_tell_what_they_are() -> None:
     times = [row for row in rows if row.metric == "e2e_s"]
     chart = validation_scatter_chart(times)
     assert sum(len(series.x) for series in chart.series if series.labels) == len(times)
+    drawn = [trace["marker"] for trace in plotly_spec(chart)["data"] if trace.get("mode") == "markers"]
+    assert len({(marker["color"], marker["symbol"]) for marker in drawn}) == len(drawn) > 8

@@ -35,6 +35,7 @@ class Axis:
     """One axis. ``categories`` name the positions 0, 1, 2, ... of an axis without numbers.
 
     low, high : ends of the axis where they are not taken from the data
+    step : from one mark to the next, where counts allow whole numbers alone
     """
 
     title: str
@@ -43,6 +44,7 @@ class Axis:
     categories: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
+    step: float | None = None
 
     @property
     def is_log(self) -> bool:

@@ -134,9 +134,9 @@ def _whiskers(values: tuple[float, ...], low: tuple[float, ...], high: tuple[flo
     }
 
 
-def _scatter(chart: Chart, series: Series, color: str, *, index: int) -> Trace:
-    """Points whose shape goes with their colour; dashed series have open ones."""
-    symbol = _SYMBOLS[index % len(_SYMBOLS)]
+def _scatter(chart: Chart, series: Series, color: str, *, index: int, place: int) -> Trace:
+    """Points whose shape goes with their colour, another one where colours repeat; dashed series have open ones."""
+    symbol = _SYMBOLS[(index + place) % len(_SYMBOLS)]
     marker = {"color": color, "size": 9, "symbol": f"{symbol}-open" if series.dashed else symbol}
     trace = _trace("scatter", chart, series, more={"mode": "markers", "marker": marker})
     if series.labels:
@@ -159,7 +159,8 @@ def _bar(chart: Chart, series: Series, color: str, *, place: int) -> Trace:
 
 
 def _traces(chart: Chart, series: Series, *, index: int, place: int) -> list[Trace]:
-    """``index`` in the palette chooses colour and marker, ``place`` among its kind the hatching and the dash."""
+    """``index`` in the palette chooses colour and marker, ``place`` among its kind the hatching and the dash, among
+    points of one colour the marker."""
     color = _SCREEN_NEUTRAL if index == NEUTRAL else PALETTE[index]
     match series.kind:
         case SeriesKind.BAND:
@@ -171,7 +172,7 @@ def _traces(chart: Chart, series: Series, *, index: int, place: int) -> list[Tra
         case SeriesKind.WATERFALL:
             return [_waterfall(chart, series)]
         case SeriesKind.SCATTER:
-            return [_scatter(chart, series, color, index=index)]
+            return [_scatter(chart, series, color, index=index, place=place)]
         case SeriesKind.BAR | SeriesKind.STACKED_BAR:
             return [_bar(chart, series, color, place=place)]
 
@@ -211,7 +212,8 @@ def _annotated(layout: Trace, note: Annotation, chart: Chart) -> None:
     elif note.x is not None:
         # Beside its point and towards the middle: neither across its whiskers nor cut off at the edge.
         xs = [value for series in chart.series for value in series.x]
-        text["xanchor"] = "left" if note.x <= (min(xs) + max(xs)) / 2 else "right"
+        middle = (min(xs) * max(xs)) ** 0.5 if chart.x.is_log else (min(xs) + max(xs)) / 2
+        text["xanchor"] = "left" if note.x <= middle else "right"
     layout["annotations"].append(text)
 
 
@@ -228,6 +230,8 @@ def _axis(axis: Axis, *, reverse: bool = False) -> Trace:
         found["type"] = "log"
     if axis.low is not None and axis.high is not None:
         found["range"] = [log10(axis.low), log10(axis.high)] if axis.log else [axis.low, axis.high]
+    if axis.step:
+        found["dtick"] = axis.step
     if reverse:
         found["autorange"] = "reversed"
     return found
@@ -258,10 +262,11 @@ def plotly_spec(chart: Chart, *, sideways: bool = False) -> Trace:
         if axis.is_log and many_decades(min(values), max(values)):
             layout[name]["dtick"] = 1
     data: list[Trace] = []
-    places: dict[SeriesKind, int] = {}
+    places: dict[object, int] = {}
     for series, index in zip(chart.series, series_colors(chart), strict=True):
-        place = places.get(series.kind, 0)
-        places[series.kind] = place + (series.dashed or series.kind is not SeriesKind.CEILING)
+        kind = (index, series.dashed) if series.kind is SeriesKind.SCATTER else series.kind
+        place = places.get(kind, 0)
+        places[kind] = place + (series.dashed or series.kind is not SeriesKind.CEILING)
         data.extend(_traces(chart, series, index=index, place=place))
     for note in chart.annotations:
         _annotated(layout, note, chart)

@@ -6,6 +6,8 @@ The shape of an operator in words.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from math import log10
 
 from simulator.kernels.roofline import math_dtype, ridge_point
 from simulator.kernels.sustained import cache_rate
@@ -20,7 +22,7 @@ from simulator.operators.work import (
 from simulator.phases.deployment import Deployment
 from simulator.phases.roofline import RooflinePoint, reached_share, roofline_points
 from simulator.phases.step import StepEstimate
-from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, apart
 from simulator.reports.content.quantities import bytes_text, percent_text, seconds_text
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.precision import Dtype
@@ -51,6 +53,10 @@ def shape_text(work: Work) -> str:
     return ""
 
 
+_NAMED_SHARE = 0.05
+"""Of the step, from which on an operator is named in the chart."""
+_BELOW = 4.0
+"""How far under its point a name stands, as a factor: above it are the ceilings."""
 _MARGIN = 2.0
 """How far the ceilings reach beyond the outermost points, as a factor."""
 
@@ -164,7 +170,25 @@ def roofline_chart(
         x=Axis(title="Arithmetic intensity", unit="FLOP/byte", log=True),
         y=Axis(title="Reached rate", unit="TFLOP/s", log=True),
         series=tuple(series),
+        annotations=_operator_names([point for _, points in phases for point in points]),
         caption=caption,
+    )
+
+
+def _operator_names(points: Sequence[RooflinePoint]) -> tuple[Annotation, ...]:
+    """Names of the operators that take most of a step, where they do not cover each other."""
+    notes = {
+        Annotation(text=point.name, x=log10(point.arithmetic_intensity), y=log10(point.flops_per_s / TERA)): point
+        for point in sorted(points, key=lambda point: -point.share)
+        if point.share >= _NAMED_SHARE
+    }
+    if not notes:
+        return ()
+    across = [log10(point.arithmetic_intensity) for point in points]
+    upward = [log10(point.flops_per_s / TERA) for point in points]
+    kept = apart(list(notes), x=(min(across), max(across)), y=(min(upward), max(upward)))
+    return tuple(
+        replace(note, x=notes[note].arithmetic_intensity, y=notes[note].flops_per_s / TERA / _BELOW) for note in kept
     )
 
 

@@ -71,6 +71,8 @@ def ticks_of(axis: Axis, low: float, high: float) -> tuple[float, ...]:
     """Where an axis is marked."""
     if axis.categories:
         return tuple(float(index) for index in range(len(axis.categories)))
+    if axis.step:
+        return tuple(axis.step * place for place in range(ceil(low / axis.step), floor(high / axis.step) + 1))
     return log_ticks(low, high) if axis.log else linear_ticks(low, high)
 
 

@@ -260,7 +260,7 @@ def best_point(swept: Sequence[SweptPoint], metric: SweepMetric) -> SweptPoint |
     return min(found, key=rank, default=None)
 
 
-SWEPT_COLUMNS = ("point", *(metric.name for metric in METRICS), "objectives", "known")
+SWEPT_COLUMNS = ("point", "objectives", *(metric.name for metric in METRICS), "known")
 
 
 def sweep_headline(best: SweptPoint | None, *, metric: SweepMetric, axes: tuple[SweepAxis, SweepAxis]) -> str:
@@ -288,8 +288,8 @@ def swept_rows(swept: Sequence[SweptPoint], *, axes: tuple[SweepAxis, SweepAxis]
     return [
         (
             point_label(item.point, *axes),
-            *(_cell(item, metric) for metric in METRICS),
             "held" if item.holds else "missed",
+            *(_cell(item, metric) for metric in METRICS),
             item.document["provenance"],
         )
         for item in swept

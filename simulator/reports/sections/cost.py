@@ -258,7 +258,9 @@ def cash_flow_chart(cost: TotalCost) -> Chart:
         series.append(Series(name="owned", kind=SeriesKind.LINE, x=years, y=paid, color=7))
     for place, item in enumerate(cost.renting):
         paid = tuple(flow.renting_cumulative[place] for flow in cost.flows)
-        series.append(Series(name=RENTAL_NAMES[item.kind], kind=SeriesKind.LINE, x=years, y=paid))
+        # Dashed over the plan's own line, which is one of them and would be covered.
+        name = RENTAL_NAMES[item.kind]
+        series.append(Series(name=name, kind=SeriesKind.LINE, x=years, y=paid, dashed=place > 0))
     return Chart(
         key="cash_flow",
         title="Cash paid by the end of each year",

@@ -43,6 +43,7 @@ class ScenarioFields(TypedDict, total=False):
     batch_size: int
     concurrency: int
     num_requests: int
+    answers_per_request: int
     isl_tokens: int
     osl_tokens: int
     range_ratio: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.engine.runs.answers import answer
+from simulator.engine.uniform.demand import LoopLengths
 from simulator.engine.uniform.loops import offline, static_batch
 from simulator.engine.uniform.record import UniformRun
 from simulator.phases.deployment import Deployment, deploy
@@ -36,7 +37,7 @@ def deployment() -> Deployment:
 
 def test_a_queued_batch_ends_with_the_offline_run_of_its_requests(deployment: Deployment) -> None:
     run = batch(deployment, 100)
-    whole = offline(deployment, num_requests=100, **LENGTHS)
+    whole = offline(deployment, num_requests=100, lengths=LoopLengths(**LENGTHS))
     assert run.requests_per_s == whole.requests_per_s
     assert run.e2e_s == pytest.approx(100 / run.requests_per_s)
     assert run.tpot_s == whole.tpot_s == pytest.approx((whole.e2e_s - whole.ttft_s) / 199)

@@ -133,9 +133,7 @@ def test_one_client_sees_what_a_batch_of_one_sees() -> None:
 
 
 def test_definitions_hold_and_a_step_s_tokens_bound_the_batch() -> None:
-    run = offline(
-        replica(method="medusa", tree=63, accepted_tokens=2.5), isl_tokens=300, osl_tokens=101, num_requests=96
-    )
+    run = offline(replica(method="medusa", tree=63, accepted_tokens=2.5), lengths=LENGTHS, num_requests=96)
     assert run.tpot_s == pytest.approx((run.e2e_s - run.ttft_s) / 100)
     assert run.sequences == 2047 // 64
     assert any("2.50 tokens per verify step of 64 tokens" in note for note in run.notes)

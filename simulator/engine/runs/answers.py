@@ -106,6 +106,7 @@ def loop_lengths(scenario: ScenarioSpec, deployment: Deployment) -> LoopLengths:
         osl_cv=scenario.osl_cv or 0.0,
         seed=scenario.seed or 0,
         context_tokens=deployment.engine.max_model_len,
+        answers=scenario.answers_per_request or 1,
     )
 
 
@@ -136,6 +137,7 @@ def run_of(scenario: ScenarioSpec, deployment: Deployment, *, options: ServeOpti
             field="engine.max_model_len",
             hint="raise it or shorten the request",
         )
+    requests = _shared(scenario, field="num_requests") if scenario.num_requests else None
     match scenario.kind:
         case "batch":
             return static_batch(
@@ -150,16 +152,12 @@ def run_of(scenario: ScenarioSpec, deployment: Deployment, *, options: ServeOpti
                 deployment,
                 concurrency=_shared(scenario, field="concurrency"),
                 lengths=loop_lengths(scenario, deployment),
-                num_requests=_shared(scenario, field="num_requests") if scenario.num_requests else None,
+                num_requests=requests,
                 ramp_s=scenario.ramp_s or 0.0,
             )
         case "offline":
-            return offline(
-                deployment,
-                isl_tokens=isl,
-                osl_tokens=osl,
-                num_requests=_shared(scenario, field="num_requests") if scenario.num_requests else None,
-            )
+            lengths = LoopLengths(isl_tokens=isl, osl_tokens=osl, answers=scenario.answers_per_request or 1)
+            return offline(deployment, lengths=lengths, num_requests=requests)
         case "serve":
             assert scenario.workload is not None, "checked with the required fields"
             return served_run(deployment, workload=scenario.workload, replicas=scenario.replicas, options=options)
@@ -203,6 +201,8 @@ def _assumptions(scenario: ScenarioSpec, deployment: Deployment, *, together: bo
             said.append(Assumption(key=name, value=getattr(scenario, name)))
     if scenario.kind == "closed_loop":
         said += _loop_assumptions(scenario)
+    if scenario.answers_per_request is not None:
+        said.append(Assumption(key="answers_per_request", value=scenario.answers_per_request, origin=ValueOrigin.GIVEN))
     said += cut_assumptions(scenario, context_tokens=deployment.engine.max_model_len)
     if scenario.workload is not None:
         said += _workload_assumptions(scenario.workload)

@@ -75,6 +75,13 @@ def _check_fields(scenario: ScenarioSpec) -> None:
             code="contradiction",
             hint="leave one of them out",
         )
+    if scenario.disaggregation is not None and scenario.answers_per_request is not None:
+        raise RoofcastError(
+            "is not modelled beside disaggregation, whose pools would send a prompt's cache to every answer",
+            field="answers_per_request",
+            code="contradiction",
+            hint="leave one of them out",
+        )
     if scenario.disaggregation is not None and "replicas" in scenario.model_fields_set:
         raise RoofcastError(
             "has no effect beside disaggregation", field="replicas", code="ignored_option", hint="leave it out"

@@ -27,6 +27,7 @@ class LoopLengths:
     range_ratio : lengths are uniform between that share of the nominal ones and the nominal ones, 1 for equal lengths
     isl_cv, osl_cv : in place of the range, coefficients of variation of log-normal lengths around the nominal ones
     seed : of the order in which the lengths come; context_tokens : log-normal lengths end there
+    answers : to each prompt, one after the other in the order of requests; every answer counts as a request
     """
 
     isl_tokens: int
@@ -36,6 +37,7 @@ class LoopLengths:
     osl_cv: float = 0.0
     seed: int = 0
     context_tokens: float = inf
+    answers: int = 1
 
     @property
     def mean_isl_tokens(self) -> int:
@@ -59,13 +61,18 @@ class LoopLengths:
         """
         rng = np.random.default_rng(self.seed)
         isl, osl = (
-            self._lengths(nominal, cv=cv, beside=beside, levels=(rng.permutation(requests) + 0.5) / requests)
-            for nominal, cv, beside in (
-                (self.isl_tokens, self.isl_cv, self.osl_tokens),
-                (self.osl_tokens, self.osl_cv, self.isl_tokens),
+            self._lengths(nominal, cv=cv, beside=beside, levels=(rng.permutation(many) + 0.5) / many)
+            for nominal, cv, beside, many in (
+                (self.isl_tokens, self.isl_cv, self.osl_tokens, -(-requests // self.answers)),
+                (self.osl_tokens, self.osl_cv, self.isl_tokens, requests),
             )
         )
-        return isl, osl
+        return np.repeat(isl, self.answers)[:requests], osl
+
+    def cached(self, isl_tokens: Counts, *, block_size_tokens: int) -> Counts:
+        """Tokens of each prompt that are there already: all full blocks for every answer but the first [tokens]."""
+        blocks = (isl_tokens - 1) // block_size_tokens * block_size_tokens
+        return np.where(np.arange(len(isl_tokens)) % self.answers == 0, 0, blocks)
 
     def _lengths(self, nominal: int, *, cv: float, beside: int, levels: Array) -> Counts:
         if self.isl_cv or self.osl_cv:
@@ -81,7 +88,8 @@ class LoopLengths:
 class LoopDemand:
     """Requests in the order in which they are sent, ``at_once`` of them at the start, each later one upon an answer.
 
-    isl_tokens, osl_tokens : of each request
+    isl_tokens, osl_tokens : of each request; cached_tokens : of its prompt, those that an earlier answer left
+    answers : to each prompt, which go out together, the next ones when the last of them is there
     delay_s, prompt_token_delay_s : from sending a request to its place in the queue, fixed and per prompt token [s]
     ramp_s : over which the first ones are sent, evenly [s]
     """
@@ -89,9 +97,16 @@ class LoopDemand:
     isl_tokens: Counts
     osl_tokens: Counts
     at_once: int
+    answers: int = 1
+    cached_tokens: Counts | None = None
     delay_s: float = 0.0
     prompt_token_delay_s: float = 0.0
     ramp_s: float = 0.0
+
+    @property
+    def computed_tokens(self) -> Counts:
+        """Prompt tokens of each request that an engine computes."""
+        return self.isl_tokens if self.cached_tokens is None else self.isl_tokens - self.cached_tokens
 
     @property
     def requests(self) -> int:

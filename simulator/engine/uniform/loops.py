@@ -73,7 +73,7 @@ def loop_work(
     steps = further if rounds is None else rounds.needed * answers
     growth = np.divide(further, steps, out=np.zeros(len(steps)), where=steps > 0)
     return LoopWork(
-        prompt_tokens=(demand.isl_tokens * computes).tolist(),
+        prompt_tokens=(demand.computed_tokens * computes).tolist(),
         context_tokens=demand.isl_tokens.tolist(),
         decode_steps=steps.tolist(),
         growth=growth.tolist(),
@@ -120,11 +120,14 @@ def loop_demand(
 ) -> LoopDemand:
     """``requests`` requests to ``deployment``; waits : each passes its front end, which a full queue has behind it."""
     isl, osl = lengths.drawn(requests)
-    overheads = deployment.engine.overheads
+    engine = deployment.engine
+    shares, overheads = lengths.answers > 1 and engine.prefix_caching, engine.overheads
     return LoopDemand(
         isl_tokens=isl,
         osl_tokens=osl,
+        cached_tokens=lengths.cached(isl, block_size_tokens=engine.block_size_tokens) if shares else None,
         at_once=at_once,
+        answers=lengths.answers,
         delay_s=overheads.request_s if waits else 0.0,
         prompt_token_delay_s=overheads.prompt_token_s if waits else 0.0,
         ramp_s=ramp_s,
@@ -238,17 +241,16 @@ def closed_loop(
     Means over ``num_requests`` requests (ten for each client where none are given) from an empty engine to the last
     answer, which is how benchmarks count. ramp_s : over which the clients start, evenly [s]
     """
-    requests = num_requests or concurrency * REQUESTS_PER_CLIENT
-    at_once = min(concurrency, requests)
+    requests = (num_requests or concurrency * REQUESTS_PER_CLIENT) * lengths.answers
+    at_once = min(concurrency * lengths.answers, requests)
     demand = loop_demand(deployment, lengths=lengths, requests=requests, at_once=at_once, ramp_s=ramp_s)
     return _simulated(deployment, demand=demand, lengths=lengths)
 
 
-def offline(deployment: Deployment, *, isl_tokens: int, osl_tokens: int, num_requests: int | None) -> UniformRun:
+def offline(deployment: Deployment, *, lengths: LoopLengths, num_requests: int | None) -> UniformRun:
     """Everything queued at t = 0: ``num_requests`` equal requests, or several times what runs at once."""
-    lengths = LoopLengths(isl_tokens=isl_tokens, osl_tokens=osl_tokens)
     resident = loop_replica(deployment, wanted=deployment.engine.max_num_seqs, lengths=lengths).resident
-    requests = num_requests or resident * ROUNDS * deployment.parallelism.dp_size
+    requests = (num_requests or 0) * lengths.answers or resident * ROUNDS * deployment.parallelism.dp_size
     demand = loop_demand(deployment, lengths=lengths, requests=requests, at_once=requests, waits=False)
     return _simulated(deployment, demand=demand, lengths=lengths)
 
@@ -281,7 +283,8 @@ def static_batch(
 def _queued_batch(deployment: Deployment, *, batch_size: int, isl_tokens: int, osl_tokens: int) -> UniformRun:
     """A batch of which a part waits: it is answered with its last request, TTFT and TPOT are means over all."""
     requests = batch_size * deployment.parallelism.dp_size
-    queued = offline(deployment, isl_tokens=isl_tokens, osl_tokens=osl_tokens, num_requests=requests)
+    lengths = LoopLengths(isl_tokens=isl_tokens, osl_tokens=osl_tokens)
+    queued = offline(deployment, lengths=lengths, num_requests=requests)
     e2e_s = requests / queued.requests_per_s
     said = f"E2E is that of the whole batch; a request has its answer after {queued.e2e_s:.3g} s on average"
     return replace(queued, e2e_s=e2e_s, notes=(*queued.notes, said))

@@ -31,6 +31,7 @@ class _Loop:
         self.sent_s, self.first_s, self.finish_s = ([0.0] * demand.requests for _ in range(3))
         self.sent = self.finished = 0
         self._ready_s = (demand.delay_s + demand.prompt_token_delay_s * demand.isl_tokens).tolist()
+        self._unanswered = [demand.answers] * -(-demand.requests // demand.answers)
         self._link_free_s = dict.fromkeys(engines, 0.0)
 
     def send(self, now_s: float) -> None:
@@ -44,7 +45,11 @@ class _Loop:
     def _finish(self, request: int, now_s: float) -> None:
         self.finish_s[request] = now_s
         self.finished += 1
-        self.send(now_s)
+        prompt = request // self.demand.answers
+        self._unanswered[prompt] -= 1
+        if self._unanswered[prompt] == 0:
+            for _ in range(self.demand.answers):
+                self.send(now_s)
 
     def _hand_over(self, request: int, sender: Engine, now_s: float) -> None:
         """Send a prompt's cache to the decode pool; its client sees the first token when it is there."""

@@ -161,7 +161,7 @@ _SENTENCES: Mapping[str, Callable[[Assumption], str]] = MappingProxyType(
         "engine.name": _engine_name,
         "engine.version": _engine_version,
         "workload.ignore_eos": _ignore_eos,
-        "workload.answers_per_request": _answers_per_request,
+        **{f"{place}answers_per_request": _answers_per_request for place in ("", "workload.")},
         **{f"{place}{name}": _cut for place in ("", "workload.") for name in ("isl_cv", "osl_cv")},
     }
 )

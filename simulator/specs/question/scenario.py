@@ -12,7 +12,7 @@ from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.engine.engine import AtOnce, EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.specs.question.workload import LARGEST_CV, WorkloadSpec
+from simulator.specs.question.workload import LARGEST_CV, MOST_ANSWERS, WorkloadSpec
 from simulator.units import MEGA
 
 Kind = Literal["batch", "serve", "closed_loop", "offline"]
@@ -29,10 +29,19 @@ DEFAULT_RANGE_RATIO = 0.8
 _LOOP_FIELDS = ("range_ratio", "isl_cv", "osl_cv", "ramp_s", "seed")
 # Fields that would silently change nothing under a kind are refused there.
 IDLE_FIELDS: dict[str, tuple[str, ...]] = {
-    "batch": ("concurrency", "workload", "num_requests", *_LOOP_FIELDS, "disaggregation", "routing", "slo"),
+    "batch": (
+        "concurrency",
+        "workload",
+        "num_requests",
+        "answers_per_request",
+        *_LOOP_FIELDS,
+        "disaggregation",
+        "routing",
+        "slo",
+    ),
     "closed_loop": ("batch_size", "workload", "routing", "slo"),
     "offline": ("batch_size", "concurrency", "workload", *_LOOP_FIELDS, "disaggregation", "routing", "slo"),
-    "serve": ("batch_size", "concurrency", "num_requests", *_LOOP_FIELDS),
+    "serve": ("batch_size", "concurrency", "num_requests", "answers_per_request", *_LOOP_FIELDS),
 }
 # The same of the engine: a static batch has no scheduler, and only kind serve has a cache of many prompts.
 _SERVED = ("queue_order", "cpu_kv_offload", "cpu_kv_offload_bytes")
@@ -51,6 +60,8 @@ class ScenarioSpec(Spec):
     in it, or to the one that has most of the prompt in its prefix cache. ``slo`` lists objectives such as
     "ttft-p95=2s", whose percentiles and goodput the result then reports. ``images_per_request`` pictures of
     ``image_pixels`` (width x height) are in a prompt, whose length counts their tokens too.
+    Of kinds closed_loop and offline: ``answers_per_request`` answers to every prompt, of which the first computes it;
+    kind serve has them in its workload.
     Of kind closed_loop: lengths are uniform between ``range_ratio`` times the nominal ones and those (1: identical
     requests, which run in waves), or log-normal around them with ``isl_cv`` and ``osl_cv``; clients start evenly over
     ``ramp_s``; ``seed`` orders the lengths.
@@ -72,6 +83,7 @@ class ScenarioSpec(Spec):
     batch_size: AtOnce | None = None
     concurrency: AtOnce | None = None
     num_requests: int | None = Field(default=None, gt=0, le=MEGA)
+    answers_per_request: int | None = Field(default=None, gt=1, le=MOST_ANSWERS)
     isl_tokens: PositiveInt | None = None
     osl_tokens: PositiveInt | None = None
     range_ratio: float | None = Field(default=None, gt=0, le=1)

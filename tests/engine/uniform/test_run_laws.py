@@ -90,7 +90,7 @@ class TestEveryCase:
     def test_everything_queued_at_once_is_at_least_as_fast_as_few_clients(
         self, case: tuple[str, str, int, str]
     ) -> None:
-        whole = offline(replica(*case), isl_tokens=ISL, osl_tokens=OSL, num_requests=256)
+        whole = offline(replica(*case), lengths=LoopLengths(isl_tokens=ISL, osl_tokens=OSL), num_requests=256)
         assert whole.requests_per_s > loop(case, 4).requests_per_s
 
 

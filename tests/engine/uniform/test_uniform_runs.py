@@ -67,15 +67,17 @@ def test_littles_law_of_a_closed_loop(replica: Deployment, concurrency: int) -> 
 
 
 def test_offline_is_at_least_as_fast_as_any_closed_loop(replica: Deployment) -> None:
-    saturated = offline(replica, isl_tokens=400, osl_tokens=100, num_requests=None).output_tokens_per_s
+    saturated = offline(
+        replica, lengths=LoopLengths(isl_tokens=400, osl_tokens=100), num_requests=None
+    ).output_tokens_per_s
     for concurrency in (1, 8, 64):
         run = closed_loop(replica, concurrency=concurrency, lengths=LoopLengths(isl_tokens=400, osl_tokens=100))
         assert run.output_tokens_per_s <= saturated * 1.001
 
 
 def test_offline_run_of_many_requests_approaches_the_steady_rate(replica: Deployment) -> None:
-    steady = offline(replica, isl_tokens=400, osl_tokens=100, num_requests=None)
-    long = offline(replica, isl_tokens=400, osl_tokens=100, num_requests=50_000)
+    steady = offline(replica, lengths=LoopLengths(isl_tokens=400, osl_tokens=100), num_requests=None)
+    long = offline(replica, lengths=LoopLengths(isl_tokens=400, osl_tokens=100), num_requests=50_000)
     assert long.output_tokens_per_s == pytest.approx(steady.output_tokens_per_s, rel=0.05)
 
 
@@ -102,3 +104,18 @@ def test_a_request_longer_than_the_cache_is_refused() -> None:
     tight = deploy(model=load_model("llama-2-13b"), hardware=load_hardware("a100-sxm-40gb"))
     with pytest.raises(InfeasibleError, match="does not fit the cache"):
         closed_loop(tight, concurrency=1, lengths=LoopLengths(isl_tokens=100_000, osl_tokens=10))
+
+
+@pytest.mark.parametrize("answers", [2, 8])
+def test_further_answers_find_their_prompt(replica: Deployment, answers: int) -> None:
+    """Best of n costs less than n requests, more than one; a prompt of one token has nothing to share."""
+    for isl, gains in ((2000, True), (1, False)):
+        one = LoopLengths(isl_tokens=isl, osl_tokens=100)
+        many = LoopLengths(isl_tokens=isl, osl_tokens=100, answers=answers)
+        apart = closed_loop(replica, concurrency=4 * answers, lengths=one, num_requests=40 * answers)
+        shared = closed_loop(replica, concurrency=4, lengths=many, num_requests=40)
+        assert shared.requests_per_s > apart.requests_per_s * (1.1 if gains else 0.95)
+        single = closed_loop(replica, concurrency=4, lengths=one, num_requests=40)
+        assert shared.tpot_s >= single.tpot_s
+        full, halved = (offline(replica, lengths=found, num_requests=64).requests_per_s for found in (one, many))
+        assert halved > full * (1.1 if gains else 0.95)

@@ -27,6 +27,7 @@ MLA_RANK = 512
 """kv_lora_rank of DeepSeek-V2 and V3 [DeepSeek2024a]."""
 
 LENGTHS = tuple(int(KIB) * factor for factor in (1, 4, 16, 64, 128, 256, 1024))
+HOST_SHARES = (0.0, 0.1, 1 / 4, 0.5, 1.0)
 SCHEMES = ("bf16", "w8a8", "gptq-g128")
 
 
@@ -237,6 +238,24 @@ def _mixers(example: Example) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
+def _offload(example: Example) -> tuple[Block, ...]:
+    """A decode step with more and more of the weights in host memory."""
+    rows, steps = [], []
+    for share in HOST_SHARES:
+        spec = TechniquesSpec.model_validate({"weight_offload": share}) if share else None
+        replica = example.deployed(techniques=spec)
+        step, memory = example.decode(replica), memory_plan(replica)
+        steps.append(float(step.step_s[0]) / MILLI)
+        fits = _sequences(replica, tokens=float(example.context_tokens))
+        shown = seconds(steps[-1] * MILLI, origin=example.known(step))
+        rows.append((fraction(share), memory.weights_bytes / GIGA, shown, fits))
+    title = f"Decode step of {example.batch_size} at {example.context_tokens} tokens"
+    return (
+        rows_table("offload", title, "in host memory | GB of weights | TPOT: | sequences that fit", rows),
+        lines("offload", "TPOT by share", x="Share in host memory", y="TPOT [ms]", at=HOST_SHARES, of={"TPOT": steps}),
+    )
+
+
 WORKED: dict[str, Worked] = {
     "kv-cache": _kv_cache,
     "attention-heads": _heads,
@@ -245,6 +264,7 @@ WORKED: dict[str, Worked] = {
     "kv-eviction": _eviction,
     "flash-attention": _flash,
     "long-context": _long_context,
+    "offload": _offload,
     "sequence-mixers": _mixers,
 }
 """Topic -> its example."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 
 from simulator.engine.lanes.queueing import gg1_wait_mean_s
+from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loops import closed_loop, static_batch
 from simulator.engine.uniform.speculation_gain import speedup_by_batch
 from simulator.errors import RoofcastError
-from simulator.explain.blocks import Value, columns_table, facts, lines, rows_table, shares, times, whole
+from simulator.explain.blocks import Value, bars, columns_table, facts, lines, rows_table, shares, times, whole
 from simulator.explain.topic import Example, Worked
 from simulator.operators.moe import distinct_experts
 from simulator.operators.transformer import parameter_counts
@@ -18,6 +21,7 @@ from simulator.phases.crossover import crossover_batch
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.reports.content.document import Block, fraction, number, seconds
+from simulator.specs.engine.engine import SchedulerName
 from simulator.specs.model.architecture import ModelSpec, MoeSpec
 from simulator.specs.model.fitted import speculation_table
 from simulator.specs.question.plan_values import READING_TOKENS_PER_S
@@ -43,6 +47,8 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ACCEPTANCES = tuple(place / 10 for place in range(1, 10))
 GUESSES = (1, 2, 4, 8)
 HALF = 1 / 2
+LONGEST_ANSWER, SHORTEST_SHARE = 512, 0.2
+"""Of the batching example: answers are uniform between that share and the longest [tokens]."""
 DEJA_VU = ContextualSparsitySpec(attention_fraction=HALF, mlp_fraction=1 / 5)
 """About what its authors report for OPT-175B [Liu2023]: half of the heads, a fifth of the neurons; from memory."""
 EXPERTS = MoeOverride(num_experts=4, num_experts_per_tok=1)
@@ -101,6 +107,32 @@ def _offline(example: Example) -> tuple[Block, ...]:
         lines("offline", "Throughput over the batch", x="log Batch", y="log Throughput [tokens/s]", at=every.tolist(),
               of={"tokens/s": (every / step_s).tolist()}),
     )  # fmt: skip
+
+
+def _batching(example: Example) -> tuple[Block, ...]:
+    """The same clients before three schedulers; answers are of varied lengths, prompts as long as the context."""
+    replica, clients = example.deployed(), example.batch_size
+    lengths = LoopLengths(isl_tokens=example.context_tokens, osl_tokens=LONGEST_ANSWER, range_ratio=SHORTEST_SHARE)
+    whole_batch = static_batch(
+        replica, batch_size=clients, isl_tokens=lengths.mean_isl_tokens, osl_tokens=LONGEST_ANSWER, limit_tokens=None
+    )
+    found = {"static batches": (whole_batch, clients * lengths.mean_osl_tokens / whole_batch.e2e_s)}
+    schedulers: dict[str, SchedulerName] = {"whole prompts first": "prefill_first", "chunked beside": "chunked_mixed"}
+    for name, scheduler in schedulers.items():
+        engine = replace(replica.engine, scheduler=scheduler)
+        run = closed_loop(replace(replica, engine=engine), concurrency=clients, lengths=lengths)
+        found[name] = (run, run.output_tokens_per_s)
+    rows: list[tuple[Value, ...]] = [
+        (name, seconds(run.ttft_s), seconds(run.tpot_s), rate) for name, (run, rate) in found.items()
+    ]
+    title = (
+        f"{clients} clients, prompts of {lengths.mean_isl_tokens} and answers of {lengths.mean_osl_tokens} on average"
+    )
+    rates = [rate for _, rate in found.values()]
+    return (
+        rows_table("batching", title, "scheduler: | TTFT | TPOT | tokens/s", rows),
+        bars("batching", "Answers by scheduler", y="Rate [tokens/s]", names=list(found), of={"tokens/s": rates}),
+    )
 
 
 def _queue(example: Example) -> tuple[Block, ...]:
@@ -267,6 +299,7 @@ def _experts(example: Example) -> tuple[Block, ...]:
 WORKED: dict[str, Worked] = {
     "prefill-decode": _phases,
     "offline-online": _offline,
+    "batching": _batching,
     "queueing": _queue,
     "speculation": _speculation,
     "acceptance": _acceptance,

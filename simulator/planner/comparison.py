@@ -347,8 +347,11 @@ def compare(
 
 
 def _check_effect(change: ScenarioChange, outcome: Outcome, *, before: Outcome) -> None:
-    """Refuse a change that moves no number; NaN on both sides (no second token) is no movement."""
-    if all(_same(now, then) for now, then in zip(outcome.numbers, before.numbers, strict=True)):
+    """Refuse a change that moves no number and says nothing else of the answers; NaN on both sides (no second token)
+    is no movement. Methods of equal speed stand beside each other by their quality."""
+    if outcome.quality == before.quality and all(
+        _same(now, then) for now, then in zip(outcome.numbers, before.numbers, strict=True)
+    ):
         raise RoofcastError(
             f"{change.text!r} changes no number of this scenario",
             field=FLAG,

@@ -125,3 +125,12 @@ def test_answers_of_one_token_have_no_tpot_and_are_compared_all_the_same() -> No
     assert found.final.ttft_s < found.base.ttft_s
     with pytest.raises(RoofcastError, match="changes no number"):
         compared("weights=bf16", base=one)
+
+
+def test_methods_of_equal_speed_stand_beside_each_other_by_their_quality() -> None:
+    dense = BASE.model_copy(update={"model": "llama-65b", "tp_size": 4, "hardware": "a100-sxm-80gb"})
+    found = compared("sparsity=2:4,method=wanda", "sparsity=2:4,method=sparsegpt", base=dense)
+    wanda, sparsegpt = (step.together for step in found.steps)
+    assert wanda.numbers == sparsegpt.numbers
+    assert "6.25" in wanda.quality
+    assert "6.28" in sparsegpt.quality

@@ -34,6 +34,8 @@ from simulator.specs.question.techniques_text import mixed_schemes, techniques_s
         ("contextual_sparsity", "attention=0.5,mlp=.2", {"attention_fraction": 0.5, "mlp_fraction": 0.2}),
         ("structure", "moe.num_experts=8", {"moe": {"num_experts": 8}}),
         ("fusion", "false", False),
+        ("early_exit", "0.6", {"mean_fraction": 0.6}),
+        ("weight_offload", "50%", {"fraction": 0.5}),
         ("adapters", '{"method": "lora", "rank": 4}', {"method": "lora", "rank": 4}),
     ],
 )

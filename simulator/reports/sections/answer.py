@@ -160,8 +160,11 @@ def checked_text(plan: CapacityPlan) -> str:
     found = plan.verification.degraded
     if found.reason:
         return f"Not simulated: {found.reason}."
+    # An encoder has no time per token, whatever bound stands for it.
     shown = ", ".join(
-        f"{item.name} {_limited(item.simulated_s)} of {seconds_text(item.bound_s)}" for item in found.objectives
+        f"{item.name} {_limited(item.simulated_s)} of {seconds_text(item.bound_s)}"
+        for item in found.objectives
+        if item.simulated_s > 0
     )
     held = f"{round(found.held_fraction * found.seeds)} of {counted_text(found.seeds, 'run')}"
     resized = "" if plan.verification.holds or plan.spec.verify else "; --verify sizes a fleet that holds"

@@ -24,6 +24,8 @@ _MAIN_WORDS: dict[str, tuple[str, str]] = {
 PLACE = "techniques"
 _OTHER_NUMBERS = {"prompt_tuning": "prompt_tokens"}
 """Key of a bare number after these main words."""
+_ALONE = {"weight_offload": "fraction", "early_exit": "mean_fraction"}
+"""Key of the number that a technique without a main word is written as: early_exit=0.6."""
 _BARE_WORDS = {"draft": "draft_model"}
 """Key of a bare word after these main words: draft:llama-3.2-1b,k=4."""
 _SHARES = {"budget_tokens": "budget_fraction"}
@@ -67,7 +69,7 @@ def technique_value(field: str, text: str) -> object:
     if field == "sparsity" and (pattern := _PATTERN.fullmatch(stripped)) is not None:
         return {"pattern": pattern[1], **_pairs(field, pattern[2] or "", bare="fraction")}
     if field not in _MAIN_WORDS:
-        return _pairs(field, stripped, bare="fraction" if field == "weight_offload" else "")
+        return _pairs(field, stripped, bare=_ALONE.get(field, ""))
     word_key, number_key = _MAIN_WORDS[field]
     word, _, rest = stripped.partition(":")
     if "=" in word:

@@ -168,6 +168,11 @@ class LaneSteps:
         nodes, every = priced.nodes, np.arange(self.slots + 1)
         added_s = np.maximum(priced.shared_s - priced.plain_s, 0.0)
         mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ priced.size_tokens
+        # A prompt beyond the budget comes in pieces, each of them a step.
+        prompts_s, all_tokens = (
+            SIZE_WEIGHTS @ (added_s * priced.pieces),
+            SIZE_WEIGHTS @ (priced.size_tokens * priced.pieces),
+        )
         size_variance = SIZE_WEIGHTS @ (added_s / np.maximum(mean_added_s, _TINY)) ** 2 - 1
         return LoadCurve(
             mix=self.mix,
@@ -175,7 +180,7 @@ class LaneSteps:
             slots=self.slots,
             limit=self.limit,
             decode_s=np.interp(every, nodes, priced.plain_s),
-            prefill_s=np.interp(every, nodes, mean_added_s * new_tokens / mean_tokens),
+            prefill_s=np.interp(every, nodes, prompts_s * new_tokens / all_tokens),
             prompt_step_tokens=np.interp(every, nodes, mean_tokens),
             size_variance=np.interp(every, nodes, np.maximum(size_variance, 0.0)),
             full_prompt_s=np.interp(every, nodes, priced.full_s * new_tokens / priced.room_tokens),

@@ -36,6 +36,7 @@ class PricedNodes:
     """Step times [s] over the nodes (batch sizes).
 
     plain_s : decoding alone; shared_s : with prompts of ``size_tokens``, [sizes, nodes], in the order of SIZE_WEIGHTS
+    pieces : steps that so many tokens take, one where they fit the budget
     full_s : filled with an average piece of a prompt; fresh_full_s : with the beginnings of prompts
     room_tokens : what the token budget leaves to prompts; earlier_tokens : context of that average piece
     own_tokens : context that one prompt as long as the room has beyond that of the beginnings
@@ -48,6 +49,7 @@ class PricedNodes:
     full_s: Array
     fresh_full_s: Array
     size_tokens: Array
+    pieces: Array
     room_tokens: Array
     earlier_tokens: Array
     own_tokens: Array
@@ -162,6 +164,7 @@ class NodeSteps:
     smaller: Array
     larger: Array
     size_tokens: Array
+    pieces: Array
     room_tokens: Array
     earlier_tokens: Array
     own_tokens: Array
@@ -183,6 +186,7 @@ class NodeSteps:
             full_s=full_s,
             fresh_full_s=fresh_full_s,
             size_tokens=self.size_tokens,
+            pieces=self.pieces,
             room_tokens=self.room_tokens,
             earlier_tokens=self.earlier_tokens,
             own_tokens=self.own_tokens,
@@ -236,6 +240,7 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
         smaller=smaller,
         larger=larger,
         size_tokens=size_tokens,
+        pieces=sizes.tokens / size_tokens,
         room_tokens=room,
         earlier_tokens=earlier,
         own_tokens=(room - piece) / 2 + cached_per_token * room - cached_piece,

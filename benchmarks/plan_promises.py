@@ -1,6 +1,7 @@
 """Plans of every kind, replayed: do they keep their promise, and would a smaller fleet have kept it?
 
-Run with ``python -m benchmarks.plan_promises [--seeds 10] [--every N] [--confidence 50] [--public]``. Plans are for
+Run with ``python -m benchmarks.plan_promises [--seeds 10] [--every N] [--confidence 50] [--public]``. Plans are those
+of the closed form, which sizes every fleet; ``--verify`` replays fleets as sized in the event simulation. They are for
 the times as predicted (``confidence`` 50) unless told otherwise, so that no margin for slower steps hides a miss. A
 plan keeps its promise where nine of ten replays hold with all replicas up and with the spares down; "above" is how many
 replicas it has beyond the smallest fleet that does. ``--public``: the ten public workloads of
@@ -64,9 +65,9 @@ def public_cases(confidence: float) -> Iterator[Case]:
         yield Case(name=name, fields={"confidence": confidence, **fields})
 
 
-def promise_of(case: Case, *, seeds: int) -> Promise:
+def promise_of(case: Case, *, seeds: int, verify: bool) -> Promise:
     """Plan and replay. Raises RoofcastError where nothing serves the case."""
-    plan = plan_capacity(plan_spec(case.fields))
+    plan = plan_capacity(plan_spec({**case.fields, "verify": verify}))
     best = plan.best
     fleet = SignedFleet(hardware=best.hardware, label=best.label, replicas=best.replicas, spares=best.spares)
     return replayed_promise(plan, fleet, seeds=seeds)
@@ -79,12 +80,13 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="each n-th plan")
     parser.add_argument("--confidence", type=float, default=50.0)
     parser.add_argument("--public", action="store_true")
+    parser.add_argument("--verify", action="store_true")
     given = parser.parse_args()
     kept = above = replayed = 0
     for case in list((public_cases if given.public else cases)(given.confidence))[:: given.every]:
         start = time.process_time()
         try:
-            promise = promise_of(case, seeds=given.seeds)
+            promise = promise_of(case, seeds=given.seeds, verify=given.verify)
         except RoofcastError as error:
             print(f"{case.name:48} refused: {str(error)[:90]}")
             continue

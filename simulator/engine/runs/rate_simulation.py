@@ -26,6 +26,8 @@ from simulator.traffic.requests import Floats, Outcome, Requests
 
 WARM_UP_SHARE = 0.1
 """First requests of a run whose latencies are left out: they meet a lane that is still filling up."""
+FILLING_STAYS, LEFT_OUT_AT_MOST = 2, 0.4
+"""Mean stays after which a lane is full, so that as many arrivals are left out, up to this share of a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,12 +124,19 @@ def simulate_rate(
     samples: Sequence[Requests],
     rate_per_s: float,
     objectives: tuple[ObjectiveSpec, ...],
+    at_once: float = 0.0,
 ) -> RatePoint:
-    """Send each of ``samples`` (one per seed) at a mean rate [1/s] and gather what clients see."""
+    """Send each of ``samples`` (one per seed) at a mean rate [1/s] and gather what clients see.
+
+    at_once : requests in service together; those that meet less company, while replicas fill up and empty, are left out
+    """
     runs = []
     for requests in samples:
         result = served.run(at_rate(requests, rate_per_s=rate_per_s))
-        inside = np.arange(len(requests)) >= int(WARM_UP_SHARE * len(requests))
+        share = at_once / len(requests)
+        first = min(max(WARM_UP_SHARE, FILLING_STAYS * share), LEFT_OUT_AT_MOST)
+        place = np.arange(len(requests)) / len(requests)
+        inside = (place >= first) & (place < 1 - min(share, LEFT_OUT_AT_MOST / 2))
         runs.append(_Run(result=result, inside=inside))
     return _gathered(runs, served=served, rate_per_s=rate_per_s, objectives=objectives)
 

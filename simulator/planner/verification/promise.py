@@ -17,12 +17,10 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.search.question import Question
 from simulator.planner.verification.finalists import smallest_that_holds
 from simulator.planner.verification.fleet_checks import CheckOf, once_each, simulation, steady_states
-from simulator.planner.verification.simulation import refused
+from simulator.planner.verification.simulation import ENOUGH, refused
 from simulator.specs.question.plan_values import PROMISE_SEEDS
 from simulator.traffic.lengths import RequestMix
 
-ENOUGH = 0.9
-"""Share of replays that have to hold."""
 BURSTS = 2.0
 """Factor on the coefficient of variation of arrivals of the burstier case: an illustration."""
 

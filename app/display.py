@@ -30,7 +30,8 @@ _WHOLE_TABLE = 40
 """Rows up to which a table is shown without scroll bars of its own."""
 _GUESSED_ROWS = 10
 """Rows that the browser's table looks at when it chooses how wide a column is."""
-_LETTER_PIXELS, _CELL_PIXELS, _WIDEST_PIXELS = 6, 18, 250
+_SHORT_LETTERS = 12
+"""That fit whatever it guesses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,11 +180,9 @@ def _widths(rows: Sequence[Sequence[str]], columns: Sequence[str], *, wide: Sequ
     """Room for sentences, and for what the browser's guess would cut, which looks at the first rows alone."""
     found = {name: st.column_config.TextColumn(width="large") for name in wide}
     for place, name in enumerate(columns):
-        lengths = [len(row[place]) for row in rows]
-        longest = max((len(name), *lengths))
-        if name not in found and longest > max((len(name), *lengths[:_GUESSED_ROWS])):
-            pixels = min(_WIDEST_PIXELS, _LETTER_PIXELS * longest + _CELL_PIXELS)
-            found[name] = st.column_config.TextColumn(width=pixels)
+        seen = max((len(name), *(len(row[place]) for row in rows[:_GUESSED_ROWS])))
+        if name not in found and any(len(row[place]) > max(seen, _SHORT_LETTERS) for row in rows):
+            found[name] = st.column_config.TextColumn(width="medium")
     return found
 
 

@@ -30,7 +30,7 @@ _WHOLE_TABLE = 40
 """Rows up to which a table is shown without scroll bars of its own."""
 _GUESSED_ROWS = 10
 """Rows that the browser's table looks at when it chooses how wide a column is."""
-_SHORT_LETTERS = 12
+_SHORT_LETTERS = 16
 """That fit whatever it guesses."""
 
 

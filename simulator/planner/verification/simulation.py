@@ -181,7 +181,7 @@ ALIKE = 1.02
 def small_group(
     prefill: int, decode: int, *, most: int = MOST_REPLICAS, least: int = LEAST_DECODING
 ) -> tuple[int, int]:
-    """The fewest replicas of both pools, ``least`` of them to decode and at most ``most``, nearest to the fleet's ratio."""
+    """The fewest replicas of both pools, ``least`` to decode at least, ``most`` at most, of about the fleet's ratio."""
 
     def mismatch(pair: tuple[int, int]) -> float:
         ratio = pair[0] / pair[1] * decode / prefill

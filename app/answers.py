@@ -24,7 +24,7 @@ from simulator.planner.comparison import TechniqueStep, WhatIf, run_cost, techni
 from simulator.planner.gap.highest import DemandField, Highest, highest
 from simulator.planner.serving.replica_load import LatencyRange, latency_range
 from simulator.reports.contract import result_object
-from simulator.reports.decide.verdict import PlanVerdict, plan_verdict
+from simulator.reports.decide.decision import PlanVerdict, plan_verdict
 from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.report import build_report
 from simulator.reports.studies import Studies, gather

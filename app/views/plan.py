@@ -22,7 +22,7 @@ from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
 from simulator.planner.workload_presets import CHAT, WorkloadPreset
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.quantities import count_text, range_text
-from simulator.reports.decide.verdict import verdict_text
+from simulator.reports.decide.decision import verdict_text
 from simulator.reports.sections.answer import checked_text, plan_figures, plan_headline
 from simulator.reports.sections.options import plan_options_chart
 from simulator.reports.words.derivation import detail_text, resource_text

@@ -24,8 +24,7 @@ from simulator.planner.fleet.fleet import Sized, complete_all, with_doubt
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.cost import price_ranking
 from simulator.planner.plausibility import warnings_for
-from simulator.planner.search.candidates import platforms
-from simulator.planner.search.default_format import format_assumptions
+from simulator.planner.search.candidates import format_assumptions, platforms
 from simulator.planner.search.question import Question, price_assumptions, resolve
 from simulator.planner.search.search import try_platforms
 from simulator.planner.studies.registry import KINDS, has_studies, with_report_studies, with_studies

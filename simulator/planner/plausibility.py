@@ -23,14 +23,13 @@ from simulator.planner.records import (
     SmallerUnpriced,
     StalePrice,
 )
-from simulator.planner.search.candidates import platforms
-from simulator.planner.search.default_format import leaves_format_open
+from simulator.planner.search.candidates import leaves_format_open, platforms
 from simulator.planner.search.question import Question
 from simulator.specs.money.prices import PriceProfile
 from simulator.units import KILO
 
 if TYPE_CHECKING:
-    from simulator.planner.gap.single_changes import Change
+    from simulator.planner.gap.changes import Change
 
 # A fleet of this many accelerators is worth a second look at hardware and formats.
 MANY_DEVICES = KILO
@@ -53,7 +52,7 @@ def _worth_trying(change: Change, best: Fleet) -> list[Platform]:
 
 def _fewer(question: Question, best: Fleet) -> list[FewerDevices]:
     """Single changes that need at most half the accelerators, each one tried."""
-    from simulator.planner.gap.single_changes import single_changes
+    from simulator.planner.gap.changes import single_changes
     from simulator.planner.search.search import usual_search
 
     found = []

@@ -14,9 +14,8 @@ from simulator.operators.transformer import ParameterCounts, is_encoder_only, pa
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.handoff.launch import Handoff, launch_handoff
-from simulator.planner.money.carbon import EnergyCarbon, energy_and_carbon
 from simulator.planner.money.facilities import Facilities, facilities
-from simulator.planner.money.tco import total_cost
+from simulator.planner.money.tco import EnergyCarbon, energy_and_carbon, total_cost
 from simulator.planner.money.tco_records import OwningBar, TotalCost
 from simulator.planner.money.tco_sensitivity import owning_bars
 from simulator.planner.plan import completed

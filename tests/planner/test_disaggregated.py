@@ -25,8 +25,8 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.constraints import fleet_limits
 from simulator.planner.fleet.fleet import pack, size
 from simulator.planner.fleet.records import Latencies
+from simulator.planner.gap.closing import carried_rate_per_s
 from simulator.planner.gap.overrun import Overrun
-from simulator.planner.gap.remaining import carried_rate_per_s
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import candidates, platforms

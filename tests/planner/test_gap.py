@@ -16,7 +16,7 @@ import pytest
 from simulator.cli.plan_capacity import main
 from simulator.errors import ExitCode, RoofcastError
 from simulator.planner.fleet.constraints import FleetLimit, beyond, fleet_limits
-from simulator.planner.gap.commands import pinned_spec
+from simulator.planner.gap.changes import pinned_spec
 from simulator.planner.gap.overrun import screened_overrun
 from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.plan import plan_capacity

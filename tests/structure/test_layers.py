@@ -55,7 +55,7 @@ SOURCES = sorted(
 
 
 MODULES_PER_FOLDER = 15
-LEVELS_AT_MOST = {"engine": 8, "planner": 14}
+LEVELS_AT_MOST = {"engine": 8, "planner": 12}
 """Modules of a room on top of each other by their imports; the aim is 8. Only ever lower this."""
 # What was there before this test; the list may only shrink.
 KNOWN_SHARED_CLASS_NAMES = frozenset({"Demand", "LoadPoint", "Outcome", "Policy", "Pool", "Spread", "Verification"})

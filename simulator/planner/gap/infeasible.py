@@ -9,13 +9,11 @@ from typing import Any
 from simulator.errors import InfeasibleError, Option
 from simulator.planner.fleet.constraints import FleetLimit, name_of, over_limits
 from simulator.planner.fleet.fleet import Sized, Trial, size
-from simulator.planner.gap.closing import gap_of
-from simulator.planner.gap.idle_bounds import closest_refusal, missed_bounds
-from simulator.planner.gap.options import option_of
+from simulator.planner.gap.closing import carried_rate_per_s, gap_of
 from simulator.planner.gap.overrun import Overrun
 from simulator.planner.gap.records import Gap, GapError, GapOption
-from simulator.planner.gap.relaxed_objectives import later_options, relaxed_options
-from simulator.planner.gap.remaining import carried_rate_per_s
+from simulator.planner.gap.relaxed_objectives import closest_refusal, later_options, missed_bounds, relaxed_options
+from simulator.planner.gap.screen import option_of
 from simulator.planner.records import FieldValue
 from simulator.planner.search.question import Question
 from simulator.units import percent_text

@@ -25,7 +25,7 @@ from simulator.planner.search.screen_rows import (
     shared_rows,
 )
 from simulator.planner.search.search_space import SearchSpace, Variant
-from simulator.planner.serving.replica_curve import bubble_factor
+from simulator.planner.serving.capacity import bubble_factor
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, engine_limits
 from simulator.specs.model.architecture import ModelSpec

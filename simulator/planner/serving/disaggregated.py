@@ -27,7 +27,17 @@ from simulator.phases.deployment import without_speculation
 from simulator.phases.step import estimate_step
 from simulator.planner.candidate import Candidate, InPrefillPool, Rejection, not_deployable
 from simulator.planner.fleet.records import Transfer
-from simulator.planner.serving.capacity import Capacity, Missed, StatesOf, capacity_within, excess_of, worst_of
+from simulator.planner.serving.capacity import (
+    Capacity,
+    KnownSteps,
+    Missed,
+    StatesOf,
+    bounded_limits,
+    capacity_within,
+    excess_of,
+    with_bubbles,
+    worst_of,
+)
 from simulator.planner.serving.limits import step_margin
 from simulator.planner.serving.pool_states import (
     Link,
@@ -40,7 +50,6 @@ from simulator.planner.serving.pool_states import (
     rows_at,
 )
 from simulator.planner.serving.replica import Part, Policy, Prepared, deployed, missed_objective, part_of, prepare
-from simulator.planner.serving.replica_curve import KnownSteps, bounded_limits, with_bubbles
 from simulator.planner.serving.shapes import Counts, Shape
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import Array, RequestMix

@@ -13,8 +13,8 @@ from simulator.kernels.roofline import DEQUANTISATION, HOST, LINK, MEMORY, OCCUP
 from simulator.kernels.timing import Provenance
 from simulator.phases.step import PROVENANCE_SHARE
 from simulator.planner.fleet.records import Limit, Replica, Resource
+from simulator.planner.serving.capacity import KnownSteps
 from simulator.planner.serving.replica import Part, Policy, Prepared
-from simulator.planner.serving.replica_curve import KnownSteps
 from simulator.specs.question.techniques import SpeculationSpec
 
 _RESOURCES = {

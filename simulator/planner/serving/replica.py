@@ -33,8 +33,7 @@ from simulator.planner.candidate import (
     refuse,
 )
 from simulator.planner.fleet.records import Latencies, Replica, Role
-from simulator.planner.serving.capacity import Capacity, Missed
-from simulator.planner.serving.replica_curve import KnownSteps, replica_curves
+from simulator.planner.serving.capacity import Capacity, KnownSteps, Missed, replica_curves
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import RequestMix
 

@@ -22,9 +22,8 @@ from simulator.planner.fleet.fleet import Sized, fleet_power, size
 from simulator.planner.records import BusiestMinute, NotConfirmed
 from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front
-from simulator.planner.verification.fleet_checks import CheckOf, once_each, simulation, steady_states
 from simulator.planner.verification.simulation import beside, refused
-from simulator.planner.verification.traces import FINE_STEPS
+from simulator.planner.verification.traces import FINE_STEPS, CheckOf, once_each, simulation, steady_states
 from simulator.specs.base import Assumption, ValueOrigin
 
 MOST_ADDED = 1.0

@@ -16,8 +16,8 @@ from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.search.question import Question
 from simulator.planner.verification.finalists import smallest_that_holds
-from simulator.planner.verification.fleet_checks import CheckOf, once_each, simulation, steady_states
 from simulator.planner.verification.simulation import ENOUGH, refused
+from simulator.planner.verification.traces import CheckOf, once_each, simulation, steady_states
 from simulator.specs.question.plan_values import PROMISE_SEEDS
 from simulator.traffic.lengths import RequestMix
 

@@ -26,7 +26,7 @@ def with_check(plan: CapacityPlan) -> CapacityPlan:
         return plan
     if not loops_on_disk() >= _LOOPS:
         return plan
-    from simulator.planner.verification.fleet_checks import simulation
+    from simulator.planner.verification.traces import simulation
 
     question, sized = plan.basis.question, plan.basis.shown[0]
     try:

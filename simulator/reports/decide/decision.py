@@ -1,14 +1,19 @@
-"""Section 1: the decision on one page: buy or rent, what, of whom, how safely, what else, and until which price."""
+"""Section 1: the decision on one page: buy or rent, what, of whom, how safely, what else, and until which price.
+
+The verdict says whether the plan serves, how surely, what more surety takes, and how it is known.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import islice
 
-from simulator.planner.capacity_plan import better_known, elsewhere
+from simulator.planner.capacity_plan import CapacityPlan, better_known, elsewhere
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.stock import StockPlan
+from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DrawnFleet, drawn_fleet
 from simulator.reports.content.document import (
     Block,
     Bullets,
@@ -35,19 +40,58 @@ from simulator.reports.content.document import (
 )
 from simulator.reports.content.quantities import (
     change_text,
+    count_text,
     counted_text,
     money_text,
+    percent_text,
     price_text,
     rate_text,
     signed_percent_text,
 )
-from simulator.reports.decide.evidence import confidence_in
+from simulator.reports.decide.evidence import Confidence, confidence_in
 from simulator.reports.decide.risks import top_risks
-from simulator.reports.sections.answer import device_word, replicas_text, sentence
+from simulator.reports.sections.answer import device_word, replicas_text, rival_text, sentence
 from simulator.reports.sections.ways_to_pay import buying_text
 from simulator.reports.studies import Studies
 from simulator.reports.words.prices import TERMS, terms_text
 from simulator.units import KILO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanVerdict:
+    """What a reader needs before the numbers.
+
+    drawn : the fleet over draws of demand and step times; confidence : that it keeps its promise; rival : what stands
+    beside it, empty for nothing
+    """
+
+    drawn: DrawnFleet
+    confidence: Confidence
+    rival: str
+
+
+def plan_verdict(plan: CapacityPlan, studies: Studies) -> PlanVerdict:
+    """Judge the recommended fleet."""
+    return PlanVerdict(
+        drawn=drawn_fleet(plan.basis.question, plan.basis.shown[0]),
+        confidence=confidence_in(studies),
+        rival="" if plan.rival is None else rival_text(plan.rival, plan.best),
+    )
+
+
+def verdict_text(verdict: PlanVerdict, plan: CapacityPlan) -> str:
+    """``Confidence B, of A to D: ... Carries 75 % of draws of demand as well; nine in ten need 216 GPUs, 24 more.``"""
+    sigma = plan.spec.demand_sigma
+    spread = percent_text(DEFAULT_DEMAND_SIGMA if sigma is None else sigma)
+    needed, planned = verdict.drawn.devices.p90, plan.best.devices
+    more = needed - planned
+    tail = f"{count_text(needed)} {device_word(plan.best)}"
+    tail += f", {count_text(more)} more" if more > 0 else ", no more than planned"
+    return (
+        f"{verdict.confidence.text} Carries {percent_text(verdict.drawn.enough_share)} of draws where demand is "
+        f"uncertain as well (spread {spread}); nine in ten of them need {tail}."
+    )
+
 
 _ASKED = 3
 _RISKS = 5

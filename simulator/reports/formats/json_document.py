@@ -1,14 +1,109 @@
-"""A report as one JSON document: totals by key, the finance lines, and every section with typed cells."""
+"""A report as one JSON document: totals by key, the finance lines, and every section with typed cells.
+
+Cells have their kind, unit and origin, charts their series.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+from typing import Any
 
-from simulator.reports.content.document import REPORT_SCHEMA_VERSION, Report
+from simulator.reports.charts.chart import Chart
+from simulator.reports.content.document import (
+    REPORT_SCHEMA_VERSION,
+    Block,
+    Bullets,
+    Cell,
+    Code,
+    Facts,
+    Figure,
+    Paragraph,
+    Report,
+    Section,
+    SignOff,
+    Table,
+)
 from simulator.reports.formats.finance_inputs import inputs_of
 from simulator.reports.formats.finance_model import groups_of
-from simulator.reports.formats.json_blocks import plain_number, section_object
 from simulator.reports.studies import Studies
+
+
+def plain_number(value: float | int | str | None) -> float | int | str | None:
+    """JSON has no infinity: what is overloaded is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    found: dict[str, Any] = {"value": plain_number(cell.value), "kind": cell.kind.value}
+    if cell.unit:
+        found["unit"] = cell.unit
+    if cell.origin.value:
+        found["origin"] = cell.origin.value
+    return found
+
+
+def _chart(chart: Chart) -> dict[str, Any]:
+    return {
+        "type": "chart",
+        "key": chart.key,
+        "title": chart.title,
+        "x": chart.x.label,
+        "y": chart.y.label,
+        "categories": list(chart.y.categories if chart.horizontal else chart.x.categories),
+        "series": [
+            {
+                "name": series.name,
+                "kind": series.kind.value,
+                "x": list(series.x),
+                "y": [plain_number(value) for value in series.y],
+                "low": list(series.low),
+                "high": list(series.high),
+            }
+            for series in chart.series
+        ],
+        "caption": chart.caption,
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "type": "table",
+        "key": table.key,
+        "title": table.title,
+        "columns": [column.title for column in table.columns],
+        "rows": [[_cell(cell) for cell in row.cells] for row in table.rows],
+        "note": table.note,
+    }
+
+
+def _block(block: Block) -> dict[str, Any]:
+    match block:
+        case Paragraph():
+            return {"type": "paragraph", "tone": block.tone.value, "text": block.text}
+        case Bullets():
+            return {"type": "bullets", "items": list(block.items)}
+        case Facts():
+            facts = [
+                {"key": fact.key, "label": fact.label, "remark": fact.remark, **_cell(fact.cell)}
+                for fact in block.facts
+            ]
+            return {"type": "facts", "facts": facts}
+        case Table():
+            return _table(block)
+        case Figure():
+            return _chart(block.chart)
+        case Code():
+            return {"type": "code", "title": block.title, "text": block.text}
+        case SignOff():
+            return {"type": "sign_off", "roles": list(block.roles)}
+
+
+def section_object(section: Section) -> dict[str, Any]:
+    """A section with its blocks; its number only where it has one."""
+    number = {"number": section.number} if section.number else {}
+    blocks = [_block(block) for block in section.blocks]
+    return {**number, "key": section.key, "title": section.title, "blocks": blocks}
 
 
 def report_json(report: Report, studies: Studies) -> str:

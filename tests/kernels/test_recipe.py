@@ -208,6 +208,14 @@ def test_the_release_that_brought_a_kernel_runs_it_alone() -> None:
     assert [other.kernel for other in later.kernels] == [other.kernel for other in profile.recipe.kernels]
 
 
+def test_a_kernel_runs_from_the_release_that_brought_it_on() -> None:
+    profile = load_engine("tensorrt-llm")
+    (kernel,) = (kernel for kernel in profile.recipe.kernels if kernel.since is not None)
+    assert kernel.since is not None
+    assert kernel not in profile.at(profile.version).recipe.kernels
+    assert kernel in profile.at(kernel.since).recipe.kernels
+
+
 def test_releases_keep_their_own_recipes() -> None:
     profile = load_engine("tensorrt-llm")
     assert profile.recipe.fused_quantisation

@@ -205,6 +205,7 @@ class TableKernel(Spec):
 
     slower, slower_share : a library that measured a slower kernel of the same products, and how far the release's own
         lies from the first to it; slower_until : the release that runs the first alone
+    since : the first release that runs it
     exchanged : only for experts whose tokens all-to-all brings, from ranks with attention of their own
     width_multiple : to which experts' widths are filled up, by passes over the tokens before and behind them
     domain_at_least : only where the scale-up link joins that many accelerators
@@ -218,6 +219,7 @@ class TableKernel(Spec):
     slower: KernelLibraryName | None = None
     slower_share: float = Field(default=0.0, ge=0, le=1)
     slower_until: str | None = None
+    since: str | None = None
     exchanged: bool = False
     domain_at_least: PositiveInt = 1
     width_multiple: PositiveInt = 1
@@ -226,6 +228,10 @@ class TableKernel(Spec):
         """Whether ``hardware`` is one that runs this kernel."""
         joined = hardware.scale_up.domain_size
         return hardware.architecture in self.architectures and joined >= self.domain_at_least
+
+    def runs_in(self, version: str) -> bool:
+        """Whether the release ``version`` has this kernel already."""
+        return self.since is None or not came_before(version, self.since)
 
     def at(self, version: str) -> TableKernel:
         """The kernel as ``version`` runs it."""
@@ -291,5 +297,5 @@ class KernelRecipe(Spec):
         untuned = self.untuned_experts
         if untuned is not None and not came_before(version, untuned.until):
             untuned = None
-        kernels = tuple(kernel.at(version) for kernel in self.kernels)
+        kernels = tuple(kernel.at(version) for kernel in self.kernels if kernel.runs_in(version))
         return self.model_copy(update={"kernels": kernels, "untuned_experts": untuned})

@@ -71,6 +71,7 @@ class Limit:
     objective : the one that binds, and is used up by ``resource`` at ``utilization``; None where none does
     sequences : at once, where slots are what is missing; of a step, where its time is
     utilization : of a replica that only computes prompts, the time it is busy
+    step_margin : how many times as long as predicted steps take there
     random_moments : the objective is held for requests that arrive at random moments
     of_pools : of each pool by its role, where they have different ones; the rest is then of the last
     """
@@ -79,6 +80,7 @@ class Limit:
     objective: Objective | None = None
     sequences: float | None = None
     utilization: float = 0.0
+    step_margin: float = 1.0
     random_moments: bool = False
     of_pools: tuple[tuple[str, Limit], ...] = ()
 

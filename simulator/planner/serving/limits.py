@@ -155,6 +155,7 @@ def limiting_resource(part: Part, steps: OperatingSteps, *, objectives: tuple[Ob
             resource=_behind(replica, objective, bound=resource),
             objective=objective,
             utilization=replica.utilization,
+            step_margin=replica.step_margin,
             random_moments=part.role == "prefill",
         )
     if part.role == "prefill":

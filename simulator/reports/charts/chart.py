@@ -88,12 +88,14 @@ class Annotation:
     """A text at a point (x and y), beside a vertical line (x alone) or above a horizontal one (y alone).
 
     missed : the side of a line that is shaded, where its axis has both ends
+    of_mark : the name of a mark, which a printed chart writes at every mark anyway
     """
 
     text: str
     x: float | None = None
     y: float | None = None
     missed: Literal["", "below", "above"] = ""
+    of_mark: bool = False
 
     def shaded(self, axis: Axis) -> tuple[float, float] | None:
         """From where to where of its axis is shaded; None where nothing is."""

@@ -188,7 +188,8 @@ def _operator_names(points: Sequence[RooflinePoint]) -> tuple[Annotation, ...]:
     upward = [log10(point.flops_per_s / TERA) for point in points]
     kept = apart(list(notes), x=(min(across), max(across)), y=(min(upward), max(upward)))
     return tuple(
-        replace(note, x=notes[note].arithmetic_intensity, y=notes[note].flops_per_s / TERA / _BELOW) for note in kept
+        replace(note, x=notes[note].arithmetic_intensity, y=notes[note].flops_per_s / TERA / _BELOW, of_mark=True)
+        for note in kept
     )
 
 

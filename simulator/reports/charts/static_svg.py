@@ -216,6 +216,7 @@ def static_svg(chart: Chart, *, theme: Theme = LIGHT, width: float = 720.0, heig
         *(
             mark
             for index, note in enumerate(chart.annotations)
+            if not note.of_mark
             for mark in _note(note, frame, theme=theme, row=1 if index in crowded else 0)
         ),
         *_legend(rows, colors, left=left, theme=theme),

@@ -79,7 +79,7 @@ def operation_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
             "meanwhile",
         ),
         (
-            "load allowed by the objectives",
+            "load allowed by the objectives, steps as predicted",
             f"{percent_text(target.by_objectives)} ({target.binding}); planned: {percent_text(target.planned)}",
         ),
         *([_availability(found.availability)] if found.availability is not None else []),

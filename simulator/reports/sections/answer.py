@@ -218,10 +218,11 @@ def price_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     taken = cost.prices[0] if len(cost.prices) == 1 else None
     cases = table(
         "price_ranking",
-        "",
+        "The choice at other prices",
         columns(
             *("Prices", "Chosen", "Devices", "cost/h", "Next", "cost/h then", "Options priced"),
             words=("Prices", "Chosen", "Next"),
+            wide="Chosen",
         ),
         [
             (

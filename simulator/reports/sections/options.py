@@ -95,7 +95,7 @@ def _options_table(studies: Studies) -> Table:
     return table(
         "options",
         f"{len(near)} options, cheapest first, those without a price last",
-        columns(*names, words=("Option", "Known", "Verdict")),
+        columns(*names, words=("Known", "Verdict"), wide="Option"),
         [_option(fleet, plan.best) for fleet in near[:_SHOWN]],
         note="Each sized for the whole demand with the same spares; latencies at the peak with the spares down; "
         f"{plan.candidates:,} candidates." + (f" Left out: {', '.join(left)}." if left else ""),

@@ -35,6 +35,7 @@ from simulator.specs.question.scenario import ScenarioSpec
 TRACE_STEPS = 20_000
 _AT_ONCE = threading.BoundedSemaphore(2)
 """Heavy questions that run at the same time: a dashboard must not starve the machine that it runs on."""
+_MOST_RESIZED = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +89,21 @@ def _planned(question: str, _spec: PlanSpec) -> CapacityPlan:
         return planner.plan_capacity(_spec)
 
 
+@st.cache_resource(show_spinner=False)
+def _resized() -> dict[str, CapacityPlan]:
+    """Plans whose fleet missed in the event simulation and was sized again, by their questions."""
+    return {}
+
+
 def planned(spec: PlanSpec) -> CapacityPlan:
-    """The plan that ``plan-capacity`` makes; refusals are raised."""
-    return _planned(spec.model_dump_json(), spec)
+    """The plan that ``plan-capacity`` makes, as far as it is known without a simulation; refusals are raised."""
+    question = spec.model_dump_json()
+    return _resized().get(question) or _planned(question, spec)
+
+
+def _kept_as(plan: CapacityPlan) -> str:
+    """What a plan's answers are kept under: its fleet may be sized again under the same question."""
+    return f"{plan.best.replicas} {plan.spec.model_dump_json()}"
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)
@@ -100,8 +113,14 @@ def _checked(question: str, _plan: CapacityPlan) -> CapacityPlan:
 
 
 def checked(plan: CapacityPlan) -> CapacityPlan:
-    """The plan as its command answers it, its fleet simulated."""
-    return _checked(plan.spec.model_dump_json(), plan)
+    """The plan as its command answers it, its fleet simulated and, where it misses, sized again."""
+    found = _checked(_kept_as(plan), plan)
+    if found.best.replicas != plan.best.replicas:
+        kept = _resized()
+        kept[plan.spec.model_dump_json()] = found
+        if len(kept) > _MOST_RESIZED:
+            kept.pop(next(iter(kept)))
+    return found
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)
@@ -122,7 +141,7 @@ def _ranges(question: str, _plan: CapacityPlan) -> LatencyRange:
 
 def latency_ranges(plan: CapacityPlan) -> LatencyRange:
     """The 80 % intervals of the chosen fleet's latencies."""
-    return _ranges(plan.spec.model_dump_json(), plan)
+    return _ranges(_kept_as(plan), plan)
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)
@@ -133,7 +152,7 @@ def _judged(question: str, _plan: CapacityPlan) -> PlanVerdict:
 
 def judged(plan: CapacityPlan) -> PlanVerdict:
     """Whether the chosen fleet serves, how surely, and how that is known."""
-    return _judged(plan.spec.model_dump_json(), plan)
+    return _judged(_kept_as(plan), plan)
 
 
 @st.cache_resource(max_entries=60, show_spinner=False)
@@ -232,12 +251,12 @@ def _studied(question: str, command: str, complete: bool, _plan: CapacityPlan) -
 
 def studied(plan: CapacityPlan, spec: PlanSpec, *, command: str) -> Studies:
     """What a report shows beside the plan: ownership, carbon, facilities, launch commands."""
-    return _studied(spec.model_dump_json(), command, False, plan)
+    return _studied(_kept_as(plan), command, False, plan)
 
 
 def report_file(plan: CapacityPlan, spec: PlanSpec, command: str, form: ReportFormat) -> bytes:
     """The report in one format."""
     simulated = checked(plan)
     with _AT_ONCE:
-        studies = _studied(spec.model_dump_json(), command, True, simulated)
+        studies = _studied(_kept_as(simulated), command, True, simulated)
         return render(build_report(studies), studies, form)[0].data

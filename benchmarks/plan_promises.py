@@ -1,11 +1,11 @@
 """Plans of every kind, replayed: do they keep their promise, and would a smaller fleet have kept it?
 
 Run with ``python -m benchmarks.plan_promises [--seeds 10] [--every N] [--confidence 50] [--public]``. Plans are those
-of the closed form, which sizes every fleet; ``--verify`` replays fleets as sized in the event simulation. They are for
-the times as predicted (``confidence`` 50) unless told otherwise, so that no margin for slower steps hides a miss. A
-plan keeps its promise where nine of ten replays hold with all replicas up and with the spares down; "above" is how many
-replicas it has beyond the smallest fleet that does. ``--public``: the ten public workloads of
-``benchmarks.search_breadth`` over all accelerators instead.
+that the command answers after ``roofcast warm-up``; ``--verify`` simulates every finalist, ``--no-verify`` none: those
+are fleets of the closed form. They are for the times as predicted (``confidence`` 50) unless told otherwise, so that no
+margin for slower steps hides a miss. A plan keeps its promise where nine of ten replays hold with all replicas up and
+with the spares down; "above" is how many replicas it has beyond the smallest fleet that does. ``--public``: the ten
+public workloads of ``benchmarks.search_breadth`` over all accelerators instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.search_breadth import WORKLOADS
 from simulator.errors import RoofcastError
-from simulator.planner.plan import plan_capacity
+from simulator.planner.plan import checked, plan_capacity
 from simulator.planner.verification.promise import Promise, SignedFleet, replayed_promise
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import PROMISE_SEEDS
@@ -65,9 +65,9 @@ def public_cases(confidence: float) -> Iterator[Case]:
         yield Case(name=name, fields={"confidence": confidence, **fields})
 
 
-def promise_of(case: Case, *, seeds: int, verify: bool) -> Promise:
+def promise_of(case: Case, *, seeds: int, verify: bool | None) -> Promise:
     """Plan and replay. Raises RoofcastError where nothing serves the case."""
-    plan = plan_capacity(plan_spec({**case.fields, "verify": verify}))
+    plan = checked(plan_capacity(plan_spec({**case.fields, "verify": verify})))
     best = plan.best
     fleet = SignedFleet(hardware=best.hardware, label=best.label, replicas=best.replicas, spares=best.spares)
     return replayed_promise(plan, fleet, seeds=seeds)
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1, help="each n-th plan")
     parser.add_argument("--confidence", type=float, default=50.0)
     parser.add_argument("--public", action="store_true")
-    parser.add_argument("--verify", action="store_true")
+    parser.add_argument("--verify", action=argparse.BooleanOptionalAction)
     given = parser.parse_args()
     kept = above = replayed = 0
     for case in list((public_cases if given.public else cases)(given.confidence))[:: given.every]:

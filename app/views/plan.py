@@ -190,6 +190,9 @@ def _memory(best: Fleet) -> None:
 def _simulated(plan: CapacityPlan) -> None:
     """What the event simulation says of the fleet; worked out last, when everything else stands already."""
     found = checked(plan)
+    if found.best.replicas != plan.best.replicas:
+        # Sized again: every number of the page is of another fleet.
+        st.rerun()
     if checked_text(found):
         st.caption(checked_text(found))
     display.warnings(warning_texts([item for item in found.warnings if item not in plan.warnings]))

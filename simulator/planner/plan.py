@@ -106,17 +106,18 @@ def _of_choice(question: Question, best: Fleet) -> tuple[Assumption, ...]:
     return (*format_assumptions(question.spec, question.model, hardware=hardware), *price_assumptions(best))
 
 
-def _simulated(question: Question, ranked: list[Sized]) -> Outcome | None:
-    """The finalists in the event simulation, where that was asked for or the demand is a trace as it was recorded."""
-    if not question.spec.verify and not replays_trace(question.spec):
-        return None
+def _simulated(question: Question, ranked: list[Sized]) -> Outcome:
+    """The finalists in the event simulation."""
     from simulator.planner.verification.finalists import checked_finalists
 
     return checked_finalists(question, ranked)
 
 
-def plan_capacity(spec: PlanSpec) -> CapacityPlan:
+def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
     """The cheapest fleet that carries the demand within its objectives, and everything it was compared with.
+
+    resized : the best fleet is sized in the event simulation, as those of a recorded trace are, and as all finalists
+        are where `verify` says so
 
     Raises
     ------
@@ -135,7 +136,7 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
 
         raise refuse_nothing(question, trial)
     ranked = with_doubt(trial.sized)
-    simulated = _simulated(question, ranked)
+    simulated = _simulated(question, ranked) if spec.verify or resized or replays_trace(spec) else None
     if simulated is not None:
         question, ranked = simulated.question, simulated.ranked
     allowed, excluded = _allowed(question, ranked)
@@ -167,13 +168,17 @@ def plan_capacity(spec: PlanSpec) -> CapacityPlan:
 def checked(plan: CapacityPlan) -> CapacityPlan:
     """``plan`` as command, library and page answer it: its fleet is simulated unless ``verify`` said yes or no.
 
-    As it was where answers are not kept: each would be simulated again.
+    A fleet that misses there is sized until it holds. As it was where answers are not kept: each would be simulated
+    again.
     """
-    if plan.spec.verify is not None or keeps_nothing():
+    if plan.spec.verify is not None or plan.verification is not None or keeps_nothing():
         return plan
     from simulator.planner.verification.recommended import with_check
 
-    return with_check(plan)
+    found = with_check(plan)
+    if found.verification is None or found.verification.holds:
+        return found
+    return plan_capacity(plan.spec, resized=True)
 
 
 ILLUSTRATED_GROWTH_PER_MONTH = 0.05

@@ -1,4 +1,4 @@
-"""The recommended fleet is simulated by default where nothing has to be compiled, and stays the same."""
+"""The recommended fleet is simulated by default where nothing has to be compiled, and sized again where it misses."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 import simulator
-from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.plan import plan_capacity
+from simulator.planner.capacity_plan import CapacityPlan, Verdict
+from simulator.planner.plan import checked, plan_capacity
 from simulator.planner.verification.recommended import with_check
 from simulator.reports.sections.answer import checked_text
 from simulator.reports.words.fields import plan_command
@@ -54,6 +54,29 @@ def test_a_fleet_that_misses_is_said_to(plan: CapacityPlan) -> None:
     assert len(found.warnings) == len(plan.warnings) + 1
     assert "0 of 3 runs" in checked_text(found)
     assert "--verify" in checked_text(found)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_a_fleet_that_misses_is_sized_until_it_holds(plan: CapacityPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missed(asked: CapacityPlan) -> CapacityPlan:
+        found = with_check(asked)
+        assert found.verification is not None
+        return replace(found, verification=replace(found.verification, degraded=missing))
+
+    tight = tuple(replace(item, bound_s=item.bound_s / 100) for item in plan.basis.question.objectives)
+    basis = replace(plan.basis, question=replace(plan.basis.question, objectives=tight))
+    tried = with_check(replace(plan, basis=basis)).verification
+    assert tried is not None
+    missing = tried.degraded
+    monkeypatch.setattr("simulator.planner.verification.recommended.with_check", missed)
+    found = checked(plan)
+    assert found.verification is not None
+    assert found.verification.holds
+    assert found.finalists is not None
+    assert found.finalists.chosen.verdict in {Verdict.HOLDS, Verdict.RESIZED}
+    assert found.best.replicas >= plan.best.replicas
+    assert found.spec == plan.spec, "the question is the one that was asked"
+    assert checked(found) is found, "once"
 
 
 def test_nothing_is_compiled_for_it(plan: CapacityPlan, monkeypatch: pytest.MonkeyPatch) -> None:

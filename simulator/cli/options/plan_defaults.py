@@ -60,7 +60,7 @@ _WORDS: Mapping[str, str] = {
     "load_profile": "a raised cosine, assumed",
     "weekend": "as weekdays",
     "seed": "0",
-    "verify": "the recommended one, once that takes no compiler (roofcast warm-up)",
+    "verify": "the recommended one, sized until it holds, once that takes no compiler (roofcast warm-up)",
     "report": "none written",
 }
 

@@ -233,8 +233,13 @@ def sweep_chart(
         series.append(_series("misses an objective", missing, x, y, axes))
     bounds = [metric.bound(*bounds_s) for metric in (x, y)]
     marks = [
-        Annotation(text="objective", missed="below" if metric.higher_is_better else "above", **{name: bound})
-        for name, metric, bound in zip(("x", "y"), (x, y), bounds, strict=True)
+        Annotation(
+            text="objective",
+            missed="below" if metric.higher_is_better else "above",
+            x=bound if upright else None,
+            y=None if upright else bound,
+        )
+        for upright, metric, bound in zip((True, False), (x, y), bounds, strict=True)
         if bound is not None
     ]
     return Chart(

@@ -167,8 +167,10 @@ def checked_text(plan: CapacityPlan) -> str:
         if item.simulated_s > 0
     )
     held = f"{round(found.held_fraction * found.seeds)} of {counted_text(found.seeds, 'run')}"
-    resized = "" if plan.verification.holds or plan.spec.verify else "; --verify sizes a fleet that holds"
-    return f"Simulated with the spares down: {shown}; {held} of {found.requests:,} requests hold{resized}."
+    ending = "" if plan.verification.holds or plan.spec.verify else "; --verify sizes a fleet that holds"
+    if plan.finalists and (chosen := plan.finalists.chosen).verdict is Verdict.RESIZED and plan.verification.holds:
+        ending = f"; {chosen.planned_replicas} replicas as sized in steady state do not"
+    return f"Simulated with the spares down: {shown}; {held} of {found.requests:,} requests hold{ending}."
 
 
 def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False) -> Table:

@@ -41,7 +41,9 @@ def resource_text(limit: Limit) -> str:
 def _own_detail(limit: Limit) -> str:
     if limit.objective is not None:
         moments = " (requests at random moments)" if limit.random_moments else ""
-        slower = f", where steps take {limit.step_margin:.2f} times as long as predicted" if limit.step_margin > 1 else ""
+        slower = (
+            f", where steps take {limit.step_margin:.2f} times as long as predicted" if limit.step_margin > 1 else ""
+        )
         return (
             f"{limit.objective.name} reaches {bound_text(limit.objective.bound_s)} at "
             f"{percent_text(limit.utilization)} of the rate that saturates a replica{moments}{slower}"

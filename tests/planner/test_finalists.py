@@ -15,7 +15,7 @@ from simulator.engine.runs.rate_simulation import simulate_as_sent
 from simulator.engine.runs.serving import served_deployment
 from simulator.planner.capacity_plan import CapacityPlan, Verdict, Verification
 from simulator.planner.plan import plan_capacity
-from simulator.planner.verification.finalists import MOST_ADDED, bar_chance, smallest_that_holds, surer
+from simulator.planner.verification.finalists import MOST_ADDED, bar_chance, sized_again, smallest_that_holds, surer
 from simulator.planner.verification.simulation import refused
 from simulator.planner.verification.traces import _chance_below
 from simulator.reports.plan_text import plan_text
@@ -108,6 +108,21 @@ def test_what_is_recommended_holds_in_the_simulation(bursty: CapacityPlan) -> No
     assert (chosen.replicas, chosen.devices) == (bursty.best.replicas, bursty.best.devices)
     assert chosen.found.holds
     assert bursty.finalists.members[0].verdict is not Verdict.HOLDS
+
+
+def test_pools_grow_as_they_were_simulated() -> None:
+    """What is signed is what was simulated: the fleet's own shape needs as many prefill replicas as the check took."""
+    plan = plan_capacity(plan_spec({"model": "llama-3.1-70b", "hardware": ["b300"], "rate_per_s": 500.0}))
+    question = plan.basis.question
+    sized = next(item for item in plan.basis.shown if len(item.counts) > 1)
+    rate_per_s = question.demand.planned_rate_per_s
+    for more in (1, 3, 10):
+        counts = sized.evaluated.counts(rate_per_s, replicas=sized.replicas + more)
+        again = sized_again(question, sized, replicas=sized.replicas + more)
+        assert again.counts == counts
+        assert again.counts[0] > sized.counts[0] or more == 1
+        assert again.evaluated.counts(rate_per_s) == counts
+        assert again.evaluated.counts(rate_per_s, replicas=counts[-1]) == counts
 
 
 def test_what_holds_and_costs_less_is_never_passed_over(bursty: CapacityPlan) -> None:

@@ -208,9 +208,9 @@ def spares_of(shape: Shape, counts: Counts, *, spec: PlanSpec) -> Counts:
     )
 
 
-def size(shape: Shape, *, demand: Demand, spec: PlanSpec, prices: PriceProfile, replicas: int | None = None) -> Sized:
-    """Replicas, spares, servers and cost for a demand; ``replicas`` of the last part where they were simulated."""
-    counts = shape.counts(demand.planned_rate_per_s, replicas=replicas)
+def size(shape: Shape, *, demand: Demand, spec: PlanSpec, prices: PriceProfile, counts: Counts | None = None) -> Sized:
+    """Replicas, spares, servers and cost for a demand; ``counts`` where so many were simulated."""
+    counts = counts or shape.counts(demand.planned_rate_per_s)
     return sized_as(shape, counts, spares_of(shape, counts, spec=spec), demand=demand, spec=spec, prices=prices)
 
 

@@ -103,9 +103,10 @@ class Disaggregated(Shape):
             busy_fraction=float(busy[0]),
         )
 
-    def confirmed(self, capacity_per_s: float) -> Shape:
+    def confirmed(self, rate_per_s: float, counts: Counts) -> Shape:
         """See ``Shape``."""
-        return replace(self, decode=self.decode.confirmed(capacity_per_s))
+        prefill, decode = (part.confirmed(rate_per_s / count) for part, count in zip(self.parts, counts, strict=True))
+        return replace(self, prefill=prefill, decode=decode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

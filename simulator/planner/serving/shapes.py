@@ -61,8 +61,8 @@ class Shape(ABC):
         """How KV caches move between the parts of a fleet; None where they stay."""
 
     @abstractmethod
-    def confirmed(self, capacity_per_s: float) -> Shape:
-        """The same with another capacity of the last part's replicas, and that share of it elsewhere."""
+    def confirmed(self, rate_per_s: float, counts: Counts) -> Shape:
+        """The same where so many replicas of each part, and no fewer, carry a rate."""
 
     @property
     @abstractmethod
@@ -190,9 +190,9 @@ class Aggregated(Shape):
         """Nothing moves."""
         return None
 
-    def confirmed(self, capacity_per_s: float) -> Shape:
+    def confirmed(self, rate_per_s: float, counts: Counts) -> Shape:
         """See ``Shape``."""
-        return replace(self, part=self.part.confirmed(capacity_per_s))
+        return replace(self, part=self.part.confirmed(rate_per_s / counts[0]))
 
 
 def evaluate(

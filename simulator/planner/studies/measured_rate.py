@@ -75,7 +75,8 @@ def study(context: StudyContext) -> MeasuredRate | None:
     shape = planned.evaluated
     devices = shape.devices(planned.counts)
     replicas = replicas_for(demand.planned_rate_per_s, capacity_per_s=rate * devices / planned.replicas)
-    found = size(shape, demand=demand, spec=spec, prices=context.question.prices, replicas=replicas)
+    counts = shape.counts(demand.planned_rate_per_s, replicas=replicas)
+    found = size(shape, demand=demand, spec=spec, prices=context.question.prices, counts=counts)
     return MeasuredRate(
         hardware=shape.candidate.platform.hardware.name,
         label=shape.candidate.label,

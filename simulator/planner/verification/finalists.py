@@ -23,15 +23,23 @@ from simulator.planner.records import BusiestMinute, NotConfirmed
 from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front
 from simulator.planner.verification.simulation import beside, refused
-from simulator.planner.verification.traces import FINE_STEPS, CheckOf, once_each, simulation, steady_states
+from simulator.planner.verification.traces import (
+    FINE_STEPS,
+    MANY,
+    CheckOf,
+    once_each,
+    simulation,
+    steady_states,
+    sure_simulation,
+)
 from simulator.specs.base import Assumption, ValueOrigin
 
 MOST_ADDED = 1.0
 """Fleets that would need more than this share of their replicas again are given up."""
 # Steps of the search upwards, as shares of the planned replicas; the first adds one.
 _STEPS = (0.0, 0.02, 0.06, 0.14, 0.3, 0.6, MOST_ADDED)
-REPLAYS, SURE = 10, 0.95
-"""Replays of which nine have to hold, and with which chance they should."""
+SURE = 0.95
+"""Chance that nine of `MANY` replays hold which a fleet should have."""
 UNDECIDED = (0.0001, 0.9999)
 """Chances between which short replays are followed by longer ones."""
 HOLDING = (Verdict.HOLDS, Verdict.RESIZED)
@@ -79,7 +87,7 @@ def smallest_that_holds(at: CheckOf, *, planned: int, fewer: bool, step: int | N
 
 def bar_chance(chance: float) -> float:
     """That at least nine of ten replays hold, each with that chance."""
-    return chance**REPLAYS + REPLAYS * chance ** (REPLAYS - 1) * (1 - chance)
+    return chance**MANY + MANY * chance ** (MANY - 1) * (1 - chance)
 
 
 def decided(chance: float | None) -> bool:
@@ -109,9 +117,10 @@ def sized_again(question: Question, sized: Sized, *, replicas: int | None = None
     Where the number is more than the steady state asks for, the capacity of a replica is what the simulation says.
     """
     shape, rate_per_s = sized.evaluated, question.demand.planned_rate_per_s
+    counts = shape.counts(rate_per_s, replicas=replicas)
     if replicas is not None and replicas * shape.replica.capacity_per_s > rate_per_s and replicas > sized.replicas:
-        shape = shape.confirmed(rate_per_s / replicas)
-    again = size(shape, demand=question.demand, spec=question.spec, prices=question.prices, replicas=replicas)
+        shape = shape.confirmed(rate_per_s, counts)
+    again = size(shape, demand=question.demand, spec=question.spec, prices=question.prices, counts=counts)
     return replace(again, doubt=sized.doubt)
 
 
@@ -134,7 +143,7 @@ def check_fleet(question: Question, sized: Sized) -> Checked:
     """Simulate a fleet as planned, and look for the fewest replicas that hold."""
     planned = sized.replicas
     try:
-        at = once_each(simulation(question, sized))
+        at = sure_simulation(question, sized)
         first = at(planned)
     except RoofcastError as error:
         nothing = refused(str(error), steady=steady_states(question, sized)(planned))

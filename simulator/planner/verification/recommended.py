@@ -26,11 +26,11 @@ def with_check(plan: CapacityPlan) -> CapacityPlan:
         return plan
     if not loops_on_disk() >= _LOOPS:
         return plan
-    from simulator.planner.verification.traces import simulation
+    from simulator.planner.verification.traces import sure_simulation
 
     question, sized = plan.basis.question, plan.basis.shown[0]
     try:
-        at = simulation(question, sized)
+        at = sure_simulation(question, sized)
         degraded = at(sized.replicas)
         found = FleetVerification(
             at_peak=at(sized.replicas + sized.spares) if sized.spares else degraded, degraded=degraded

@@ -31,6 +31,8 @@ LEAST_SHARES, MOST_SHARES = 4, 128
 GROUPS = 8
 """Replays among which those are divided: what the shares of one replay have in common does not average out."""
 _ANGLES = 4001
+MANY = 10
+"""Runs of which nine have to hold."""
 COARSE_STEPS, FINE_STEPS = 600_000, 3_000_000
 """Steps of a check, about, to come near and to decide: a long trace takes its time even where few requests come."""
 
@@ -218,6 +220,24 @@ def simulation(question: Question, sized: Sized, *, steps: int = COARSE_STEPS, s
         seeds=seeds,
     )
     return lambda replicas: pools.at(shape.counts(rate_per_s, replicas=replicas), state(replicas))
+
+
+def sure_simulation(question: Question, sized: Sized) -> CheckOf:
+    """`simulation`, with `MANY` runs where a size holds in a few that lie too far apart to say that it does.
+
+    A trace decides itself how many replays it takes.
+    """
+    few = simulation(question, sized)
+    if replays_trace(question.spec):
+        return few
+
+    def at(replicas: int) -> Verification:
+        found = few(replicas)
+        if not found.holds or all(item.surely_holds for item in found.objectives):
+            return found
+        return simulation(question, sized, seeds=MANY)(replicas)
+
+    return once_each(at)
 
 
 def once_each(simulate: CheckOf) -> CheckOf:

@@ -200,12 +200,6 @@ def _terms(
     """``gemm_seconds`` of few products."""
     p = parameters
     hbm = p["memory_fraction"] * machine.memory_bytes_per_s
-    l2_rate = hbm * p["l2_speedup"]
-    waves, depth = _waves(m, n, k, batch=batch, machine=machine, parameters=p)
-    tile_depths = waves * depth
-    compute = _compute_seconds(tile_depths, machine=machine, parameters=p, dequantise_s=dequantise_s)
-    feed_bytes = _ROWS * activation_bytes + _COLUMNS * weight_bytes
-    feed = tile_depths * (feed_bytes * machine.compute_units / (p["unit_bandwidth"] * hbm))
     streamed = _stream_seconds(
         weights=n * k * weight_bytes * batch,
         others=(m * k * activation_bytes + m * n * OUTPUT_BYTES) * batch,
@@ -215,30 +209,97 @@ def _terms(
         l2_sharpness=p.get("l2_sharpness", L2_SHARPNESS),
         cold=cold,
     )
-    memory = np.maximum(feed, streamed[:, None, None])
-    reduction = np.where(SPLITS > 1, p["split_s"] + PARTIAL_BYTES * batch / l2_rate * (m * n)[:, None] * SPLITS, 0.0)
-    flat = (smooth_maximum(compute, memory, sharpness=p["overlap"]) + reduction[:, None, :]).reshape(len(m), -1)
-    best, cases = np.argmin(flat, axis=1), np.arange(len(m))
+    kernels = partial(
+        _best_tile,
+        batch=batch,
+        machine=machine,
+        parameters=p,
+        feed_bytes=_ROWS * activation_bytes + _COLUMNS * weight_bytes,
+        dequantise_s=dequantise_s,
+    )
+    best = kernels(m, n, k, streamed, splits=SPLITS[:1])
+    ideal = 2.0 * m * n * k * batch / machine.peak_flops_per_s
+    # Even the least that splitting k costs is too much for most products of many rows, whose tiles fill the device.
+    least = np.maximum(streamed, ideal / p["compute_fraction"]) + _reduction_seconds(
+        m * n, SPLITS[1], batch=batch, l2_rate=hbm * p["l2_speedup"], parameters=p
+    )
+    split = np.flatnonzero(least < best.seconds)
+    if len(split):
+        parts = kernels(m[split], n[split], k[split], streamed[split], splits=SPLITS[1:])
+        better = parts.seconds < best.seconds[split]
+        for name in ("seconds", "compute_s", "memory_s"):
+            getattr(best, name)[split[better]] = getattr(parts, name)[better]
     ideal = 2.0 * m * n * k * batch / machine.peak_flops_per_s
     droop = 1.0 + p["droop"] * ideal / (ideal + p["droop_s"])
     quantise = np.zeros(len(m))
     if quantises:
         quantise = quantise_seconds(m, k, machine=machine, parameters=p, activation_bytes=activation_bytes)
     return Terms(
-        seconds=p["launch_s"] + flat[cases, best] * droop + quantise,
-        compute_s=compute.reshape(len(m), -1)[cases, best] * droop,
-        memory_s=memory.reshape(len(m), -1)[cases, best] + quantise,
+        seconds=p["launch_s"] + best.seconds * droop + quantise,
+        compute_s=best.compute_s * droop,
+        memory_s=best.memory_s + quantise,
     )
 
 
+def _best_tile(
+    m: Array,
+    n: Array,
+    k: Array,
+    streamed: Array,
+    *,
+    splits: Array,
+    batch: float,
+    machine: GemmMachine,
+    parameters: Mapping[str, float],
+    feed_bytes: Array,
+    dequantise_s: float,
+) -> Terms:
+    """The fastest of all tiles and of ``splits`` of k, without launch and droop; ``streamed``: every operand once [s]."""
+    p = parameters
+    hbm = p["memory_fraction"] * machine.memory_bytes_per_s
+    waves, depth = _waves(m, n, k, splits=splits, batch=batch, machine=machine, parameters=p)
+    tile_depths = waves * depth
+    compute = _compute_seconds(tile_depths, machine=machine, parameters=p, dequantise_s=dequantise_s)
+    feed = tile_depths * (feed_bytes * machine.compute_units / (p["unit_bandwidth"] * hbm))
+    memory = np.maximum(feed, streamed[:, None, None])
+    seconds = smooth_maximum(compute, memory, sharpness=p["overlap"])
+    if splits[-1] > 1:
+        reduction = _reduction_seconds(
+            (m * n)[:, None], splits, batch=batch, l2_rate=hbm * p["l2_speedup"], parameters=p
+        )
+        seconds = seconds + reduction[:, None, :]
+    flat = seconds.reshape(len(m), -1)
+    best, cases = np.argmin(flat, axis=1), np.arange(len(m))
+    return Terms(
+        seconds=flat[cases, best],
+        compute_s=compute.reshape(len(m), -1)[cases, best],
+        memory_s=memory.reshape(len(m), -1)[cases, best],
+    )
+
+
+def _reduction_seconds(
+    outputs: Array, splits: Array, *, batch: float, l2_rate: float, parameters: Mapping[str, float]
+) -> Array:
+    """Seconds to add the partial sums of a product whose k is split."""
+    seconds: Array = parameters["split_s"] + PARTIAL_BYTES * batch / l2_rate * outputs * splits
+    return seconds
+
+
 def _waves(
-    m: Array, n: Array, k: Array, *, batch: float, machine: GemmMachine, parameters: Mapping[str, float]
+    m: Array,
+    n: Array,
+    k: Array,
+    *,
+    splits: Array,
+    batch: float,
+    machine: GemmMachine,
+    parameters: Mapping[str, float],
 ) -> tuple[Array, Array]:
     """Waves (cases, tiles, splits) and the k steps of a tile with its prologue (cases, 1, splits)."""
     tiles = np.ceil(m[:, None] / TILES[:, 0]) * np.ceil(n[:, None] / TILES[:, 1]) * batch
-    filled = tiles[:, :, None] * (SPLITS / machine.compute_units)
+    filled = tiles[:, :, None] * (splits / machine.compute_units)
     waves = np.maximum(filled + parameters["wave_quantisation"] * (np.ceil(filled) - filled), 1.0)
-    depth = np.ceil(k[:, None] / (SPLITS * K_STEP)) * K_STEP + parameters["prologue"]
+    depth = np.ceil(k[:, None] / (splits * K_STEP)) * K_STEP + parameters["prologue"]
     return waves, depth[:, None, :]
 
 

@@ -254,7 +254,7 @@ def _best_tile(
     feed_bytes: Array,
     dequantise_s: float,
 ) -> Terms:
-    """The fastest of all tiles and of ``splits`` of k, without launch and droop; ``streamed``: every operand once [s]."""
+    """The fastest of all tiles and ``splits`` of k, without launch and droop; ``streamed``: each operand once [s]."""
     p = parameters
     hbm = p["memory_fraction"] * machine.memory_bytes_per_s
     waves, depth = _waves(m, n, k, splits=splits, batch=batch, machine=machine, parameters=p)

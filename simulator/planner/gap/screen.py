@@ -81,6 +81,7 @@ class GapScreen:
             tokens=tuple(sorted({*given, *budgets, *(WIDE_TOKENS if wide else _TOKENS)})),
         )
         self._tables: dict[tuple[str, ParallelismSpec, Variant], ScreenTable | None] = {}
+        self._variants: dict[Variant, Variant] = {}
         self._least: dict[str, float] = {}
         self._seen: dict[GapState, tuple[Candidate, ...]] = {}
         self._least_of: dict[GapState, float] = {}
@@ -178,7 +179,8 @@ class GapScreen:
             Variant(precision=state.precision(item.precision), techniques=state.techniques(item.techniques))
             for item in offered
         )
-        return tuple(product(self._degrees(state), changed))
+        kept = [self._variants.setdefault(item, item) for item in changed]
+        return tuple(product(self._degrees(state), kept))
 
     def _screened(self, state: GapState) -> tuple[Candidate, ...]:
         """The set-ups of a state that come nearest to the limits, one of each table, the nearest and cheapest first."""

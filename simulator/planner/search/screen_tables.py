@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simulator.errors import RoofcastError
+from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.step_shape import StepShape, mixed_step
 from simulator.phases.deployment import Deployment, Speculation, deploy, with_speculation, without_speculation
 from simulator.planner.candidate import Platform
@@ -26,6 +27,7 @@ from simulator.planner.search.screen_rows import (
 )
 from simulator.planner.search.search_space import SearchSpace, Variant
 from simulator.planner.serving.capacity import bubble_factor
+from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, engine_limits
 from simulator.specs.model.architecture import ModelSpec
@@ -103,7 +105,10 @@ def screened_steps(mix: RequestMix, *, space: SearchSpace) -> ScreenedSteps:
 
 
 class TableMaker:
-    """Makes the tables of a search space; what accelerators and set-ups share is kept between calls."""
+    """Makes the tables of a search space; what accelerators and set-ups share is kept between calls.
+
+    Equal variants share what they have in common only where they are the same object.
+    """
 
     def __init__(
         self, *, model: ModelSpec, mix: RequestMix, space: SearchSpace, engine: EngineSpec, profiles: str | None
@@ -121,6 +126,7 @@ class TableMaker:
         self._draft_passes: dict[_Key, tuple[DraftPass, ...]] = {}
         self._memory_shares: dict[_Key, Array] = {}
         self._paced: dict[int, tuple[StepShape, StepShape]] = {}
+        self._plans: dict[PrecisionPlan, PrecisionPlan] = {}
 
     def tables(
         self, platform: Platform, wanted: Iterable[tuple[ParallelismSpec, Variant]]
@@ -193,7 +199,7 @@ class TableMaker:
         self, platform: Platform, parallelism: ParallelismSpec, variant: Variant, deployment: Deployment
     ) -> Array:
         # The formats of a variant that leaves them open are those that the accelerator multiplies.
-        key = (parallelism, variant, deployment.plan)
+        key = (parallelism, Same(variant), Same(deployment.plan))
         if key not in self._room:
             self._room[key] = cache_room(deployment, sequences=self._space.sequences, budgets=self._space.tokens)
         shares = self._shares(platform, parallelism)
@@ -230,7 +236,7 @@ class TableMaker:
     def _deployment(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> Deployment | None:
         """The formats and fits of a platform are resolved once and serve every parallelism within its links."""
         beyond_links = parallelism.devices > platform.hardware.scale_up.domain_size
-        key = (platform.hardware.name, variant, beyond_links)
+        key = (platform.hardware.name, Same(variant), beyond_links)
         if key not in self._deployed:
             try:
                 self._deployed[key] = self._resolved(platform, parallelism, variant)
@@ -254,7 +260,7 @@ class TableMaker:
         return None if found is None else replace(found, parallelism=parallelism)
 
     def _resolved(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> Deployment:
-        return deploy(
+        found = deploy(
             model=self._model,
             hardware=platform.hardware,
             parallelism=parallelism,
@@ -263,6 +269,8 @@ class TableMaker:
             engine=self._engine,
             profiles=self._profiles,
         )
+        # Equal formats are the same object: tables are looked up more often than formats are compared.
+        return replace(found, plan=self._plans.setdefault(found.plan, found.plan))
 
     def _lane_s(self, found: _Fitting) -> Array:
         """Of every screened step; with speculation of one token at the pace of its rounds, as ``per_token_step``."""
@@ -315,7 +323,7 @@ class TableMaker:
             steps = self._paced_shapes(deployment.speculation)
         parallelism = deployment.parallelism
         degrees = (parallelism.tp_size, parallelism.ep_size, parallelism.dp_size)
-        key = (*degrees, variant, deployment.plan)
+        key = (*degrees, Same(variant), Same(deployment.plan))
         if key not in self._rows:
             self._rows[key] = tuple(
                 shared_rows(deployment, self._distinct, step=step, depth=self._depth) for step in steps

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.opening import pools_values, widget_values
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity as planned
 from simulator.planner.replica_setup import fleet_setups, pools_setup, refused_setup
 from simulator.reports.content.quantities import count_text, seconds_text
@@ -83,6 +85,24 @@ def test_a_plan_is_handed_on_as_it_was_found() -> None:
     assert f"one of {count_text(plan.best.replicas)} replicas of b200-sxm TP8" in _bar(page)
     # Four ways to say the same deployment: its memory is the plan's, to the block.
     assert document["memory"]["kv_blocks"] * 16 == plan.best.replica.memory.kv_capacity_tokens
+
+
+def test_a_fleet_that_is_sized_again_is_the_one_that_every_number_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = planned(plan_spec({"rate_per_s": 7.25, "model": "llama-3.1-8b"})).best.replicas
+
+    def one_more(plan: CapacityPlan) -> CapacityPlan:
+        if plan.best.replicas > before:
+            return plan
+        (pool,) = plan.best.pools
+        return replace(plan, best=replace(plan.best, pools=(replace(pool, replicas=before + 1),)))
+
+    monkeypatch.setattr("app.answers.planner.checked", one_more)
+    asked = {"model": "llama-3.1-8b", "rps": "7.25"}
+    page = opened("plan", asked)
+    assert not page.exception
+    assert f"= {before + 1} × " in headline(page)
+    monkeypatch.undo()
+    assert f"= {before + 1} × " in headline(opened("plan", asked)), "from the first number on"
 
 
 def test_every_fleet_and_refusal_can_be_opened() -> None:

@@ -210,6 +210,7 @@ def _stepped(question: str, profiles: str | None, context_tokens: int, _scenario
             pp_size=_scenario.pp_size,
             ep_size=_scenario.ep_size,
             dp_size=_scenario.dp_size,
+            cp_size=_scenario.cp_size,
             engine=_scenario.engine.name if "name" in _scenario.engine.model_fields_set else None,
             precision=PrecisionSpec(weights=precision.weights, kv_cache=precision.kv_cache, scheme=precision.scheme),
             profiles=profiles,

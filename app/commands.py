@@ -47,7 +47,7 @@ def step_command(scenario: ScenarioSpec, *, phase: str, batch: int, context: int
     """``roofcast step`` with the deployment of the page."""
     words = ["roofcast", "step", "--model", scenario.model, "--hardware", scenario.hardware, "--phase", phase]
     words.extend(("--batch", str(batch), "--context", str(context)))
-    for degree in ("tp", "pp", "ep", "dp"):
+    for degree in ("tp", "pp", "ep", "dp", "cp"):
         size = getattr(scenario, f"{degree}_size")
         words.extend((f"--{degree}", str(size)) if size > 1 else ())
     words.extend(("--engine", scenario.engine.name) if "name" in scenario.engine.model_fields_set else ())

@@ -37,6 +37,7 @@ TP_SIZES = (*USUAL_TP_SIZES, *LARGE_TP_SIZES)
 _PP_SIZES = USUAL_TP_SIZES
 _DP_SIZES = (1, *USUAL_DP_SIZES)
 _EP_SIZES = TP_SIZES
+_CP_SIZES = (1, *USUAL_DP_SIZES)
 _LARGEST_STEP = 131_072
 _LARGEST_SEQS = 4096
 _OWN_LIMIT = "automatic"
@@ -60,6 +61,7 @@ _SHARED = (
     "tp_size",
     "pp_size",
     "ep_size",
+    "cp_size",
     "dp_size",
     "precision",
     "engine",
@@ -244,6 +246,7 @@ def parallelism_inputs(
     shown = [("tp", TP_SIZES, glossary.TP), ("pp", _PP_SIZES, glossary.PP)]
     if has_experts(model, profiles=session_profiles()):
         shown.extend((("dp", _DP_SIZES, glossary.DP), ("ep", _EP_SIZES, glossary.EP)))
+    shown.append(("cp", _CP_SIZES, glossary.CP))
     columns = cycle(st.columns(2))
     found = {}
     for (name, sizes, help), column in zip(shown, columns, strict=False):

@@ -37,6 +37,7 @@ def widget_values(setup: ReplicaSetup) -> dict[str, Any]:
         "pp": degrees.pp_size,
         "dp": degrees.dp_size,
         "ep": degrees.ep_size,
+        "cp": degrees.cp_size,
         "weights": formats.scheme or (formats.weights.value if formats.weights else inputs.NATIVE),
         "kv": formats.kv_cache.value if formats.kv_cache else inputs.NATIVE,
         "engine": setup.engine.name,
@@ -54,7 +55,7 @@ def pools_values(pools: PoolsSetup) -> dict[str, Any]:
     ahead = widget_values(pools.prefill)
     return {
         **widget_values(pools.decode),
-        **{f"prefill_{key}": ahead[key] for key in ("tp", "pp", "dp", "ep", "step_tokens")},
+        **{f"prefill_{key}": ahead[key] for key in ("tp", "pp", "dp", "ep", "cp", "step_tokens")},
         "prefill_replicas": pools.prefill_replicas,
         "decode_replicas": pools.decode_replicas,
         "link": pools.decode.link,

@@ -125,6 +125,7 @@ _SAME = (
     ("pp_size", "pp", "pipeline_parallel_size"),
     ("dp_size", "dp", "data_parallel_size"),
     ("ep_size", "ep", "expert_parallel_size"),
+    ("cp_size", "cp", "context_parallel_size", "prefill_context_parallel_size"),
     ("precision", "quantization", "dtype", "weights"),
     ("kv_cache", "kv_cache_dtype", "kv_dtype"),
     ("isl_tokens", "isl", "input_len", "input_tokens", "prompt_tokens", "random_input_len"),

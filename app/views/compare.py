@@ -33,7 +33,7 @@ _PLACES = ("", "_b", "_c", "_d")
 
 
 _COLUMN_KEYS = (
-    *("model", "gpu", "tp", "pp", "dp", "ep", "weights", "kv", "sparsity", "zeros_sparsity"),
+    *("model", "gpu", "tp", "pp", "dp", "ep", "cp", "weights", "kv", "sparsity", "zeros_sparsity"),
     *("speculation", "k", "acceptance", "draft", "kv_heads"),
 )
 """What of a kept question a column can ask."""

@@ -32,6 +32,7 @@ class ScenarioFields(TypedDict, total=False):
     pp_size: int
     ep_size: int
     dp_size: int
+    cp_size: int
     replicas: int
     precision: Given
     weights: str
@@ -89,6 +90,7 @@ class PlanFields(TypedDict, total=False):
     pp_size: Sizes
     dp_size: Sizes
     ep_size: Sizes
+    cp_size: Sizes
     speculation: Texts
     sparsity: Texts
     kv_policy: Texts
@@ -155,6 +157,7 @@ class ServedFields(TypedDict, total=False):
     pp_size: int
     ep_size: int
     dp_size: int
+    cp_size: int
     weights: str
     kv_cache: str
     scheme: str

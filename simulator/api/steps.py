@@ -31,6 +31,7 @@ def _deployment(
     pp_size: int = 1,
     ep_size: int = 1,
     dp_size: int = 1,
+    cp_size: int = 1,
     precision: PrecisionSpec,
     techniques: TechniquesSpec | None,
     profiles: str | None,
@@ -38,7 +39,9 @@ def _deployment(
     return deploy(
         model=load_model(model, profiles=profiles),
         hardware=load_hardware(hardware, profiles=profiles),
-        parallelism=ParallelismSpec(tp_size=tp_size, pp_size=pp_size, ep_size=ep_size, dp_size=dp_size),
+        parallelism=ParallelismSpec(
+            tp_size=tp_size, pp_size=pp_size, ep_size=ep_size, dp_size=dp_size, cp_size=cp_size
+        ),
         precision=precision,
         engine=validate(EngineSpec, {"name": engine}, where="", option="engine"),
         techniques=techniques or TechniquesSpec(),
@@ -57,6 +60,7 @@ def step(
     pp_size: int = 1,
     ep_size: int = 1,
     dp_size: int = 1,
+    cp_size: int = 1,
     engine: str | None = None,
     precision: PrecisionSpec | Given | None = None,
     techniques: TechniquesSpec | Given | None = None,
@@ -83,6 +87,7 @@ def step(
         pp_size=pp_size,
         ep_size=ep_size,
         dp_size=dp_size,
+        cp_size=cp_size,
         precision=precision
         if isinstance(precision, PrecisionSpec)
         else validate(PrecisionSpec, dict(precision or {}), where=""),

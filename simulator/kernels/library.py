@@ -58,6 +58,7 @@ from simulator.kernels.moe import moe_timing
 from simulator.kernels.roofline import fitted_timing, user_timing
 from simulator.kernels.step_rows import price_rows
 from simulator.kernels.timing import Provenance, Timing, between, chosen, widened
+from simulator.operators.step_shape import Array
 from simulator.operators.work import (
     AttentionShape,
     CollectiveShape,
@@ -159,11 +160,24 @@ class KernelLibrary:
             own = self._moved(shape, fits=self.traits.fused, extends=True)
             fused = without(own, self.memory_pass(norm_pass(shape)))
             timing = chosen(np.asarray(shape.message_bytes) <= largest, fused, timing)
-        return with_wait(timing, traits=self.traits, participants=shape.participants)
+        timing = with_wait(timing, traits=self.traits, participants=shape.participants)
+        return timing if shape.beside_flops is None else self._exposed(timing, shape.beside_flops)
+
+    def _exposed(self, timing: Timing, beside_flops: Array) -> Timing:
+        """What of a transfer outlasts the products beside it, which take no less than at the 16-bit peak [s].
+
+        References
+        ----------
+        [Liu2023b]
+        """
+        peaks = self.hardware.peak_flops_per_s
+        hidden_s = beside_flops / peaks.get(Dtype.BF16, peaks.get(Dtype.FP16, max(peaks.values())))
+        seconds = np.maximum(timing.seconds - hidden_s, 0.0)
+        return replace(timing, seconds=seconds, network_s=np.minimum(timing.network_s, seconds))
 
     def _moved(self, shape: CollectiveShape, *, fits: CollectiveFits, extends: bool = False) -> Timing:
         beyond, hardware = self.beyond, self.hardware
-        if beyond is not None and shape.participants > hardware.scale_up.domain_size:
+        if beyond is not None and shape.span > hardware.scale_up.domain_size:
             hardware, fits = beyond.hardware, beyond.collectives
         return collective_timing(
             shape,

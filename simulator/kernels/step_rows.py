@@ -60,13 +60,19 @@ def price_rows(kernels: KernelPrices, works: Sequence[Work]) -> tuple[Timing, ..
     Equal collectives are priced once. Each case costs what it costs alone.
     """
     timings = {**_products(kernels, works), **_attention(kernels, works), **_passes(kernels, works)}
-    messages: dict[tuple[Collective, int, bool, bytes], Timing] = {}
+    messages: dict[tuple[Collective, int, int, bool, bytes], Timing] = {}
     for place, work in enumerate(works):
         if place in timings:
             continue
-        if isinstance(work.shape, CollectiveShape):
+        if isinstance(work.shape, CollectiveShape) and work.shape.beside_flops is None:
             message = np.asarray(work.shape.message_bytes, dtype=np.float64)
-            key = (work.shape.operation, work.shape.participants, work.shape.ends_block, message.tobytes())
+            key = (
+                work.shape.operation,
+                work.shape.participants,
+                work.shape.spacing,
+                work.shape.ends_block,
+                message.tobytes(),
+            )
             if key not in messages:
                 messages[key] = kernels.price(work)
             timings[place] = messages[key]

@@ -76,13 +76,17 @@ def attention_shapes(
     shared_kv: bool = False,
 ) -> tuple[AttentionShape, ...]:
     """The prefill part and the decode part of the step, each left out where no case has it."""
-    step = share.step
+    step, ranks = share.attended, share.cp_size
     parts = []
     if has_prefill(step):
-        parts.append((step.prefill_sequences, step.prefill_tokens, step.prefill_context, False))
+        # Early and late pieces of a prompt on every rank: alike in work, the mean query sees as many keys as before.
+        others = step.prefill_tokens * (1.0 - 1.0 / ranks)
+        seen = step.prefill_context + (others / 2.0 if causal else others)
+        parts.append((step.prefill_sequences, step.prefill_tokens / ranks, seen, window, False))
     if has_decode(step):
-        context = np.maximum(step.decode_context - step.decode_tokens, 0.0)
-        parts.append((step.decode_sequences, step.decode_tokens, context, True))
+        context = np.maximum(step.decode_context / ranks - step.decode_tokens, 0.0)
+        near = None if window is None else max(1.0, window / ranks)
+        parts.append((step.decode_sequences, step.decode_tokens, context, near, True))
     return tuple(
         AttentionShape(
             sequences=sequences,
@@ -92,15 +96,55 @@ def attention_shapes(
             num_kv_heads=num_kv_heads,
             head_dim=head_dim,
             v_head_dim=v_head_dim,
-            window=window,
+            window=near,
             causal=causal,
             shared_kv=shared_kv,
             is_decode=is_decode,
             compute_dtype=share.plan.activation_dtype,
             kv_dtype=share.plan.kv_dtype,
         )
-        for sequences, queries, context, is_decode in parts
+        for sequences, queries, context, near, is_decode in parts
     )
+
+
+def context_rows(
+    shapes: Sequence[AttentionShape], *, share: DeviceShare, scores: Sequence[Work], kv_bytes: float, count: float
+) -> tuple[Work, ...]:
+    """What ``cp_size`` ranks send each other in a layer, ``kv_bytes`` for the keys and values of a token.
+
+    Prompts: keys and values go around a ring in cp_size - 1 hops of (context + prompt) / cp_size tokens, each beside
+    the scores of the piece that is there. Decoding: every rank gets all queries, scores them with its share of the
+    cache, and sends the partial outputs to the ranks of their sequences. Leaves out sums of exponentials, and
+    that windows need no more than the ranks nearby.
+
+    References
+    ----------
+    [Liu2023b], [Yang2024b]
+    """
+    ranks, step = share.cp_size, share.attended
+    if ranks == 1:
+        return ()
+    rows: list[Work] = []
+    for shape, work in zip(shapes, scores, strict=True):
+        if not shape.is_decode:
+            tokens = step.prefill_sequences * (step.prefill_context + step.prefill_tokens) / ranks
+            busy = step.prefill_tokens > 0
+            rows.append(
+                collective("kv_ring", share=share, operation=Collective.P2P, role="attention",
+                           message_bytes=np.where(busy, tokens * kv_bytes, 0.0), count=count * (ranks - 1),
+                           beside_flops=work.flops / ranks, participants=ranks, spacing=share.tp_size)
+            )  # fmt: skip
+            continue
+        heads = shape.sequences * shape.query_tokens * shape.num_heads * share.element_bytes
+        for name, operation, width in (
+            ("query_all_gather", Collective.ALL_GATHER, shape.head_dim),
+            ("partial_output_all_to_all", Collective.ALL_TO_ALL, shape.v_head_dim),
+        ):
+            rows.append(
+                collective(name, share=share, operation=operation, role="attention", message_bytes=heads * width,
+                           count=count, participants=ranks, spacing=share.tp_size)
+            )  # fmt: skip
+    return tuple(rows)
 
 
 def attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
@@ -124,6 +168,13 @@ def attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: float) -> 
         *_before_scores(spec, share=share, heads=heads, kv_heads=kv_heads, count=count),
         *index,
         *scores,
+        *context_rows(
+            shapes,
+            share=share,
+            scores=scores,
+            kv_bytes=kv_heads * (spec.head_dim + spec.value_dim) * share.plan.kv_bytes,
+            count=count,
+        ),
         *kept_rows(spec, share=share, shapes=shapes, count=count),
         output_projection(share, width=heads * spec.value_dim, bias=spec.o_bias, count=count),
         *all_reduce_after("attention", share=share, count=count),

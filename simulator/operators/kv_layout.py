@@ -45,19 +45,22 @@ def kv_layout(
     return tuple(groups)
 
 
-def kv_bytes_per_token(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1) -> float:
+def kv_bytes_per_token(
+    model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1, cp_size: int = 1
+) -> float:
     """Bytes that one token adds to the cache of a device of the largest stage while no window is full [bytes].
 
     Equation
     --------
-    dense: 2 x layers x KV heads x head_dim x e / tp
-    latent (MLA): layers x (kv_lora_rank + qk_rope_head_dim) x e on every rank
+    dense: 2 x layers x KV heads x head_dim x e / (tp cp)
+    latent (MLA): layers x (kv_lora_rank + qk_rope_head_dim) x e / cp on every tensor-parallel rank
 
     Parameters
     ----------
     model : layers, KV heads and their widths [-]
     plan : bytes e of a cached number [bytes]
-    tp_size, pp_size : tensor-parallel ranks that share the KV heads, pipeline stages that share the layers [-]
+    tp_size, pp_size, cp_size : ranks that share the KV heads, stages that share the layers, ranks that share the
+        tokens [-]
 
     Range of validity
     -----------------
@@ -80,14 +83,18 @@ def kv_bytes_per_token(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, p
     >>> kv_bytes_per_token(model, plan=precision_plan(model, PrecisionSpec()), tp_size=1)
     131072.0
     """
-    return max(
-        sum(group.layers * group.bytes_per_token for group in groups)
-        for groups in _stages(model, plan=plan, tp_size=tp_size, pp_size=pp_size)
-    )
+    stages = _stages(model, plan=plan, tp_size=tp_size, pp_size=pp_size)
+    return max(sum(group.layers * group.bytes_per_token for group in groups) for groups in stages) / cp_size
 
 
 def kv_bytes_per_sequence(
-    model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, context_tokens: ArrayLike, pp_size: int = 1
+    model: ModelSpec,
+    *,
+    plan: PrecisionPlan,
+    tp_size: int,
+    context_tokens: ArrayLike,
+    pp_size: int = 1,
+    cp_size: int = 1,
 ) -> Array:
     """Bytes of one sequence of ``context_tokens`` tokens (array) on a device of the largest stage.
 
@@ -99,7 +106,7 @@ def kv_bytes_per_sequence(
         total = np.full_like(context, _stage_state(model, plan=plan, tp_size=tp_size, pp_size=pp_size, stage=stage))
         for group in groups:
             kept = context if group.window is None else np.minimum(context, group.window)
-            total = total + group.layers * group.bytes_per_token * kept
+            total = total + group.layers * group.bytes_per_token * kept / cp_size
         totals.append(total)
     largest: Array = np.max(np.stack(totals), axis=0)
     return largest

@@ -17,7 +17,7 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import PrecisionPlan
-from simulator.operators.step_shape import Array, StepShape
+from simulator.operators.step_shape import Array, StepShape, on_context_rank
 from simulator.operators.work import Collective, CollectiveShape, Family, GemmShape, MatmulFormat, Work
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import (
@@ -37,7 +37,8 @@ from simulator.units import BITS_PER_BYTE
 class DeviceShare:
     """One device's part in a step.
 
-    step : tokens that pass through this stack; source : those of the encoder, which cross attention reads
+    step : tokens that pass through this stack; source : those of the encoder, which cross attention reads, or of all
+        context-parallel ranks together
     fused : elementwise passes fused as compiled engines do
     tokens : those that pass through every layer of this stack; zeros : as many zeros as the step has cases
     """
@@ -50,6 +51,7 @@ class DeviceShare:
     ep_size: int
     dp_size: int
     fused: bool
+    cp_size: int = 1
     tokens: Array = field(init=False)
     zeros: Array = field(init=False)
 
@@ -58,6 +60,35 @@ class DeviceShare:
         zeros.flags.writeable = False  # many rows share it
         object.__setattr__(self, "tokens", self.step.new_tokens)
         object.__setattr__(self, "zeros", zeros)
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelSpec,
+        *,
+        plan: PrecisionPlan,
+        parallelism: ParallelismSpec,
+        step: StepShape,
+        source: StepShape,
+        fused: bool,
+    ) -> DeviceShare:
+        """The share of one device under these degrees; context-parallel ranks divide the tokens of ``step``."""
+        return cls(
+            model=model,
+            plan=plan,
+            step=on_context_rank(step, cp_size=parallelism.cp_size),
+            source=source,
+            tp_size=parallelism.tp_size,
+            ep_size=parallelism.ep_size,
+            dp_size=parallelism.dp_size,
+            cp_size=parallelism.cp_size,
+            fused=fused,
+        )
+
+    @property
+    def attended(self) -> StepShape:
+        """The step whose tokens attend to each other: of all ranks that share them."""
+        return self.step if self.cp_size == 1 else self.source
 
     @property
     def hidden_size(self) -> int:
@@ -160,6 +191,19 @@ def check_parallelism(model: ModelSpec, parallelism: ParallelismSpec) -> None:
         raise _refusal("pp_size", parallelism.pp_size, why, (depth,))
     if parallelism.ep_size > 1:
         _check_experts(model, parallelism)
+    if parallelism.cp_size > 1 and not _shares_context(model):
+        raise _refusal("cp_size", parallelism.cp_size, f"{model.name} keeps more than keys and values; allowed:", (1,))
+
+
+def _shares_context(model: ModelSpec) -> bool:
+    """Whether every layer attends to all cached tokens or a window, so that ranks can share keys and values."""
+    return model.encoder is None and all(
+        layer.cross_attention is None
+        and isinstance(layer.mixer, AttentionSpec | MlaSpec)
+        and layer.mixer.indexer is None
+        and getattr(layer.mixer, "kept", None) is None
+        for layer in model.layers
+    )
 
 
 def _check_experts(model: ModelSpec, parallelism: ParallelismSpec) -> None:
@@ -241,6 +285,8 @@ def collective(
     count: float,
     role: str,
     ends_block: bool = False,
+    spacing: int = 1,
+    beside_flops: Array | None = None,
 ) -> Work:
     """Row of ``count`` collectives; ``message_bytes`` as nccl-tests counts it (see ``CollectiveShape``)."""
     return Work(
@@ -248,7 +294,12 @@ def collective(
         family=Family.COLLECTIVE,
         role=role,
         shape=CollectiveShape(
-            operation=operation, message_bytes=message_bytes, participants=participants, ends_block=ends_block
+            operation=operation,
+            message_bytes=message_bytes,
+            participants=participants,
+            ends_block=ends_block,
+            spacing=spacing,
+            beside_flops=beside_flops,
         ),
         count=count,
         flops=share.zeros,

@@ -7,14 +7,15 @@ With an indexer both phases run absorbed over the selected keys, as engines do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.operators.attention import attention_shapes, attention_work, gate_width, output_projection
+from simulator.operators.attention import attention_shapes, attention_work, context_rows, gate_width, output_projection
 from simulator.operators.elementwise import NORM, ROTARY, elementwise
 from simulator.operators.kept_tokens import index_rows
 from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
 from simulator.operators.step_shape import Array
-from simulator.operators.work import Work
+from simulator.operators.work import AttentionShape, Work
 from simulator.specs.model.architecture import MlaSpec
 from simulator.units import BITS_PER_BYTE
 
@@ -90,7 +91,9 @@ def _scores(spec: MlaSpec, *, share: DeviceShare, heads: float, count: float) ->
     decode_tokens = step.decode_sequences * step.decode_tokens
     rows: list[Work] = []
     if expands:
-        expanded = step.prefill_sequences * (step.prefill_tokens + step.prefill_context)
+        # Context-parallel ranks pass latents on, and each expands all of them.
+        whole = share.attended
+        expanded = whole.prefill_sequences * (whole.prefill_tokens + whole.prefill_context)
         rows += _expanded(spec, share=share, heads=heads, count=count, latents=expanded)
     if sparse or has_decode(step) or not expands:
         absorbed = share.tokens if sparse else decode_tokens
@@ -116,12 +119,17 @@ def _expanded(spec: MlaSpec, *, share: DeviceShare, heads: float, count: float, 
         k=spec.kv_lora_rank,
         count=count,
     )
-    scores = tuple(
-        attention_work("prefill_attention", share=share, shape=shape, count=count)
-        for shape in shapes
-        if not shape.is_decode
-    )
-    return (expand, *scores)
+    prompts = [shape for shape in shapes if not shape.is_decode]
+    scores = [attention_work("prefill_attention", share=share, shape=shape, count=count) for shape in prompts]
+    return (expand, *scores, *_shared(spec, prompts, share=share, scores=scores, count=count))
+
+
+def _shared(
+    spec: MlaSpec, shapes: Sequence[AttentionShape], *, share: DeviceShare, scores: Sequence[Work], count: float
+) -> tuple[Work, ...]:
+    """What context-parallel ranks send each other: latents, queries and outputs over them."""
+    latent_bytes = (spec.kv_lora_rank + spec.qk_rope_head_dim) * share.plan.kv_bytes
+    return context_rows(shapes, share=share, scores=scores, kv_bytes=latent_bytes, count=count)
 
 
 def _absorbed(
@@ -137,17 +145,18 @@ def _absorbed(
         window=float(spec.indexer.index_topk) if spec.indexer else None,
         shared_kv=True,
     )
-    scores = tuple(
+    run = [shape for shape in shapes if shape.is_decode or spec.indexer is not None]
+    scores = [
         attention_work(
             "decode_attention" if shape.is_decode else "prefill_attention", share=share, shape=shape, count=count
         )
-        for shape in shapes
-        if shape.is_decode or spec.indexer is not None
-    )
+        for shape in run
+    ]
     return (
         _absorb("q_absorb", share=share, m=tokens, n=spec.kv_lora_rank, k=spec.qk_nope_head_dim, heads=heads,
                 count=count, held=held),
         *scores,
+        *_shared(spec, run, share=share, scores=scores, count=count),
         _absorb("v_absorb", share=share, m=tokens, n=spec.v_head_dim, k=spec.kv_lora_rank, heads=heads,
                 count=count, held=held),
     )  # fmt: skip

@@ -118,3 +118,15 @@ def behind_prefix(step: StepShape, *, tokens: int) -> StepShape:
         prefill_context=np.where(step.prefill_tokens > 0, step.prefill_context + tokens, 0.0),
         decode_context=np.where(step.decode_sequences > 0, step.decode_context + tokens, step.decode_context),
     )
+
+
+def on_context_rank(step: StepShape, *, cp_size: int) -> StepShape:
+    """What passes the layers of one of ``cp_size`` ranks that share the tokens of every prompt.
+
+    Sequences that decode are divided too: their products take each rank's own, at least one. Any rank may hold the last
+    tokens, so that logits are not divided. References: [Yang2024b]
+    """
+    if cp_size == 1:
+        return step
+    sequences = np.maximum(step.decode_sequences / cp_size, np.minimum(step.decode_sequences, 1.0))
+    return replace(step, prefill_tokens=step.prefill_tokens / cp_size, decode_sequences=sequences)

@@ -59,15 +59,8 @@ def operator_list(
     check_parallelism(model, parallelism)
     if not 0 <= stage < parallelism.pp_size:
         raise RoofcastError(f"{stage} is not a stage; allowed: 0 to {parallelism.pp_size - 1}", field="stage")
-    share = DeviceShare(
-        model=model,
-        plan=plan,
-        step=_decoder_step(model, step),
-        source=step,
-        tp_size=parallelism.tp_size,
-        ep_size=parallelism.ep_size,
-        dp_size=parallelism.dp_size,
-        fused=fused,
+    share = DeviceShare.of(
+        model, plan=plan, parallelism=parallelism, step=_decoder_step(model, step), source=step, fused=fused
     )
     first, last = stage == 0, stage == parallelism.pp_size - 1
     depths = stage_layers(model, pp_size=parallelism.pp_size, stage=stage)

@@ -187,12 +187,21 @@ class CollectiveShape:
     message_bytes : the tensor each device contributes (all-reduce, all-to-all, p2p) or ends up with (all-gather),
         as nccl-tests count it (array)
     ends_block : whether it sums what a block gives to the residual stream, with a norm behind it
+    spacing : places from one participant to the next; the ranks of a tensor-parallel group lie between two of context
+    beside_flops : that the device computes in 16 bits while the message is under way (array)
     """
 
     operation: Collective
     message_bytes: Array
     participants: int
     ends_block: bool = False
+    spacing: int = 1
+    beside_flops: Array | None = None
+
+    @property
+    def span(self) -> int:
+        """Places from the first participant to behind the last."""
+        return self.participants * self.spacing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -158,7 +158,8 @@ def activation_bytes(deployment: Deployment) -> float:
     """
     engine = deployment.engine
     element_bytes = BITS[deployment.plan.activation_dtype] / BITS_PER_BYTE
-    layer_bytes = engine.max_num_batched_tokens * _widest_activation_elements(deployment) * element_bytes
+    tokens = engine.max_num_batched_tokens / deployment.parallelism.cp_size
+    layer_bytes = tokens * _widest_activation_elements(deployment) * element_bytes
     logits = min(engine.max_num_seqs, most_sampled(engine)) * deployment.model.vocab_size
     if deployment.techniques.spec.attention == "standard":
         from simulator.techniques.attention_kernel import score_bytes
@@ -195,8 +196,9 @@ def rest_for_cache(
 def _kept_bytes(deployment: Deployment) -> tuple[float, float]:
     """What the model keeps on a device: of each cached token, and of each sequence whatever its length [bytes]."""
     plan, tp_size, pp_size = deployment.plan, deployment.parallelism.tp_size, deployment.parallelism.pp_size
+    cp_size = deployment.parallelism.cp_size
     return (
-        kv_bytes_per_token(deployment.model, plan=plan, tp_size=tp_size, pp_size=pp_size),
+        kv_bytes_per_token(deployment.model, plan=plan, tp_size=tp_size, pp_size=pp_size, cp_size=cp_size),
         state_bytes_per_sequence(deployment.model, plan=plan, tp_size=tp_size, pp_size=pp_size),
     )
 
@@ -279,6 +281,7 @@ def sequence_cache_bytes(deployment: Deployment, memory: MemoryPlan, *, tokens: 
         plan=deployment.plan,
         tp_size=parallelism.tp_size,
         pp_size=parallelism.pp_size,
+        cp_size=parallelism.cp_size,
         context_tokens=tokens,
     )[0]
     return float(each + memory.draft_kv_bytes_per_token * tokens)

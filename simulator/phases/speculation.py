@@ -54,7 +54,8 @@ class Draft:
 
     def kv_bytes_per_token(self) -> float:
         """Cache of a device [bytes/token]."""
-        return kv_bytes_per_token(self.model, plan=self.plan, tp_size=self.parallelism.tp_size)
+        degrees = self.parallelism
+        return kv_bytes_per_token(self.model, plan=self.plan, tp_size=degrees.tp_size, cp_size=degrees.cp_size)
 
 
 def prediction_heads(plan: SpeculationPlan, *, runs_published_code: bool) -> PredictionHeads | None:

@@ -96,6 +96,8 @@ class Candidate:
             parts.append(f"DP{self.parallelism.dp_size}")
         if self.parallelism.ep_size > 1:
             parts.append(f"EP{self.parallelism.ep_size}")
+        if self.parallelism.cp_size > 1:
+            parts.append(f"CP{self.parallelism.cp_size}")
         if self.precision.scheme or self.precision.weights:
             parts.append(str(self.precision.scheme or self.precision.weights))
         if self.precision.kv_cache:

@@ -57,11 +57,15 @@ def check_contradictions(spec: PlanSpec) -> None:
         )
     if spec.max_gpus is None or spec.stock:
         return
-    tp, pp, dp = (min(values, default=1) for values in (spec.tp_size, spec.pp_size, spec.dp_size))
+    tp, pp, dp, cp = (min(v, default=1) for v in (spec.tp_size, spec.pp_size, spec.dp_size, spec.cp_size))
     spares = spec.spares or 0
-    needed = tp * pp * dp * (1 + spares)
+    needed = tp * pp * dp * cp * (1 + spares)
     if needed > spec.max_gpus:
-        degrees = {name: value for name, value in (("tp_size", tp), ("pp_size", pp), ("dp_size", dp)) if value > 1}
+        degrees = {
+            name: value
+            for name, value in (("tp_size", tp), ("pp_size", pp), ("dp_size", dp), ("cp_size", cp))
+            if value > 1
+        }
         fixed = degrees | ({"spares": spares} if spares else {})
         raise _refused(
             "max_gpus",

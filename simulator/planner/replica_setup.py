@@ -116,9 +116,7 @@ def scenario_setup(scenario: ScenarioSpec, *, name: str) -> ReplicaSetup:
         name=name,
         role="",
         hardware=scenario.hardware,
-        parallelism=ParallelismSpec(
-            tp_size=scenario.tp_size, pp_size=scenario.pp_size, ep_size=scenario.ep_size, dp_size=scenario.dp_size
-        ),
+        parallelism=scenario.parallelism,
         precision=scenario.precision,
         engine=scenario.engine,
         techniques=scenario.techniques,

@@ -14,6 +14,7 @@ from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import Family, GemmShape, Work
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
+from simulator.published import context_parallel
 from simulator.published.attention_traffic import AttentionCost, flash_attention_cost, standard_attention_cost
 from simulator.published.figures import PublishedFigure, rows_of, table_figure
 from simulator.published.kv_waste import RESERVED_TOKENS, Allocation, sharegpt_waste
@@ -172,6 +173,10 @@ def _colbert_gib() -> float:
 
 
 COMPUTED: dict[str, Callable[[], float]] = {
+    "context_parallel_1m_s": context_parallel.million_s,
+    "context_parallel_128k_s": context_parallel.shorter_s,
+    "context_parallel_1m_mfu": context_parallel.million_mfu,
+    "context_parallel_1m_efficiency": context_parallel.million_efficiency,
     "flash_hbm_standard": lambda: _standard().hbm_bytes / GIGA,
     "flash_hbm_tiled": lambda: _tiled().hbm_bytes / GIGA,
     "flash_hbm_ratio": lambda: _standard().hbm_bytes / _tiled().hbm_bytes,

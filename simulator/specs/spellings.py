@@ -121,6 +121,7 @@ SHORT_FIELDS: Mapping[str, str] = {
     "pp": "pp_size",
     "dp": "dp_size",
     "ep": "ep_size",
+    "cp": "cp_size",
     "batch": "batch_size",
 }
 """Short words of the command line, and the fields of plans and scenarios that they stand for. Files take both."""

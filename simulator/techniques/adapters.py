@@ -275,6 +275,7 @@ def _prompt_row(row: Work, *, spec: AdaptersSpec, context: RowContext) -> Work:
         plan=context.plan,
         tp_size=parallelism.tp_size,
         pp_size=parallelism.pp_size,
+        cp_size=parallelism.cp_size,
         context_tokens=tokens,
     )[0]
     held = _pass(row, "prompt_prefix", moved=np.zeros_like(row.flops), launches=0.0)

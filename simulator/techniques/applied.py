@@ -30,14 +30,12 @@ class RowContext:
 
     def share(self) -> DeviceShare:
         """One device's part in the step, for rows that a rule adds."""
-        return DeviceShare(
-            model=self.model,
+        return DeviceShare.of(
+            self.model,
             plan=self.plan,
+            parallelism=self.parallelism,
             step=self.step,
             source=self.step,
-            tp_size=self.parallelism.tp_size,
-            ep_size=self.parallelism.ep_size,
-            dp_size=self.parallelism.dp_size,
             fused=self.fused,
         )
 

@@ -57,7 +57,7 @@ _PANELS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
         (),
         (
             *("search", "serving", "any_precision", "pareto", "pools", "any_technique", "speculation", "sparsity"),
-            *("kv_policy", "weight_offload", "kv_allocation", "dp_size", "ep_size"),
+            *("kv_policy", "weight_offload", "kv_allocation", "dp_size", "ep_size", "cp_size"),
         ),
     ),
     "Limits of the fleet": (

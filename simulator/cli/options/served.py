@@ -35,6 +35,10 @@ def served_group(
         int | None,
         _whole("--ep", "Devices that share the experts."),
     ] = None,
+    cp_size: Annotated[
+        int | None,
+        _whole("--cp", "Ranks that share a prompt's tokens."),
+    ] = None,
     engine: Annotated[
         str | None, typer.Option("--engine", help="Engine profile (vllm).", rich_help_panel=_PANEL)
     ] = None,

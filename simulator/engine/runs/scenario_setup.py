@@ -11,7 +11,7 @@ from simulator.errors import ProfileError, RoofcastError
 from simulator.operators.vision import with_pictures
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.base import Assumption, ValueOrigin
-from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec, PoolName
+from simulator.specs.engine.deployment import DisaggregationSpec, PoolName
 from simulator.specs.engine.engine import with_feature
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.loading import default_server_for, load_hardware
@@ -165,9 +165,7 @@ def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Dep
     return deploy(
         model=_model_of(scenario, profiles=profiles),
         hardware=hardware,
-        parallelism=ParallelismSpec(
-            tp_size=scenario.tp_size, pp_size=scenario.pp_size, ep_size=scenario.ep_size, dp_size=scenario.dp_size
-        ),
+        parallelism=scenario.parallelism,
         precision=scenario.precision,
         engine=engine,
         techniques=scenario.techniques,

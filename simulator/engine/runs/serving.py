@@ -45,7 +45,11 @@ def bounded_blocks(deployment: Deployment, requests: Requests, *, blocks: int) -
     lengths = np.linspace(first, last, HISTORY_POINTS).ravel()
     parallelism = deployment.parallelism
     per_token = kv_bytes_per_token(
-        deployment.model, plan=deployment.plan, tp_size=parallelism.tp_size, pp_size=parallelism.pp_size
+        deployment.model,
+        plan=deployment.plan,
+        tp_size=parallelism.tp_size,
+        pp_size=parallelism.pp_size,
+        cp_size=parallelism.cp_size,
     )
     kept = _cache_bytes(deployment, lengths) - _cache_bytes(deployment, np.zeros(1))
     return int(blocks * per_token * lengths.sum() / kept.sum())
@@ -59,6 +63,7 @@ def _cache_bytes(deployment: Deployment, lengths: Array) -> Array:
         plan=deployment.plan,
         tp_size=parallelism.tp_size,
         pp_size=parallelism.pp_size,
+        cp_size=parallelism.cp_size,
         context_tokens=lengths,
     )
 

@@ -82,7 +82,7 @@ def collective_timing(
     if shape.participants == 1:
         zeros = np.zeros_like(message)
         priced, wire_s = _PricedCollective(seconds=zeros, log_sigma=zeros, provenance=zeros), zeros
-    elif shape.participants <= link.domain_size:
+    elif shape.span <= link.domain_size:
         priced = _within_domain(
             shape.operation,
             floor_bytes,
@@ -94,11 +94,12 @@ def collective_timing(
         )
         wire_s = _wire_s(shape.operation, floor_bytes, participants=shape.participants, link=link)
     else:
-        outer = _network_of(network, hardware=hardware, participants=shape.participants)
+        outer = _network_of(network, hardware=hardware, participants=shape.span)
         priced, wire_s = _across_servers(
             shape.operation,
             floor_bytes,
             participants=shape.participants,
+            together=max(1, link.domain_size // shape.spacing),
             link=link,
             network=outer,
             fits=fits,
@@ -236,18 +237,20 @@ def _across_servers(
     message: Array,
     *,
     participants: int,
+    together: int,
     link: LinkSpec,
     network: LinkSpec,
     fits: Sequence[KernelFit],
     graph: bool,
 ) -> tuple[_PricedCollective, Array]:
-    """Inside each domain, between domains over the NICs (every device its share), and inside again.
+    """Inside each domain, which holds ``together`` of them, between domains over the NICs (every device its share), and
+    inside again.
 
     References
     ----------
     [Thakur2005], [NCCL2025]
     """
-    servers = -(-participants // link.domain_size)
+    servers = -(-participants // together)
     local = -(-participants // servers)
     inner, outer_bytes = _inner_parts(operation, message, participants=participants, local=local)
     outer_s = fastest_seconds(

@@ -123,7 +123,7 @@ def _bench(
 def replica_options(item: LaunchSettings, *, scheme: str | None, system_prompt_tokens: int) -> list[str]:
     """What ``validate --from`` and ``calibrate --from`` have to know of the replica that answered."""
     engine, parallelism, plan = item.deployment.engine, item.deployment.parallelism, item.deployment.plan
-    sizes = {"tp": parallelism.tp_size, "pp": parallelism.pp_size, "dp": parallelism.dp_size, "ep": parallelism.ep_size}
+    sizes = {name: getattr(parallelism, f"{name}_size") for name in ("tp", "pp", "dp", "ep", "cp")}
     formats = [f"--scheme {scheme}"] if scheme else []
     if not scheme and item.checkpoint.origin != "own":
         formats = [f"--weights {plan.weights.value}"]

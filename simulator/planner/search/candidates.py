@@ -194,16 +194,19 @@ def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: b
     return tuple(
         Candidate(
             platform=platform,
-            parallelism=spread(model, tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, ep_size=ep_size),
+            parallelism=spread(
+                model, tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, ep_size=ep_size, cp_size=cp_size
+            ),
             precision=precision,
             engine=engine,
             techniques=techniques,
         )
-        for tp_size, pp_size, dp_size, ep_size, precision, techniques, engine in product(
+        for tp_size, pp_size, dp_size, ep_size, cp_size, precision, techniques, engine in product(
             tp_sizes(spec, model=model, platform=platform, large=large),
             sorted(set(spec.pp_size)) or (1,),
             dp_sizes(spec, model=model),
             sorted(set(spec.ep_size)) or (None,),
+            sorted(set(spec.cp_size)) or (1,),
             precisions(spec, model=model, hardware=platform.hardware),
             technique_choices(spec),
             _engines(spec),
@@ -213,13 +216,13 @@ def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: b
 
 
 def spread(
-    model: ModelSpec, *, tp_size: int, pp_size: int, dp_size: int, ep_size: int | None = None
+    model: ModelSpec, *, tp_size: int, pp_size: int, dp_size: int, ep_size: int | None = None, cp_size: int = 1
 ) -> ParallelismSpec:
     """Degrees of one replica; without ``ep_size``, ranks of data-parallel attention share the experts."""
     shares = dp_size > 1 and has_experts(model)
     if ep_size is None:
         ep_size = tp_size * dp_size if shares else 1
-    return ParallelismSpec(tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, ep_size=ep_size)
+    return ParallelismSpec(tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, ep_size=ep_size, cp_size=cp_size)
 
 
 def in_pools(candidate: Candidate, *, profiles: str | None) -> Candidate:

@@ -322,7 +322,7 @@ class TableMaker:
         if deployment.speculation is not None:
             steps = self._paced_shapes(deployment.speculation)
         parallelism = deployment.parallelism
-        degrees = (parallelism.tp_size, parallelism.ep_size, parallelism.dp_size)
+        degrees = (parallelism.tp_size, parallelism.ep_size, parallelism.dp_size, parallelism.cp_size)
         key = (*degrees, Same(variant), Same(deployment.plan))
         if key not in self._rows:
             self._rows[key] = tuple(

@@ -93,8 +93,10 @@ def parallelisms(spec: PlanSpec, *, model: ModelSpec) -> tuple[ParallelismSpec, 
     depths = [size for size in sorted(set(spec.pp_size)) or usual_depths if size <= model.num_hidden_layers]
     ranks = dp_sizes(spec, model=model)
     found = [
-        spread(model, tp_size=tp, pp_size=pp, dp_size=dp, ep_size=ep)
-        for tp, pp, dp, ep in product(tensor, depths, ranks, sorted(set(spec.ep_size)) or (None,))
+        spread(model, tp_size=tp, pp_size=pp, dp_size=dp, ep_size=ep, cp_size=cp)
+        for tp, pp, dp, ep, cp in product(
+            tensor, depths, ranks, sorted(set(spec.ep_size)) or (None,), sorted(set(spec.cp_size)) or (1,)
+        )
         if dp == 1 or spec.dp_size or tp * dp <= max(USUAL_TP_SIZES)
     ]
     if has_experts(model) and not spec.ep_size:

@@ -51,10 +51,15 @@ def kept_share(deployment: Deployment, *, mix: RequestMix) -> float:
         plan=deployment.plan,
         tp_size=parallelism.tp_size,
         pp_size=parallelism.pp_size,
+        cp_size=parallelism.cp_size,
         context_tokens=np.array([0.0, context]),
     )
     per_token = kv_bytes_per_token(
-        deployment.model, plan=deployment.plan, tp_size=parallelism.tp_size, pp_size=parallelism.pp_size
+        deployment.model,
+        plan=deployment.plan,
+        tp_size=parallelism.tp_size,
+        pp_size=parallelism.pp_size,
+        cp_size=parallelism.cp_size,
     )
     return float((full - empty) / (per_token * context))
 

@@ -146,7 +146,11 @@ def evidence_of(studies: Studies) -> tuple[Evidence, ...]:
         engine=deployment.engine.name,
         hardware=deployment.hardware.name,
         parallel=parallel_text(
-            tp_size=degrees.tp_size, pp_size=degrees.pp_size, ep_size=degrees.ep_size, dp_size=degrees.dp_size
+            tp_size=degrees.tp_size,
+            pp_size=degrees.pp_size,
+            ep_size=degrees.ep_size,
+            dp_size=degrees.dp_size,
+            cp_size=degrees.cp_size,
         ),
         weights=deployment.plan.weights.value,
         model_class=deployment.model.model_class,

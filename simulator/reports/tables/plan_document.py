@@ -65,9 +65,10 @@ def _latencies(at: Latencies, objectives: tuple[Objective, ...]) -> dict[str, An
 
 def _replica(replica: Replica) -> dict[str, Any]:
     """What one copy of the model is and carries, of either pool."""
+    degrees = replica.deployment.parallelism
     return {
         "devices_per_replica": replica.devices,
-        **_picked(replica.deployment.parallelism, *_DEGREES),
+        **_picked(degrees, *_DEGREES, *(("cp_size",) if degrees.cp_size > 1 else ())),
         "capacity_per_replica_per_s": replica.capacity_per_s,
         "saturation_per_replica_per_s": replica.saturation_per_s,
         "utilization": replica.utilization,

@@ -274,7 +274,11 @@ def setup_text(deployment: Deployment, *, replicas: int) -> str:
     """``llama-3.1-8b on 2 x TP1 PP2 h100-sxm-80gb, vllm 0.15.1``."""
     parallel = deployment.parallelism
     parts = [f"TP{parallel.tp_size}"]
-    parts += [f"{name}{size}" for name, size in (("PP", parallel.pp_size), ("DP", parallel.dp_size)) if size > 1]
+    parts += [
+        f"{name}{size}"
+        for name, size in (("PP", parallel.pp_size), ("DP", parallel.dp_size), ("CP", parallel.cp_size))
+        if size > 1
+    ]
     return (
         f"{deployment.model.name} on {replicas} x {' '.join(parts)} {deployment.hardware.name}, "
         f"{deployment.engine.name} {deployment.engine.version}"

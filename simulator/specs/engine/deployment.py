@@ -13,21 +13,23 @@ from simulator.specs.base import Spec
 
 
 class ParallelismSpec(Spec):
-    """Degrees of tensor, pipeline, expert and data (attention) parallelism of one replica.
+    """Degrees of tensor, pipeline, expert, data (attention) and context parallelism of one replica.
 
     ``ep_size`` spreads the experts over devices that tensor and data parallelism already brought
-    (ep_size <= tp_size * dp_size); ``dp_size`` replicates attention. A replica uses tp * pp * dp devices.
+    (ep_size <= tp_size * dp_size); ``dp_size`` replicates attention; ``cp_size`` divides the tokens of each prompt and
+    the cache of each sequence over ranks that all hold the weights. A replica uses tp * pp * dp * cp devices.
     """
 
     tp_size: PositiveInt = 1
     pp_size: PositiveInt = 1
     ep_size: PositiveInt = 1
     dp_size: PositiveInt = 1
+    cp_size: PositiveInt = 1
 
     @property
     def devices(self) -> int:
         """Accelerators of one replica."""
-        return self.tp_size * self.pp_size * self.dp_size
+        return self.tp_size * self.pp_size * self.dp_size * self.cp_size
 
 
 PoolName = Literal["prefill", "decode"]
@@ -55,11 +57,13 @@ class DisaggregationSpec(Spec):
     prefill_pp_size: PositiveInt | None = None
     prefill_ep_size: PositiveInt | None = None
     prefill_dp_size: PositiveInt | None = None
+    prefill_cp_size: PositiveInt | None = None
     prefill_max_num_batched_tokens: PositiveInt | None = None
     decode_tp_size: PositiveInt | None = None
     decode_pp_size: PositiveInt | None = None
     decode_ep_size: PositiveInt | None = None
     decode_dp_size: PositiveInt | None = None
+    decode_cp_size: PositiveInt | None = None
 
     def degrees(self, pool: PoolName) -> dict[str, int]:
         """Degrees of parallelism that one pool has of its own, by the scenario's names."""

@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from simulator.errors import RoofcastError
 from simulator.specs.base import Source, Spec
 from simulator.specs.documents import read_yaml
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -169,6 +170,7 @@ class EngineProfile(Spec):
     ``version`` is among them. A release without rules takes those of the nearest one.
     ``vendors``: the fits on accelerators of other vendors, where runs there were measured.
     ``first_releases``: by vendor, from which release on a feature runs there, where that is later than ``version``.
+    ``context_parallel``: it can divide the tokens of a prompt over ranks.
     """
 
     name: str
@@ -204,6 +206,7 @@ class EngineProfile(Spec):
     rules: dict[str, tuple[LimitRule, ...]] = Field(default_factory=dict)
     vendors: dict[str, VendorFit] = Field(default_factory=dict)
     first_releases: dict[str, dict[Feature, str]] = Field(default_factory=dict)
+    context_parallel: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -254,6 +257,13 @@ class EngineProfile(Spec):
 
     def limits(self, spec: EngineSpec, *, hardware: AcceleratorSpec, parallelism: ParallelismSpec) -> EngineLimits:
         """Limits of the release that ``spec`` names on a device: those that it gives, the others as the engine does."""
+        if parallelism.cp_size > 1 and not self.context_parallel:
+            raise RoofcastError(
+                f"{parallelism.cp_size} is not possible: {self.name} does not divide prompts; allowed: 1",
+                field="cp_size",
+                code="unsupported_parallelism",
+                hint="leave it at 1, or take an engine whose profile says context_parallel",
+            )
         asked = spec.version or self.version
         release = nearest_release(asked, self.rules or (self.version,))
         known = release == asked or release_number(release) == release_number(asked) != ()

@@ -21,6 +21,7 @@ Condition = Literal[
     "attention_ranks",
     "one_attention_rank",
     "expert_parallel",
+    "context_ranks",
     "several_devices",
     "several_servers",
     "fp8_cache",

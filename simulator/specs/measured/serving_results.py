@@ -337,6 +337,7 @@ class ServedSpec(Spec):
     tp_size: PositiveInt = 1
     pp_size: PositiveInt = 1
     ep_size: PositiveInt = 1
+    cp_size: PositiveInt = 1
     dp_size: PositiveInt = 1
     precision: PrecisionSpec = PrecisionSpec()
     engine: EngineSpec = EngineSpec()

@@ -16,9 +16,9 @@ from simulator.errors import FileError, Option, RoofcastError, did_you_mean
 from simulator.specs.profiles import profile_root
 
 
-def parallel_text(*, tp_size: int, pp_size: int, ep_size: int, dp_size: int) -> str:
+def parallel_text(*, tp_size: int, pp_size: int, ep_size: int, dp_size: int, cp_size: int = 1) -> str:
     """Parallel degrees above one, ``TP4 EP4``; ``TP1`` where there are none."""
-    degrees = {"TP": tp_size, "PP": pp_size, "EP": ep_size, "DP": dp_size}
+    degrees = {"TP": tp_size, "PP": pp_size, "EP": ep_size, "DP": dp_size, "CP": cp_size}
     return " ".join(f"{name}{size}" for name, size in degrees.items() if size > 1) or "TP1"
 
 

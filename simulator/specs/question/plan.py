@@ -47,8 +47,8 @@ TEXTS = ("speculation", "sparsity", "kv_policy", "weight_offload")
 NONE = "none"
 """The text that compares with the technique left out."""
 _LISTS = (
-    *("hardware", "weights", "kv_cache", "tp_size", "pp_size", "dp_size", "ep_size", "max_num_seqs", "stock"),
-    "measured_at",
+    *("hardware", "weights", "kv_cache", "tp_size", "pp_size", "dp_size", "ep_size", "cp_size", "stock"),
+    *("max_num_seqs", "measured_at"),
     *(*TEXTS, "serving", "kv_allocation"),
 )
 
@@ -133,6 +133,7 @@ class PlanSpec(Spec):
     ep_size: tuple[PositiveInt, ...] = Field(
         default=(), description="Devices that share the experts to compare: 1, or tp x dp."
     )
+    cp_size: tuple[PositiveInt, ...] = Field(default=(), description="Ranks that share each long prompt's tokens.")
     speculation: tuple[str, ...] = Field(
         default=(), description="Guesses to compare: mtp, eagle3:task=code, ngram:k=4, draft:acceptance=0.7, none."
     )

@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from simulator.errors import RoofcastError
 from simulator.specs.base import Spec
-from simulator.specs.engine.deployment import DisaggregationSpec
+from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
 from simulator.specs.engine.engine import AtOnce, EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
@@ -76,6 +76,7 @@ class ScenarioSpec(Spec):
     pp_size: PositiveInt = 1
     ep_size: PositiveInt = 1
     dp_size: PositiveInt = 1
+    cp_size: PositiveInt = 1
     replicas: PositiveInt = 1
     precision: PrecisionSpec = PrecisionSpec()
     techniques: TechniquesSpec = TechniquesSpec()
@@ -97,6 +98,11 @@ class ScenarioSpec(Spec):
     disaggregation: DisaggregationSpec | None = None
     routing: RoutingName | None = None
     slo: tuple[str, ...] | None = None
+
+    @property
+    def parallelism(self) -> ParallelismSpec:
+        """Degrees of one replica."""
+        return ParallelismSpec(**{degree: getattr(self, degree) for degree in ParallelismSpec.model_fields})
 
     @model_validator(mode="before")
     @classmethod

@@ -32,6 +32,7 @@ WHOLE = (
     "pp_size",
     "ep_size",
     "dp_size",
+    "cp_size",
     "replicas",
     "routing",
     "batch_size",

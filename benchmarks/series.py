@@ -1,9 +1,10 @@
 """How the cost of a command grows with what it is asked: whole processes, their history, and slopes in logarithms.
 
-Run with ``python -m benchmarks.series [NAME ...] [--runs 3] [--history FILE] [--json]``. Of each series the median
-processor time at every size is printed with its ratio to the last entry of the history, and the slope of log(time over
-that of the smallest size) against log(size): 0 where the size does not matter, 1 where time goes with it. With
-``--history`` the results are added to the file, one JSON line a run; a slope beyond its bar ends with exit code 1.
+Run with ``python -m benchmarks [NAME ...] [--runs 3] [--history FILE] [--json]``. Of each series the median processor
+time and the largest memory at every size are printed with the time's ratio to the last entry of the history, and the
+slope of log(time over that of the smallest size) against log(size): 0 where the size does not matter, 1 where time
+goes with it. With ``--history`` the results are added to the file, one JSON line a run. What takes over SLOWER times as
+long as the last entry is a warning on stderr; a slope or a memory beyond its bar ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import log
+from math import inf, log
 from pathlib import Path
 
 from benchmarks.plan_speed import cost_of
 from simulator import __version__
+from simulator.units import GIGA, MEGA
 
 Command = tuple[str, ...]
 PLAN = (sys.executable, "-m", "simulator.cli.plan_capacity", "--model", "llama-3.1-70b")
@@ -30,16 +32,19 @@ SERVED = (sys.executable, "-m", "simulator.cli.roofcast", "serve", "--model", "l
 GPUS = ("h100", "h200", "b200", "a100", "mi300x", "mi325x", "l40s", "b300-sxm")
 RATE_PER_S = 8
 """Of served requests: one replica keeps up with it."""
+SLOWER = 1.15
+"""Times the last entry's processor time beyond which a size is warned of: pairs of runs differ by less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One command at several sizes; ``bar`` : the largest slope that it may have."""
+    """One command at several sizes; ``bar`` : its largest slope, ``most_bytes`` : the largest memory it may have."""
 
     unit: str
     sizes: tuple[int, ...]
     command: Callable[[int], Command]
     bar: float
+    most_bytes: float = inf
 
 
 def _gpus(count: int) -> Command:
@@ -61,9 +66,27 @@ SERIES: Mapping[str, Series] = {
     ),
     "serve": Series(
         unit="requests served",
-        sizes=(1000, 10_000, 100_000, 1_000_000),
+        sizes=(1000, 10_000, 100_000, 1_000_000, 10_000_000),
         command=lambda requests: (*SERVED, "--rate", str(RATE_PER_S), "--duration", str(requests // RATE_PER_S)),
         bar=1.0,
+        most_bytes=GIGA,
+    ),
+    "fleet": Series(
+        unit="replicas of 800 requests each",
+        # 1,000 are refused: the state of one takes 16 MB.
+        sizes=(1, 10, 100),
+        command=lambda replicas: (
+            *(*SERVED, "--replicas", str(replicas)),
+            *("--rate", str(RATE_PER_S * replicas), "--duration", "100"),
+        ),
+        bar=1.0,
+        most_bytes=GIGA,
+    ),
+    "choices": Series(
+        unit="of model, techniques, formats",
+        sizes=(1, 2, 3),
+        command=lambda open_: (*PLAN, "--rps", "1000", *("--any-technique", "--any-precision")[: open_ - 1]),
+        bar=0.63,
     ),
 }
 
@@ -100,20 +123,35 @@ def measured(series: Series, *, runs: int, environment: Mapping[str, str]) -> di
 
 
 def said(entry: Mapping[str, object], *, before: Mapping[int, float], series: Series) -> Sequence[str]:
-    """One line for every size, and one for the slope."""
-    cpu_s = entry["cpu_s"]
+    """One line for every size, and one for each bar."""
+    cpu_s, peak_bytes = entry["cpu_s"], entry["peak_bytes"]
     assert isinstance(cpu_s, dict)
+    assert isinstance(peak_bytes, dict)
     lines = []
     for size, seconds in cpu_s.items():
         ratio = f", {seconds / before[size]:.2f} x the last" if size in before else ""
-        lines.append(f"{entry['series']:<6} {size:>10,} {series.unit:<30} {seconds:8.3f} s{ratio}")
+        memory = f"{peak_bytes[size] / MEGA:7,.0f} MB"
+        lines.append(f"{entry['series']:<7} {size:>10,} {series.unit:<30} {seconds:8.3f} s {memory}{ratio}")
     verdict = "met" if slope(cpu_s) <= series.bar else "MISSED"
-    return [*lines, f"{entry['series']:<6} slope {slope(cpu_s):.2f}, bar {series.bar:g}: {verdict}"]
+    lines.append(f"{entry['series']:<7} slope {slope(cpu_s):.2f}, bar {series.bar:g}: {verdict}")
+    if series.most_bytes < inf:
+        most = max(peak_bytes.values())
+        verdict = "met" if most <= series.most_bytes else "MISSED"
+        lines.append(
+            f"{entry['series']:<7} memory {most / MEGA:,.0f} MB, bar {series.most_bytes / MEGA:,.0f} MB: {verdict}"
+        )
+    return lines
+
+
+def slower(cpu_s: Mapping[int, float], *, before: Mapping[int, float]) -> Mapping[int, float]:
+    """Ratio to the last entry of the sizes that take over SLOWER times as long."""
+    ratios = {size: seconds / before[size] for size, seconds in cpu_s.items() if size in before}
+    return {size: ratio for size, ratio in ratios.items() if ratio > SLOWER}
 
 
 def main() -> int:
     """Measure the series asked for, all of them by default."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SERIES)}")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--history", type=Path, help="file of JSON lines to compare with and to add to")
@@ -135,9 +173,8 @@ def main() -> int:
             if chosen.history:
                 with chosen.history.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(entry) + "\n")
+            for size, ratio in slower(found["cpu_s"], before=before).items():
+                print(f"warning: {name} at {size:,} takes {ratio:.2f} x the last entry", file=sys.stderr)
             missed |= slope(found["cpu_s"]) > SERIES[name].bar
+            missed |= max(found["peak_bytes"].values()) > SERIES[name].most_bytes
     return int(missed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.series import SERIES, last_entry, said, slope
+from benchmarks.series import SERIES, last_entry, said, slope, slower
 
 
 def test_a_slope_is_the_power_of_the_size() -> None:
@@ -23,7 +23,8 @@ def test_the_last_entry_of_a_series_is_compared_with(tmp_path: Path) -> None:
     history.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     before = last_entry(history, name="plan")
     assert before == {10: 2.0}
-    lines = said({"series": "plan", "cpu_s": {10: 1.0, 100: 4.0}}, before=before, series=SERIES["plan"])
+    entry = {"series": "plan", "cpu_s": {10: 1.0, 100: 4.0}, "peak_bytes": {10: 1e8, 100: 1e8}}
+    lines = said(entry, before=before, series=SERIES["plan"])
     assert [line.endswith("0.50 x the last") for line in lines] == [True, False, False]
     assert lines[-1].endswith("MISSED")
 
@@ -32,3 +33,12 @@ def test_every_series_asks_for_its_sizes() -> None:
     for series in SERIES.values():
         commands = [series.command(size) for size in series.sizes]
         assert len(set(commands)) == len(series.sizes) > 1
+
+
+def test_what_is_slower_than_before_is_named() -> None:
+    assert slower({10: 1.1, 100: 1.2, 1000: 9.0}, before={10: 1.0, 100: 1.0}) == {100: 1.2}
+
+
+def test_memory_has_a_bar_of_its_own() -> None:
+    entry = {"series": "serve", "cpu_s": {1000: 1.0, 10_000: 1.0}, "peak_bytes": {1000: 2e8, 10_000: 2e9}}
+    assert said(entry, before={}, series=SERIES["serve"])[-1].endswith("memory 2,000 MB, bar 1,000 MB: MISSED")

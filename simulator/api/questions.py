@@ -28,6 +28,7 @@ class ScenarioFields(TypedDict, total=False):
     model: str
     hardware: str
     interconnect: str | None
+    power_cap_w: float
     tp_size: int
     pp_size: int
     ep_size: int

@@ -8,6 +8,7 @@ from simulator.operators.formats.schemes import scheme_named
 from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.one_step import check_phase, one_step
+from simulator.phases.power import power_capped
 from simulator.reports.answers.crossover import CrossoverAnswer
 from simulator.reports.answers.step import StepAnswer
 from simulator.specs.documents import validate
@@ -32,13 +33,14 @@ def _deployment(
     ep_size: int = 1,
     dp_size: int = 1,
     cp_size: int = 1,
+    power_cap_w: float | None = None,
     precision: PrecisionSpec,
     techniques: TechniquesSpec | None,
     profiles: str | None,
 ) -> Deployment:
     return deploy(
         model=load_model(model, profiles=profiles),
-        hardware=load_hardware(hardware, profiles=profiles),
+        hardware=power_capped(load_hardware(hardware, profiles=profiles), power_cap_w),
         parallelism=ParallelismSpec(
             tp_size=tp_size, pp_size=pp_size, ep_size=ep_size, dp_size=dp_size, cp_size=cp_size
         ),
@@ -61,6 +63,7 @@ def step(
     ep_size: int = 1,
     dp_size: int = 1,
     cp_size: int = 1,
+    power_cap_w: float | None = None,
     engine: str | None = None,
     precision: PrecisionSpec | Given | None = None,
     techniques: TechniquesSpec | Given | None = None,
@@ -71,6 +74,7 @@ def step(
     phase : decode, one token for each sequence after ``context_tokens``; or prefill, prompts of as many tokens, which
         is all that an encoder does
     context_tokens : by default 1,024, or all that the model takes where that is less
+    power_cap_w : limit of each accelerator, between its idle power and its TDP [W]
 
     Raises
     ------
@@ -88,6 +92,7 @@ def step(
         ep_size=ep_size,
         dp_size=dp_size,
         cp_size=cp_size,
+        power_cap_w=power_cap_w,
         precision=precision
         if isinstance(precision, PrecisionSpec)
         else validate(PrecisionSpec, dict(precision or {}), where=""),

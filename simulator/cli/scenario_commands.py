@@ -42,6 +42,8 @@ def changes_group(
     model: Annotated[str | None, typer.Option("--model", "-m", help="Another model.")] = None,
     hardware: Annotated[str | None, typer.Option("--hardware", help="Another accelerator.")] = None,
     tp: Annotated[int | None, typer.Option("--tp", min=1, help="Another tensor-parallel size.")] = None,
+    cp: Annotated[int | None, typer.Option("--cp", min=1, help="Other ranks that share a prompt's tokens.")] = None,
+    power_cap: Annotated[float | None, typer.Option("--power-cap", min=1, help="Limit of each accelerator, W.")] = None,
     replicas: Annotated[int | None, typer.Option("--replicas", min=1, help="Another number of replicas.")] = None,
     routing: Annotated[
         str | None,

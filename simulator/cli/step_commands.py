@@ -51,6 +51,9 @@ def step(
     ep: Annotated[int, typer.Option("--ep", min=1, metavar="N", help="Expert-parallel size.")] = 1,
     dp: Annotated[int, typer.Option("--dp", min=1, metavar="N", help="Ranks of data-parallel attention.")] = 1,
     cp: Annotated[int, typer.Option("--cp", min=1, metavar="N", help="Ranks that share a prompt's tokens.")] = 1,
+    power_cap: Annotated[
+        float | None, typer.Option("--power-cap", min=1, metavar="W", help="Limit of each accelerator; lowers clocks.")
+    ] = None,
     engine: Engine = None,
     as_json: AsJson = False,
     profiles: Profiles = None,
@@ -72,6 +75,7 @@ def step(
         ep_size=ep,
         dp_size=dp,
         cp_size=cp,
+        power_cap_w=power_cap,
         engine=engine,
         precision=precision_of(context.params),
         techniques=techniques_of(context.params),

@@ -13,6 +13,7 @@ from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import Family, GemmShape, Work
 from simulator.phases.deployment import deploy
+from simulator.phases.power import power_capped
 from simulator.phases.step import estimate_step
 from simulator.published import context_parallel
 from simulator.published.attention_traffic import AttentionCost, flash_attention_cost, standard_attention_cost
@@ -43,6 +44,11 @@ NF6_BITS, PLAIN_BITS = 6.0, 16.0
 def figures() -> list[PublishedFigure]:
     """The rows of structure_figures.csv."""
     return [table_figure(row, COMPUTED[row["name"]]) for row in rows_of("structure_figures.csv")]
+
+
+def _capped_peak() -> float:
+    """16-bit peak of an H100 limited to 500 W [FLOP/s]."""
+    return power_capped(load_hardware("h100-sxm-80gb"), 500.0).peak_flops_per_s[Dtype.BF16]
 
 
 def _standard() -> AttentionCost:
@@ -173,6 +179,7 @@ def _colbert_gib() -> float:
 
 
 COMPUTED: dict[str, Callable[[], float]] = {
+    "power_cap_h100_500_w": lambda: _capped_peak() / TERA,
     "context_parallel_1m_s": context_parallel.million_s,
     "context_parallel_128k_s": context_parallel.shorter_s,
     "context_parallel_1m_mfu": context_parallel.million_mfu,

@@ -10,6 +10,7 @@ from simulator.engine.settings import Routing
 from simulator.errors import ProfileError, RoofcastError
 from simulator.operators.vision import with_pictures
 from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.power import power_capped
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import DisaggregationSpec, PoolName
 from simulator.specs.engine.engine import with_feature
@@ -159,6 +160,7 @@ def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Dep
     hardware = _with_interconnect(
         load_hardware(scenario.hardware, profiles=profiles), scenario.interconnect, profiles=profiles
     )
+    hardware = power_capped(hardware, scenario.power_cap_w)
     engine = scenario.engine
     if scenario.disaggregation is not None:
         engine = with_feature(engine, "disaggregation", vendor=hardware.vendor, profiles=profiles)

@@ -71,6 +71,7 @@ class AcceleratorSpec(Spec):
     host_link: LinkSpec
     tdp_w: PositiveFloat
     idle_w: PositiveFloat
+    power_cap_w: PositiveFloat | None = Field(default=None, description="what its owner limits it to, below tdp_w")
     host_speed: PositiveFloat = 1.0
     sources: dict[str, Source]
     notes: tuple[str, ...] = ()

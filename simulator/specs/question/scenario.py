@@ -56,6 +56,7 @@ IDLE_ENGINE_FIELDS: dict[str, tuple[str, ...]] = {
 class ScenarioSpec(Spec):
     """One line of the input of ``roofcast simulate`` (DESIGN section 4 gives the meaning of each field).
 
+    ``power_cap_w`` limits every accelerator: its units clock lower, its memory does not.
     ``routing`` spreads the requests of kind serve over replicas: in turn (the default), to the one with fewest requests
     in it, or to the one that has most of the prompt in its prefix cache. ``slo`` lists objectives such as
     "ttft-p95=2s", whose percentiles and goodput the result then reports. ``images_per_request`` pictures of
@@ -72,6 +73,7 @@ class ScenarioSpec(Spec):
     model: str
     hardware: str
     interconnect: str | None = None
+    power_cap_w: PositiveFloat | None = None
     tp_size: PositiveInt = 1
     pp_size: PositiveInt = 1
     ep_size: PositiveInt = 1

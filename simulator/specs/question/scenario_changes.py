@@ -28,6 +28,7 @@ WHOLE = (
     "model",
     "hardware",
     "interconnect",
+    "power_cap_w",
     "tp_size",
     "pp_size",
     "ep_size",

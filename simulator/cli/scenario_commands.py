@@ -98,7 +98,8 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
     answers, seed = options["answers_per_request"], options["seed"]
     own = {name: value for name, value in (("answers_per_request", answers), ("seed", seed)) if value is not None}
     workload = requests_of_kind(options["workload"], lengths, model=options["model"]) | own
-    names = {"model": "model", "hardware": "hardware", "tp": "tp_size", "replicas": "replicas", "routing": "routing"}
+    kept = ("model", "hardware", "replicas", "routing")
+    names = dict(zip(kept, kept, strict=True)) | {"tp": "tp_size", "cp": "cp_size", "power_cap": "power_cap_w"}
     fields = {field: options[name] for name, field in names.items() if options[name] is not None}
     stage = {"rate_per_s": options.get("rate"), "duration_s": options.get("duration")}
     fields |= {name: value for name, value in stage.items() if value is not None}
@@ -121,6 +122,8 @@ def _changes(options: Mapping[str, Any]) -> ScenarioChanges:
         model=options["model"],
         hardware=options["hardware"],
         tp_size=options["tp"],
+        cp_size=options["cp"],
+        power_cap_w=options["power_cap"],
         replicas=options["replicas"],
         rate_per_s=options.get("rate"),
         duration_s=options.get("duration"),

@@ -27,6 +27,8 @@ class ScenarioChanges:
     model: str | None = None
     hardware: str | None = None
     tp_size: int | None = None
+    cp_size: int | None = None
+    power_cap_w: float | None = None
     replicas: int | None = None
     rate_per_s: float | None = None
     duration_s: float | None = None
@@ -78,7 +80,7 @@ def _staged(workload: dict[str, Any], changes: ScenarioChanges) -> dict[str, Any
 
 def _changed(data: dict[str, Any], changes: ScenarioChanges) -> dict[str, Any]:
     changed = dict(data)
-    for field in ("model", "hardware", "tp_size", "replicas", "routing"):
+    for field in ("model", "hardware", "tp_size", "cp_size", "power_cap_w", "replicas", "routing"):
         if getattr(changes, field) is not None:
             changed[field] = getattr(changes, field)
     if changes.seed is None and changes.rate_per_s is None and changes.duration_s is None:

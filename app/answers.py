@@ -103,7 +103,8 @@ def planned(spec: PlanSpec) -> CapacityPlan:
 
 def _kept_as(plan: CapacityPlan) -> str:
     """What a plan's answers are kept under: its fleet may be sized again under the same question."""
-    return f"{plan.best.replicas} {plan.spec.model_dump_json()}"
+    best = plan.best
+    return f"{best.hardware} {best.label} {[pool.replicas for pool in best.pools]} {plan.spec.model_dump_json()}"
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)
@@ -115,7 +116,7 @@ def _checked(question: str, _plan: CapacityPlan) -> CapacityPlan:
 def checked(plan: CapacityPlan) -> CapacityPlan:
     """The plan as its command answers it, its fleet simulated and, where it misses, sized again."""
     found = _checked(_kept_as(plan), plan)
-    if found.best.replicas != plan.best.replicas:
+    if found.best is not plan.best:
         kept = _resized()
         kept[plan.spec.model_dump_json()] = found
         if len(kept) > _MOST_RESIZED:
@@ -250,12 +251,12 @@ def _studied(question: str, command: str, complete: bool, _plan: CapacityPlan) -
     return gather(_plan, command=command, complete=complete)
 
 
-def studied(plan: CapacityPlan, spec: PlanSpec, *, command: str) -> Studies:
+def studied(plan: CapacityPlan, *, command: str) -> Studies:
     """What a report shows beside the plan: ownership, carbon, facilities, launch commands."""
     return _studied(_kept_as(plan), command, False, plan)
 
 
-def report_file(plan: CapacityPlan, spec: PlanSpec, command: str, form: ReportFormat) -> bytes:
+def report_file(plan: CapacityPlan, command: str, form: ReportFormat) -> bytes:
     """The report in one format."""
     simulated = checked(plan)
     with _AT_ONCE:

@@ -12,7 +12,6 @@ from app.answers import checked, report_file
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.reports.formats.files import ReportFormat
 from simulator.reports.tables.plan_document import plan_document
-from simulator.specs.question.plan import PlanSpec
 
 _FORMATS = (
     ("PDF", ReportFormat.PDF, "application/pdf"),
@@ -26,7 +25,7 @@ _NEEDS = {ReportFormat.PDF: "typst", ReportFormat.XLSX: "xlsxwriter", ReportForm
 
 
 @st.fragment
-def downloads(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
+def downloads(plan: CapacityPlan, command: str) -> None:
     """Every form of the report; each is made when it is asked for."""
     st.caption("The report that you can sign: recommendation, derivation, cost of ownership, risks, sources.")
     columns = st.columns(2)
@@ -37,7 +36,7 @@ def downloads(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
                 continue
             st.download_button(
                 label,
-                partial(report_file, plan, spec, command, form),
+                partial(report_file, plan, command, form),
                 f"roofcast-plan.{form.value}",
                 mime,
                 on_click="ignore",

@@ -27,7 +27,6 @@ from simulator.reports.sections.answer import checked_text, plan_figures, plan_h
 from simulator.reports.sections.options import plan_options_chart
 from simulator.reports.words.derivation import detail_text, resource_text
 from simulator.reports.words.plan_inputs import warning_texts
-from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL, PLANNED_RATE_PER_S
 
 _HELP = {
@@ -190,7 +189,7 @@ def _memory(best: Fleet) -> None:
 def _simulated(plan: CapacityPlan) -> None:
     """What the event simulation says of the fleet; worked out last, when everything else stands already."""
     found = checked(plan)
-    if found.best.replicas != plan.best.replicas:
+    if found.best is not plan.best:
         # Sized again: every number of the page is of another fleet.
         st.rerun()
     if checked_text(found):
@@ -220,10 +219,10 @@ def page() -> None:
         return
     question.show(fleet=fleet_text(plan.best))
     hand_on(plan)
-    actions.now(_answer, plan, spec, flags, outlook)
+    actions.now(_answer, plan, flags, outlook)
 
 
-def _answer(plan: CapacityPlan, spec: PlanSpec, flags: dict[str, object], outlook: Outlook) -> None:
+def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> None:
     command, known = plan_command(flags), plan.best.provenance
     compared, name = _baseline(flags)
     found = judged(plan)
@@ -237,7 +236,7 @@ def _answer(plan: CapacityPlan, spec: PlanSpec, flags: dict[str, object], outloo
     with st.container(horizontal=True, gap="small"):
         baseline.pin_button(_BASELINE, flags)
         with st.popover("Download", icon=":material/download:"):
-            downloads(plan, spec, command)
+            downloads(plan, command)
     left, right = st.columns([3, 2], gap="large")
     with left:
         charts.chart(plan_options_chart(plan), key="plan_options", provenance=known, sideways=True, picked=_look_at)

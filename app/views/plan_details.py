@@ -138,9 +138,9 @@ def _growth(plan: CapacityPlan) -> None:
     _study(plan, "growth", intervals={"capacity_demand": f"{today} accelerators in the first month"})
 
 
-def _resilience(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
+def _resilience(plan: CapacityPlan, command: str) -> None:
     """What is left after losses, and how close to its limits a replica runs."""
-    load = studied(plan, spec, command=command).load
+    load = studied(plan, command=command).load
     figures = plan_figures(plan, ranges=latency_ranges(plan))
     waits = next(item.interval for item in figures if item.key == "ttft_p95_s")
     intervals = {"load_latency": f"TTFT p95 as planned {waits}"} if waits else {}
@@ -174,8 +174,8 @@ def _price(currency: str) -> Callable[[float], str]:
     return partial(price_text, currency=currency)
 
 
-def _ownership(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
-    cost, known = studied(plan, spec, command=command).cost, plan.best.provenance
+def _ownership(plan: CapacityPlan, command: str) -> None:
+    cost, known = studied(plan, command=command).cost, plan.best.provenance
     st.markdown(buying_text(cost))
     if cost.owning is not None:
         left, right = st.columns(2, gap="large")
@@ -190,8 +190,8 @@ def _ownership(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
         section_body(section, currency=plan.best.cost.currency, whole=False)
 
 
-def _launch(plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
-    for file in studied(plan, spec, command=command).handoff.files:
+def _launch(plan: CapacityPlan, command: str) -> None:
+    for file in studied(plan, command=command).handoff.files:
         st.markdown(f"**{file.name}**")
         st.code(file.text, language="yaml" if file.name.endswith("yaml") else "bash", wrap_lines=True)
 
@@ -229,13 +229,13 @@ def details(flags: Mapping[str, object], outlook: Outlook) -> None:
         spec = spec_of(asked)
         with st.spinner("Working it out", show_time=False):
             plan = planned(spec)
-        _shown(view, plan, spec, command)
+        _shown(view, plan, command)
     except RoofcastError as error:
         display.refusal(error)
     display.command_line(command)
 
 
-def _shown(view: str, plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
+def _shown(view: str, plan: CapacityPlan, command: str) -> None:
     match view:
         case "Rejected":
             _rejected(plan)
@@ -247,12 +247,12 @@ def _shown(view: str, plan: CapacityPlan, spec: PlanSpec, command: str) -> None:
         case "Growth":
             _growth(plan)
         case "Resilience":
-            _resilience(plan, spec, command)
+            _resilience(plan, command)
         case "Risk":
             _risk(plan)
         case "Rent or own":
-            _ownership(plan, spec, command)
+            _ownership(plan, command)
         case "Launch":
-            _launch(plan, spec, command)
+            _launch(plan, command)
         case _:
             _options(plan)

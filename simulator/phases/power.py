@@ -71,20 +71,18 @@ def power_capped(hardware: AcceleratorSpec, power_cap_w: float | None) -> Accele
             code="out_of_range" if power_cap_w <= hardware.idle_w else "no_effect",
             hint="leave it out, or take a value between the two",
         )
-    share = clock_share((power_cap_w - hardware.idle_w) / (hardware.tdp_w - hardware.idle_w))
+    hardware = hardware.model_copy(update={"power_cap_w": power_cap_w})
+    share = clock_share(_allowed_share(hardware))
     rates = ("peak_flops_per_s", "sparse_peak_flops_per_s", "vector_flops_per_s", "library_flops_per_s")
     slowed = {name: {dtype: share * rate for dtype, rate in getattr(hardware, name).items()} for name in rates}
-    return hardware.model_copy(
-        update={**slowed, "boost_clock_hz": share * hardware.boost_clock_hz, "power_cap_w": power_cap_w}
-    )
+    return hardware.model_copy(update={**slowed, "boost_clock_hz": share * hardware.boost_clock_hz})
 
 
-def _under_cap(hardware: AcceleratorSpec) -> tuple[float, float]:
-    """Of the range above idle: what the busy units draw at the capped clock over the full one, and what is allowed."""
+def _allowed_share(hardware: AcceleratorSpec) -> float:
+    """Share of the power above idle that a limit leaves: as much as the busy units draw at the clock that it allows."""
     if hardware.power_cap_w is None:
-        return 1.0, 1.0
-    share = (hardware.power_cap_w - hardware.idle_w) / (hardware.tdp_w - hardware.idle_w)
-    return share, share
+        return 1.0
+    return (hardware.power_cap_w - hardware.idle_w) / (hardware.tdp_w - hardware.idle_w)
 
 
 def step_power_w(estimate: StepEstimate, *, hardware: AcceleratorSpec, fit: PowerFit) -> Array:
@@ -110,8 +108,8 @@ def step_power_w(estimate: StepEstimate, *, hardware: AcceleratorSpec, fit: Powe
     ----------
     [Patel2024b]
     """
-    clocked, allowed = _under_cap(hardware)
-    activity = fit.base + clocked * fit.compute * estimate.tensor_share + fit.memory * estimate.memory_share
+    allowed = _allowed_share(hardware)
+    activity = fit.base + allowed * fit.compute * estimate.tensor_share + fit.memory * estimate.memory_share
     return hardware.idle_w + (hardware.tdp_w - hardware.idle_w) * np.minimum(allowed, activity)
 
 
@@ -190,8 +188,8 @@ def energy_split(deployment: Deployment, *, estimate: StepEstimate, weights: Arr
     hardware = deployment.hardware
     fit = load_power_fits().of(hardware.architecture)
     span_w = hardware.tdp_w - hardware.idle_w
-    clocked, allowed = _under_cap(hardware)
-    tensor, memory = clocked * fit.compute * estimate.tensor_share, fit.memory * estimate.memory_share
+    allowed = _allowed_share(hardware)
+    tensor, memory = allowed * fit.compute * estimate.tensor_share, fit.memory * estimate.memory_share
     parts = np.stack((np.full_like(tensor, fit.base), tensor, memory))
     throttled = parts / np.maximum(1.0, parts.sum(axis=0) / allowed)
     seconds = weights * estimate.step_s * deployment.parallelism.devices

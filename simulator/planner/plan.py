@@ -182,7 +182,8 @@ def checked(plan: CapacityPlan) -> CapacityPlan:
     found = with_check(plan)
     if found.verification is None or found.verification.holds:
         return found
-    return plan_capacity(plan.spec, resized=True)
+    again = plan_capacity(plan.spec, resized=True)
+    return completed(again) if is_complete(plan) else again
 
 
 ILLUSTRATED_GROWTH_PER_MONTH = 0.05

@@ -27,6 +27,7 @@ from simulator.planner.search.wide_search import screen_space
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.words.fields import plan_command
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.question.plan import plan_spec
 
 pytestmark = pytest.mark.usefixtures("few_accelerators")
@@ -221,6 +222,18 @@ def test_a_pinned_question_keeps_what_was_asked_and_drops_its_studies() -> None:
     pinned = pinned_spec(question, candidate, texts=(), keeps_limits=False)
     assert (pinned.cache_hit, pinned.max_gpus, pinned.uncertainty, pinned.draws) == (0.25, None, False, None)
     assert pinned.tp_size == (candidate.parallelism.tp_size,)
+
+
+def test_a_pinned_question_gives_every_degree_of_its_set_up() -> None:
+    """One fleet, whatever degrees were searched: those that are not 1 are given."""
+    question = resolve(plan_spec({**QUESTION, "cp_size": [1, 2]}))
+    (platform,) = platforms(question.spec)
+    found = [item.evaluated.candidate for item in try_platform(question, platform).sized]
+    assert {item.parallelism.cp_size for item in found} == {1, 2}
+    for candidate in found:
+        pinned = pinned_spec(question, candidate, texts=(), keeps_limits=False)
+        degrees = {name: max(getattr(pinned, name), default=1) for name in ParallelismSpec.model_fields}
+        assert ParallelismSpec(**degrees) == candidate.parallelism
 
 
 def test_where_formats_are_searched_a_step_has_the_quality_of_its_fleet() -> None:

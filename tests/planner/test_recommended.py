@@ -8,7 +8,7 @@ import pytest
 
 import simulator
 from simulator.planner.capacity_plan import CapacityPlan, Verdict
-from simulator.planner.plan import checked, plan_capacity
+from simulator.planner.plan import checked, completed, is_complete, plan_capacity
 from simulator.planner.verification.recommended import with_check
 from simulator.reports.sections.answer import checked_text
 from simulator.reports.words.fields import plan_command
@@ -77,6 +77,7 @@ def test_a_fleet_that_misses_is_sized_until_it_holds(plan: CapacityPlan, monkeyp
     assert found.best.replicas >= plan.best.replicas
     assert found.spec == plan.spec, "the question is the one that was asked"
     assert checked(found) is found, "once"
+    assert is_complete(checked(completed(plan))), "what a report asked for stays"
 
 
 def test_nothing_is_compiled_for_it(plan: CapacityPlan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -293,6 +293,7 @@ def pinned_spec(question: Question, candidate: Candidate, *, texts: tuple[str, .
         "pp_size": (parallelism.pp_size,) if parallelism.pp_size > 1 else (),
         "dp_size": (parallelism.dp_size,) if parallelism.dp_size > 1 else (),
         "ep_size": (parallelism.ep_size,) if parallelism.ep_size > 1 else (),
+        "cp_size": (parallelism.cp_size,) if parallelism.cp_size > 1 else (),
         "weights": () if precision.weights is None else (precision.weights,),
         "kv_cache": () if precision.kv_cache is None else (precision.kv_cache,),
         "activations": precision.activations,

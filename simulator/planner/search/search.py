@@ -7,29 +7,24 @@ screened on tables that they share; the best of each family on each accelerator 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from simulator.planner.candidate import Candidate, Platform, Rejection
+from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, Trial, size
-from simulator.planner.search.candidates import candidates
+from simulator.planner.records import FamilyFound, SearchFamily
+from simulator.planner.search.candidates import candidates, has_experts
 from simulator.planner.search.evaluated_once import KEPT, evaluate_ahead, evaluate_once
 from simulator.planner.search.question import Question
+from simulator.planner.search.screen_tables import ScreenTable
+from simulator.planner.search.wide_search import ScreenedSpace, cheapest, screen_space
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
-    from simulator.planner.records import FamilyFound, SearchSummary
-
-from collections.abc import Callable, Mapping
-from dataclasses import field
-
-from simulator.planner.demand import replays_trace
-from simulator.planner.records import FamilyFound, SearchFamily
-from simulator.planner.search.candidates import has_experts
-from simulator.planner.search.screen_tables import ScreenTable
-from simulator.planner.search.wide_search import ScreenedSpace, cheapest, screen_space
+    from simulator.planner.records import SearchSummary
 
 # Pipeline depths tried on hardware that was asked for by name and is too small otherwise.
 PIPELINE_DEPTHS = (2, 4, 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from math import atan, ceil, inf, pi, sqrt
 
 import numpy as np
@@ -229,13 +230,17 @@ def sure_simulation(question: Question, sized: Sized) -> CheckOf:
     """
     few = simulation(question, sized)
     if replays_trace(question.spec):
-        return few
+        return once_each(few)
+
+    @cache
+    def many() -> CheckOf:
+        return simulation(question, sized, seeds=MANY)
 
     def at(replicas: int) -> Verification:
         found = few(replicas)
         if not found.holds or all(item.surely_holds for item in found.objectives):
             return found
-        return simulation(question, sized, seeds=MANY)(replicas)
+        return many()(replicas)
 
     return once_each(at)
 

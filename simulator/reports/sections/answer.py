@@ -167,7 +167,8 @@ def checked_text(plan: CapacityPlan) -> str:
         if item.simulated_s > 0
     )
     held = f"{round(found.held_fraction * found.seeds)} of {counted_text(found.seeds, 'run')}"
-    ending = "" if plan.verification.holds or plan.spec.verify else "; --verify sizes a fleet that holds"
+    tried = plan.spec.verify or plan.finalists is not None
+    ending = "" if plan.verification.holds or tried else "; --verify sizes a fleet that holds"
     if plan.finalists and (chosen := plan.finalists.chosen).verdict is Verdict.RESIZED and plan.verification.holds:
         ending = f"; {chosen.planned_replicas} replicas as sized in steady state do not"
     return f"Simulated with the spares down: {shown}; {held} of {found.requests:,} requests hold{ending}."

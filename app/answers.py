@@ -204,6 +204,7 @@ def _stepped(question: str, profiles: str | None, context_tokens: int, _scenario
         step(
             model=_scenario.model,
             hardware=_scenario.hardware,
+            power_cap_w=_scenario.power_cap_w,
             phase=phase,
             batch_size=batch,
             context_tokens=context_tokens,

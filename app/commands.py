@@ -50,6 +50,7 @@ def step_command(scenario: ScenarioSpec, *, phase: str, batch: int, context: int
     for degree in ("tp", "pp", "ep", "dp", "cp"):
         size = getattr(scenario, f"{degree}_size")
         words.extend((f"--{degree}", str(size)) if size > 1 else ())
+    words.extend(() if scenario.power_cap_w is None else ("--power-cap", f"{scenario.power_cap_w:g}"))
     words.extend(("--engine", scenario.engine.name) if "name" in scenario.engine.model_fields_set else ())
     for flag, dtype in (("--weights", scenario.precision.weights), ("--kv-cache", scenario.precision.kv_cache)):
         if dtype is not None:

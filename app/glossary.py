@@ -63,6 +63,7 @@ GROWTH = "Growth of the request rate a month, compounding. It moves orders to co
 HORIZON = "How far ahead demand is followed; half and one and a half times the growth make the band."
 LEAD_TIME = "Published lead times of accelerators are 3 to 12 months."
 AVAILABILITY = "Share of the time in which enough replicas are up; says how many spares that takes, changes no fleet."
+POWER_CAP = "What each accelerator may draw: its units clock lower, memory slows where it alone draws more."
 POWER = "Power of the servers at typical load, at the wall of the rack."
 ENGINE = "The serving engine: its scheduler's limits and its measured host overheads."
 

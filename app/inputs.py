@@ -26,6 +26,7 @@ from simulator.specs.question.scenario import ScenarioSpec
 
 LARGEST_TOKENS = 131_072
 LARGEST_BATCH = 512
+LARGEST_WATTS = 10_000.0
 NATIVE = "native"
 _DTYPES = ("bf16", "int8", "int4", "fp4")
 _SCHEMES = tuple(name for name in SCHEME_NAMES if name not in (*_DTYPES, *PLAIN_SCHEMES))
@@ -55,20 +56,8 @@ PRESET_FIELDS = {
 }
 # Fields of a scenario that a shared baseline may set.
 _SHARED = (
-    "kind",
-    "model",
-    "hardware",
-    "tp_size",
-    "pp_size",
-    "ep_size",
-    "cp_size",
-    "dp_size",
-    "precision",
-    "engine",
-    "batch_size",
-    "isl_tokens",
-    "osl_tokens",
-    "techniques",
+    *("kind", "model", "hardware", "power_cap_w", "tp_size", "pp_size", "ep_size", "cp_size", "dp_size"),
+    *("precision", "engine", "batch_size", "isl_tokens", "osl_tokens", "techniques"),
 )
 # Fields of a plan that a shared baseline may set; addresses that were shared earlier have the short words.
 _PLAN_FLAGS = (
@@ -98,6 +87,7 @@ _PLAN_FLAGS = (
     "max_gpus",
     "max_cost_per_hour",
     "max_power_kw",
+    "power_cap_w",
     "stock",
     "prices",
     "load_profile",
@@ -204,6 +194,20 @@ def hardware_input() -> str:
         default=profile_name(HARDWARE),
         help="Built-in accelerators, and those that you upload on the Profiles page.",
     )
+
+
+def power_input(key: str) -> dict[str, float]:
+    """A limit of each accelerator, where one is given, as the field of a scenario or a plan."""
+    watts = widgets.optional_number(
+        "Power of each accelerator (W)",
+        key=key,
+        low=1.0,
+        high=LARGEST_WATTS,
+        step=10.0,
+        placeholder="no limit",
+        help=glossary.POWER_CAP,
+    )
+    return {} if watts is None else {"power_cap_w": watts}
 
 
 def tokens(label: str, *, key: str, value: int, help: str) -> int:
@@ -349,9 +353,10 @@ def engine_input(*, limits: bool = True) -> dict[str, Any]:
     return {field: value for field, value in given.items() if value is not None}
 
 
-def deployment_inputs(*, limits: bool = True) -> dict[str, Any]:
-    """The fields of a scenario that say what runs where."""
+def deployment_inputs(*, limits: bool = True, capped: bool = True) -> dict[str, Any]:
+    """The fields of a scenario that say what runs where; of a benchmark's server it is not ``capped``."""
     fields: dict[str, Any] = {"model": model_input(), "hardware": hardware_input()}
+    fields |= power_input("cap") if capped else {}
     fields |= parallelism_inputs(fields["model"])
     fields["precision"] = precision_inputs()
     fields["engine"] = engine_input(limits=limits)

@@ -41,6 +41,7 @@ def limit_inputs() -> dict[str, object]:
         given["max_cost_per_hour"] = _limit("Cost an hour", key="max_cost", high=1_000_000.0, step=1.0)
     with right:
         given["max_power_kw"] = _limit("Power (kW)", key="max_kw", high=100_000.0, step=1.0)
+    given |= inputs.power_input("max_w")
     left, right = st.columns(2)
     with left:
         owned = widgets.choice(

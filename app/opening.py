@@ -33,6 +33,7 @@ def widget_values(setup: ReplicaSetup) -> dict[str, Any]:
     degrees, formats = setup.parallelism, setup.precision
     return {
         "gpu": setup.hardware,
+        "cap": setup.power_cap_w,
         "tp": degrees.tp_size,
         "pp": degrees.pp_size,
         "dp": degrees.dp_size,

@@ -19,7 +19,7 @@ _KEPT, _PAGE, _PLACE, _DEPLOYED, _FILLED = "_kept", "_page", "_bar", "_deployed"
 _LINE = "_bar_line"
 _NOTHING = "Nothing is asked yet: Plan starts from a demand, What-if from a deployment"
 _DEGREES = ("tp", "pp", "dp", "ep", "cp")
-_DEPLOYMENT = ("model", "gpu", *_DEGREES, "weights", "kv", "engine", "seqs", "step_tokens")
+_DEPLOYMENT = ("model", "gpu", "cap", *_DEGREES, "weights", "kv", "engine", "seqs", "step_tokens")
 # Where a replica comes from; no longer true of one that somebody changes.
 _DEGREES_AHEAD = tuple(f"prefill_{key}" for key in _DEGREES)
 _POOLED = ("prefill_replicas", "decode_replicas", *_DEGREES_AHEAD, "prefill_step_tokens")
@@ -30,7 +30,7 @@ POOLS = ("prefill", "decode")
 READ: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(("model", "gpu", "preset", "weights", "kv", "engine", "pool", "link", "prices", "hours"), str),
     **dict.fromkeys((*_DEGREES, "seqs", "step_tokens", "batch", "isl", "osl", "replicas", *_POOLED), int),
-    **dict.fromkeys(("rps", "rate", "ttft", "tpot", "isl_cv", "osl_cv", "prefix"), float),
+    **dict.fromkeys(("rps", "rate", "ttft", "tpot", "isl_cv", "osl_cv", "prefix", "cap", "max_w"), float),
 }
 
 
@@ -145,7 +145,8 @@ def deployment_text() -> str:
     if "gpu" not in asked:
         return ""
     formats = [asked[key] for key in ("weights", "kv") if asked.get(key, inputs.NATIVE) != inputs.NATIVE]
-    text = " ".join((asked["gpu"], *_degrees_text(asked), *formats))
+    limit = [f"<= {asked['cap']:g} W"] if "cap" in asked else []
+    text = " ".join((asked["gpu"], *_degrees_text(asked), *formats, *limit))
     pooled = [asked.get(key, 0) for key in _POOLED[:2]]
     if any(pooled) and _POOLED[0] in widgets.shown():
         ahead, after = (max(count, 1) for count in pooled)

@@ -192,7 +192,7 @@ def _benchmark(record: str) -> None:
     """A measured run beside what is predicted of it, and the engine's overheads fitted to it."""
     with st.sidebar:
         st.caption("What served the benchmark")
-        fields = inputs.deployment_inputs()
+        fields = inputs.deployment_inputs(capped=False)
     served = validate(ServedSpec, fields, where="")
     path = uploaded_file(f"{RECORDS}/{record}")
     runs = replay_results((path,), served=served, profiles=session_profiles())

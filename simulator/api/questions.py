@@ -83,6 +83,7 @@ class PlanFields(TypedDict, total=False):
     answers_per_request: int
     arrival_cv: float
     objectives: Given | list[str] | tuple[str, ...]
+    power_cap_w: float
     weights: Texts
     kv_cache: Texts
     activations: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
@@ -15,6 +16,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
+from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import PowerFit, load_power_fits
 from simulator.specs.model.precision import Dtype
@@ -57,32 +59,60 @@ CLOCK_STEP = 2.0**-40
 
 
 def power_capped(hardware: AcceleratorSpec, power_cap_w: float | None) -> AcceleratorSpec:
-    """``hardware`` limited to ``power_cap_w`` [W]: its units clock as a full load allows, memory as before.
+    """``hardware`` limited to ``power_cap_w`` [W]: its units clock as a full load allows.
 
-    What is bound by memory keeps its pace. Leaves out that light loads below the cap keep their clocks.
+    What is bound by memory keeps its pace until moving bytes, at the voltage of that clock, takes all that is allowed.
+    Leaves out that light loads below the cap keep their clocks. The same limit gives the same object.
     """
-    if power_cap_w is None:
-        return hardware
-    if not hardware.idle_w < power_cap_w < hardware.tdp_w:
+    return hardware if power_cap_w is None else _capped(Same(hardware), power_cap_w)
+
+
+@lru_cache(maxsize=256)
+def _capped(full: Same[AcceleratorSpec], power_cap_w: float) -> AcceleratorSpec:
+    hardware, fit = full.held, load_power_fits().of(full.held.architecture)
+    least_w = hardware.idle_w + fit.base * (hardware.tdp_w - hardware.idle_w)
+    if not least_w < power_cap_w < hardware.tdp_w:
         raise RoofcastError(
-            f"{power_cap_w:g} W is no limit for {hardware.name}; allowed: above its idle {hardware.idle_w:g} W "
-            f"and below its {hardware.tdp_w:g} W",
+            f"{power_cap_w:g} W is no limit for {hardware.name}; allowed: above the {least_w:.4g} W that it draws "
+            f"before any work and below its {hardware.tdp_w:g} W",
             field="power_cap_w",
-            code="out_of_range" if power_cap_w <= hardware.idle_w else "no_effect",
+            code="out_of_range" if power_cap_w <= least_w else "no_effect",
             hint="leave it out, or take a value between the two",
         )
     hardware = hardware.model_copy(update={"power_cap_w": power_cap_w})
-    share = clock_share(_allowed_share(hardware))
+    left = _left(hardware, fit)
     rates = ("peak_flops_per_s", "sparse_peak_flops_per_s", "vector_flops_per_s", "library_flops_per_s")
-    slowed = {name: {dtype: share * rate for dtype, rate in getattr(hardware, name).items()} for name in rates}
-    return hardware.model_copy(update={**slowed, "boost_clock_hz": share * hardware.boost_clock_hz})
+    slowed = {name: {dtype: left.clock * rate for dtype, rate in getattr(hardware, name).items()} for name in rates}
+    paced = {
+        "boost_clock_hz": left.clock * hardware.boost_clock_hz,
+        "memory_bytes_per_s": left.memory_pace * hardware.memory_bytes_per_s,
+    }
+    return hardware.model_copy(update={**slowed, **paced})
 
 
-def _allowed_share(hardware: AcceleratorSpec) -> float:
-    """Share of the power above idle that a limit leaves: as much as the busy units draw at the clock that it allows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Left:
+    """What a limit leaves, as shares of what is without one.
+
+    power : above idle, and of busy units; memory_power : of streaming memory; clock; memory_pace : of its bandwidth
+    """
+
+    power: float = 1.0
+    memory_power: float = 1.0
+    clock: float = 1.0
+    memory_pace: float = 1.0
+
+
+def _left(hardware: AcceleratorSpec, fit: PowerFit) -> _Left:
+    """Busy units fill the limit. What a byte takes follows the square of the voltage: assumed of its way across the
+    chip, and of the smaller part that the memory itself takes."""
     if hardware.power_cap_w is None:
-        return 1.0
-    return (hardware.power_cap_w - hardware.idle_w) / (hardware.tdp_w - hardware.idle_w)
+        return _Left()
+    power = (hardware.power_cap_w - hardware.idle_w) / (hardware.tdp_w - hardware.idle_w)
+    clock = clock_share(power)
+    of_a_byte = ((1 + clock) / 2) ** 2
+    memory_power = min(of_a_byte, (power - fit.base) / fit.memory)
+    return _Left(power=power, memory_power=memory_power, clock=clock, memory_pace=memory_power / of_a_byte)
 
 
 def step_power_w(estimate: StepEstimate, *, hardware: AcceleratorSpec, fit: PowerFit) -> Array:
@@ -108,9 +138,9 @@ def step_power_w(estimate: StepEstimate, *, hardware: AcceleratorSpec, fit: Powe
     ----------
     [Patel2024b]
     """
-    allowed = _allowed_share(hardware)
-    activity = fit.base + allowed * fit.compute * estimate.tensor_share + fit.memory * estimate.memory_share
-    return hardware.idle_w + (hardware.tdp_w - hardware.idle_w) * np.minimum(allowed, activity)
+    left = _left(hardware, fit)
+    busy = left.power * fit.compute * estimate.tensor_share + left.memory_power * fit.memory * estimate.memory_share
+    return hardware.idle_w + (hardware.tdp_w - hardware.idle_w) * np.minimum(left.power, fit.base + busy)
 
 
 def average_power_w(
@@ -165,12 +195,11 @@ def energy_prices(hardware: AcceleratorSpec, *, fit: PowerFit | None = None) -> 
     that peak it is the energy of one operation. A byte from memory costs far more than a FLOP [Horowitz2014].
     """
     fit = fit or load_power_fits().of(hardware.architecture)
-    span_w = hardware.tdp_w - hardware.idle_w
+    span_w, left = hardware.tdp_w - hardware.idle_w, _left(hardware, fit)
+    compute_w, memory_w = span_w * left.power * fit.compute, span_w * left.memory_power * fit.memory
     return EnergyPrices(
-        flop_j=MappingProxyType(
-            {dtype: span_w * fit.compute / peak for dtype, peak in hardware.peak_flops_per_s.items()}
-        ),
-        byte_j=span_w * fit.memory / hardware.memory_bytes_per_s,
+        flop_j=MappingProxyType({dtype: compute_w / peak for dtype, peak in hardware.peak_flops_per_s.items()}),
+        byte_j=memory_w / hardware.memory_bytes_per_s,
         busy_w=span_w * fit.base,
         idle_w=hardware.idle_w,
     )
@@ -188,10 +217,11 @@ def energy_split(deployment: Deployment, *, estimate: StepEstimate, weights: Arr
     hardware = deployment.hardware
     fit = load_power_fits().of(hardware.architecture)
     span_w = hardware.tdp_w - hardware.idle_w
-    allowed = _allowed_share(hardware)
-    tensor, memory = allowed * fit.compute * estimate.tensor_share, fit.memory * estimate.memory_share
+    left = _left(hardware, fit)
+    tensor = left.power * fit.compute * estimate.tensor_share
+    memory = left.memory_power * fit.memory * estimate.memory_share
     parts = np.stack((np.full_like(tensor, fit.base), tensor, memory))
-    throttled = parts / np.maximum(1.0, parts.sum(axis=0) / allowed)
+    throttled = parts / np.maximum(1.0, parts.sum(axis=0) / left.power)
     seconds = weights * estimate.step_s * deployment.parallelism.devices
     busy_j, compute_j, memory_j = (span_w * throttled) @ seconds
     return EnergySplit(

@@ -107,6 +107,8 @@ class Candidate:
             parts.append(techniques)
         if self.engine.kv_allocation:
             parts.append("unpaged")
+        if self.platform.hardware.power_cap_w:
+            parts.append(f"<= {self.platform.hardware.power_cap_w:g} W")
         if self.engine.max_num_seqs:
             parts.append(f"batch <= {self.engine.max_num_seqs}")
         if self.engine.max_num_batched_tokens:

@@ -22,6 +22,7 @@ class ReplicaSetup:
     name : the fleet or candidate as tables write it; role : of its pool, empty where replicas do both
     replicas : of the fleet, spares aside; rate_per_s, sequences : of one of them with the spares down; all three None
     where there is no fleet
+    power_cap_w : of each accelerator, None where it has none
     link : to the other pool, by its place in the servers; empty where there is none
     """
 
@@ -35,6 +36,7 @@ class ReplicaSetup:
     replicas: int | None = None
     rate_per_s: float | None = None
     sequences: int | None = None
+    power_cap_w: float | None = None
     link: str = ""
 
 
@@ -47,6 +49,7 @@ def _setup(candidate: Candidate, *, name: str) -> ReplicaSetup:
         precision=candidate.precision,
         engine=candidate.engine,
         techniques=candidate.techniques,
+        power_cap_w=candidate.platform.hardware.power_cap_w,
     )
 
 
@@ -122,4 +125,5 @@ def scenario_setup(scenario: ScenarioSpec, *, name: str) -> ReplicaSetup:
         techniques=scenario.techniques,
         rate_per_s=rate,
         sequences=scenario.batch_size,
+        power_cap_w=scenario.power_cap_w,
     )

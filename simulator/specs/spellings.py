@@ -123,6 +123,7 @@ SHORT_FIELDS: Mapping[str, str] = {
     "ep": "ep_size",
     "cp": "cp_size",
     "batch": "batch_size",
+    "power_cap": "power_cap_w",
 }
 """Short words of the command line, and the fields of plans and scenarios that they stand for. Files take both."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.inputs import profile_name
 from app.opening import pools_values, widget_values
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity as planned
@@ -48,6 +49,22 @@ def test_the_first_roofline_is_that_of_the_shortest_command() -> None:
     (document,) = printed(page)
     assert document == bare
     assert metrics(page)["Decode step"] == seconds_text(bare["step_s"])
+
+
+def test_a_limit_of_power_is_asked_like_the_command_and_goes_on_with_the_fleet() -> None:
+    page = opened("plan", {"gpus": profile_name(HARDWARE), "max_w": "400"})
+    (document,) = printed(page)
+    command = (
+        f"plan-capacity --rps {PLANNED_RATE_PER_S:g} --model {PLANNED_MODEL} --hardware {HARDWARE} --power-cap 400"
+    )
+    assert document["plan"] == document_of(command)["plan"]
+    assert "<= 400 W" in _bar(page)
+    found = planned(plan_spec({"rps": 10, "model": MODEL, "hardware": HARDWARE, "power_cap": 400, "verify": False}))
+    assert widget_values(fleet_setups(found, 0)[0])["cap"] == 400
+    roofline = opened("roofline", {"cap": "400"})
+    assert printed(roofline)[0] == document_of(
+        f"roofcast step --model {MODEL} --hardware {HARDWARE} --batch 32 --power-cap 400"
+    )
 
 
 def test_techniques_are_asked_as_the_library_means_them() -> None:

@@ -36,20 +36,27 @@ def keep(path: Path, *, known: int = 0) -> None:
     keep_evaluations(path, known=known, model=MODEL, profiles=None)
 
 
-@pytest.fixture
-def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kept_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **fields: object) -> Path:
     """The file of a process that planned for 20 requests/s."""
     forget(monkeypatch)
     path = tmp_path / "evaluations" / "digest"
-    document(rps=20.0)
+    document(rps=20.0, **fields)
     keep(path)
     forget(monkeypatch)
     return path
 
 
-def test_another_process_evaluates_nothing_again_and_says_the_same(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fresh = document(rps=300.0)
-    forget(monkeypatch)
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return kept_of(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("fields", [{}, {"power_cap": 400.0}])
+def test_another_process_evaluates_nothing_again_and_says_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object]
+) -> None:
+    fresh = document(rps=300.0, **fields)
+    kept = kept_of(tmp_path, monkeypatch, **fields)
     assert find_evaluations(kept) > 0
 
     def refuse(*_: object, **__: object) -> None:
@@ -58,7 +65,7 @@ def test_another_process_evaluates_nothing_again_and_says_the_same(kept: Path, m
     for name in ("prepare_all", "evaluate_prepared"):
         monkeypatch.setattr(evaluated_once, name, refuse)
     monkeypatch.setattr("simulator.planner.serving.disaggregated.evaluate_pools", refuse)
-    assert document(rps=300.0) == fresh
+    assert document(rps=300.0, **fields) == fresh
 
 
 def _cut(content: bytes) -> bytes:

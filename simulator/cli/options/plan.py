@@ -48,7 +48,7 @@ _PANELS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
         ("hardware", "weights", "tp_size", "engine"),
         (
             *("activations", "kv_cache", "scheme", "pp_size", "max_num_seqs", "max_num_batched_tokens"),
-            *("max_model_len", "gpu_memory_utilization"),
+            *("max_model_len", "gpu_memory_utilization", "power_cap_w"),
         ),
     ),
     "Fleet": (("spares", "max_gpus"), ("confidence", "utilization", "round_to", "ownership")),

@@ -38,6 +38,7 @@ _WORDS: Mapping[str, str] = {
     **dict.fromkeys(("tp_size", "pp_size"), _SEARCHED),
     **dict.fromkeys(("dp_size", "ep_size"), "1; searched where a model has experts"),
     "cp_size": "1",
+    "power_cap_w": "what each draws at most",
     **dict.fromkeys(("max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization"), _ENGINE),
     "max_model_len": "the model's",
     **dict.fromkeys(("speculation", "sparsity", "kv_policy", "weight_offload"), "none"),

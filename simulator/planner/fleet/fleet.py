@@ -150,7 +150,7 @@ def housed(shape: Shape, totals: Counts, *, round_to: str) -> tuple[Housing, ...
         each = tuple(shape.parts[place].replica.devices for place in places)
         busy, server = sum(count * size for count, size in zip(counts, each, strict=True)), platform.server
         if server is None or round_to == "device":
-            alone_w = busy * platform.hardware.tdp_w
+            alone_w = busy * platform.hardware.limit_w
             found.append(
                 Housing(
                     hardware=name,
@@ -172,8 +172,8 @@ def housed(shape: Shape, totals: Counts, *, round_to: str) -> tuple[Housing, ...
                 servers=servers,
                 devices=servers * in_server,
                 idle_devices=servers * in_server - busy,
-                typical_w=servers * server.system_power_typical_w,
-                maximum_w=servers * server.system_power_max_w,
+                typical_w=servers * server.expected_w(platform.hardware),
+                maximum_w=servers * server.nameplate_w(platform.hardware),
             )
         )
     return tuple(found)

@@ -18,6 +18,7 @@ from simulator.kernels.timing import Provenance
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
 from simulator.planner.money.market import MarketPrice
+from simulator.planner.records import Demand
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.money.prices import OfferKind
 from simulator.traffic.lengths import Array
@@ -308,6 +309,10 @@ class Fleet:
     def typical_w(self) -> float:
         """Typical power [W]."""
         return sum(item.typical_w for item in self.housing)
+
+    def energy_per_output_token_j(self, demand: Demand) -> float:
+        """Expected power over the answers at the planned peak [J]."""
+        return self.typical_w / (demand.planned_rate_per_s * demand.mix.osl.mean_tokens)
 
     @property
     def maximum_w(self) -> float:

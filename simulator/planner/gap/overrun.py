@@ -7,13 +7,13 @@ from math import floor
 
 import numpy as np
 
+from simulator.planner.candidate import Platform
 from simulator.planner.fleet.constraints import FleetLimit
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.records import DEFAULT_SPARES
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable
-from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.money.ownership import load_ownership
 from simulator.traffic.lengths import Array
 from simulator.units import KILO
@@ -85,16 +85,17 @@ def _price(table: ScreenTable, *, question: Question) -> float:
 
 def _watts(table: ScreenTable) -> tuple[float, float]:
     """Nameplate power of a server, and of a single accelerator [W]."""
-    server = table.platform.server
-    return (0.0 if server is None else server.system_power_max_w), table.platform.hardware.tdp_w
+    server, hardware = table.platform.server, table.platform.hardware
+    return (0.0 if server is None else server.nameplate_w(hardware)), hardware.limit_w
 
 
-def _per_rack(server: ServerSpec | None, *, question: Question) -> float:
+def _per_rack(platform: Platform, *, question: Question) -> float:
     """Servers of one rack as ``facilities`` counts them; 0 without a server."""
+    server = platform.server
     if server is None:
         return 0.0
     ownership = load_ownership("default", profiles=question.policy.profiles)
-    by_power = floor(ownership.rack_power_limit_w.value / server.system_power_max_w)
+    by_power = floor(ownership.rack_power_limit_w.value / server.nameplate_w(platform.hardware))
     return float(max(1, min(by_power, floor(ownership.rack_units_usable.value / server.rack_units))))
 
 
@@ -118,7 +119,7 @@ def screened_overrun(
                 of_server, of_device = (_column([_watts(table)[i] for table in tables]) for i in (0, 1))
                 taken = np.where(servers > 0, servers * of_server, devices * of_device) / KILO
             case "racks":
-                per_rack = _column([_per_rack(table.platform.server, question=question) for table in tables])
+                per_rack = _column([_per_rack(table.platform, question=question) for table in tables])
                 taken = np.where(servers > 0, np.ceil(servers / np.maximum(per_rack, 1.0)), np.inf)
         over = np.maximum(over, taken / limit.allowed)
     shape = (len(tables), -1)

@@ -28,7 +28,13 @@ def handoff_notes(items: Sequence[LaunchSettings], fleet: Fleet, *, demand: Dema
         engine = fleet.replica.deployment.engine
         return (f"Nobody described how {engine.name} {engine.version} is started: no launch files.",)
     last = items[-1]
-    notes = [_release_note(last), *_checkpoint_notes(last), *_limit_notes(last), *_cache_notes(last)]
+    notes = [
+        _release_note(last),
+        *_checkpoint_notes(last),
+        *_limit_notes(last),
+        *_power_notes(last),
+        *_cache_notes(last),
+    ]
     notes += [*technique_notes(last), *_transfer_notes(fleet), *_cluster_notes(items), *_routing_notes(items, demand)]
     return (*notes, _benchmark_note(last, fleet))
 
@@ -74,6 +80,16 @@ def _limit_notes(item: LaunchSettings) -> list[str]:
     return [
         f"The longest request is {item.max_model_len} tokens, not the model's {planned.max_model_len}: the KV cache of "
         "a replica holds no more, and an engine refuses to start otherwise."
+    ]
+
+
+def _power_notes(item: LaunchSettings) -> list[str]:
+    watts = item.deployment.hardware.power_cap_w
+    if watts is None:
+        return []
+    return [
+        f"The plan counts on a limit of {watts:g} W on every accelerator: set it on each server before the "
+        f"engine starts (nvidia-smi -pl {watts:g}, amd-smi set --power-cap {watts:g}) and again after a reboot."
     ]
 
 

@@ -62,15 +62,18 @@ def facilities(fleet: Fleet, *, ownership: OwnershipProfile) -> Facilities:
     racks: int | None = None
     circuits: int | None = None
     bound_by, overdrawn = "devices are not bought in whole servers", False
+    maximum_w, typical_w = 0.0, 0.0
     if server is not None and servers is not None:
-        by_power = floor(ownership.rack_power_limit_w.value / server.system_power_max_w)
+        hardware = fleet.replica.deployment.hardware
+        maximum_w, typical_w = server.nameplate_w(hardware), server.expected_w(hardware)
+        by_power = floor(ownership.rack_power_limit_w.value / maximum_w)
         by_height = floor(ownership.rack_units_usable.value / server.rack_units)
         per_rack = max(1, min(by_power, by_height))
         bound_by = "power" if by_power <= by_height else "height"
         overdrawn = by_power < 1
         racks = ceil(servers / per_rack)
         feeds = ownership.feeds_per_rack.value
-        circuits = racks * ceil(per_rack * server.system_power_max_w / one_circuit_w) * int(feeds)
+        circuits = racks * ceil(per_rack * maximum_w / one_circuit_w) * int(feeds)
     return Facilities(
         nameplate_w=fleet.maximum_w,
         typical_w=fleet.typical_w,
@@ -81,8 +84,8 @@ def facilities(fleet: Fleet, *, ownership: OwnershipProfile) -> Facilities:
         bound_by=bound_by,
         racks=racks,
         rack_units=server.rack_units if server is not None else None,
-        rack_maximum_w=per_rack * server.system_power_max_w if per_rack and server else None,
-        rack_typical_w=per_rack * server.system_power_typical_w if per_rack and server else None,
+        rack_maximum_w=per_rack * maximum_w if per_rack else None,
+        rack_typical_w=per_rack * typical_w if per_rack else None,
         rack_overdrawn=overdrawn,
         circuit_w=one_circuit_w,
         circuits=circuits,

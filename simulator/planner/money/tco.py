@@ -12,10 +12,11 @@ from math import ceil, sqrt
 
 from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.records import Fleet
+from simulator.planner.fleet.records import Fleet, Housing
 from simulator.planner.money.market import PriceRule, market_price, plan_rule
 from simulator.planner.money.tco_records import CostLine, Owning, Renting, RentKind, TokenYear, TotalCost, cash_flows
 from simulator.planner.records import Demand
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import list_hardware
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import OfferSpec, PriceProfile, same_currency
@@ -52,12 +53,16 @@ def token_year(demand: Demand, *, prompt_share: float) -> TokenYear:
 def dynamic_w(fleet: Fleet) -> float:
     """What accelerators draw less when idle than at the planned load [W].
 
-    Of their range from idle to TDP the share that the expected power is of the nameplate; hosts, fans and switches draw
-    the same all day.
+    Hosts, fans and switches draw the same all day.
     """
     specs = {pool.hardware: pool.replica.deployment.hardware for pool in fleet.pools}
-    ranges = ((item, specs[item.hardware]) for item in fleet.housing)
-    return sum(item.devices * (spec.tdp_w - spec.idle_w) * item.typical_w / item.maximum_w for item, spec in ranges)
+    return sum(item.devices * _above_idle_w(item, specs[item.hardware]) for item in fleet.housing)
+
+
+def _above_idle_w(item: Housing, accelerator: AcceleratorSpec) -> float:
+    whole = item.server if item.servers is not None else None
+    expected_w = accelerator.limit_w if whole is None else whole.expected_device_w(accelerator)
+    return expected_w - accelerator.idle_w
 
 
 def mean_power_w(fleet: Fleet, *, mean_load: float) -> float:

@@ -14,6 +14,7 @@ from simulator.errors import Option, ProfileError, RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.linear import check_parallelism as check_degrees
+from simulator.phases.power import power_capped
 from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform
 from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -82,13 +83,47 @@ LARGE_TP_SIZES = (16, 32, 64)
 
 
 def platforms(spec: PlanSpec) -> tuple[Platform, ...]:
-    """The accelerators to compare: those named, or all that are on offer."""
+    """The accelerators to compare: those named, or all that are on offer and run on as little power as is allowed.
+
+    Raises
+    ------
+    RoofcastError
+        One that is named does not run on so little.
+    """
     names = spec.hardware or list_offered_hardware(profiles=spec.profiles)
     found: dict[str, Platform] = {}
     for name in names:
         hardware = load_hardware(name, profiles=spec.profiles)
-        found.setdefault(hardware.name, Platform(hardware=hardware, server=_server(hardware, spec)))
+        try:
+            limited = _limited(hardware, spec.power_cap_w)
+        except RoofcastError as error:
+            if spec.hardware:
+                raise RoofcastError(
+                    error.message, field=Option("power_cap_w"), code=error.code, hint=error.hint
+                ) from None
+            continue
+        found.setdefault(hardware.name, Platform(hardware=limited, server=_server(hardware, spec)))
     return tuple(found.values())
+
+
+def _limited(hardware: AcceleratorSpec, power_cap_w: float | None) -> AcceleratorSpec:
+    """A limit that one accelerator never reaches may be meant for those beside it."""
+    return hardware if power_cap_w is None or power_cap_w >= hardware.tdp_w else power_capped(hardware, power_cap_w)
+
+
+def check_power_cap(spec: PlanSpec) -> None:
+    """Refuse a limit of power that none of the accelerators reaches, or that leaves none to compare."""
+    tried = platforms(spec)
+    if spec.power_cap_w is None or any(item.hardware.power_cap_w for item in tried):
+        return
+    most_w = max((item.hardware.tdp_w for item in tried), default=None)
+    reached = "no accelerator runs on so little" if most_w is None else f"none of them draws more than {most_w:g} W"
+    raise RoofcastError(
+        f"{spec.power_cap_w:g} W: {reached}",
+        field=Option("power_cap_w"),
+        code="out_of_range" if most_w is None else "no_effect",
+        hint="leave it out, or take a value that an accelerator reaches",
+    )
 
 
 def _server(hardware: AcceleratorSpec, spec: PlanSpec) -> ServerSpec | None:

@@ -22,6 +22,7 @@ import numpy as np
 
 from simulator.errors import FileError, RoofcastError
 from simulator.files import write_new_files
+from simulator.phases.power import power_capped
 from simulator.planner.search.evaluated_once import Remembered, remember, remembered
 from simulator.specs.base import Spec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
@@ -42,8 +43,9 @@ _PACKAGES = frozenset({"simulator", "numpy"})
 _BUILT_IN = frozenset({("builtins", "set"), ("builtins", "frozenset"), ("copyreg", "__newobj__")})
 
 
-def _read_again(kind: type[Spec], name: str, profiles: str | None) -> Spec:
-    return _READERS[kind](name, profiles=profiles)
+def _read_again(kind: type[Spec], name: str, profiles: str | None, power_cap_w: float | None) -> Spec:
+    found = _READERS[kind](name, profiles=profiles)
+    return power_capped(found, power_cap_w) if isinstance(found, AcceleratorSpec) else found
 
 
 def _array_of(content: bytes, kind: str, shape: tuple[int, ...]) -> Array:
@@ -67,7 +69,7 @@ class _Writer(pickle.Pickler):
 
     @staticmethod
     def _by_name(spec: Any, *, profiles: str | None, name: str | None = None) -> tuple[Any, ...]:
-        again = (type(spec), name or spec.name, profiles)
+        again = (type(spec), name or spec.name, profiles, getattr(spec, "power_cap_w", None))
         with suppress(RoofcastError):
             if _read_again(*again) is spec:
                 return _read_again, again

@@ -12,11 +12,11 @@ from simulator.planner.demand import read_demand, read_objectives
 from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
 from simulator.planner.money.market import check_rule, plan_rule
 from simulator.planner.records import Demand
-from simulator.planner.search.candidates import check_parallelism, check_precision
+from simulator.planner.search.candidates import check_parallelism, check_power_cap, check_precision, platforms
 from simulator.planner.serving.replica import Policy, check_context
 from simulator.planner.workload_presets import SparesWanted
 from simulator.specs.base import Assumption, ValueOrigin
-from simulator.specs.loading import list_hardware, list_offered_hardware, load_prices
+from simulator.specs.loading import list_hardware, load_prices
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.money.prices import PriceProfile
@@ -80,6 +80,7 @@ def resolve(spec: PlanSpec) -> Question:
     check_rule(prices, rule=plan_rule(spec))
     check_parallelism(spec, model=model)
     check_precision(spec, model=model)
+    check_power_cap(spec)
     check_context(model, mix=demand.mix, max_model_len=spec.max_model_len)
     utilization = spec.utilization or DEFAULT_UTILIZATION
     return Question(
@@ -107,7 +108,7 @@ def resolve(spec: PlanSpec) -> Question:
                 origin=ValueOrigin.GIVEN if "confidence" in spec.model_fields_set else ValueOrigin.DEFAULT,
             ),
             _spares_assumption(spec),
-            *_quality_assumption(spec),
+            *_limit_assumptions(spec),
             *_hardware_assumption(spec),
             Assumption(key="prices", value=prices, origin=_origin(spec.prices), detail=plan_rule(spec)),
         ),
@@ -135,7 +136,7 @@ def _hardware_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:
     """A search over everything says what it leaves out."""
     if spec.hardware:
         return ()
-    every, offered = list_hardware(profiles=spec.profiles), list_offered_hardware(profiles=spec.profiles)
+    every, offered = list_hardware(profiles=spec.profiles), [item.hardware.name for item in platforms(spec)]
     left_out = tuple(name for name in every if name not in offered)
     return (Assumption(key="hardware", value=left_out, origin=ValueOrigin.DEFAULT, detail=f"{len(offered)}"),)
 
@@ -152,10 +153,13 @@ def _picture_assumption(spec: PlanSpec, model: ModelSpec) -> tuple[Assumption, .
     return () if spec.images_per_request is None else (Assumption(key="pictures", detail=model.notes[-1]),)
 
 
-def _quality_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:
-    if spec.max_quality_loss is None:
-        return ()
-    return (Assumption(key="max_quality_loss", value=spec.max_quality_loss, origin=ValueOrigin.GIVEN),)
+def _limit_assumptions(spec: PlanSpec) -> tuple[Assumption, ...]:
+    given = {name: getattr(spec, name) for name in ("max_quality_loss", "power_cap_w")}
+    return tuple(
+        Assumption(key=name, value=value, origin=ValueOrigin.GIVEN)
+        for name, value in given.items()
+        if value is not None
+    )
 
 
 def _spares_assumption(spec: PlanSpec) -> Assumption:

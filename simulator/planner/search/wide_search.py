@@ -31,11 +31,11 @@ _PARETO_FINALISTS = 16
 
 
 def device_power_w(platform: Platform) -> float:
-    """Typical power of one accelerator with its share of the server, or its TDP [W]."""
+    """Typical power of one accelerator with its share of the server, or its limit [W]."""
     server = platform.server
     if server is None:
-        return platform.hardware.tdp_w
-    return server.system_power_typical_w / server.accelerators_per_server
+        return platform.hardware.limit_w
+    return server.expected_w(platform.hardware) / server.accelerators_per_server
 
 
 def screened_limits(question: Question) -> LaneLimits:

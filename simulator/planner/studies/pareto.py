@@ -99,7 +99,7 @@ def _point(question: Question, found: _Compared) -> ParetoPoint:
         tpot_p95_s=fleet.degraded.tpot_p95_s,
         e2e_p95_s=fleet.degraded.e2e_p95_s,
         quality=found.quality.note,
-        energy_per_output_token_j=fleet.typical_w / (demand.planned_rate_per_s * demand.mix.osl.mean_tokens),
+        energy_per_output_token_j=fleet.energy_per_output_token_j(demand),
         quality_loss=found.quality.loss,
     )
 

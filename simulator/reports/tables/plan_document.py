@@ -98,8 +98,8 @@ def _prefill(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any] 
     }
 
 
-def _fleet(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any]:
-    replica = fleet.replica
+def _fleet(fleet: Fleet, plan: CapacityPlan) -> dict[str, Any]:
+    replica, objectives = fleet.replica, plan.objectives
     engine = replica.deployment.engine
     return {
         "hardware": fleet.hardware,
@@ -121,6 +121,7 @@ def _fleet(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any]:
         "power_typical_w": fleet.typical_w,
         "power_max_w": fleet.maximum_w,
         "power_of": fleet.power_of,
+        "energy_per_output_token_j": fleet.energy_per_output_token_j(plan.demand),
         "cost": plain(fleet.cost),
         "limited_by": resource_text(fleet.limit),
         "limit_detail": detail_text(fleet.limit),
@@ -201,8 +202,8 @@ def plan_document(plan: CapacityPlan) -> str:
     document = {
         "schema_version": SCHEMA_VERSION,
         "answer": sentence(plan),
-        "plan": _fleet(plan.best, plan.objectives),
-        "alternatives": [_fleet(fleet, plan.objectives) for fleet in plan.alternatives],
+        "plan": _fleet(plan.best, plan),
+        "alternatives": [_fleet(fleet, plan) for fleet in plan.alternatives],
         "rejected": [_rejection(item) for item in plan.rejections],
         "candidates": plan.candidates,
         "demand": _demand(plan),

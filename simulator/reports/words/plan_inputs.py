@@ -54,6 +54,7 @@ _NAMES: Mapping[str, str] = MappingProxyType(
         "spares": "spare replicas",
         "max_quality_loss": "loss of answer quality, at most",
         "hardware": "accelerators",
+        "power_cap_w": "power of each accelerator, at most",
         "prices": "prices",
         "price": "price of the chosen accelerator",
         "format": "number formats",
@@ -109,6 +110,8 @@ def _value(item: Assumption) -> str:
             return _spares(wanted)
         case "max_quality_loss", float(loss):
             return f"{percent_text(loss, digits=3)} of a published metric; what nobody published is refused"
+        case "power_cap_w", float(watts):
+            return f"{watts:g} W; clocks as a full load allows, memory slowed where it alone draws more"
         case "hardware", tuple(left_out):
             return f"{item.detail} compared" + (f", not {', '.join(map(str, left_out))}" if left_out else "")
         case "prices", PriceProfile() as prices:

@@ -77,6 +77,11 @@ class AcceleratorSpec(Spec):
     notes: tuple[str, ...] = ()
 
     @property
+    def limit_w(self) -> float:
+        """The most that it draws [W]."""
+        return self.power_cap_w or self.tdp_w
+
+    @property
     def only_when_named(self) -> str:
         """Why a search over all accelerators leaves this one out ("announced", "desktop", "consumer-card"), or ""."""
         if self.status == "announced":
@@ -136,6 +141,22 @@ class ServerSpec(Spec):
     cooling: Literal["air", "liquid"] | None = None
     sources: dict[str, Source]
     notes: tuple[str, ...] = ()
+
+    def expected_device_w(self, accelerator: AcceleratorSpec) -> float:
+        """What each of its accelerators draws when it draws what is expected [W]: as much of the range from idle to TDP
+        as that is of its nameplate, and no more than a limit allows."""
+        share = self.system_power_typical_w / self.system_power_max_w
+        return min(accelerator.limit_w, accelerator.idle_w + share * (accelerator.tdp_w - accelerator.idle_w))
+
+    def expected_w(self, accelerator: AcceleratorSpec) -> float:
+        """Its expected power [W], less what a limit takes from each of its accelerators."""
+        unlimited = accelerator.model_copy(update={"power_cap_w": None})
+        less_w = self.expected_device_w(unlimited) - self.expected_device_w(accelerator)
+        return self.system_power_typical_w - self.accelerators_per_server * less_w
+
+    def nameplate_w(self, accelerator: AcceleratorSpec) -> float:
+        """Its power at most [W], each of its accelerators at its limit."""
+        return self.system_power_max_w - self.accelerators_per_server * (accelerator.tdp_w - accelerator.limit_w)
 
     @property
     def network(self) -> LinkSpec:

@@ -38,7 +38,7 @@ from simulator.specs.question.plan_values import (
 )
 from simulator.specs.question.workload import LARGEST_CV, MOST_ANSWERS
 from simulator.specs.spellings import SHORT_FIELDS, number_word, plain_word
-from simulator.units import GIGA, KILO
+from simulator.units import GIGA, KILO, MEGA
 
 _OBJECTIVE = re.compile(r"(ttft|tpot|e2e|latency)_p([0-9]+(?:\.[0-9]+)?)")
 LONGEST_HORIZON = 120
@@ -92,12 +92,8 @@ class PlanSpec(Spec):
     )
     isl_tokens: float | None = Field(default=None, ge=1, le=GIGA, description="Mean prompt tokens.")
     osl_tokens: float | None = Field(default=None, ge=1, le=GIGA, description="Mean answer tokens, the first included.")
-    isl_cv: float | None = Field(
-        default=None, ge=0, le=LARGEST_CV, description="Spread of prompt lengths (std / mean)."
-    )
-    osl_cv: float | None = Field(
-        default=None, ge=0, le=LARGEST_CV, description="Spread of answer lengths (std / mean)."
-    )
+    isl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV, description="Spread of prompt lengths, std/mean.")
+    osl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV, description="Spread of answer lengths, std/mean.")
     images_per_request: float | None = Field(
         default=None, gt=0, le=KILO, description="Pictures in a prompt; `isl_tokens` counts their tokens too."
     )
@@ -121,6 +117,7 @@ class PlanSpec(Spec):
     objectives: tuple[ObjectiveSpec, ...] = Field(
         default=(), description="Percentiles of latencies with the bounds that they hold."
     )
+    power_cap_w: float | None = Field(default=None, gt=0, le=MEGA, description="Limit of each accelerator, W.")
     weights: tuple[NumberFormat, ...] = Field(default=(), description="Weight formats to compare.")
     kv_cache: tuple[CacheDtype, ...] = Field(default=(), description="KV-cache formats.")
     activations: NumberFormat | None = Field(default=None, description="Format of the products.")

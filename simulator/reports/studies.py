@@ -46,7 +46,6 @@ class Studies:
     owning: tuple[OwningBar, ...]
     steps: tuple[tuple[str, StepEstimate], ...]
     parameters: ParameterCounts
-    handoff: Handoff
     command: str
     created: str
     version: str
@@ -61,6 +60,18 @@ class Studies:
     def model_id(self) -> str:
         """What the engines load."""
         return _checkpoint(self.plan)
+
+    @property
+    def handoff(self) -> Handoff:
+        """The files that launch the fleet; written when they are asked for, since no number needs them."""
+        return launch_handoff(
+            self.plan.best,
+            model_id=self.model_id,
+            scheme=self.plan.best.scheme,
+            demand=self.plan.demand,
+            objectives=self.plan.objectives,
+            profiles=self.spec.profiles,
+        )
 
     @property
     def illustrates_growth(self) -> bool:
@@ -142,14 +153,6 @@ def gather(
         owning=tuple(owning_bars(plan, cost=cost, prices=prices, ownership=owning)),
         steps=_steps(plan, sequences=sequences),
         parameters=parameter_counts(deployment.model),
-        handoff=launch_handoff(
-            fleet,
-            model_id=_checkpoint(plan),
-            scheme=fleet.scheme,
-            demand=plan.demand,
-            objectives=plan.objectives,
-            profiles=spec.profiles,
-        ),
         command=command,
         created=created or datetime.now(UTC).date().isoformat(),
         version=__version__,

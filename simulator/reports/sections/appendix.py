@@ -219,10 +219,9 @@ def appendix_section(studies: Studies) -> Section:
     )
     blocks: list[Block] = [reproduce, _profiles(studies), calibration_table(studies)]
     blocks.append(Paragraph(text="Run it", tone=Tone.HEAD))
-    blocks += [
-        Code(title=f"{file.title} ({file.name})", text=file.text) for file in studies.handoff.files if file.printed
-    ]
-    blocks += [Bullets(items=studies.handoff.notes), *hardware_tables(studies)]
+    handoff = studies.handoff
+    blocks += [Code(title=f"{file.title} ({file.name})", text=file.text) for file in handoff.files if file.printed]
+    blocks += [Bullets(items=handoff.notes), *hardware_tables(studies)]
     log = "Change log: first version of this report; later versions are compared by their hash."
     blocks.append(Paragraph(text=log))
     return Section(key="provenance", title="Provenance", blocks=tuple(blocks))

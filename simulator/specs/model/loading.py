@@ -20,7 +20,7 @@ from simulator.specs.base import Spec
 from simulator.specs.documents import read_json, read_yaml, validate
 from simulator.specs.huggingface.registry import read_config
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
-from simulator.specs.profiles import profile_directories, profile_root
+from simulator.specs.profiles import profile_directories, profile_files, profile_root
 from simulator.specs.spellings import plain_word
 
 INDEX_STEM = "aliases"
@@ -250,8 +250,5 @@ def _base_of(text: str, *, profiles: str | Path | None) -> Path | None:
 
 
 def _stems(root: Path) -> Mapping[str, Path]:
-    """Profile files of one directory by lower-case stem."""
-    if not root.is_dir():
-        return {}
-    files = (path for path in sorted(root.iterdir()) if path.suffix in _SUFFIXES)
-    return {plain_word(path.stem): path for path in files if path.stem != INDEX_STEM}
+    """Profile files of one directory as questions spell them."""
+    return {plain_word(stem): path for stem, path in profile_files(root).items()}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from app import turns
 from app.question import prices as asked_prices
 from simulator.api.explanations import ExplainAnswer, explain_topic
 from simulator.api.published import PublishedAnswer, published
@@ -36,6 +39,9 @@ TRACE_STEPS = 20_000
 _AT_ONCE = threading.BoundedSemaphore(2)
 """Heavy questions that run at the same time: a dashboard must not starve the machine that it runs on."""
 _MOST_RESIZED = 100
+_CHECKS = ThreadPoolExecutor(max_workers=1, thread_name_prefix="check")
+"""Simulates one fleet at a time, while pages stay free for the next question."""
+_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +113,37 @@ def _kept_as(plan: CapacityPlan) -> str:
     return f"{best.hardware} {best.label} {[pool.replicas for pool in best.pools]} {plan.spec.model_dump_json()}"
 
 
+def _check(plan: CapacityPlan) -> CapacityPlan:
+    turns.let_others_ask()
+    return planner.checked(plan)
+
+
 @st.cache_resource(max_entries=100, show_spinner=False)
-def _checked(question: str, _plan: CapacityPlan) -> CapacityPlan:
-    with _AT_ONCE:
-        return planner.checked(_plan)
+def _checked(question: str, _plan: CapacityPlan) -> Future[CapacityPlan]:
+    return _CHECKS.submit(_check, _plan)
+
+
+def _awaited(plan: CapacityPlan) -> CapacityPlan:
+    """The plan with its check. A page whose question changes meanwhile is left, and a check not begun is dropped."""
+    question = _kept_as(plan)
+    check = _checked(question, plan)
+    try:
+        while not check.done():
+            wait((check,), timeout=_LOOK_S)
+            if get_script_run_ctx(suppress_warning=True):
+                # Any look at the state ends a run whose question has changed.
+                st.session_state.get(question)
+        return check.result()
+    except CancelledError:
+        return _awaited(plan)
+    finally:
+        if check.cancel():
+            _checked.clear(question, plan)
 
 
 def checked(plan: CapacityPlan) -> CapacityPlan:
     """The plan as its command answers it, its fleet simulated and, where it misses, sized again."""
-    found = _checked(_kept_as(plan), plan)
+    found = _awaited(plan)
     if found.best is not plan.best:
         kept = _resized()
         kept[plan.spec.model_dump_json()] = found

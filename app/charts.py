@@ -12,7 +12,7 @@ from typing import Any, Literal
 import streamlit as st
 from plotly.basedatatypes import BaseFigure
 
-from app import question
+from app import question, turns
 from app.display import origin
 from simulator.reports.charts.chart import Chart, SeriesKind
 from simulator.reports.charts.plotly_figure import plotly_spec
@@ -141,6 +141,7 @@ def chart(
         if name and picked is not None:
             picked(name)
 
+    turns.number_sent()
     _heading(described, key=key)
     if not described.series:
         origin(None, described.caption)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from app import links, opening, question, widgets
+from app import links, opening, question, turns, widgets
 from app.named import adopt_questions
 from app.uploaded import adopt_files
 from app.views import compare, learn, plan, profiles, roofline, serving, sweep, validation, what_if
@@ -39,7 +39,7 @@ def _page(title: str, body: Callable[[], None]) -> None:
         question.reserve(place)
         controls = st.container(key="controls", horizontal=True, width="content", gap="small")
     complaints = st.container()
-    with st.container(key="answered"):
+    with st.container(key="answered"), turns.asking():
         body()
     question.show_once()
     links.end(complaints)

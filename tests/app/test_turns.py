@@ -1,0 +1,79 @@
+"""Numbers come one visitor after the other and before anybody's charts; nobody waits for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Barrier, Event, Thread
+
+import pytest
+
+from app import turns
+
+
+def _another(run: Callable[[], None]) -> Thread:
+    def page() -> None:
+        with turns.asking():
+            run()
+
+    thread = Thread(target=page)
+    thread.start()
+    return thread
+
+
+def test_a_number_waits_for_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE_S", 60.0)
+    begun = Event()
+    with turns.asking():
+        thread = _another(begun.set)
+        assert not begun.wait(0.05)
+        turns.number_sent()
+        thread.join()
+    assert begun.is_set()
+
+
+def test_a_chart_waits_until_everybody_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE_S", 60.0)
+    asking, sent, order = Event(), Event(), []
+
+    def number() -> None:
+        sent.wait()
+        order.append("number")
+
+    def page() -> None:
+        asking.set()
+        _another(number).join()
+
+    with turns.asking():
+        thread = Thread(target=page)
+        thread.start()
+        asking.wait()
+        while len(turns._asking) < 2:
+            pass
+        sent.set()
+        turns.number_sent()
+        order.append("chart")
+    thread.join()
+    assert order == ["number", "chart"]
+
+
+def test_a_number_that_takes_long_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE_S", 0.01)
+    drawn = Event()
+
+    def page() -> None:
+        turns.number_sent()
+        drawn.set()
+
+    with turns.asking():
+        _another(page).join()
+    assert drawn.is_set()
+
+
+def test_a_run_that_ends_without_a_number_is_waited_for_no_more() -> None:
+    begun = Barrier(2)
+    thread = _another(lambda: [begun.wait(), None][1])
+    begun.wait()
+    thread.join()
+    assert not turns._asking
+    with turns.asking():
+        turns.number_sent()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import plotly.graph_objects as go
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -31,6 +32,9 @@ def test_first_visit_shows_an_answer(name: str) -> None:
     assert not page.exception
     assert not page.error
     assert headline(page)
+    # Pages send figures as they are: plotly's schema is checked here.
+    for chart in page.get("plotly_chart"):
+        go.Figure(json.loads(chart.proto.spec))
 
 
 def test_entry_opens_the_plan() -> None:

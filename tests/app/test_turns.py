@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Barrier, Event, Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -33,27 +33,18 @@ def test_a_number_waits_for_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_chart_waits_until_everybody_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PATIENCE_S", 60.0)
-    asking, sent, order = Event(), Event(), []
+    drawn = Event()
 
-    def number() -> None:
-        sent.wait()
-        order.append("number")
-
-    def page() -> None:
-        asking.set()
-        _another(number).join()
+    def chart() -> None:
+        turns.let_others_ask()
+        drawn.set()
 
     with turns.asking():
-        thread = Thread(target=page)
+        thread = Thread(target=chart)
         thread.start()
-        asking.wait()
-        while len(turns._asking) < 2:
-            pass
-        sent.set()
-        turns.number_sent()
-        order.append("chart")
+        assert not drawn.wait(0.05)
     thread.join()
-    assert order == ["number", "chart"]
+    assert drawn.is_set()
 
 
 def test_a_number_that_takes_long_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,11 +60,10 @@ def test_a_number_that_takes_long_holds_up_nobody(monkeypatch: pytest.MonkeyPatc
     assert drawn.is_set()
 
 
-def test_a_run_that_ends_without_a_number_is_waited_for_no_more() -> None:
-    begun = Barrier(2)
-    thread = _another(lambda: [begun.wait(), None][1])
-    begun.wait()
-    thread.join()
-    assert not turns._asking
+def test_a_run_that_ends_without_a_number_is_waited_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE_S", 60.0)
     with turns.asking():
+        refused = _another(lambda: None)
         turns.number_sent()
+    refused.join()
+    turns.let_others_ask()

@@ -26,7 +26,7 @@ from simulator.operators.work import (
     Work,
 )
 from simulator.specs.engine.engine import EngineProfile
-from simulator.specs.engine.releases import KernelRecipe, TableKernel, UntunedExperts
+from simulator.specs.engine.releases import KernelRecipe, StagedExperts, TableKernel, UntunedExperts
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.precision import Dtype
 from simulator.units import BITS_PER_BYTE
@@ -75,6 +75,7 @@ class EngineTraits:
     vector_elements_per_s : keys' and values' numbers that the vector units of the device take in where there is none,
         once for every query head [1/s]
     untuned : the tile of 16-bit experts that nobody tuned; tuned : those that somebody did, as (experts, width)
+    staged, staged_above : experts that no fused kernel of the recipe takes, and the tokens above which they run slower
     compute_units : of the accelerator [-]
     undivided_rows, block_flops_per_s : query rows from which on latent decode attention gives each thread block all
         keys of a sequence for as many rows, and the rate of one [FLOP/s]
@@ -92,6 +93,8 @@ class EngineTraits:
     vector_elements_per_s: float = float("inf")
     untuned: UntunedExperts | None = None
     tuned: tuple[tuple[int, int], ...] = ()
+    staged: StagedExperts | None = None
+    staged_above: int = 0
     compute_units: int = 1
     undivided_rows: int | None = None
     block_flops_per_s: float = float("inf")
@@ -167,6 +170,9 @@ def with_recipe(
     untuned = recipe.untuned_experts
     if untuned is not None and hardware.architecture in untuned.architectures:
         traits = replace(traits, untuned=untuned, tuned=untuned.tuned.get(hardware.name, ()))
+    staged = recipe.staged_experts
+    if staged is not None and hardware.architecture in staged.tokens_above:
+        traits = replace(traits, staged=staged, staged_above=staged.tokens_above[hardware.architecture])
     return replace(
         traits,
         compute_units=hardware.compute_units,
@@ -322,6 +328,20 @@ def _untuned(timing: Timing, shape: MoeShape, *, traits: EngineTraits) -> Timing
     return on_one_tile(timing, shape, untuned=traits.untuned, compute_units=traits.compute_units)
 
 
+def _staged(timing: Timing, shape: MoeShape, *, traits: EngineTraits) -> Timing:
+    """Experts in two products of large tiles, where no fused kernel takes their width [AMDAITER2025]."""
+    staged = traits.staged
+    if staged is None or shape.format.name != staged.weights or shape.intermediate_size % staged.width_multiple == 0:
+        return timing
+    slower = np.asarray(shape.tokens) > traits.staged_above
+    inferred = np.where(slower, int(Provenance.EXTRAPOLATED), 0)  # from whole runs; no kernel of it was timed
+    return replace(
+        timing,
+        seconds=np.where(slower, timing.seconds / staged.rate_share, timing.seconds),
+        provenance=np.maximum(timing.provenance, inferred),
+    )
+
+
 def in_step(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
     """The price of a row among the others of its step: nothing where it has nothing to do, less on a side stream.
 
@@ -337,6 +357,7 @@ def in_step(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
         timing = _by_whole_sequences(timing, work.shape, traits=traits)
     if isinstance(work.shape, MoeShape):
         timing = _untuned(timing, work.shape, traits=traits)
+        timing = _staged(timing, work.shape, traits=traits)
     return without_idle(_as_launched(timing, work, traits=traits), work)
 
 

@@ -258,6 +258,40 @@ def test_untuned_experts_wait_for_their_loads_above_as_many_tokens_as_experts(lo
         assert list(priced.provenance == Provenance.EXTRAPOLATED) == expected
 
 
+@pytest.mark.parametrize(
+    ("hardware", "width", "slower"),
+    [
+        ("mi300x", 384.0, [True, True, True]),
+        ("mi355x", 384.0, [False, False, True]),
+        ("mi325x", 768.0, [False, False, False]),  # a fused kernel takes it
+        ("h200-sxm-141gb", 384.0, [False, False, False]),
+    ],
+)
+def test_widths_without_a_fused_kernel_run_slower_where_its_tiles_are_large(
+    hardware: str, width: float, slower: list[bool]
+) -> None:
+    accelerator, tokens = load_hardware(hardware), np.array([4.0, 32.0, 64.0])
+    shape = MoeShape(
+        tokens=tokens,
+        hidden_size=3072.0,
+        intermediate_size=width,
+        num_experts=256.0,
+        num_experts_per_tok=8.0,
+        local_experts=256.0,
+        gated=True,
+        distinct_experts=np.array([30.0, 160.0, 220.0]),
+        local_assignments=8.0 * tokens,
+        format=MatmulFormat(name="fp8_block", weight_bits=8, activation_bits=8, math=Dtype.FP8),
+    )
+    row, plain = work(shape, Family.MOE, flops=tokens), kernel_library(accelerator, library="vllm")
+    recipe = load_engine("vllm").recipe
+    priced = replace(plain, traits=with_recipe(NO_TRAITS, recipe, hardware=accelerator)).price(row)
+    assert recipe.staged_experts is not None
+    ratio = priced.seconds / plain.price(row).seconds
+    assert ratio == pytest.approx(np.where(slower, 1 / recipe.staged_experts.rate_share, 1.0))
+    assert (priced.provenance >= np.where(slower, Provenance.EXTRAPOLATED, Provenance.MEASURED)).all()
+
+
 def test_experts_filled_up_to_a_multiple_cost_the_wider_ones_and_two_passes() -> None:
     hardware, tokens = load_hardware("b200-sxm"), np.array([4.0, 64.0])
     narrow = MoeShape(

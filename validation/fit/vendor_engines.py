@@ -2,7 +2,8 @@
 
 ``python -m validation.fit.vendor_engines --data DIR [--vendor amd] [--mode mtp] [--every N] [--write]``: Gauss-Newton
 on the log of TPOT and throughput, outliers weighing less, over aggregated runs without speculation. Three numbers an
-engine: device time between kernels, host time per running sequence, and the share of the tuned kernels' rate. Printed
+engine: device time between kernels, host time per running sequence, and the share of the tuned kernels' rate; what
+drawing a token from a nucleus takes is the engine's own number elsewhere. Printed
 beside the errors of all runs are those of every model (of every accelerator where an engine ran but one model, of every
 weight format where it ran on one accelerator), under numbers that were fitted without it. Where speculation came to the
 vendor with a later release of the engine, ``--mode mtp`` fits that release to the runs that speculate. ``--write`` puts
@@ -95,9 +96,20 @@ def overheads_of(values: Mapping[str, float], speculates: bool) -> dict[str, flo
     }
 
 
+SAMPLING = ("sampled_logit_s", "sampled_bytes_per_logit")
+
+
+def sampling_elsewhere(engine: str) -> dict[str, float]:
+    """What drawing tokens takes on the accelerators that the engine's own numbers are of: launches and short kernels,
+    which no device shortens."""
+    elsewhere = load_engine(engine).overheads
+    return {name: float(getattr(elsewhere, name)) for name in SAMPLING}
+
+
 def _with(deployment: Deployment, values: Mapping[str, float]) -> Deployment:
     """The replica with these numbers on its own host."""
-    overheads = deployment.engine.overheads.model_copy(update=overheads_of(values, deployment.speculation is not None))
+    found = overheads_of(values, deployment.speculation is not None) | sampling_elsewhere(deployment.engine.name)
+    overheads = deployment.engine.overheads.model_copy(update=found)
     traits = replace(deployment.kernels.traits, launch_gap_s=overheads.launch_gap_s, tuned_share=overheads.tuned_share)
     engine = replace(deployment.engine, overheads=overheads)
     return replace(deployment, engine=engine, kernels=replace(deployment.kernels, traits=traits))
@@ -232,7 +244,7 @@ def main() -> None:
                 engine,
                 vendor=vendor,
                 before=later_release(engine, vendor=vendor) if mode == "aggregated" else None,
-                overheads=overheads_of(fitted.values, mode != "aggregated"),
+                overheads=overheads_of(fitted.values, mode != "aggregated") | sampling_elsewhere(engine),
                 spread=spread_of(fitted),
                 whole_runs=whole_runs(cases),
                 note=f"Three numbers for all models. Leave one {fitted.left_out} out: TPOT {errors[0]:.1%}, tokens/s "

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from simulator.specs.base import Spec
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -279,6 +279,20 @@ class UntunedExperts(Spec):
     tuned: dict[str, tuple[tuple[int, int], ...]]
 
 
+class StagedExperts(Spec):
+    """Experts of weights in the format ``weights`` that run as two products of large tiles where their width is no
+    multiple of ``width_multiple``, for which alone the release brings one fused kernel.
+
+    tokens_above : of a step, by architecture; up to as many, its tiles are small ones
+    rate_share : of the tuned kernels' rate that those products reach
+    """
+
+    weights: str
+    width_multiple: PositiveInt
+    tokens_above: dict[str, NonNegativeInt]
+    rate_share: float = Field(gt=0, le=1)
+
+
 class KernelRecipe(Spec):
     """What a release of an engine does with the kernels of its library.
 
@@ -290,6 +304,7 @@ class KernelRecipe(Spec):
     fused_all_reduce: FusedAllReduce | None = None
     undivided_latent: UndividedLatent | None = None
     untuned_experts: UntunedExperts | None = None
+    staged_experts: StagedExperts | None = None
     kernels: tuple[TableKernel, ...] = ()
 
     def at(self, version: str) -> KernelRecipe:

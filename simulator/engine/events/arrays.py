@@ -1,4 +1,4 @@
-"""Fill the arrays of the event loop and read them: an empty engine, the demand as it queues; what a run leaves.
+"""Fill the arrays of the event loop and read them: an empty engine, and what a run leaves of it.
 
 Batch, queue and cache over time in bounded memory: a fixed number of buckets whose width doubles when a run outlasts
 them.
@@ -8,29 +8,37 @@ Plain numpy, so that what only prepares or reads a run does not load the compile
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from simulator.engine.events import state as at
-from simulator.engine.events.state import Demand, EngineState, Fate, Limits
+from simulator.engine.events.state import EngineState, Limits
 from simulator.engine.settings import Policy, QueueOrder, SchedulerSettings
 from simulator.phases.compiled import StepTables
-from simulator.traffic.requests import NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests
+from simulator.traffic.requests import Floats, RequestRecords, Requests
 from simulator.units import MILLI
 
 
 def make_limits(
-    settings: SchedulerSettings, *, stages: int, longest_output_tokens: int, conversations: bool, walks: bool
+    settings: SchedulerSettings,
+    *,
+    slots: int,
+    stages: int,
+    longest_output_tokens: int,
+    conversations: bool,
+    walks: bool,
 ) -> Limits:
     """The compiled code's view of ``settings``; a step number modulo ``ring`` never meets another one in use."""
-    slots, ring = settings.max_num_seqs, longest_output_tokens + 3
+    ring = longest_output_tokens + 3
     depth = stages if stages > 1 else 2 if settings.async_scheduling else 1
     offload, drafted, ratio = settings.offload, settings.speculation, settings.token_ratio
-    drafts = np.zeros((2, slots + 2 if drafted is None else slots + 2 + len(drafted.acceptance)))
+    most = settings.max_num_seqs
+    drafts = np.zeros((2, most + 2 if drafted is None else most + 2 + len(drafted.acceptance)))
     if drafted is not None:
-        drafts[at.DRAFT_S, : slots + 1] = drafted.draft_s[: slots + 1] or 0.0
+        drafts[at.DRAFT_S, : most + 1] = drafted.draft_s[: most + 1] or 0.0
         drafts[at.REACH, : len(drafted.acceptance)] = np.cumprod(drafted.acceptance)
     return Limits(
         max_tokens=settings.max_num_batched_tokens,
@@ -39,6 +47,8 @@ def make_limits(
         blocks=settings.kv_blocks,
         watermark_blocks=settings.watermark_blocks,
         routing=int(settings.routing),
+        groups=1,
+        group=0,
         patience_s=np.inf if settings.timeout_s is None else float(settings.timeout_s),
         conversations=conversations,
         depth=depth,
@@ -68,21 +78,40 @@ def make_limits(
     )
 
 
-def _lru_queue(rows: int, *, columns: int, content: int) -> Any:
-    """Blocks in one queue whose head is the last row; nothing is in them."""
-    queue = np.zeros((rows + 1, columns), dtype=np.int32)
-    ring = np.arange(rows + 1)
+def _host_queue(places: int) -> Any:
+    """Places in one queue whose head is the last row; nothing is in them."""
+    queue = np.zeros((places + 1, at.HOST_COLUMNS), dtype=np.int32)
+    ring = np.arange(places + 1)
     queue[:, at.NEXT], queue[:, at.PREV] = np.roll(ring, -1), np.roll(ring, 1)
-    queue[:, content] = -1
+    queue[:, at.HOST_CONTENT] = -1
     return queue
 
 
-def state_bytes(settings: SchedulerSettings, *, distinct_blocks: int, longest_tokens: int) -> float:
-    """About what ``make_state`` takes for one replica [bytes]."""
-    slots, blocks = settings.max_num_seqs, settings.kv_blocks
-    table = slots * (longest_tokens // settings.block_size_tokens + 2.0)
-    return 4.0 * (blocks * at.BLOCK_COLUMNS + distinct_blocks + 2 * table) + 8.0 * (
-        slots * (at.SLOT_COLUMNS + 10) + at.SERIES_BUCKETS * at.SERIES_COLUMNS + 2 * longest_tokens
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSize:
+    """About what ``make_state`` takes for one replica: in any case, and for each slot [bytes]."""
+
+    fixed_bytes: float
+    slot_bytes: float
+
+    def slots_within(self, most_bytes: float) -> int:
+        """How many slots such memory has room for."""
+        return int((most_bytes - self.fixed_bytes) // self.slot_bytes)
+
+    def of(self, slots: int) -> float:
+        """With so many slots [bytes]."""
+        return self.fixed_bytes + slots * self.slot_bytes
+
+
+def state_size(settings: SchedulerSettings, *, distinct_blocks: int, longest_tokens: int) -> StateSize:
+    """Of a replica that serves requests of at most ``longest_tokens``."""
+    host_blocks = 0 if settings.offload is None else settings.offload.blocks
+    held = settings.kv_blocks * at.BLOCK_COLUMNS + host_blocks * at.HOST_COLUMNS
+    ids = distinct_blocks * (2 if host_blocks else 1)
+    table = longest_tokens // settings.block_size_tokens + 2.0
+    return StateSize(
+        fixed_bytes=4.0 * (held + ids) + 8.0 * (at.SERIES_BUCKETS * at.SERIES_COLUMNS + 2 * longest_tokens),
+        slot_bytes=8.0 * (table + at.SLOT_COLUMNS + 10),
     )
 
 
@@ -95,7 +124,7 @@ def make_state(
     longest_tokens: int,
     trace_steps: int,
 ) -> EngineState:
-    """Empty replicas: every block in the free queue, every slot free, the clock asleep at infinity."""
+    """Empty replicas: every block unused, every slot free, the clock asleep at infinity."""
     slots, rows = limits.max_seqs, limits.step_mask + 1
     count = np.zeros((replicas, at.COUNTS), dtype=np.int64)
     count[:, at.FREE_BLOCKS], count[:, at.FREE_SLOTS] = limits.blocks, slots
@@ -108,12 +137,13 @@ def make_state(
     series = np.zeros((replicas, at.SERIES_BUCKETS + 1, at.SERIES_COLUMNS))
     series[:, -1, at.SERIES_WIDTH_S] = max(2 * float(requests.stage_end_s[-1]) / at.SERIES_BUCKETS, MILLI)
     contents = max(requests.distinct_blocks, 1)
-    blocks = _lru_queue(limits.blocks, columns=at.BLOCK_COLUMNS, content=at.BLOCK_CONTENT)
-    host = _lru_queue(limits.host_blocks, columns=at.HOST_COLUMNS, content=at.HOST_CONTENT)
+    blocks = np.zeros((replicas, limits.blocks + 1, at.BLOCK_COLUMNS), dtype=np.int32)
+    blocks[:, -1, [at.NEXT, at.PREV]] = limits.blocks
+    host = _host_queue(limits.host_blocks)
     # The scheduler that walks keeps no lists but that of the running.
     nodes = slots + 1 if limits.counted_ahead else limits.phase_lists + slots + limits.block_size
     return EngineState(
-        blocks=np.tile(blocks, (replicas, 1, 1)),
+        blocks=blocks,
         holder=np.full((replicas, 2 if limits.host_blocks else 1, contents), -1, dtype=np.int32),
         slots=seats,
         table=np.zeros((replicas, slots, -(-longest_tokens // limits.block_size) + 1, 2), dtype=np.int32),
@@ -128,56 +158,6 @@ def make_state(
         trace=np.zeros((replicas, trace_steps, at.TRACE_COLUMNS)),
         series=series,
     )
-
-
-def queue_order(requests: Requests, settings: SchedulerSettings) -> Ints:
-    """Requests in the order in which they reach the scheduler's queue."""
-    return np.argsort(_ready_s(requests, settings), kind="stable")
-
-
-def _ready_s(requests: Requests, settings: SchedulerSettings) -> Floats:
-    return requests.arrival_s + settings.request_delay_s + settings.prompt_token_delay_s * requests.prompt_tokens
-
-
-def make_demand(requests: Requests, settings: SchedulerSettings, *, order: Ints) -> Demand:
-    """``requests`` in the order of the queue."""
-    patience_s = np.inf if settings.timeout_s is None else settings.timeout_s
-    deadline_s = np.minimum(requests.arrival_s + patience_s, requests.deadline_s)
-    delay_s = settings.request_delay_s + settings.prompt_token_delay_s * requests.prompt_tokens
-    times_s = (_ready_s(requests, settings), deadline_s, requests.think_s, delay_s)
-    turns = requests.previous != NO_PREVIOUS
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    follower = np.full(len(order), -1, dtype=np.int64)
-    follower[requests.previous[turns]] = place[turns]
-    shape = (requests.prompt_tokens, requests.output_tokens, requests.prefix_list, follower, turns)
-    return Demand(
-        times_s=np.stack(times_s, axis=1)[order],
-        shape=np.stack([column[order] for column in shape], axis=1).astype(np.int32),
-        list_start=requests.list_start,
-        block_ids=requests.block_ids.astype(np.int32),
-        stage_end_s=requests.stage_end_s,
-    )
-
-
-def make_fate(demand: Demand, settings: SchedulerSettings, *, arrival_s: Floats) -> Fate:
-    """Everybody waits, except for whom the engine will not take at all. arrival_s : in the order of the queue"""
-    total = demand.shape[:, at.PROMPT].astype(np.int64) + demand.shape[:, at.OUTPUT]
-    room = settings.kv_blocks - settings.watermark_blocks
-    too_long = total > settings.max_model_len
-    if not settings.chunked_prefill:
-        # A sequence that may be preempted is recomputed with its output in one piece.
-        evicted = settings.policy is not Policy.GUARANTEED_NO_EVICT
-        whole = total if evicted else demand.shape[:, at.PROMPT].astype(np.int64)
-        too_long |= whole > settings.max_num_batched_tokens
-    notes = np.full((len(total), at.NOTES), -1, dtype=np.int32)
-    notes[:, at.OUTCOME] = at.WAITING
-    notes[-(-total // settings.block_size_tokens) > room, at.OUTCOME] = int(Outcome.TOO_LARGE)
-    notes[too_long, at.OUTCOME] = int(Outcome.TOO_LONG)
-    notes[:, [at.CACHED, at.PREEMPTED_TIMES]] = 0
-    times_s = np.full((len(total), at.TIMES), np.nan)
-    times_s[:, at.SENT_S] = np.where(demand.shape[:, at.IS_FOLLOWER] > 0, np.nan, arrival_s)
-    return Fate(times_s=times_s, notes=notes, numbers=np.zeros(at.NUMBERS, dtype=np.int64))
 
 
 def stacked_tables(stages: tuple[StepTables, ...]) -> Any:
@@ -235,7 +215,10 @@ NO_SERIES = TimeSeries(
 """Of a run without steps."""
 
 
-def _at_width(rows: Floats, width_s: float, wanted_s: float) -> Floats:
+def _at_width(own: Floats, wanted_s: float) -> Floats:
+    """A replica's buckets, widened; own : those in use, and their width in the last row."""
+    rows, width_s = np.zeros((at.SERIES_BUCKETS, at.SERIES_COLUMNS)), float(own[-1, at.SERIES_WIDTH_S])
+    rows[: len(own) - 1] = own[:-1]
     while width_s < wanted_s:
         merged = np.zeros_like(rows)
         merged[: at.SERIES_BUCKETS // 2] = rows[0::2] + rows[1::2]
@@ -243,13 +226,12 @@ def _at_width(rows: Floats, width_s: float, wanted_s: float) -> Floats:
     return rows
 
 
-def time_series(series: Floats, *, kv_blocks: int) -> TimeSeries:
-    """Join the replicas' buckets ``series`` [replicas, buckets + 1, columns]. kv_blocks : of all replicas."""
-    widths_s = series[:, at.SERIES_BUCKETS, at.SERIES_WIDTH_S]
-    width_s = float(widths_s.max())
-    rows = np.zeros_like(series[0, : at.SERIES_BUCKETS])
-    for replica, own_s in zip(series, widths_s, strict=True):
-        rows = rows + _at_width(replica[: at.SERIES_BUCKETS], float(own_s), width_s)
+def time_series(series: Sequence[Floats], *, kv_blocks: int) -> TimeSeries:
+    """Join the replicas' buckets. kv_blocks : of all replicas."""
+    width_s = max(float(own[-1, at.SERIES_WIDTH_S]) for own in series)
+    rows = np.zeros((at.SERIES_BUCKETS, at.SERIES_COLUMNS))
+    for own in series:
+        rows = rows + _at_width(own, width_s)
     used = np.flatnonzero(rows[:, at.SERIES_BUSY_S] > 0)
     rows = rows[: used[-1] + 1] if len(used) else rows[:0]
     return TimeSeries(
@@ -261,6 +243,40 @@ def time_series(series: Floats, *, kv_blocks: int) -> TimeSeries:
         busy=rows[:, at.SERIES_BUSY_S] / (width_s * len(series)),
         tokens_per_s=rows[:, at.SERIES_TOKENS] / width_s,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSums:
+    """What is left of a replica when its state is gone.
+
+    usage : per stage; trace : the first steps; series : the buckets of time in use, and their width in the last row
+    """
+
+    usage: Floats
+    trace: Floats
+    series: Floats
+    steps: int
+    free_blocks: int
+    stalled: bool
+
+
+def replica_sums(state: EngineState) -> list[ReplicaSums]:
+    """Of every replica of ``state``, in their order."""
+    found = []
+    for replica, count in enumerate(state.count):
+        series = state.series[replica]
+        used = np.flatnonzero(series[:-1].any(axis=1))
+        found.append(
+            ReplicaSums(
+                usage=state.usage[replica].copy(),
+                trace=state.trace[replica, : count[at.ACCOUNTED]].copy(),
+                series=np.concatenate([series[: used[-1] + 1 if len(used) else 0], series[-1:]]),
+                steps=int(count[at.ACCOUNTED]),
+                free_blocks=int(count[at.FREE_BLOCKS]),
+                stalled=bool(count[at.STALLED]),
+            )
+        )
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,20 +295,3 @@ class SimulationRun:
     steps: int
     free_blocks: int
     series: TimeSeries = NO_SERIES
-
-
-def records_of(fate: Fate, order: np.ndarray) -> RequestRecords:
-    """What became of each request, in the order in which they came."""
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    notes, times_s = fate.notes[back].astype(np.int64), fate.times_s[back]
-    return RequestRecords(
-        outcome=notes[:, at.OUTCOME],
-        admitted_s=times_s[:, at.ADMITTED_S],
-        first_token_s=times_s[:, at.FIRST_TOKEN_S],
-        finish_s=times_s[:, at.FINISH_S],
-        cached_tokens=notes[:, at.CACHED],
-        preemptions=notes[:, at.PREEMPTED_TIMES],
-        replica=notes[:, at.REPLICA],
-        sent_s=times_s[:, at.SENT_S],
-    )

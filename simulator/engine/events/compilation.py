@@ -108,16 +108,18 @@ class Loop:
     interpreted_requests: int = 0
     machine: Callable[..., None] | None = None
 
-    def run(self, *arguments: Any, requests: int) -> None:
-        """Call the loop, for a piece of work with that many requests."""
+    def for_requests(self, requests: int) -> Callable[..., None]:
+        """The loop as it is to be called for work with that many requests."""
         if self.machine is None and self._is_worth_it(requests):
             self.compile()
         if self.machine is not None:
-            self.machine(*arguments)
-            return
+            return self.machine
         self.interpreted_requests += requests
         if compiler_version() is None and self.interpreted_requests > WORTH_COMPILING_REQUESTS:
             _say_that_python_is_slow()
+        return self._interpreted
+
+    def _interpreted(self, *arguments: Any) -> None:
         # Machine code knows no errors of arithmetic.
         with np.errstate(all="ignore"):
             self.function(*arguments)

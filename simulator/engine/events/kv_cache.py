@@ -42,16 +42,31 @@ def unlink(nodes: Any, node: int) -> None:
 
 
 @compiled
+def prefix_of(demand: Any, request: int) -> int:
+    """The list of blocks that a prompt starts with, -1 where it shares none."""
+    return int(demand.prefix[request]) if len(demand.prefix) > 0 else -1
+
+
+@compiled
 def take_block(state: Any) -> int:
-    """Hand out the least recently released block (there must be one) and forget what it held."""
+    """Hand out the least recently released block (there must be one) and forget what it held.
+
+    Those that nobody has had yet come first, in order, and enter the queue when they are released: memory that is not
+    used is not touched.
+    """
     head = len(state.blocks) - 1
-    block = int(state.blocks[head, at.NEXT])
-    unlink(state.blocks, block)
-    content = state.blocks[block, at.BLOCK_CONTENT]
-    if content >= 0:
-        if state.holder[at.ON_DEVICE, content] == block:
+    block = int(state.count[at.NEVER_USED])
+    if block < head:
+        state.count[at.NEVER_USED] += 1
+        state.blocks[block, at.NEXT] = block
+        state.blocks[block, at.PREV] = block
+    else:
+        block = int(state.blocks[head, at.NEXT])
+        unlink(state.blocks, block)
+        content = state.blocks[block, at.BLOCK_CONTENT]
+        if content >= 0 and state.holder[at.ON_DEVICE, content] == block:
             state.holder[at.ON_DEVICE, content] = -1
-        state.blocks[block, at.BLOCK_CONTENT] = -1
+    state.blocks[block, at.BLOCK_CONTENT] = -1
     state.blocks[block, at.BLOCK_STAMP] += 1
     state.blocks[block, at.BLOCK_REFERENCES] = 1
     state.count[at.FREE_BLOCKS] -= 1
@@ -105,7 +120,7 @@ def grow_table(state: Any, slot: int, blocks: int) -> None:
 @compiled
 def publish_blocks(state: Any, demand: Any, slot: int, first: int, last: int) -> None:
     """Enter the sequence's full blocks ``first``..``last - 1`` into the prefix cache where their content has an id."""
-    prefix = demand.shape[state.slots[slot, at.SLOT_REQUEST], at.PREFIX]
+    prefix = prefix_of(demand, state.slots[slot, at.SLOT_REQUEST])
     if prefix < 0:
         return
     start = demand.list_start[prefix]
@@ -145,7 +160,7 @@ def find_prefix(state: Any, demand: Any, request: int, slot: int, most: int) -> 
     Returns how many there are, and how many of them would leave the free queue.
     """
     saved = state.slots[slot, at.SLOT_SAVED]
-    prefix = demand.shape[request, at.PREFIX]
+    prefix = prefix_of(demand, request)
     listed, start = 0, 0
     if prefix >= 0:
         start = demand.list_start[prefix]
@@ -222,7 +237,7 @@ def blocks_on_host(state: Any, demand: Any, request: int, slot: int, found: int,
     """How many blocks after the first ``found`` can come from the host, so that ``most`` are there at most."""
     kept = min(state.slots[slot, at.SLOT_ON_HOST], most)
     place = max(found, kept)
-    prefix = demand.shape[request, at.PREFIX]
+    prefix = prefix_of(demand, request)
     if prefix >= 0:
         start = demand.list_start[prefix]
         most = min(most, demand.list_start[prefix + 1] - start)
@@ -238,8 +253,8 @@ def blocks_on_host(state: Any, demand: Any, request: int, slot: int, found: int,
 def grow(state: Any, limits: Any, slot: int, blocks: int) -> None:
     """Give a sequence new blocks until it holds ``blocks``; what they held moves to the host."""
     oldest = len(state.blocks) - 1
-    for _ in range(state.slots[slot, at.SLOT_BLOCKS], blocks if limits.host_blocks > 0 else 0):
+    unused = oldest - state.count[at.NEVER_USED]
+    for _ in range(state.slots[slot, at.SLOT_BLOCKS] + unused, blocks if limits.host_blocks > 0 else 0):
         oldest = state.blocks[oldest, at.NEXT]
-        if state.blocks[oldest, at.BLOCK_STAMP] > 0:
-            _keep_on_host(state, int(state.blocks[oldest, at.BLOCK_CONTENT]))
+        _keep_on_host(state, int(state.blocks[oldest, at.BLOCK_CONTENT]))
     grow_table(state, slot, blocks)

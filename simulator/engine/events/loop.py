@@ -52,14 +52,16 @@ def _expire(scheduler: Any, state: Any, demand: Any, fate: Any, limits: Any, rep
 
     A sequence whose last token is on its way is left to end.
     """
+    if len(demand.deadline_s) == 0:
+        return
     place = state.count[at.DEADLINE]
-    while place < fate.numbers[at.DISPATCHED] and demand.times_s[fate.notes[place, at.LOG], at.DEADLINE_S] <= now_s:
-        request: Any = np.int64(fate.notes[place, at.LOG])
-        slot = np.int64(fate.notes[request, at.SLOT])
-        pending = fate.notes[request, at.OUTCOME] == at.WAITING or fate.notes[request, at.OUTCOME] == at.ADMITTED
+    while place < fate.numbers[at.DISPATCHED] and demand.deadline_s[fate.log[place]] <= now_s:
+        request: Any = np.int64(fate.log[place])
+        slot = np.int64(fate.slot[request])
+        pending = fate.outcome[request] == at.WAITING or fate.outcome[request] == at.ADMITTED
         ending = slot >= 0 and state.slots[slot, at.SLOT_STATUS] == at.DONE
-        if pending and fate.notes[request, at.REPLICA] == replica and not ending:
-            fate.notes[request, at.OUTCOME] = at.TIMED_OUT
+        if pending and fate.replica[request] == replica and not ending:
+            fate.outcome[request] = at.TIMED_OUT
             state.count[at.OUTSTANDING] -= 1
             push_follow_up(demand, fate, limits, request, now_s)
             if slot >= 0:
@@ -76,8 +78,8 @@ def _return_step(scheduler: Any, state: Any, demand: Any, fate: Any, limits: Any
     row = step & limits.step_mask
     for place in range(state.plan[row, at.PLAN_FIRSTS]):
         request = state.marked[row, place, at.FIRST_REQUEST]
-        if np.isnan(fate.times_s[request, at.FIRST_TOKEN_S]):
-            fate.times_s[request, at.FIRST_TOKEN_S] = now_s
+        if np.isnan(fate.first_token_s[request]):
+            fate.first_token_s[request] = now_s
     scheduler.end_step(state, demand, fate, limits, step, now_s)
     state.count[at.RETURNED] = step + 1
 
@@ -89,7 +91,7 @@ def _next_arrival_of_blocks(state: Any, fate: Any, limits: Any) -> float:
     node = state.links[limits.max_seqs, at.NEXT]
     while node != limits.max_seqs:
         if state.slots[node, at.SLOT_STATUS] == at.LOADING:
-            earliest_s = min(earliest_s, fate.times_s[state.slots[node, at.SLOT_REQUEST], at.LOADED_S])
+            earliest_s = min(earliest_s, fate.loaded_s[state.slots[node, at.SLOT_REQUEST]])
         node = state.links[node, at.NEXT]
     return earliest_s
 
@@ -152,15 +154,15 @@ def _advance(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, ta
 
 
 @inlined
-def _bring_in(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, request: int) -> None:
+def _bring_in(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, request: int, ready_s: float) -> None:
     """Route a request to a replica, and wake that if it idles."""
-    ready_s = demand.times_s[request, at.READY_S]
-    if fate.notes[request, at.OUTCOME] != at.WAITING:
+    if fate.outcome[request] != at.WAITING:
         push_follow_up(demand, fate, limits, request, ready_s)
         return
     replica = scheduler.route(stack, demand, fate, limits, request)
-    fate.notes[fate.numbers[at.DISPATCHED], at.LOG] = request
-    fate.numbers[at.DISPATCHED] += 1
+    if len(fate.log) > 0:
+        fate.log[fate.numbers[at.DISPATCHED]] = request
+        fate.numbers[at.DISPATCHED] += 1
     under_way = stack.count[replica, at.LAUNCHED] - stack.count[replica, at.RETURNED]
     if under_way == 0 or (limits.pipelined and under_way < limits.depth):
         stack.clock[replica, at.NOW_S] = min(stack.clock[replica, at.NOW_S], ready_s)
@@ -169,17 +171,17 @@ def _bring_in(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, r
 @inlined
 def _run(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, last: int) -> None:
     """Bring requests in one by one, each when all replicas have come to its time."""
-    requests = len(demand.times_s)
+    requests = len(demand.prompt_tokens)
     request = first
     while True:
-        while request < last and demand.shape[request, at.IS_FOLLOWER] > 0:
+        while request < last and np.isnan(demand.ready_s[request - first]):
             request += 1
         if request == last and last < requests:
             return
-        arrival_s = demand.times_s[request, at.READY_S] if request < last else np.inf
-        planned = fate.numbers[at.HEAP_SIZE] > 0 and fate.times_s[0, at.HEAP_S] < arrival_s
+        arrival_s = demand.ready_s[request - first] if request < last else np.inf
+        planned = limits.conversations and fate.numbers[at.HEAP_SIZE] > 0 and fate.heap_s[0] < arrival_s
         if planned:
-            arrival_s = fate.times_s[0, at.HEAP_S]
+            arrival_s = fate.heap_s[0]
         if _advance(scheduler, stack, demand, fate, limits, tables, arrival_s):
             continue
         if arrival_s == np.inf:
@@ -189,7 +191,7 @@ def _run(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, tables
             coming = pop_follow_up(fate)
         else:
             request += 1
-        _bring_in(scheduler, stack, demand, fate, limits, coming)
+        _bring_in(scheduler, stack, demand, fate, limits, coming, arrival_s)
 
 
 @lru_cache

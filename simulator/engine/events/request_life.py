@@ -12,6 +12,7 @@ from typing import Any
 
 from simulator.engine.events import state as at
 from simulator.engine.events.compilation import compiled, inlined
+from simulator.engine.events.kv_cache import prefix_of
 from simulator.engine.settings import Routing
 
 LEAST_OUTSTANDING = int(Routing.LEAST_OUTSTANDING)
@@ -24,7 +25,7 @@ ORDERED_REQUESTS = 128
 @compiled
 def _cached_blocks(holder: Any, demand: Any, request: int) -> int:
     """How many leading blocks of ``request`` a replica has in its prefix cache, given who holds what there."""
-    prefix = demand.shape[request, at.PREFIX]
+    prefix = prefix_of(demand, request)
     if prefix < 0:
         return 0
     start = demand.list_start[prefix]
@@ -59,12 +60,12 @@ def route(stack: Any, demand: Any, fate: Any, limits: Any, request: int) -> int:
     replica = _choose_replica(stack, demand, limits, request)
     count = stack.count[replica]
     tail = count[at.WAIT_TAIL]
-    fate.notes[request, at.REPLICA] = replica
-    fate.notes[request, at.NEXT_WAITING] = -1
+    fate.replica[request] = replica
+    fate.next_waiting[request] = -1
     if tail < 0:
         count[at.WAIT_HEAD] = request
     else:
-        fate.notes[tail, at.NEXT_WAITING] = request
+        fate.next_waiting[tail] = request
     count[at.WAIT_TAIL] = request
     count[at.OUTSTANDING] += 1
     return replica
@@ -73,7 +74,7 @@ def route(stack: Any, demand: Any, fate: Any, limits: Any, request: int) -> int:
 @compiled
 def _dequeue(state: Any, fate: Any) -> None:
     """Drop the head of the waiting queue."""
-    following = fate.notes[state.count[at.WAIT_HEAD], at.NEXT_WAITING]
+    following = fate.next_waiting[state.count[at.WAIT_HEAD]]
     state.count[at.WAIT_HEAD] = following
     if following < 0:
         state.count[at.WAIT_TAIL] = -1
@@ -85,18 +86,18 @@ def order_by_prefix(state: Any, demand: Any, fate: Any) -> None:
     previous, node = -1, state.count[at.WAIT_HEAD]
     best, before_best, most, seen = -1, -1, -1, 0
     while node >= 0 and seen <= ORDERED_REQUESTS:
-        if fate.notes[node, at.OUTCOME] == at.WAITING:
+        if fate.outcome[node] == at.WAITING:
             cached = _cached_blocks(state.holder, demand, node)
             if cached > most:
                 best, before_best, most = node, previous, cached
-        previous, node = node, fate.notes[node, at.NEXT_WAITING]
+        previous, node = node, fate.next_waiting[node]
         seen += 1
     if seen > ORDERED_REQUESTS or best < 0 or before_best < 0:
         return
-    fate.notes[before_best, at.NEXT_WAITING] = fate.notes[best, at.NEXT_WAITING]
+    fate.next_waiting[before_best] = fate.next_waiting[best]
     if state.count[at.WAIT_TAIL] == best:
         state.count[at.WAIT_TAIL] = before_best
-    fate.notes[best, at.NEXT_WAITING] = state.count[at.WAIT_HEAD]
+    fate.next_waiting[best] = state.count[at.WAIT_HEAD]
     state.count[at.WAIT_HEAD] = best
 
 
@@ -109,7 +110,7 @@ def next_candidate(state: Any, fate: Any) -> tuple[int, int]:
             return int(state.slots[slot, at.SLOT_REQUEST]), int(slot)
         state.count[at.PREEMPTED_SLOTS] -= 1
         free_slot(state, slot)
-    while state.count[at.WAIT_HEAD] >= 0 and fate.notes[state.count[at.WAIT_HEAD], at.OUTCOME] != at.WAITING:
+    while state.count[at.WAIT_HEAD] >= 0 and fate.outcome[state.count[at.WAIT_HEAD]] != at.WAITING:
         _dequeue(state, fate)
     if state.count[at.WAIT_HEAD] < 0 or state.count[at.FREE_SLOTS] == 0:
         return -1, -1
@@ -124,13 +125,17 @@ def take_slot(state: Any, fate: Any, slot: int, request: int, target: int, hit: 
         return
     _dequeue(state, fate)
     state.count[at.FREE_SLOTS] -= 1
+    if state.count[at.FREE_SLOTS] == 0:
+        state.count[at.FULL] = 1
     state.count[at.LIVE] += 1
     state.slots[slot, at.SLOT_REQUEST] = request
     state.slots[slot, at.SLOT_TARGET] = target
-    fate.notes[request, at.SLOT] = slot
-    fate.notes[request, at.OUTCOME] = at.ADMITTED
-    fate.notes[request, at.CACHED] = hit
-    fate.times_s[request, at.ADMITTED_S] = now_s
+    fate.outcome[request] = at.ADMITTED
+    if len(fate.slot) > 0:
+        fate.slot[request] = slot
+    if len(fate.cached_tokens) > 0:
+        fate.cached_tokens[request] = hit
+    fate.admitted_s[request] = now_s
 
 
 @compiled
@@ -150,7 +155,7 @@ def stand_by(state: Any, fate: Any, slot: int) -> None:
     state.slots[state.count[at.PREEMPTED_SLOTS], at.PREEMPTED_STACK] = slot
     state.count[at.PREEMPTED_SLOTS] += 1
     state.usage[state.count[at.STAGE], at.PREEMPTIONS] += 1
-    fate.notes[state.slots[slot, at.SLOT_REQUEST], at.PREEMPTED_TIMES] += 1
+    fate.preemptions[state.slots[slot, at.SLOT_REQUEST]] += 1
 
 
 @compiled
@@ -160,7 +165,7 @@ def _tokens_still_claimed(state: Any, demand: Any, limits: Any) -> float:
     node = state.links[limits.max_seqs, at.NEXT]
     while node != limits.max_seqs:
         request = state.slots[node, at.SLOT_REQUEST]
-        left = min(demand.shape[request, at.OUTPUT] - state.slots[node, at.SLOT_GENERATED], CLIPPED_ANSWER_TOKENS)
+        left = min(demand.output_tokens[request] - state.slots[node, at.SLOT_GENERATED], CLIPPED_ANSWER_TOKENS)
         claimed += state.clock[at.RATIO] * left
         claimed += max(0, state.slots[node, at.SLOT_TARGET] - state.slots[node, at.SLOT_COMPUTED])
         node = state.links[node, at.NEXT]
@@ -174,40 +179,40 @@ def has_room(state: Any, demand: Any, limits: Any, request: int, slot: int, bloc
         return False
     if not limits.retracts or state.count[at.RUNNING] == 0:
         return True
-    answer = min(demand.shape[request, at.OUTPUT] - state.slots[slot, at.SLOT_GENERATED], CLIPPED_ANSWER_TOKENS)
+    answer = min(demand.output_tokens[request] - state.slots[slot, at.SLOT_GENERATED], CLIPPED_ANSWER_TOKENS)
     free_tokens = state.count[at.FREE_BLOCKS] * limits.block_size
     return bool(tokens + answer < free_tokens - _tokens_still_claimed(state, demand, limits))
 
 
 @compiled
 def _earlier(fate: Any, left: int, right: int) -> bool:
-    if fate.times_s[left, at.HEAP_S] != fate.times_s[right, at.HEAP_S]:
-        return bool(fate.times_s[left, at.HEAP_S] < fate.times_s[right, at.HEAP_S])
-    return bool(fate.notes[left, at.HEAP] < fate.notes[right, at.HEAP])
+    if fate.heap_s[left] != fate.heap_s[right]:
+        return bool(fate.heap_s[left] < fate.heap_s[right])
+    return bool(fate.heap[left] < fate.heap[right])
 
 
 @compiled
 def _swap(fate: Any, left: int, right: int) -> None:
-    fate.times_s[left, at.HEAP_S], fate.times_s[right, at.HEAP_S] = (
-        fate.times_s[right, at.HEAP_S],
-        fate.times_s[left, at.HEAP_S],
+    fate.heap_s[left], fate.heap_s[right] = (
+        fate.heap_s[right],
+        fate.heap_s[left],
     )
-    fate.notes[left, at.HEAP], fate.notes[right, at.HEAP] = fate.notes[right, at.HEAP], fate.notes[left, at.HEAP]
+    fate.heap[left], fate.heap[right] = fate.heap[right], fate.heap[left]
 
 
 @compiled
 def push_follow_up(demand: Any, fate: Any, limits: Any, request: int, now_s: float) -> None:
     """Plan the turn after ``request``, whose answer (or the end of the client's patience) came at ``now_s``."""
-    following = demand.shape[request, at.FOLLOWER]
+    following = demand.follower[request] if limits.conversations else -1
     if following < 0:
         return
-    sent_s = now_s + demand.times_s[following, at.THINK_S]
-    fate.times_s[following, at.SENT_S] = sent_s
-    demand.times_s[following, at.READY_S] = sent_s + demand.times_s[following, at.DELAY_S]
-    demand.times_s[following, at.DEADLINE_S] = sent_s + limits.patience_s
+    sent_s = now_s + demand.think_s[following]
+    fate.sent_s[following] = sent_s
+    if len(demand.deadline_s) > 0:
+        demand.deadline_s[following] = sent_s + limits.patience_s
     place = fate.numbers[at.HEAP_SIZE]
-    fate.times_s[place, at.HEAP_S] = demand.times_s[following, at.READY_S]
-    fate.notes[place, at.HEAP] = following
+    fate.heap_s[place] = sent_s + demand.delay_s[following]
+    fate.heap[place] = following
     fate.numbers[at.HEAP_SIZE] = place + 1
     while place > 0 and _earlier(fate, place, (place - 1) // 2):
         _swap(fate, place, (place - 1) // 2)
@@ -217,7 +222,7 @@ def push_follow_up(demand: Any, fate: Any, limits: Any, request: int, now_s: flo
 @compiled
 def pop_follow_up(fate: Any) -> int:
     """The planned turn that is sent first, taken off the heap."""
-    request = int(fate.notes[0, at.HEAP])
+    request = int(fate.heap[0])
     size = fate.numbers[at.HEAP_SIZE] - 1
     fate.numbers[at.HEAP_SIZE] = size
     _swap(fate, 0, size)
@@ -237,8 +242,8 @@ def pop_follow_up(fate: Any) -> int:
 def finish_request(state: Any, demand: Any, fate: Any, limits: Any, slot: int, now_s: float) -> None:
     """Record that the request in ``slot`` has its whole answer."""
     request = state.slots[slot, at.SLOT_REQUEST]
-    fate.times_s[request, at.FINISH_S] = now_s
-    fate.notes[request, at.OUTCOME] = at.FINISHED
+    fate.finish_s[request] = now_s
+    fate.outcome[request] = at.FINISHED
     state.count[at.OUTSTANDING] -= 1
     state.count[at.LIVE] -= 1
     push_follow_up(demand, fate, limits, request, now_s)

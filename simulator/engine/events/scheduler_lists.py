@@ -82,7 +82,7 @@ def _preempt(state: Any, demand: Any, fate: Any, limits: Any, slot: int, step: i
         unlink(state.links, limits.finish_lists + slot)
         full = cached // limits.block_size
         state.slots[slot, at.SLOT_TARGET] = cached + 1
-        state.slots[slot, at.SLOT_GENERATED] = cached + 1 - demand.shape[state.slots[slot, at.SLOT_REQUEST], at.PROMPT]
+        state.slots[slot, at.SLOT_GENERATED] = cached + 1 - demand.prompt_tokens[state.slots[slot, at.SLOT_REQUEST]]
     else:
         state.count[at.PARTIAL] = -1
     if limits.prefix_caching:
@@ -153,7 +153,7 @@ def _compute_chunk(state: Any, demand: Any, limits: Any, slot: int, chunk: int, 
         state.count[at.PARTIAL] = slot
         return
     add_first_token(state, limits, slot)
-    left = demand.shape[state.slots[slot, at.SLOT_REQUEST], at.OUTPUT] - state.slots[slot, at.SLOT_GENERATED]
+    left = demand.output_tokens[state.slots[slot, at.SLOT_REQUEST]] - state.slots[slot, at.SLOT_GENERATED]
     state.slots[slot, at.SLOT_STATUS] = at.JOINING if left > 1 else at.DONE
     head = limits.finish_lists + limits.max_seqs + (step + left - 1) % limits.ring
     append(state.links, head, limits.finish_lists + slot)
@@ -184,7 +184,7 @@ def _admit(state: Any, demand: Any, fate: Any, limits: Any, step: int, budget: i
     if request < 0:
         return 0
     resumed = state.slots[slot, at.SLOT_STATUS] != at.FREE
-    target = state.slots[slot, at.SLOT_TARGET] if resumed else demand.shape[request, at.PROMPT]
+    target = state.slots[slot, at.SLOT_TARGET] if resumed else demand.prompt_tokens[request]
     found, idle = 0, 0
     if limits.prefix_caching:
         found, idle = find_prefix(state, demand, request, slot, (target - 1) // limits.block_size)
@@ -192,7 +192,7 @@ def _admit(state: Any, demand: Any, fate: Any, limits: Any, step: int, budget: i
     chunk = min(target - hit, budget)
     if chunk < target - hit and not limits.chunked:
         return 0
-    end = target + demand.shape[request, at.OUTPUT] if limits.static else hit + chunk
+    end = target + demand.output_tokens[request] if limits.static else hit + chunk
     needed = -(-end // limits.block_size)
     if needed - found + idle > state.count[at.FREE_BLOCKS] - limits.watermark_blocks:
         return 0

@@ -142,7 +142,7 @@ def _make_room(state: Any, fate: Any, limits: Any, slot: int, blocks: int) -> bo
 def _room_for_decode(state: Any, demand: Any, fate: Any, limits: Any, slot: int) -> bool:
     """Give a decoding sequence the blocks of its next step; False when it could not have them."""
     request = state.slots[slot, at.SLOT_REQUEST]
-    last = demand.shape[request, at.PROMPT] + state.slots[slot, at.SLOT_ANSWER] - 1
+    last = demand.prompt_tokens[request] + state.slots[slot, at.SLOT_ANSWER] - 1
     needed = -(-min(state.slots[slot, at.SLOT_COMPUTED] + limits.verify_tokens, last) // limits.block_size)
     if not _make_room(state, fate, limits, slot, needed - state.slots[slot, at.SLOT_BLOCKS]):
         return False
@@ -187,7 +187,7 @@ def _prefill_chunk(state: Any, demand: Any, fate: Any, limits: Any, slot: int, b
 @compiled
 def _start_arrived(state: Any, demand: Any, fate: Any, limits: Any, request: int, slot: int, now_s: float) -> int:
     """Admit a request whose prompt another pool has computed: its blocks came with it, it decodes at once."""
-    prompt = demand.shape[request, at.PROMPT]
+    prompt = demand.prompt_tokens[request]
     needed = -(-prompt // limits.block_size)
     if needed > state.count[at.FREE_BLOCKS] - limits.watermark_blocks:
         return NOBODY
@@ -198,7 +198,7 @@ def _start_arrived(state: Any, demand: Any, fate: Any, limits: Any, request: int
     state.slots[slot, at.SLOT_PUBLISHED] = prompt // limits.block_size
     state.slots[slot, at.SLOT_LAST_STEP] = -1
     state.slots[slot, at.SLOT_GENERATED] = 1
-    state.slots[slot, at.SLOT_ANSWER] = demand.shape[request, at.OUTPUT]
+    state.slots[slot, at.SLOT_ANSWER] = demand.output_tokens[request]
     state.slots[slot, at.SLOT_STATUS] = at.DECODE
     return 0
 
@@ -212,7 +212,7 @@ def _admit(state: Any, demand: Any, fate: Any, limits: Any, budget: int, now_s: 
     resumed = state.slots[slot, at.SLOT_STATUS] != at.FREE
     if limits.computed_on_arrival and not resumed:
         return _start_arrived(state, demand, fate, limits, request, slot, now_s)
-    target = state.slots[slot, at.SLOT_TARGET] if resumed else demand.shape[request, at.PROMPT]
+    target = state.slots[slot, at.SLOT_TARGET] if resumed else demand.prompt_tokens[request]
     most = (target - 1) // limits.block_size
     found, idle, loaded = 0, 0, 0
     if limits.prefix_caching:
@@ -223,7 +223,7 @@ def _admit(state: Any, demand: Any, fate: Any, limits: Any, budget: int, now_s: 
     chunk = min(target - hit, budget)
     if chunk < target - hit and not limits.chunked:
         return NOBODY
-    end = demand.shape[request, at.PROMPT] + demand.shape[request, at.OUTPUT] - 1 if limits.full_length else hit + chunk
+    end = demand.prompt_tokens[request] + demand.output_tokens[request] - 1 if limits.full_length else hit + chunk
     needed = -(-end // limits.block_size)
     if not has_room(state, demand, limits, request, slot, needed - found + idle, target - hit):
         return NOBODY
@@ -232,7 +232,7 @@ def _admit(state: Any, demand: Any, fate: Any, limits: Any, budget: int, now_s: 
     state.slots[slot, at.SLOT_COMPUTED] = hit
     state.slots[slot, at.SLOT_PUBLISHED] = found
     state.slots[slot, at.SLOT_LAST_STEP] = -1
-    state.slots[slot, at.SLOT_ANSWER] = demand.shape[request, at.OUTPUT]
+    state.slots[slot, at.SLOT_ANSWER] = demand.output_tokens[request]
     grow(state, limits, slot, needed if limits.full_length else found + loaded)
     unpin_places(state, slot)
     if loaded == 0:
@@ -240,7 +240,7 @@ def _admit(state: Any, demand: Any, fate: Any, limits: Any, budget: int, now_s: 
         return _prefill_chunk(state, demand, fate, limits, slot, budget)
     # The blocks come behind those that are on their way already.
     ready_s = max(now_s, state.clock[at.LINK_FREE_S]) + loaded * limits.block_load_s
-    state.clock[at.LINK_FREE_S] = fate.times_s[request, at.LOADED_S] = ready_s
+    state.clock[at.LINK_FREE_S] = fate.loaded_s[request] = ready_s
     state.slots[slot, at.SLOT_STATUS] = at.LOADING
     return 0
 
@@ -257,7 +257,7 @@ def _retract(state: Any, demand: Any, fate: Any, limits: Any) -> None:
                 end = state.slots[node, at.SLOT_COMPUTED] + limits.verify_tokens
                 needed += max(0, -(-end // limits.block_size) - state.slots[node, at.SLOT_BLOCKS])
                 generated += state.slots[node, at.SLOT_GENERATED]
-                asked += demand.shape[state.slots[node, at.SLOT_REQUEST], at.OUTPUT]
+                asked += demand.output_tokens[state.slots[node, at.SLOT_REQUEST]]
                 running += 1
             node = state.links[node, at.NEXT]
         victim = (
@@ -296,7 +296,9 @@ def _walk_decodes(state: Any, demand: Any, fate: Any, limits: Any, budget: int) 
             left = row[at.SLOT_ANSWER] - row[at.SLOT_GENERATED]
             gained = 1
             if verified > 1:
-                gained += _accepted_tokens(reach, limits.seed, row[at.SLOT_REQUEST], row[at.SLOT_GENERATED])
+                gained += _accepted_tokens(
+                    reach, limits.seed, row[at.SLOT_REQUEST] * limits.groups + limits.group, row[at.SLOT_GENERATED]
+                )
             row[at.SLOT_COMPUTED] = computed + min(gained, left)
             row[at.SLOT_GENERATED] += min(gained, left)
             row[at.SLOT_LAST_STEP] = launched
@@ -317,10 +319,7 @@ def _walk_prompts(state: Any, demand: Any, fate: Any, limits: Any, budget: int, 
     slots, links = state.slots, state.links
     node = links[limits.max_seqs, at.NEXT]
     while node != limits.max_seqs and budget > 0:
-        if (
-            slots[node, at.SLOT_STATUS] == at.LOADING
-            and fate.times_s[slots[node, at.SLOT_REQUEST], at.LOADED_S] <= now_s
-        ):
+        if slots[node, at.SLOT_STATUS] == at.LOADING and fate.loaded_s[slots[node, at.SLOT_REQUEST]] <= now_s:
             _publish(state, demand, limits, node)
             slots[node, at.SLOT_STATUS] = at.PREFILL
         if slots[node, at.SLOT_STATUS] == at.PREFILL:

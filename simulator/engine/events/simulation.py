@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
 
 from simulator.engine.events import state as at
 from simulator.engine.events.arrays import (
+    ReplicaSums,
     SimulationRun,
-    make_demand,
-    make_fate,
+    StateSize,
     make_limits,
     make_state,
-    queue_order,
-    records_of,
+    replica_sums,
     stacked_tables,
-    state_bytes,
+    state_size,
     time_series,
 )
-from simulator.engine.events.state import EngineState
-from simulator.engine.settings import Batching, SchedulerSettings
+from simulator.engine.events.columns import (
+    has_turns,
+    join_part,
+    make_demand,
+    make_fate,
+    part_of_demand,
+    part_of_fate,
+    queue_order,
+    ready_s,
+    records_of,
+)
+from simulator.engine.events.state import Demand, Fate, Limits
+from simulator.engine.settings import Batching, Routing, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables
-from simulator.traffic.requests import NO_PREVIOUS, RequestRecords, Requests, check_state_size
+from simulator.traffic.requests import LARGEST_STATE_BYTES, Ints, Requests, check_state_size
 
 SLICE_REQUESTS = 20_000
 """Requests between two reports of progress."""
@@ -44,9 +59,8 @@ def _check_tables(stages: tuple[StepTables, ...], settings: SchedulerSettings) -
         raise RoofcastError("a step takes no time, so that the clock would stand still", field="tables")
 
 
-def _walks(stages: tuple[StepTables, ...], requests: Requests, settings: SchedulerSettings) -> bool:
+def _walks(stages: tuple[StepTables, ...], settings: SchedulerSettings, *, conversations: bool) -> bool:
     """Whether the demand or the deployment needs the loop that walks over its sequences."""
-    conversations = bool((requests.previous != NO_PREVIOUS).any())
     walks = settings.walks or len(stages) > 1 or conversations
     if walks and settings.batching is Batching.STATIC:
         raise RoofcastError(
@@ -58,53 +72,121 @@ def _walks(stages: tuple[StepTables, ...], requests: Requests, settings: Schedul
     return walks
 
 
-def _simulate(
-    stages: tuple[StepTables, ...],
-    *,
-    requests: Requests,
-    settings: SchedulerSettings,
-    trace_steps: int,
-    progress: Progress | None,
-) -> tuple[EngineState, RequestRecords]:
-    """Run the loop with the scheduler that these settings need; the final state, and what became of each request."""
+def _most_slots(settings: SchedulerSettings, demand: Demand) -> int:
+    """Sequences that a replica can ever have at once.
+
+    In turn, or to whom has fewest, nobody gets more than an even share; but a slot outlasts its request in a static
+    batch and where clients give up.
+    """
+    count = len(demand.prompt_tokens)
+    outlast = settings.batching is Batching.STATIC or len(demand.deadline_s) > 0
+    even = settings.routing is Routing.ROUND_ROBIN or (settings.routing is Routing.LEAST_OUTSTANDING and not outlast)
+    return min(settings.max_num_seqs, -(-count // settings.replicas) if even else count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fleet:
+    """A demand before replicas, and where its fate is entered.
+
+    groups : of replicas that are simulated one after another or side by side, because they never meet; most_slots : of
+    a replica, where memory has room for fewer of all
+    """
+
+    stages: tuple[StepTables, ...]
+    requests: Requests
+    settings: SchedulerSettings
+    order: Ints | None
+    demand: Demand
+    fate: Fate
+    limits: Limits
+    size: StateSize
+    longest_tokens: int
+    trace_steps: int
+    most_slots: int
+
+    def serve(
+        self, loop: Callable[..., None], tables: StepTables, group: int, *, progress: Progress | None
+    ) -> list[ReplicaSums]:
+        """Let the replicas of one group serve what comes to them."""
+        groups, total = self.limits.groups, len(self.requests)
+        replicas = self.settings.replicas // groups
+        limits = self.limits._replace(group=group)
+        demand = part_of_demand(self.demand, group=group, groups=groups)
+        fate = part_of_fate(self.fate, group=group, groups=groups)
+        state = make_state(
+            limits,
+            self.requests,
+            replicas=replicas,
+            stages=len(self.stages),
+            longest_tokens=self.longest_tokens,
+            trace_steps=self.trace_steps,
+        )
+        count = len(fate.outcome)
+        for first in range(0, count, SLICE_REQUESTS):
+            rows = slice(first, min(first + SLICE_REQUESTS, count))
+            coming = ready_s(self.requests, self.settings, order=self.order, group=group, groups=groups, rows=rows)
+            loop(state, demand._replace(ready_s=coming), fate, limits, tables, rows.start, rows.stop)
+            if limits.max_seqs < self.most_slots and state.count[:, at.FULL].any():
+                check_state_size(self.size.of(self.most_slots), replicas=replicas)
+            if progress is not None:
+                progress(rows.stop, total)
+        join_part(fate=self.fate, part=fate, group=group, groups=groups)
+        return replica_sums(state)
+
+    def serve_all(self, loop: Callable[..., None], *, threads: int, progress: Progress | None) -> list[ReplicaSums]:
+        """Every group; the loop as machine code does not hold the interpreter's lock."""
+        tables, groups, total = stacked_tables(self.stages), self.limits.groups, len(self.requests)
+        if groups == 1:
+            return self.serve(loop, tables, 0, progress=progress)
+        found = []
+        with ThreadPoolExecutor(max_workers=min(groups, threads)) as pool:
+            parts = pool.map(lambda group: self.serve(loop, tables, group, progress=None), range(groups))
+            for done, part in enumerate(parts, start=1):
+                found += part
+                if progress is not None:
+                    progress(total * done // groups, total)
+        return found
+
+
+def _fleet(
+    stages: tuple[StepTables, ...], *, requests: Requests, settings: SchedulerSettings, walks: bool, trace_steps: int
+) -> _Fleet:
+    """Prepare the columns of the demand, and as many slots as the replicas can use."""
     order = queue_order(requests, settings)
     demand = make_demand(requests, settings, order=order)
-    fate = make_fate(demand, settings, arrival_s=requests.arrival_s[order])
+    fate = make_fate(requests, demand, settings, order=order)
     # Only requests that will run shape the arrays.
-    lengths = demand.shape[fate.notes[:, at.OUTCOME] == at.WAITING]
-    longest = int((lengths[:, at.PROMPT] + lengths[:, at.OUTPUT]).max(initial=1))
-    check_state_size(
-        state_bytes(settings, distinct_blocks=requests.distinct_blocks, longest_tokens=longest),
-        replicas=settings.replicas,
-    )
-    walks = _walks(stages, requests, settings)
+    taken = fate.outcome == at.WAITING
+    longest = int((demand.prompt_tokens + demand.output_tokens).max(initial=1, where=taken))
+    # Replicas that take turns meet in conversations, and where clients give up in the order of their coming.
+    apart = settings.routing is Routing.ROUND_ROBIN and not len(demand.follower) and not len(demand.deadline_s)
+    groups = settings.replicas if apart else 1
+    together = settings.replicas // groups
+    size = state_size(settings, distinct_blocks=requests.distinct_blocks, longest_tokens=longest)
+    most_slots = _most_slots(settings, demand)
+    slots = max(1, min(most_slots, size.slots_within(LARGEST_STATE_BYTES / together)))
+    check_state_size(size.of(slots), replicas=together)
     limits = make_limits(
         settings,
+        slots=slots,
         stages=len(stages),
-        longest_output_tokens=int(lengths[:, at.OUTPUT].max(initial=1)),
-        conversations=bool((requests.previous != NO_PREVIOUS).any()),
+        longest_output_tokens=int(demand.output_tokens.max(initial=1, where=taken)),
+        conversations=len(demand.follower) > 0,
         walks=walks,
     )
-    state = make_state(
-        limits,
-        requests,
-        replicas=settings.replicas,
-        stages=len(stages),
+    return _Fleet(
+        stages=stages,
+        requests=requests,
+        settings=settings,
+        order=order,
+        demand=demand,
+        fate=fate,
+        limits=limits._replace(groups=groups),
+        size=size,
         longest_tokens=longest,
         trace_steps=trace_steps,
+        most_slots=most_slots,
     )
-    tables = stacked_tables(stages)
-    # A planner that never gets here need not load the loop.
-    from simulator.engine.events import scheduler_lists, scheduler_walk
-    from simulator.engine.events.loop import loop_of
-
-    loop = loop_of(scheduler_walk.SCHEDULER if walks else scheduler_lists.SCHEDULER)
-    for first in range(0, len(requests), SLICE_REQUESTS):
-        last = min(first + SLICE_REQUESTS, len(requests))
-        loop.run(state, demand, fate, limits, tables, first, last, requests=last - first)
-        if progress is not None:
-            progress(last, len(requests))
-    return state, records_of(fate, order)
 
 
 def simulate_requests(
@@ -124,20 +206,24 @@ def simulate_requests(
     """
     given = (tables,) if isinstance(tables, StepTables) else tables
     _check_tables(given, settings)
-    state, records = _simulate(
-        given,
-        requests=requests,
-        settings=settings,
-        trace_steps=trace_steps,
-        progress=progress,
-    )
-    if state.count[:, at.STALLED].any():
+    walks = _walks(given, settings, conversations=has_turns(requests))
+    fleet = _fleet(given, requests=requests, settings=settings, walks=walks, trace_steps=trace_steps)
+    # A planner that never gets here need not load the loop.
+    from simulator.engine.events import scheduler_lists, scheduler_walk
+    from simulator.engine.events.loop import loop_of
+
+    loop = loop_of(scheduler_walk.SCHEDULER if walks else scheduler_lists.SCHEDULER)
+    call = loop.for_requests(len(requests))
+    sums = fleet.serve_all(call, threads=1 if loop.machine is None else os.cpu_count() or 1, progress=progress)
+    if any(replica.stalled for replica in sums):
         raise RoofcastError("requests are left that can never run", field="engine", code="stalled")
+    order, fate = fleet.order, fleet.fate
+    del fleet
     return SimulationRun(
-        records=records,
-        usage=state.usage.sum(axis=0),
-        trace=tuple(state.trace[replica, : state.count[replica, at.ACCOUNTED]] for replica in range(settings.replicas)),
-        steps=int(state.count[:, at.ACCOUNTED].sum()),
-        free_blocks=int(state.count[:, at.FREE_BLOCKS].sum()),
-        series=time_series(state.series, kv_blocks=settings.replicas * settings.kv_blocks),
+        records=records_of(requests, fate, order),
+        usage=np.sum([replica.usage for replica in sums], axis=0),
+        trace=tuple(replica.trace for replica in sums),
+        steps=sum(replica.steps for replica in sums),
+        free_blocks=sum(replica.free_blocks for replica in sums),
+        series=time_series([replica.series for replica in sums], kv_blocks=settings.replicas * settings.kv_blocks),
     )

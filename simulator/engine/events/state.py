@@ -45,11 +45,7 @@ HOST_CONTENT, HOST_PINNED, HOST_COLUMNS = range(2, 5)
 BLOCK, STAMP = 0, 1
 ON_DEVICE, ON_HOST = 0, 1
 
-# Columns of ``Demand`` and ``Fate``.
-READY_S, DEADLINE_S, THINK_S, DELAY_S = range(4)
-PROMPT, OUTPUT, PREFIX, FOLLOWER, IS_FOLLOWER = range(5)
-ADMITTED_S, FIRST_TOKEN_S, FINISH_S, SENT_S, LOADED_S, HEAP_S, TIMES = range(7)
-OUTCOME, CACHED, PREEMPTED_TIMES, REPLICA, SLOT, NEXT_WAITING, LOG, HEAP, NOTES = range(9)
+# Places in ``Fate.numbers``.
 HEAP_SIZE, DISPATCHED, NUMBERS = range(3)
 
 # Rows of ``Limits.drafts``.
@@ -60,7 +56,8 @@ DRAFT_S, REACH = 0, 1
 NOW_S, BUSY_UNTIL_S, LINK_FREE_S, RATIO, CLOCKS = range(5)
 
 # Places in ``EngineState.count``. Steps are numbered as they are LAUNCHED; those before RETURNED have ended, those
-# before ACCOUNTED are in the sums.
+# before ACCOUNTED are in the sums; KV blocks from NEVER_USED on have not been handed out; FULL: all slots were
+# taken at once.
 (
     FREE_BLOCKS,
     FREE_SLOTS,
@@ -85,8 +82,10 @@ NOW_S, BUSY_UNTIL_S, LINK_FREE_S, RATIO, CLOCKS = range(5)
     PREFILL_WORK2,
     PREFILL_DONE,
     PINNED,
+    NEVER_USED,
+    FULL,
     COUNTS,
-) = range(24)
+) = range(26)
 
 # Columns of ``EngineState.plan`` (what a step under way consists of) and of ``span_s`` (when it runs).
 PLAN_FIRSTS, PLAN_ENDS, PLAN_DECODES, PLAN_PREFILLS, PLAN_TOKENS, PLAN_BLOCKS, PLAN_COLUMNS = range(7)
@@ -153,33 +152,61 @@ class EngineState(NamedTuple):
 class Demand(NamedTuple):
     """Requests in the order in which they reach the scheduler, and the lists of block ids.
 
-    times_s : when a request is ready for the queue and when its client gives up; of a later turn of a conversation also
-        what the client thinks and the way to the queue take
-    shape : lengths, prefix list, the turn that follows (or -1), and whether it is such a turn itself
+    Columns that a run does not need are empty, because millions of requests are to fit into memory.
+
+    ready_s : when those that are being brought in reach the queue, from the first of them on; NaN of later turns of
+        conversations, which come when the answers before them have been read
+    prompt_tokens, output_tokens : lengths; prefix : list of block ids, where prompts share any
+    deadline_s : when clients give up, where any does
+    think_s, delay_s, follower : in conversations what the client thinks and the way to the queue take, and the turn
+        that follows (or -1)
     """
 
-    times_s: Any
-    shape: Any
+    ready_s: Any
+    prompt_tokens: Any
+    output_tokens: Any
+    prefix: Any
+    deadline_s: Any
+    think_s: Any
+    delay_s: Any
+    follower: Any
     list_start: Any
     block_ids: Any
     stage_end_s: Any
 
 
 class Fate(NamedTuple):
-    """What became of each request: when, in ``times_s``, and in the columns of ``notes``.
+    """What became of each request; columns that a run does not need are empty.
 
-    Three columns are lists that have nothing to do with their row: LOG has the requests in the order of their coming,
-    HEAP and HEAP_S are a heap by time of the turns still to be sent. numbers : how many are in either
+    next_waiting : who stands behind it in its queue; cached_tokens : where prompts share blocks
+    slot, log : where clients give up, its slot, and the requests in the order of their coming
+    sent_s, heap_s, heap : in conversations when it was sent, and a heap by time of the turns still to be sent
+    loaded_s : with host memory, when its blocks have come from there
+    numbers : how many are in ``log`` and in the heap, whose rows have nothing to do with their place
     """
 
-    times_s: Any
-    notes: Any
+    outcome: Any
+    admitted_s: Any
+    first_token_s: Any
+    finish_s: Any
+    preemptions: Any
+    replica: Any
+    next_waiting: Any
+    cached_tokens: Any
+    slot: Any
+    log: Any
+    sent_s: Any
+    heap_s: Any
+    heap: Any
+    loaded_s: Any
     numbers: Any
 
 
 class Limits(NamedTuple):
     """Numbers of ``SchedulerSettings`` as compiled code takes them.
 
+    max_seqs : sequences that have a slot at once
+    groups, group : replicas that are simulated one at a time, and which of them this is
     depth : steps under way at once; step_mask : the rows of a step are at its number & step_mask
     pipelined : a sequence's next token has to wait until the last one has returned
     counted_ahead : a step enters the sums when it is formed, not when it starts
@@ -195,6 +222,8 @@ class Limits(NamedTuple):
     watermark_blocks: int
     routing: int
     patience_s: float
+    groups: int
+    group: int
     conversations: bool
     depth: int
     step_mask: int

@@ -52,16 +52,16 @@ class TestChoice:
         return Loop(function=lambda *given: self.ran.append("python"), name="any")
 
     def test_few_requests_are_left_to_python(self, loop: Loop) -> None:
-        loop.run(requests=WORTH_COMPILING_REQUESTS // 2)
-        loop.run(requests=WORTH_COMPILING_REQUESTS // 2)
-        loop.run(requests=1)
+        loop.for_requests(WORTH_COMPILING_REQUESTS // 2)()
+        loop.for_requests(WORTH_COMPILING_REQUESTS // 2)()
+        loop.for_requests(1)()
         assert self.ran == ["python", "python", "machine"]
 
     def test_what_an_earlier_process_left_is_loaded_sooner(self, loop: Loop) -> None:
         assert loop.mark is not None
         loop.mark.touch()
-        loop.run(requests=WORTH_LOADING_REQUESTS)
-        loop.run(requests=1)
+        loop.for_requests(WORTH_LOADING_REQUESTS)()
+        loop.for_requests(1)()
         assert self.ran == ["python", "machine"]
 
     def test_without_a_compiler_python_runs_all_and_says_so_once(
@@ -71,7 +71,7 @@ class TestChoice:
         monkeypatch.setattr(compilation, "compiler_version", lambda: None)
         with caplog.at_level(logging.WARNING):
             for _ in range(3):
-                loop.run(requests=WORTH_COMPILING_REQUESTS)
+                loop.for_requests(WORTH_COMPILING_REQUESTS)()
         assert self.ran == 3 * ["python"]
         assert caplog.text.count(".[fast]") == 1
 

@@ -10,7 +10,7 @@ import numpy as np
 from simulator.errors import RoofcastError
 from simulator.specs.question.workload import ConversationSpec, StageSpec, WorkloadSpec
 from simulator.traffic.lengths import whole_lengths
-from simulator.traffic.requests import NO_PREVIOUS, Floats, Ints, Requests, make_requests
+from simulator.traffic.requests import NO_PREVIOUS, Floats, Ints, Requests, make_requests, repeated
 
 
 def _count(stage: StageSpec) -> int:
@@ -37,15 +37,18 @@ def gamma_arrivals(stage: StageSpec, *, burstiness: float, rng: np.random.Genera
     """
     variance = burstiness * burstiness
     mean_count = stage.rate_per_s * stage.duration_s
-    times = np.zeros(0)
+    parts: list[Floats] = []
     last_s = 0.0
     while last_s < stage.duration_s:
         # Usually one draw suffices: the mean number, and four standard deviations of it.
         draws = int(mean_count + 4 * burstiness * np.sqrt(mean_count)) + 2
-        gaps_s = rng.gamma(1 / variance, variance / stage.rate_per_s, size=draws)
-        times = np.concatenate([times, last_s + np.cumsum(gaps_s)])
+        times = rng.gamma(1 / variance, variance / stage.rate_per_s, size=draws)
+        np.cumsum(times, out=times)
+        times += last_s
+        parts.append(times)
         last_s = float(times[-1])
-    return times[times < stage.duration_s]
+    times = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return times[: np.searchsorted(times, stage.duration_s)]
 
 
 def trace_arrivals(stage: StageSpec, *, recorded_s: Floats) -> tuple[Floats, np.ndarray]:
@@ -85,8 +88,11 @@ def stage_arrivals(workload: WorkloadSpec) -> tuple[Floats, np.ndarray, Floats]:
         else:
             burstiness = 1.0 if workload.arrival == "poisson" else workload.burstiness
             offsets_s = gamma_arrivals(stage, burstiness=burstiness, rng=rng)
-        times.append(ends_s[index] - stage.duration_s + offsets_s)
-        stages.append(np.full(len(offsets_s), index))
+        offsets_s += ends_s[index] - stage.duration_s
+        times.append(offsets_s)
+        stages.append(repeated(np.int32(index), len(offsets_s)))
+    if len(times) == 1:
+        return times[0], stages[0], ends_s
     return np.concatenate(times), np.concatenate(stages), ends_s
 
 

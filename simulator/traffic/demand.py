@@ -15,6 +15,7 @@ from simulator.traffic.arrivals import conversation_requests, stage_arrivals, tr
 from simulator.traffic.lengths import LengthDistribution, RequestMix, whole_lengths
 from simulator.traffic.recorded.traces import HASH_BLOCK_TOKENS, RequestTrace, read_trace
 from simulator.traffic.requests import (
+    LARGEST_TOKENS,
     NO_PREFIX,
     Floats,
     Ints,
@@ -24,6 +25,7 @@ from simulator.traffic.requests import (
     grouped_prompts,
     hashed_prompts,
     make_requests,
+    repeated,
 )
 
 
@@ -62,7 +64,8 @@ def _prompts(
         per_group = -(-count // groups)
     distinct = count if per_group is None else groups * per_group
     longest = context_tokens - system - (workload.osl_tokens or 0)
-    lengths = system + whole_lengths(question, cv=workload.isl_cv, count=distinct, rng=rng, longest_tokens=longest)
+    lengths = whole_lengths(question, cv=workload.isl_cv, count=distinct, rng=rng, longest_tokens=longest)
+    lengths += system
     lists = grouped_prompts(
         groups=groups,
         prompts_per_group=per_group,
@@ -70,9 +73,9 @@ def _prompts(
         prompt_tokens=lengths,
         block_size_tokens=block_size_tokens,
     )
-    order = np.arange(count)
     if per_group is None:
-        return lengths, order % groups, lists
+        return lengths, repeated(np.int32(0), count) if groups == 1 else np.arange(count) % groups, lists
+    order = np.arange(count)
     chosen = order % groups * per_group + order // groups if siblings else order % distinct
     return lengths[chosen], chosen, lists
 
@@ -185,7 +188,10 @@ def _answers(workload: WorkloadSpec, prompts: Ints, *, context_tokens: float, rn
     answers = whole_lengths(mean, cv=cv, count=len(prompts), rng=rng, longest_tokens=longest)
     if context_tokens == inf or (cv == 0 and workload.isl_cv == 0):
         return answers
-    return np.maximum(np.minimum(answers, int(context_tokens) - prompts), 1)
+    # Nobody takes longer ones, so that no sum leaves the range of its numbers.
+    room = np.maximum(int(min(context_tokens, LARGEST_TOKENS)) - prompts, 1)
+    ended: Ints = np.minimum(answers, room)
+    return ended
 
 
 def build_requests(workload: WorkloadSpec, *, block_size_tokens: int, context_tokens: float = inf) -> Requests:
@@ -219,9 +225,10 @@ def build_requests(workload: WorkloadSpec, *, block_size_tokens: int, context_to
         workload, count=count, block_size_tokens=block_size_tokens, context_tokens=context_tokens, rng=rng
     )
     # An engine makes a sequence of every answer; those of one request arrive together and find the same blocks.
-    arrival_s, stage, prompts, prefix_list = (
-        np.repeat(values, workload.answers_per_request) for values in (arrival_s, stage, prompts, prefix_list)
-    )
+    if workload.answers_per_request > 1:
+        arrival_s, stage, prompts, prefix_list = (
+            np.repeat(values, workload.answers_per_request) for values in (arrival_s, stage, prompts, prefix_list)
+        )
     return make_requests(
         arrival_s=arrival_s,
         prompt_tokens=prompts,

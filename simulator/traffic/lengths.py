@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from math import erfc, exp, inf, log, log1p, sqrt
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,9 @@ _NEGLIGIBLE = 1e-3
 _DEEPEST = -35.0
 """Furthest left that a cut may lie, in standard deviations: the probabilities there still are numbers."""
 _BISECTIONS = 60
+_DRAWN_AT_ONCE = 2**16
+_BEYOND_ANY_TOKENS = 2**29
+"""Lengths that no request may have; sums of two are still numbers of four bytes."""
 _DEVIATES = np.linspace(-8.0, 8.0, 1025)
 """Standard normal deviates at which a cut distribution is tabulated; all requests lie between the ends."""
 
@@ -130,12 +134,16 @@ def _cut_lengths(lengths: LengthDistribution) -> Array:
 
 def whole_lengths(
     mean_tokens: float, *, cv: float, count: int, rng: np.random.Generator, longest_tokens: float = inf
-) -> NDArray[np.int64]:
+) -> NDArray[np.signedinteger[Any]]:
     """Whole token counts, log-normal around the mean where they vary, none beyond the longest [tokens]."""
     if cv == 0:
-        return np.full(count, mean_tokens, dtype=np.int64)
+        return np.full(count, mean_tokens, dtype=np.int32)
     lengths = LengthDistribution(mean_tokens=mean_tokens, cv=cv).within(longest_tokens)
-    return np.rint(lengths.at(rng.standard_normal(count))).astype(np.int64)
+    tokens = np.empty(count, dtype=np.int32)
+    for first in range(0, count, _DRAWN_AT_ONCE):
+        drawn = lengths.at(rng.standard_normal(min(_DRAWN_AT_ONCE, count - first)))
+        tokens[first : first + len(drawn)] = np.minimum(np.rint(drawn), _BEYOND_ANY_TOKENS)
+    return tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

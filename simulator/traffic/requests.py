@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,7 @@ def check_state_size(bytes_of_one: float, *, replicas: int) -> None:
 
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Ints = NDArray[np.signedinteger[Any]]
 
 NO_PREFIX = -1
 """``prefix_list`` of a request whose prompt shares nothing."""
@@ -90,7 +91,8 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requests:
-    """Demand in arrival order; one entry per request except for the two block arrays.
+    """Demand in arrival order; one entry per request except for the two block arrays. Where all have the same entry it
+    is one in memory.
 
     arrival_s : when the client sends it, ascending [s]
     prompt_tokens, output_tokens : lengths; the first output token comes out of the prefill
@@ -154,18 +156,23 @@ def make_requests(
         output_tokens=_ints(output_tokens, count),
         stage=_ints(stage, count),
         prefix_list=_ints(prefix_list, count, fill=NO_PREFIX),
-        list_start=_ints(list_start, 1),
+        list_start=np.zeros(1, dtype=np.int64) if list_start is None else np.asarray(list_start, dtype=np.int64),
         block_ids=_ints(block_ids, 0),
         stage_end_s=np.array([last_s]) if stage_end_s is None else np.ascontiguousarray(stage_end_s, dtype=np.float64),
         previous=_ints(previous, count, fill=NO_PREVIOUS),
-        think_s=np.zeros(count) if think_s is None else np.ascontiguousarray(think_s, dtype=np.float64),
-        deadline_s=np.full(count, np.inf),
+        think_s=repeated(0.0, count) if think_s is None else np.ascontiguousarray(think_s, dtype=np.float64),
+        deadline_s=repeated(np.inf, count),
     )
 
 
+def repeated(value: Any, count: int) -> NDArray[Any]:
+    """As many times the same value, which is once in memory and cannot be written."""
+    return np.broadcast_to(value, count)
+
+
 def _ints(values: Ints | None, count: int, *, fill: int = 0) -> Ints:
-    """The values, or as many times ``fill`` where there are none."""
-    return np.full(count, fill, dtype=np.int64) if values is None else np.ascontiguousarray(values, dtype=np.int64)
+    """The values in four bytes each, or as many times ``fill`` where there are none."""
+    return repeated(np.int32(fill), count) if values is None else np.asarray(values, dtype=np.int32)
 
 
 def _check_times(arrival_s: Floats) -> None:
@@ -212,7 +219,7 @@ class RequestRecords:
     sent_s : when its client sent it: its arrival, or for a later turn of a conversation what came of it [s]
     """
 
-    outcome: NDArray[np.int64]
+    outcome: Ints
     admitted_s: Floats
     first_token_s: Floats
     finish_s: Floats

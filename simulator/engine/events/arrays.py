@@ -8,6 +8,8 @@ Plain numpy, so that what only prepares or reads a run does not load the compile
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +21,7 @@ from simulator.engine.events.state import EngineState, Limits
 from simulator.engine.settings import Policy, QueueOrder, SchedulerSettings
 from simulator.phases.compiled import StepTables
 from simulator.traffic.requests import Floats, RequestRecords, Requests
-from simulator.units import MILLI
+from simulator.units import MIB, MILLI
 
 
 def make_limits(
@@ -115,6 +117,17 @@ def state_size(settings: SchedulerSettings, *, distinct_blocks: int, longest_tok
     )
 
 
+_PAGED_BYTES = 4 * MIB
+
+
+def _untouched(shape: tuple[int, ...], dtype: Any = np.float64) -> Any:
+    """Zeros whose memory is taken page by page as replicas come to use it; numpy asks for pages of 2 MiB."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size < _PAGED_BYTES:
+        return np.zeros(shape, dtype=dtype)
+    return np.frombuffer(mmap.mmap(-1, size), dtype=dtype).reshape(shape)
+
+
 def make_state(
     limits: Limits,
     requests: Requests,
@@ -126,18 +139,20 @@ def make_state(
 ) -> EngineState:
     """Empty replicas: every block unused, every slot free, the clock asleep at infinity."""
     slots, rows = limits.max_seqs, limits.step_mask + 1
+    # The state of one replica is read over and over, that of many is mostly never used.
+    zeros: Any = np.zeros if replicas == 1 else _untouched
     count = np.zeros((replicas, at.COUNTS), dtype=np.int64)
     count[:, at.FREE_BLOCKS], count[:, at.FREE_SLOTS] = limits.blocks, slots
     count[:, [at.PARTIAL, at.WAIT_HEAD, at.WAIT_TAIL]] = -1
-    seats = np.zeros((replicas, slots, at.SLOT_COLUMNS), dtype=np.int64)
+    seats = zeros((replicas, slots, at.SLOT_COLUMNS), dtype=np.int64)
     seats[:, :, at.FREE_STACK] = np.arange(slots - 1, -1, -1)
     clock = np.zeros((replicas, at.CLOCKS + stages))
     clock[:, at.NOW_S], clock[:, at.RATIO] = np.inf, limits.ratio_first
     # Buckets take twice the time up to the last arrival before they have to widen.
-    series = np.zeros((replicas, at.SERIES_BUCKETS + 1, at.SERIES_COLUMNS))
+    series = zeros((replicas, at.SERIES_BUCKETS + 1, at.SERIES_COLUMNS))
     series[:, -1, at.SERIES_WIDTH_S] = max(2 * float(requests.stage_end_s[-1]) / at.SERIES_BUCKETS, MILLI)
     contents = max(requests.distinct_blocks, 1)
-    blocks = np.zeros((replicas, limits.blocks + 1, at.BLOCK_COLUMNS), dtype=np.int32)
+    blocks = zeros((replicas, limits.blocks + 1, at.BLOCK_COLUMNS), dtype=np.int32)
     blocks[:, -1, [at.NEXT, at.PREV]] = limits.blocks
     host = _host_queue(limits.host_blocks)
     # The scheduler that walks keeps no lists but that of the running.
@@ -146,16 +161,16 @@ def make_state(
         blocks=blocks,
         holder=np.full((replicas, 2 if limits.host_blocks else 1, contents), -1, dtype=np.int32),
         slots=seats,
-        table=np.zeros((replicas, slots, -(-longest_tokens // limits.block_size) + 1, 2), dtype=np.int32),
+        table=zeros((replicas, slots, -(-longest_tokens // limits.block_size) + 1, 2), dtype=np.int32),
         links=np.tile(np.arange(nodes, dtype=np.int64)[:, np.newaxis], (replicas, 1, 2)),
-        marked=np.zeros((replicas, rows, slots, at.MARKS), dtype=np.int64),
+        marked=zeros((replicas, rows, slots, at.MARKS), dtype=np.int64),
         plan=np.zeros((replicas, rows, at.PLAN_COLUMNS), dtype=np.int64),
         span_s=np.zeros((replicas, rows, at.SPAN_COLUMNS)),
         host=np.tile(host, (replicas, 1, 1)),
         count=count,
         clock=clock,
         usage=np.zeros((replicas, len(requests.stage_end_s) + 1, at.USAGES)),
-        trace=np.zeros((replicas, trace_steps, at.TRACE_COLUMNS)),
+        trace=zeros((replicas, trace_steps, at.TRACE_COLUMNS)),
         series=series,
     )
 

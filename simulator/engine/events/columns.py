@@ -50,19 +50,18 @@ def make_demand(requests: Requests, settings: SchedulerSettings, *, order: Ints 
     """``requests`` in the order of the queue; nobody is being brought in yet."""
     turns = has_turns(requests)
     shared = len(requests.block_ids) > 0
-    gives_up = settings.timeout_s is not None or bool(np.isfinite(requests.deadline_s).any())
-    deadline_s = delay_s = _NO_TIMES
-    if gives_up:
-        patience_s = np.inf if settings.timeout_s is None else settings.timeout_s
-        deadline_s = np.minimum(requests.arrival_s + patience_s, requests.deadline_s)
-    if turns:
-        delay_s = settings.request_delay_s + settings.prompt_token_delay_s * requests.prompt_tokens
+    own = turns or bool(np.isfinite(requests.deadline_s).any())
+    patience_s = np.inf if settings.timeout_s is None else settings.timeout_s
+    deadline_s = np.minimum(requests.arrival_s + patience_s, requests.deadline_s) if own else _NO_TIMES
+    delay_s = settings.request_delay_s + settings.prompt_token_delay_s * requests.prompt_tokens if turns else _NO_TIMES
     return Demand(
         ready_s=_NO_TIMES,
         prompt_tokens=_column(_queued(requests.prompt_tokens, order), np.int32),
         output_tokens=_column(_queued(requests.output_tokens, order), np.int32),
         prefix=_column(_queued(requests.prefix_list, order), np.int32) if shared else _NO_NUMBERS,
-        deadline_s=_column(_queued(deadline_s, order), np.float64) if gives_up else _NO_TIMES,
+        deadline_s=_column(_queued(deadline_s, order), np.float64) if own else _NO_TIMES,
+        sent_s=_column(requests.arrival_s, np.float64),
+        order=_NO_NUMBERS if order is None else _column(order, np.int32),
         think_s=_column(_queued(requests.think_s, order), np.float64) if turns else _NO_TIMES,
         delay_s=_column(_queued(delay_s, order), np.float64) if turns else _NO_TIMES,
         follower=_followers(requests, order) if turns else _NO_NUMBERS,
@@ -103,7 +102,7 @@ def make_fate(requests: Requests, demand: Demand, settings: SchedulerSettings, *
     def numbers(fill: int, *, needed: bool = True) -> NDArray[np.int32]:
         return np.full(len(total), fill, dtype=np.int32) if needed else _NO_NUMBERS
 
-    turns, gives_up = len(demand.follower) > 0, len(demand.deadline_s) > 0
+    turns = len(demand.follower) > 0
     sent_s = _NO_TIMES
     if turns:
         sent_s = _queued(np.where(requests.previous != NO_PREVIOUS, np.nan, requests.arrival_s), order)
@@ -116,8 +115,7 @@ def make_fate(requests: Requests, demand: Demand, settings: SchedulerSettings, *
         replica=numbers(-1),
         next_waiting=numbers(-1),
         cached_tokens=numbers(0, needed=len(demand.prefix) > 0),
-        slot=numbers(-1, needed=gives_up),
-        log=numbers(-1, needed=gives_up),
+        log=numbers(-1, needed=turns),
         sent_s=sent_s,
         heap_s=times(turns),
         heap=numbers(-1, needed=turns),
@@ -128,8 +126,13 @@ def make_fate(requests: Requests, demand: Demand, settings: SchedulerSettings, *
 
 def part_of_demand(demand: Demand, *, group: int, groups: int) -> Demand:
     """Every ``groups``-th request from ``group`` on; the demand itself where there is one group."""
-    names = ("prompt_tokens", "output_tokens", "prefix")
-    return demand._replace(**{name: np.ascontiguousarray(getattr(demand, name)[group::groups]) for name in names})
+    if groups == 1:
+        return demand
+    names = ("prompt_tokens", "output_tokens", "prefix", "deadline_s")
+    columns = {name: np.ascontiguousarray(getattr(demand, name)[group::groups]) for name in names}
+    order = demand.order[group::groups]
+    sent_s = demand.sent_s[order] if len(order) else np.ascontiguousarray(demand.sent_s[group::groups])
+    return demand._replace(**columns, sent_s=sent_s, order=_NO_NUMBERS)
 
 
 def part_of_fate(fate: Fate, *, group: int, groups: int) -> Fate:
@@ -137,7 +140,7 @@ def part_of_fate(fate: Fate, *, group: int, groups: int) -> Fate:
     if groups == 1:
         return fate
     columns = (np.ascontiguousarray(column[group::groups]) for column in fate[:-1])
-    return Fate(*columns, numbers=np.zeros_like(fate.numbers))
+    return Fate._make((*columns, np.zeros_like(fate.numbers)))
 
 
 def join_part(fate: Fate, part: Fate, *, group: int, groups: int) -> None:

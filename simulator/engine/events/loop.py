@@ -20,7 +20,7 @@ import numpy as np
 
 from simulator.engine.events import state as at
 from simulator.engine.events.compilation import Loop, compiled, inlined
-from simulator.engine.events.request_life import pop_follow_up, push_follow_up
+from simulator.engine.events.request_life import deadline_s, pop_follow_up, push_follow_up, slot_of
 from simulator.engine.events.state import Scheduler
 from simulator.engine.events.steps import account, launch
 
@@ -48,19 +48,23 @@ def replica_state(stack: Any, replica: int) -> Any:
 
 @inlined
 def _expire(scheduler: Any, state: Any, demand: Any, fate: Any, limits: Any, replica: int, now_s: float) -> None:
-    """Drop this replica's requests whose client has given up by now; requests come in the order of the log.
+    """Drop this replica's requests whose client has given up by now; they are looked at in the order of their coming.
 
     A sequence whose last token is on its way is left to end.
     """
-    if len(demand.deadline_s) == 0:
+    if len(demand.deadline_s) == 0 and limits.patience_s == np.inf:
         return
     place = state.count[at.DEADLINE]
-    while place < fate.numbers[at.DISPATCHED] and demand.deadline_s[fate.log[place]] <= now_s:
-        request: Any = np.int64(fate.log[place])
-        slot = np.int64(fate.slot[request])
+    while place < fate.numbers[at.DISPATCHED]:
+        request: Any = np.int64(fate.log[place]) if len(fate.log) > 0 else np.int64(place)
+        refused = fate.outcome[request] > at.TIMED_OUT
+        if not refused and deadline_s(demand, limits, request) > now_s:
+            break
         pending = fate.outcome[request] == at.WAITING or fate.outcome[request] == at.ADMITTED
+        own = pending and fate.replica[request] == replica
+        slot = slot_of(state, request) if own and fate.outcome[request] == at.ADMITTED else -1
         ending = slot >= 0 and state.slots[slot, at.SLOT_STATUS] == at.DONE
-        if pending and fate.replica[request] == replica and not ending:
+        if own and not ending:
             fate.outcome[request] = at.TIMED_OUT
             state.count[at.OUTSTANDING] -= 1
             push_follow_up(demand, fate, limits, request, now_s)
@@ -156,6 +160,8 @@ def _advance(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, ta
 @inlined
 def _bring_in(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, request: int, ready_s: float) -> None:
     """Route a request to a replica, and wake that if it idles."""
+    if len(fate.log) == 0:
+        fate.numbers[at.DISPATCHED] += 1
     if fate.outcome[request] != at.WAITING:
         push_follow_up(demand, fate, limits, request, ready_s)
         return

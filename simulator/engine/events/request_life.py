@@ -131,8 +131,6 @@ def take_slot(state: Any, fate: Any, slot: int, request: int, target: int, hit: 
     state.slots[slot, at.SLOT_REQUEST] = request
     state.slots[slot, at.SLOT_TARGET] = target
     fate.outcome[request] = at.ADMITTED
-    if len(fate.slot) > 0:
-        fate.slot[request] = slot
     if len(fate.cached_tokens) > 0:
         fate.cached_tokens[request] = hit
     fate.admitted_s[request] = now_s
@@ -146,6 +144,25 @@ def free_slot(state: Any, slot: int) -> None:
     state.slots[slot, at.SLOT_GENERATED] = 0
     state.slots[state.count[at.FREE_SLOTS], at.FREE_STACK] = slot
     state.count[at.FREE_SLOTS] += 1
+
+
+@compiled
+def slot_of(state: Any, request: int) -> int:
+    """The slot of a request that was admitted and has not ended."""
+    for slot in range(len(state.slots)):
+        status = state.slots[slot, at.SLOT_STATUS]
+        if state.slots[slot, at.SLOT_REQUEST] == request and status != at.FREE and status != at.ABORTED:
+            return slot
+    return -1
+
+
+@compiled
+def deadline_s(demand: Any, limits: Any, request: int) -> float:
+    """When the client of a request gives up [s]."""
+    if len(demand.deadline_s) > 0:
+        return float(demand.deadline_s[request])
+    sent_s = demand.sent_s[demand.order[request]] if len(demand.order) > 0 else demand.sent_s[request]
+    return float(sent_s + limits.patience_s)
 
 
 @compiled

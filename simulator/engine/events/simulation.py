@@ -79,7 +79,7 @@ def _most_slots(settings: SchedulerSettings, demand: Demand) -> int:
     batch and where clients give up.
     """
     count = len(demand.prompt_tokens)
-    outlast = settings.batching is Batching.STATIC or len(demand.deadline_s) > 0
+    outlast = settings.batching is Batching.STATIC or settings.timeout_s is not None or len(demand.deadline_s) > 0
     even = settings.routing is Routing.ROUND_ROBIN or (settings.routing is Routing.LEAST_OUTSTANDING and not outlast)
     return min(settings.max_num_seqs, -(-count // settings.replicas) if even else count)
 
@@ -158,8 +158,8 @@ def _fleet(
     # Only requests that will run shape the arrays.
     taken = fate.outcome == at.WAITING
     longest = int((demand.prompt_tokens + demand.output_tokens).max(initial=1, where=taken))
-    # Replicas that take turns meet in conversations, and where clients give up in the order of their coming.
-    apart = settings.routing is Routing.ROUND_ROBIN and not len(demand.follower) and not len(demand.deadline_s)
+    # Replicas that take turns meet in conversations alone.
+    apart = settings.routing is Routing.ROUND_ROBIN and not len(demand.follower)
     groups = settings.replicas if apart else 1
     together = settings.replicas // groups
     size = state_size(settings, distinct_blocks=requests.distinct_blocks, longest_tokens=longest)

@@ -157,7 +157,8 @@ class Demand(NamedTuple):
     ready_s : when those that are being brought in reach the queue, from the first of them on; NaN of later turns of
         conversations, which come when the answers before them have been read
     prompt_tokens, output_tokens : lengths; prefix : list of block ids, where prompts share any
-    deadline_s : when clients give up, where any does
+    deadline_s : when clients give up, where that is not the same time after all of them were sent
+    sent_s, order : when clients sent them in the order of sending, and the place there of each, where it is another
     think_s, delay_s, follower : in conversations what the client thinks and the way to the queue take, and the turn
         that follows (or -1)
     """
@@ -167,6 +168,8 @@ class Demand(NamedTuple):
     output_tokens: Any
     prefix: Any
     deadline_s: Any
+    sent_s: Any
+    order: Any
     think_s: Any
     delay_s: Any
     follower: Any
@@ -179,10 +182,10 @@ class Fate(NamedTuple):
     """What became of each request; columns that a run does not need are empty.
 
     next_waiting : who stands behind it in its queue; cached_tokens : where prompts share blocks
-    slot, log : where clients give up, its slot, and the requests in the order of their coming
-    sent_s, heap_s, heap : in conversations when it was sent, and a heap by time of the turns still to be sent
+    log, sent_s, heap_s, heap : in conversations the requests in the order of their coming, when each was sent, and a
+        heap by time of the turns still to be sent
     loaded_s : with host memory, when its blocks have come from there
-    numbers : how many are in ``log`` and in the heap, whose rows have nothing to do with their place
+    numbers : how many have come, and how many are in the heap; rows of ``log`` and heap have nothing to do with theirs
     """
 
     outcome: Any
@@ -193,7 +196,6 @@ class Fate(NamedTuple):
     replica: Any
     next_waiting: Any
     cached_tokens: Any
-    slot: Any
     log: Any
     sent_s: Any
     heap_s: Any

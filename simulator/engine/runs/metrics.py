@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,8 +29,9 @@ def e2e_s(requests: Requests, records: RequestRecords) -> Floats:
 
 def tpot_s(requests: Requests, records: RequestRecords) -> Floats:
     """(E2E - TTFT) / (OSL - 1); NaN for answers of one token, which have no gap [s]."""
-    gaps = np.where(requests.output_tokens > 1, requests.output_tokens - 1.0, np.nan)
-    return (records.finish_s - records.first_token_s) / gaps
+    values: Floats = records.finish_s - records.first_token_s
+    values /= np.where(requests.output_tokens > 1, requests.output_tokens - 1.0, np.nan)
+    return values
 
 
 FLAT = {"flat": True}
@@ -70,14 +71,17 @@ def objective_name(objective: ObjectiveSpec) -> str:
 
 def offered_latency_s(requests: Requests, records: RequestRecords, *, metric: str) -> Floats:
     """A metric of every request that was sent: infinite where no answer came, NaN where there is nothing to measure."""
-    answered = records.outcome == int(Outcome.FINISHED)
-    values = np.where(answered, LATENCIES[metric](requests, records), np.inf)
-    return np.where(requests.output_tokens > 1, values, np.nan) if metric == "tpot" else values
+    values = LATENCIES[metric](requests, records)
+    values[records.outcome != int(Outcome.FINISHED)] = np.inf
+    if metric == "tpot":
+        values[requests.output_tokens <= 1] = np.nan
+    return values
 
 
 def percentile_s(values_s: Floats, percentile: float) -> float:
     """Percentile, linear between order statistics, of the values that are not NaN; infinite ones count [s]."""
-    ordered = np.sort(values_s[~np.isnan(values_s)])
+    ordered = values_s[~np.isnan(values_s)]
+    ordered.sort()
     if not len(ordered):
         return 0.0
     position = percentile / 100 * (len(ordered) - 1)
@@ -192,12 +196,14 @@ class ServeResult:
 
 
 def summarise(values_s: Floats) -> LatencySummary:
-    """Mean and percentiles (linear between order statistics) of the values that are not NaN."""
-    known = values_s[~np.isnan(values_s)]
+    """Mean and percentiles (linear between order statistics) of the values that are not NaN, which are reordered."""
+    unknown = np.isnan(values_s)
+    known = values_s[~unknown] if unknown.any() else values_s
     if not len(known):
         return LatencySummary(mean_s=np.nan, p50_s=np.nan, p90_s=np.nan, p95_s=np.nan, p99_s=np.nan)
-    p50, p90, p95, p99 = (float(value) for value in np.percentile(known, (50, 90, 95, 99)))
-    return LatencySummary(mean_s=float(known.mean()), p50_s=p50, p90_s=p90, p95_s=p95, p99_s=p99)
+    mean_s = float(known.mean())
+    p50, p90, p95, p99 = (float(value) for value in np.percentile(known, (50, 90, 95, 99), overwrite_input=True))
+    return LatencySummary(mean_s=mean_s, p50_s=p50, p90_s=p90, p95_s=p95, p99_s=p99)
 
 
 def outstanding(requests: Requests, records: RequestRecords, *, at_s: float, timeout_s: float | None) -> int:
@@ -221,6 +227,17 @@ def is_saturated(
         requests, records, at_s=middle_s, timeout_s=timeout_s
     )
     return growth > max(GROWTH_SHARE * offered, GROWTH_DEVIATIONS * math.sqrt(offered))
+
+
+def _summary(
+    latency: Callable[[Requests, RequestRecords], Floats],
+    requests: Requests,
+    records: RequestRecords,
+    inside: NDArray[np.bool_],
+) -> LatencySummary:
+    """Of the requests that ``inside`` picks, without a second copy where those are all."""
+    values_s = latency(requests, records)
+    return summarise(values_s if inside.all() else values_s[inside])
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -261,9 +278,9 @@ def window_result(
         finished=int(np.count_nonzero(finished)),
         timed_out=timed_out,
         rejected=int(np.count_nonzero(records.outcome[inside] >= int(Outcome.TOO_LONG))),
-        ttft=summarise(ttft_s(requests, records)[finished]),
-        tpot=summarise(tpot_s(requests, records)[finished]),
-        e2e=summarise(e2e_s(requests, records)[finished]),
+        ttft=_summary(ttft_s, requests, records, finished),
+        tpot=_summary(tpot_s, requests, records, finished),
+        e2e=_summary(e2e_s, requests, records, finished),
         requests_per_s=_ratio(int(np.count_nonzero(finished)), span_s),
         output_tokens_per_s=_ratio(float(requests.output_tokens[finished].sum()), span_s),
         mean_batch=_ratio(usage[SEQUENCE_S], usage[BUSY_S]),

@@ -47,8 +47,13 @@ def write_text(text: str, target: str, *, force: bool, flag: str = Option("outpu
 
 def write_bytes(content: bytes, target: str, *, force: bool, flag: str = Option("output")) -> None:
     """Write ``content`` to a new file, as `write_text` does."""
+    write_pieces((content,), target, force=force, flag=flag)
+
+
+def write_pieces(pieces: Iterable[bytes], target: str, *, force: bool, flag: str = Option("output")) -> None:
+    """Write a file of which no more than a piece is in memory."""
     check_target(target, flag=flag, force=force)
-    _write_all([(Path(target), content)], flag=flag)
+    _write_all([(Path(target), pieces)], flag=flag)
 
 
 def write_new_files(files: Sequence[tuple[Path, bytes]], *, force: bool, flag: str, instead: str = _OTHER_NAME) -> None:
@@ -64,7 +69,7 @@ def write_new_files(files: Sequence[tuple[Path, bytes]], *, force: bool, flag: s
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{path.parent}: cannot be made: {error.strerror or error}", field=flag) from None
-    _write_all(files, flag=flag)
+    _write_all([(path, (content,)) for path, content in files], flag=flag)
 
 
 def check_target(target: str | None, *, flag: str, force: bool) -> None:
@@ -109,16 +114,17 @@ class _Written:
     target: Path
 
 
-def _write_all(files: Iterable[tuple[Path, bytes]], *, flag: str) -> None:
+def _write_all(files: Iterable[tuple[Path, Iterable[bytes]]], *, flag: str) -> None:
     with ExitStack() as open_files:
         path = Path()
         try:
             waiting = []
-            for path, content in files:
+            for path, pieces in files:
                 if is_stream(path):
-                    path.write_bytes(content)
+                    with path.open("wb") as stream:
+                        stream.writelines(pieces)
                 else:
-                    waiting.append(_written(content, path, open_files))
+                    waiting.append(_written(pieces, path, open_files))
             for item in waiting:
                 path = item.target
                 _named(item)
@@ -127,7 +133,7 @@ def _write_all(files: Iterable[tuple[Path, bytes]], *, flag: str) -> None:
             raise FileError(f"cannot write {str(path)!r}: {reason}", field=flag) from error
 
 
-def _written(content: bytes, path: Path, open_files: ExitStack) -> _Written:
+def _written(pieces: Iterable[bytes], path: Path, open_files: ExitStack) -> _Written:
     """The content on the disk without a name, or with a temporary one where the file system knows no other way."""
     # What a link points to is written, and the link stays.
     target = path.resolve()
@@ -142,9 +148,11 @@ def _written(content: bytes, path: Path, open_files: ExitStack) -> _Written:
         open_files.callback(name.unlink, missing_ok=True)
         os.chmod(handle, mode & 0o644)
     # Without a buffer, which a full disk would refuse again when it is closed.
-    stream, rest = open_files.enter_context(os.fdopen(handle, "wb", buffering=0)), memoryview(content)
-    while rest:
-        rest = rest[stream.write(rest) :]
+    stream = open_files.enter_context(os.fdopen(handle, "wb", buffering=0))
+    for piece in pieces:
+        rest = memoryview(piece)
+        while rest:
+            rest = rest[stream.write(rest) :]
     # A full disk may say so only here.
     os.fsync(handle)
     if target.exists():

@@ -12,7 +12,7 @@ import typer
 
 from simulator.cli.options.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, above_zero, grouped
 from simulator.errors import RoofcastError
-from simulator.files import check_target, write_bytes, write_text
+from simulator.files import check_target, write_pieces, write_text
 
 if TYPE_CHECKING:
     from simulator.engine.runs.metrics import ServeResult
@@ -206,14 +206,10 @@ def serve(
 
 
 def _write_requests(result: ServeResult, target: str, *, force: bool) -> None:
-    from simulator.engine.runs.metrics import request_columns
     from simulator.reports.tables.request_files import request_csv, request_parquet
 
-    columns = request_columns(result)
-    if target.lower().endswith(".parquet"):
-        write_bytes(request_parquet(columns), target, force=force, flag=REQUESTS_FLAG)
-    else:
-        write_text(request_csv(columns), target, force=force, flag=REQUESTS_FLAG)
+    written = request_parquet if target.lower().endswith(".parquet") else request_csv
+    write_pieces(written(result), target, force=force, flag=REQUESTS_FLAG)
 
 
 def _write_trace(result: ServeResult, target: str, *, force: bool) -> None:

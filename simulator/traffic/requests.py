@@ -7,7 +7,7 @@ its replicas may be: beyond it, memory runs out before anything is learned.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -19,7 +19,7 @@ from simulator.specs.question.workload import WorkloadSpec
 from simulator.units import GIB, MEGA, MIB
 
 LARGEST_REQUESTS = int(10 * MEGA)
-"""Requests of one run, and distinct prompts among them; a run of that size takes half a minute and some GB."""
+"""Requests of one run, and distinct prompts among them; a run of that size takes half a minute and 1 GB."""
 LARGEST_TOKENS = int(16 * MIB)
 """Tokens of a prompt, an answer or a step: more than any model's context."""
 LARGEST_STATE_BYTES = 8 * GIB
@@ -121,6 +121,20 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.arrival_s)
+
+    def part(self, rows: slice) -> Requests:
+        """Those requests alone, which still name the lists and earlier turns of all."""
+        return replace(
+            self,
+            arrival_s=self.arrival_s[rows],
+            prompt_tokens=self.prompt_tokens[rows],
+            output_tokens=self.output_tokens[rows],
+            stage=self.stage[rows],
+            prefix_list=self.prefix_list[rows],
+            previous=self.previous[rows],
+            think_s=self.think_s[rows],
+            deadline_s=self.deadline_s[rows],
+        )
 
     @property
     def distinct_blocks(self) -> int:
@@ -227,6 +241,19 @@ class RequestRecords:
     preemptions: Ints
     replica: Ints
     sent_s: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def part(self, rows: slice) -> RequestRecords:
+        """Of those requests alone."""
+        return RequestRecords(
+            outcome=self.outcome[rows],
+            admitted_s=self.admitted_s[rows],
+            first_token_s=self.first_token_s[rows],
+            finish_s=self.finish_s[rows],
+            cached_tokens=self.cached_tokens[rows],
+            preemptions=self.preemptions[rows],
+            replica=self.replica[rows],
+            sent_s=self.sent_s[rows],
+        )
 
 
 CACHE_TOKENS = int(MEGA)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,8 @@ def e2e_s(requests: Requests, records: RequestRecords) -> Floats:
 def tpot_s(requests: Requests, records: RequestRecords) -> Floats:
     """(E2E - TTFT) / (OSL - 1); NaN for answers of one token, which have no gap [s]."""
     values: Floats = records.finish_s - records.first_token_s
-    values /= np.where(requests.output_tokens > 1, requests.output_tokens - 1.0, np.nan)
+    values[requests.output_tokens <= 1] = np.nan
+    values /= np.maximum(requests.output_tokens - 1, 1)
     return values
 
 
@@ -237,7 +238,9 @@ def _summary(
 ) -> LatencySummary:
     """Of the requests that ``inside`` picks, without a second copy where those are all."""
     values_s = latency(requests, records)
-    return summarise(values_s if inside.all() else values_s[inside])
+    if not inside.all():
+        values_s = values_s[inside]
+    return summarise(values_s)
 
 
 def _ratio(part: float, whole: float) -> float:
@@ -342,12 +345,17 @@ class RequestColumn:
     values: NDArray[Any]
 
 
-def request_columns(result: ServeResult) -> tuple[RequestColumn, ...]:
+def request_columns(result: ServeResult, *, rows_at_once: int) -> Iterator[tuple[RequestColumn, ...]]:
     """Every request with its moments, lengths, latencies, cache hits, preemptions, replica (-1: none) and outcome."""
-    requests, records = result.requests, result.run.records
+    for first in range(0, len(result.requests), rows_at_once):
+        rows = slice(first, min(first + rows_at_once, len(result.requests)))
+        yield _columns(result.requests.part(rows), result.run.records.part(rows), first=first)
+
+
+def _columns(requests: Requests, records: RequestRecords, *, first: int) -> tuple[RequestColumn, ...]:
     names = np.array([outcome.name.lower() for outcome in Outcome])
     columns = {
-        "request": np.arange(len(requests)),
+        "request": np.arange(first, first + len(requests)),
         "stage": requests.stage,
         "arrival_s": requests.arrival_s,
         "admitted_s": records.admitted_s,

@@ -1,4 +1,4 @@
-"""The per-request table of a served run as CSV text or Parquet bytes.
+"""The per-request table of a served run as CSV or Parquet, piece by piece, because runs have millions of requests.
 
 A served run in Chrome's trace format: steps of each replica, requests, and counters (chrome://tracing, Perfetto).
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
-from io import BytesIO, StringIO
+from collections.abc import Iterator
+from io import RawIOBase, StringIO
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,12 @@ from simulator.engine.events.state import (
     TRACE_USED,
     TRACE_WAITING,
 )
-from simulator.engine.runs.metrics import RequestColumn, ServeResult
+from simulator.engine.runs.metrics import RequestColumn, ServeResult, request_columns
 from simulator.errors import MissingPackageError, RoofcastError
 from simulator.units import MICRO
 
 FORMATS = (".csv", ".parquet")
+_CSV_ROWS, _PARQUET_ROWS = 2**14, 2**18
 
 
 def check_request_format(suffix: str, *, flag: str) -> None:
@@ -48,30 +49,67 @@ def check_request_format(suffix: str, *, flag: str) -> None:
             )
 
 
-def request_csv(columns: Sequence[RequestColumn]) -> str:
+def _texts(column: RequestColumn) -> list[str]:
+    values = column.values.tolist()
+    if column.values.dtype.kind == "f":
+        return ["" if value != value else repr(value) for value in values]
+    return [str(value) for value in values]
+
+
+def request_csv(result: ServeResult) -> Iterator[bytes]:
     """One line per request; times that were never reached are empty."""
-    texts = []
-    for column in columns:
-        if column.values.dtype.kind == "f":
-            texts.append(["" if np.isnan(value) else repr(float(value)) for value in column.values])
-        else:
-            texts.append([str(value) for value in column.values])
-    stream = StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([column.name for column in columns])
-    writer.writerows(zip(*texts, strict=True))
-    return stream.getvalue()
+    for number, columns in enumerate(request_columns(result, rows_at_once=_CSV_ROWS)):
+        stream = StringIO()
+        writer = csv.writer(stream, lineterminator="\n")
+        if number == 0:
+            writer.writerow([column.name for column in columns])
+        writer.writerows(zip(*map(_texts, columns), strict=True))
+        yield stream.getvalue().encode("utf-8")
 
 
-def request_parquet(columns: Sequence[RequestColumn]) -> bytes:
+class _Pieces(RawIOBase):
+    """A file that hands over what has been written to it."""
+
+    def __init__(self) -> None:
+        self._written: list[bytes] = []
+        self._size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._size
+
+    def write(self, content: Any, /) -> int:
+        self._written.append(bytes(content))
+        self._size += len(self._written[-1])
+        return len(self._written[-1])
+
+    def taken(self) -> bytes:
+        """What has been written since it was asked last."""
+        piece = b"".join(self._written)
+        self._written = []
+        return piece
+
+
+def request_parquet(result: ServeResult) -> Iterator[bytes]:
     """The same as a Parquet file; times that were never reached are null."""
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
     from pyarrow import parquet  # type: ignore[import-untyped, unused-ignore]
 
-    arrays = [pyarrow.array(column.values, from_pandas=column.values.dtype.kind == "f") for column in columns]
-    stream = BytesIO()
-    parquet.write_table(pyarrow.Table.from_arrays(arrays, names=[column.name for column in columns]), stream)
-    return stream.getvalue()
+    file, writer = _Pieces(), None
+    for columns in request_columns(result, rows_at_once=_PARQUET_ROWS):
+        arrays = [
+            pyarrow.array(column.values.astype(np.int64) if kind == "i" else column.values, from_pandas=kind == "f")
+            for column, kind in ((column, column.values.dtype.kind) for column in columns)
+        ]
+        table = pyarrow.Table.from_arrays(arrays, names=[column.name for column in columns])
+        writer = writer or parquet.ParquetWriter(file, table.schema)
+        writer.write_table(table)
+        yield file.taken()
+    if writer is not None:
+        writer.close()
+    yield file.taken()
 
 
 TRACED_STEPS = 100_000

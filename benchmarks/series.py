@@ -73,8 +73,7 @@ SERIES: Mapping[str, Series] = {
     ),
     "fleet": Series(
         unit="replicas of 800 requests each",
-        # 1,000 are refused: the state of one takes 16 MB.
-        sizes=(1, 10, 100),
+        sizes=(1, 10, 100, 1000),
         command=lambda replicas: (
             *(*SERVED, "--replicas", str(replicas)),
             *("--rate", str(RATE_PER_S * replicas), "--duration", "100"),

@@ -114,7 +114,7 @@ def test_prompt_and_answer_share_the_context() -> None:
 
 def test_whole_lengths_are_whole_and_keep_the_mean() -> None:
     drawn = whole_lengths(500.0, cv=0.4, count=50_000, rng=np.random.default_rng(1))
-    assert drawn.dtype == np.int64
+    assert np.issubdtype(drawn.dtype, np.integer)
     assert drawn.mean() == pytest.approx(500, rel=0.01)
     assert drawn.std() / drawn.mean() == pytest.approx(0.4, rel=0.02)
     assert set(whole_lengths(500.0, cv=0.0, count=10, rng=np.random.default_rng(1))) == {500}

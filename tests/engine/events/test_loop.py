@@ -258,9 +258,11 @@ def test_routing_spreads_requests() -> None:
     assert hits[1].sum() > hits[0].sum()
 
 
-def test_round_robin_replicas_are_independent_engines() -> None:
+@pytest.mark.parametrize("timeout_s", [None, 0.3])
+def test_round_robin_replicas_are_independent_engines(timeout_s: float | None) -> None:
     requests = random_requests(2, count=60, rate_per_s=20.0)
-    together = serve(requests, settings(replicas=2, prefix_caching=True)).records
+    together = serve(requests, settings(replicas=2, prefix_caching=True, timeout_s=timeout_s)).records
+    assert (together.outcome == int(Outcome.TIMED_OUT)).any() == (timeout_s is not None)
     for replica in range(2):
         own = np.arange(replica, 60, 2)
         alone = serve(
@@ -272,9 +274,10 @@ def test_round_robin_replicas_are_independent_engines() -> None:
                 list_start=requests.list_start,
                 block_ids=requests.block_ids,
             ),
-            settings(prefix_caching=True),
+            settings(prefix_caching=True, timeout_s=timeout_s),
         ).records
         np.testing.assert_array_equal(together.finish_s[own], alone.finish_s)
+        np.testing.assert_array_equal(together.outcome[own], alone.outcome)
 
 
 def test_progress_is_reported_to_the_end() -> None:

@@ -65,7 +65,7 @@ def test_both_loops_agree_where_both_apply(
         timeout_s=None if async_scheduling else 2.0,
     )
     lists = serve(requests, limits)
-    monkeypatch.setattr(simulation, "_walks", lambda *_: True)
+    monkeypatch.setattr(simulation, "_walks", lambda *_, **named: True)
     walk = serve(requests, limits)
     for name in FIELDS:
         np.testing.assert_allclose(getattr(walk.records, name), getattr(lists.records, name), rtol=1e-9, err_msg=name)

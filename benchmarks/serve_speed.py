@@ -120,7 +120,7 @@ def main() -> None:
     start = time.process_time()
     tables = compile_steps(deployment)
     print(f"step tables: {time.process_time() - start:.3f} s")
-    settings = scheduler_settings(deployment.engine, kv_blocks=KV_BLOCKS)
+    settings = scheduler_settings(deployment, kv_blocks=KV_BLOCKS)
     reserving = replace(settings, policy=Policy.GUARANTEED_NO_EVICT)
     few = timed(tables, chat_requests(INTERPRETED_REQUESTS, trace=chosen.trace), settings)
     print(f"  in Python: {few.requests:>9,} requests: {few.requests_per_s:>9,.0f} requests/s")

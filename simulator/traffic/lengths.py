@@ -23,8 +23,8 @@ _NEGLIGIBLE = 1e-3
 _DEEPEST = -35.0
 """Furthest left that a cut may lie, in standard deviations: the probabilities there still are numbers."""
 _BISECTIONS = 60
-_DRAWN_AT_ONCE = 2**16
-_BEYOND_ANY_TOKENS = 2**29
+_DRAWN_AT_ONCE = 50_000
+_BEYOND_ANY_TOKENS = 500_000_000
 """Lengths that no request may have; sums of two are still numbers of four bytes."""
 _DEVIATES = np.linspace(-8.0, 8.0, 1025)
 """Standard normal deviates at which a cut distribution is tabulated; all requests lie between the ends."""

@@ -23,7 +23,9 @@ LARGEST_REQUESTS = int(10 * MEGA)
 LARGEST_TOKENS = int(16 * MIB)
 """Tokens of a prompt, an answer or a step: more than any model's context."""
 LARGEST_STATE_BYTES = 8 * GIB
-"""Memory for the state of all replicas."""
+"""Memory for the state of all replicas that are simulated at once."""
+LARGEST_REPLICAS = 10_000
+"""Replicas of one run; so many take some seconds before they serve anything."""
 
 
 def check_tokens(value: float, *, field: str) -> None:
@@ -55,6 +57,17 @@ def check_workload_size(workload: WorkloadSpec, *, block_size_tokens: int) -> No
             field="workload.prompt_groups",
             code="out_of_range",
             hint="fewer or shorter ones; without prompts_per_group every question is new",
+        )
+
+
+def check_replicas(replicas: int) -> None:
+    """Refuse more replicas than are simulated in a time that anybody waits."""
+    if replicas > LARGEST_REPLICAS:
+        raise RoofcastError(
+            f"{replicas:,} replicas; at most {LARGEST_REPLICAS:,} are simulated",
+            field="replicas",
+            code="out_of_range",
+            hint="simulate a share of the replicas under the same share of the rate",
         )
 
 

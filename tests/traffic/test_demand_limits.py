@@ -13,7 +13,7 @@ from simulator.errors import RoofcastError
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.demand import build_requests
 from simulator.traffic.recorded.traces import read_trace
-from simulator.traffic.requests import LARGEST_REQUESTS, LARGEST_TOKENS, check_state_size, make_requests
+from simulator.traffic.requests import LARGEST_REQUESTS, LARGEST_TOKENS, check_replicas, check_state_size, make_requests
 
 STAGE = StageSpec(rate_per_s=5.0, duration_s=10.0)
 
@@ -62,6 +62,9 @@ def test_impossible_limits_are_refused(field: str) -> None:
 
 def test_more_replicas_than_memory_holds_are_refused() -> None:
     check_state_size(1e6, replicas=1000)
+    check_replicas(10_000)
+    with pytest.raises(RoofcastError, match="at most 10,000"):
+        check_replicas(10_001)
     with pytest.raises(RoofcastError, match="1,000,000 replicas"):
         check_state_size(1e6, replicas=10**6)
 

@@ -241,8 +241,8 @@ def _at_width(own: Floats, wanted_s: float) -> Floats:
     return rows
 
 
-def time_series(series: Sequence[Floats], *, kv_blocks: int) -> TimeSeries:
-    """Join the replicas' buckets. kv_blocks : of all replicas."""
+def time_series(series: Sequence[Floats], *, replicas: int, kv_blocks: int) -> TimeSeries:
+    """Join the buckets of those replicas that had something to do. kv_blocks : of each"""
     width_s = max(float(own[-1, at.SERIES_WIDTH_S]) for own in series)
     rows = np.zeros((at.SERIES_BUCKETS, at.SERIES_COLUMNS))
     for own in series:
@@ -254,8 +254,8 @@ def time_series(series: Sequence[Floats], *, kv_blocks: int) -> TimeSeries:
         start_s=np.arange(len(rows), dtype=np.float64) * width_s,
         batch=rows[:, at.SERIES_SEQUENCE_S] / width_s,
         waiting=rows[:, at.SERIES_WAITING_S] / width_s,
-        kv_utilization=rows[:, at.SERIES_BLOCK_S] / (width_s * kv_blocks),
-        busy=rows[:, at.SERIES_BUSY_S] / (width_s * len(series)),
+        kv_utilization=rows[:, at.SERIES_BLOCK_S] / (width_s * (replicas * kv_blocks)),
+        busy=rows[:, at.SERIES_BUSY_S] / (width_s * replicas),
         tokens_per_s=rows[:, at.SERIES_TOKENS] / width_s,
     )
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from simulator.engine.events import state as at
 from simulator.engine.events.compilation import compiled, inlined
-from simulator.engine.events.kv_cache import prefix_of
 from simulator.engine.settings import Routing
 
 LEAST_OUTSTANDING = int(Routing.LEAST_OUTSTANDING)
@@ -25,7 +24,7 @@ ORDERED_REQUESTS = 128
 @compiled
 def _cached_blocks(holder: Any, demand: Any, request: int) -> int:
     """How many leading blocks of ``request`` a replica has in its prefix cache, given who holds what there."""
-    prefix = prefix_of(demand, request)
+    prefix = demand.prefix[request] if len(demand.prefix) > 0 else -1
     if prefix < 0:
         return 0
     start = demand.list_start[prefix]

@@ -36,7 +36,7 @@ from simulator.engine.events.state import Demand, Fate, Limits
 from simulator.engine.settings import Batching, Routing, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables
-from simulator.traffic.requests import LARGEST_STATE_BYTES, Ints, Requests, check_state_size
+from simulator.traffic.requests import LARGEST_STATE_BYTES, Ints, Requests, check_replicas, check_state_size
 
 SLICE_REQUESTS = 20_000
 """Requests between two reports of progress."""
@@ -57,6 +57,11 @@ def _check_tables(stages: tuple[StepTables, ...], settings: SchedulerSettings) -
     smallest_s = tables.step_s + sum(float(part.token_s[1:].min()) + float(part.logits_s.min()) for part in stages)
     if not smallest_s > 0:
         raise RoofcastError("a step takes no time, so that the clock would stand still", field="tables")
+
+
+def _threads() -> int:
+    """Replicas that are simulated side by side."""
+    return os.cpu_count() or 1
 
 
 def _walks(stages: tuple[StepTables, ...], settings: SchedulerSettings, *, conversations: bool) -> bool:
@@ -85,7 +90,7 @@ def _most_slots(settings: SchedulerSettings, demand: Demand) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Fleet:
+class _Prepared:
     """A demand before replicas, and where its fate is entered.
 
     groups : of replicas that are simulated one after another or side by side, because they never meet; most_slots : of
@@ -134,23 +139,23 @@ class _Fleet:
         return replica_sums(state)
 
     def serve_all(self, loop: Callable[..., None], *, threads: int, progress: Progress | None) -> list[ReplicaSums]:
-        """Every group; the loop as machine code does not hold the interpreter's lock."""
+        """Every group that has something to do; the loop as machine code does not hold the interpreter's lock."""
         tables, groups, total = stacked_tables(self.stages), self.limits.groups, len(self.requests)
         if groups == 1:
             return self.serve(loop, tables, 0, progress=progress)
-        found = []
-        with ThreadPoolExecutor(max_workers=min(groups, threads)) as pool:
-            parts = pool.map(lambda group: self.serve(loop, tables, group, progress=None), range(groups))
+        found, busy = [], min(groups, total)
+        with ThreadPoolExecutor(max_workers=min(busy, threads)) as pool:
+            parts = pool.map(lambda group: self.serve(loop, tables, group, progress=None), range(busy))
             for done, part in enumerate(parts, start=1):
                 found += part
                 if progress is not None:
-                    progress(total * done // groups, total)
+                    progress(total * done // busy, total)
         return found
 
 
-def _fleet(
+def _prepare(
     stages: tuple[StepTables, ...], *, requests: Requests, settings: SchedulerSettings, walks: bool, trace_steps: int
-) -> _Fleet:
+) -> _Prepared:
     """Prepare the columns of the demand, and as many slots as the replicas can use."""
     order = queue_order(requests, settings)
     demand = make_demand(requests, settings, order=order)
@@ -161,10 +166,11 @@ def _fleet(
     # Replicas that take turns meet in conversations alone.
     apart = settings.routing is Routing.ROUND_ROBIN and not len(demand.follower)
     groups = settings.replicas if apart else 1
-    together = settings.replicas // groups
+    together = settings.replicas if groups == 1 else min(groups, _threads())
     size = state_size(settings, distinct_blocks=requests.distinct_blocks, longest_tokens=longest)
     most_slots = _most_slots(settings, demand)
     slots = max(1, min(most_slots, size.slots_within(LARGEST_STATE_BYTES / together)))
+    check_replicas(settings.replicas)
     check_state_size(size.of(slots), replicas=together)
     limits = make_limits(
         settings,
@@ -174,7 +180,7 @@ def _fleet(
         conversations=len(demand.follower) > 0,
         walks=walks,
     )
-    return _Fleet(
+    return _Prepared(
         stages=stages,
         requests=requests,
         settings=settings,
@@ -207,23 +213,26 @@ def simulate_requests(
     given = (tables,) if isinstance(tables, StepTables) else tables
     _check_tables(given, settings)
     walks = _walks(given, settings, conversations=has_turns(requests))
-    fleet = _fleet(given, requests=requests, settings=settings, walks=walks, trace_steps=trace_steps)
+    prepared = _prepare(given, requests=requests, settings=settings, walks=walks, trace_steps=trace_steps)
     # A planner that never gets here need not load the loop.
     from simulator.engine.events import scheduler_lists, scheduler_walk
     from simulator.engine.events.loop import loop_of
 
     loop = loop_of(scheduler_walk.SCHEDULER if walks else scheduler_lists.SCHEDULER)
     call = loop.for_requests(len(requests))
-    sums = fleet.serve_all(call, threads=1 if loop.machine is None else os.cpu_count() or 1, progress=progress)
+    sums = prepared.serve_all(call, threads=1 if loop.machine is None else _threads(), progress=progress)
     if any(replica.stalled for replica in sums):
         raise RoofcastError("requests are left that can never run", field="engine", code="stalled")
-    order, fate = fleet.order, fleet.fate
-    del fleet
+    idle = settings.replicas - len(sums)
+    order, fate = prepared.order, prepared.fate
+    del prepared
     return SimulationRun(
         records=records_of(requests, fate, order),
         usage=np.sum([replica.usage for replica in sums], axis=0),
-        trace=tuple(replica.trace for replica in sums),
+        trace=(*(replica.trace for replica in sums), *(idle * [np.zeros((0, at.TRACE_COLUMNS))])),
         steps=sum(replica.steps for replica in sums),
-        free_blocks=sum(replica.free_blocks for replica in sums),
-        series=time_series([replica.series for replica in sums], kv_blocks=settings.replicas * settings.kv_blocks),
+        free_blocks=sum(replica.free_blocks for replica in sums) + idle * settings.kv_blocks,
+        series=time_series(
+            [replica.series for replica in sums], replicas=settings.replicas, kv_blocks=settings.kv_blocks
+        ),
     )

@@ -31,7 +31,7 @@ from simulator.errors import MissingPackageError, RoofcastError
 from simulator.units import MICRO
 
 FORMATS = (".csv", ".parquet")
-_CSV_ROWS, _PARQUET_ROWS = 2**14, 2**18
+_CSV_ROWS, _PARQUET_ROWS = 20_000, 250_000
 
 
 def check_request_format(suffix: str, *, flag: str) -> None:

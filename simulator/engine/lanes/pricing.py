@@ -36,6 +36,7 @@ class PricedNodes:
     """Step times [s] over the nodes (batch sizes).
 
     plain_s : decoding alone; shared_s : with prompts of ``size_tokens``, [sizes, nodes], in the order of SIZE_WEIGHTS
+    cut_tokens : context that the earlier pieces of these prompts are in their shared steps, 0 where they fit the budget
     pieces : steps that so many tokens take, one where they fit the budget
     full_s : filled with an average piece of a prompt; fresh_full_s : with the beginnings of prompts
     room_tokens : what the token budget leaves to prompts; earlier_tokens : context of that average piece
@@ -49,6 +50,7 @@ class PricedNodes:
     full_s: Array
     fresh_full_s: Array
     size_tokens: Array
+    cut_tokens: Array
     pieces: Array
     room_tokens: Array
     earlier_tokens: Array
@@ -164,6 +166,7 @@ class NodeSteps:
     smaller: Array
     larger: Array
     size_tokens: Array
+    cut_tokens: Array
     pieces: Array
     room_tokens: Array
     earlier_tokens: Array
@@ -186,6 +189,7 @@ class NodeSteps:
             full_s=full_s,
             fresh_full_s=fresh_full_s,
             size_tokens=self.size_tokens,
+            cut_tokens=self.cut_tokens,
             pieces=self.pieces,
             room_tokens=self.room_tokens,
             earlier_tokens=self.earlier_tokens,
@@ -240,6 +244,7 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
         smaller=smaller,
         larger=larger,
         size_tokens=size_tokens,
+        cut_tokens=cut,
         pieces=sizes.tokens / size_tokens,
         room_tokens=room,
         earlier_tokens=earlier,

@@ -155,7 +155,9 @@ def prompt_costs(priced: PricedNodes) -> PromptCosts:
         return priced_s
 
     low, usual, longest = priced.size_tokens[list(_ASCENDING)]
-    low_s, usual_s, longest_s = priced.shared_s[list(_ASCENDING)] - priced.plain_s
+    # What earlier pieces cost as context is counted by the length of the prompt that was cut.
+    bare_s = priced.shared_s - priced.plain_s - growth_s * priced.cut_tokens
+    low_s, usual_s, longest_s = bare_s[list(_ASCENDING)]
     fresh_s = priced.fresh_full_s - priced.plain_s
     tokens, alone_s, among_s = [np.zeros_like(room), low], [np.zeros_like(room), low_s], [np.zeros_like(room), low_s]
     ends = (

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.explain.blocks import Value, bars, facts, lines, rows_table
+from simulator.explain.formats import known_schemes
 from simulator.explain.topic import Example, Worked
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.work import Family
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan, sequences_that_fit
-from simulator.published.attention_traffic import flash_attention_cost, key_blocks, standard_attention_cost
+from simulator.published.attention_traffic import block_keys, flash_attention_cost, key_blocks, standard_attention_cost
 from simulator.published.facts import load_facts
 from simulator.published.kv_waste import ALLOCATIONS, RESERVED_TOKENS, sharegpt_waste
 from simulator.reports.charts.memory_stack import memory_stack_chart
@@ -28,7 +29,8 @@ MLA_RANK = 512
 
 LENGTHS = tuple(int(KIB) * factor for factor in (1, 4, 16, 64, 128, 256, 1024))
 HOST_SHARES = (0.0, 0.1, 1 / 4, 0.5, 1.0)
-SCHEMES = ("bf16", "w8a8", "gptq-g128")
+SCHEMES = ("w8a8", "gptq-g128")
+"""Beside 16 bits."""
 
 
 def _sequences(replica: Deployment, *, tokens: float) -> Value:
@@ -56,7 +58,14 @@ def _kv_cache(example: Example) -> tuple[Block, ...]:
     return (
         facts(("kv_bytes_per_token", "one token", number(each / KIB, "KiB"))),
         rows_table("kv", "Cache by length", f"tokens | GB of a sequence | {batch} | sequences that fit", rows),
-        lines("kv", "Cache of a sequence", x="log Tokens", y="log Cache [GB]", at=lengths, of={"bf16": held.tolist()}),
+        lines(
+            "kv",
+            "Cache of a sequence",
+            x="log Tokens",
+            y="log Cache [GB]",
+            at=lengths,
+            of={example.half.value: held.tolist()},
+        ),
     )
 
 
@@ -89,9 +98,8 @@ def _heads(example: Example) -> tuple[Block, ...]:
 
 
 def _memory(example: Example) -> tuple[Block, ...]:
-    plans = {}
-    for scheme in SCHEMES:
-        plans[scheme] = memory_plan(example.deployed(scheme=scheme))
+    found, refused = known_schemes(example, SCHEMES)
+    plans = {scheme: memory_plan(replica) for scheme, replica in found.items()}
     rows: list[tuple[Value, ...]] = [
         (
             scheme,
@@ -106,6 +114,7 @@ def _memory(example: Example) -> tuple[Block, ...]:
     heads = "format: | budget | weights | activations | reserve | KV cache | tokens | verdict:"
     return (
         rows_table("memory", f"One {example.hardware.name} [GB]", heads, rows),
+        refused,
         Figure(chart=memory_stack_chart(list(plans.items()))),
     )
 
@@ -167,6 +176,7 @@ def _flash(example: Example) -> tuple[Block, ...]:
         "standard": standard_attention_cost(**shape, masks=False, drops=False),
         "flash": flash_attention_cost(**shape, sram_bytes=on_chip.memory_bytes),
     }
+    keys = block_keys(head_dim=shape["head_dim"], sram_bytes=on_chip.memory_bytes)
     blocks = key_blocks(tokens=shape["tokens"], head_dim=shape["head_dim"], sram_bytes=on_chip.memory_bytes)
     rows: list[tuple[Value, ...]] = [
         (
@@ -181,7 +191,8 @@ def _flash(example: Example) -> tuple[Block, ...]:
         facts(
             ("sram_bytes", "M: shared memory of one compute unit", number(on_chip.memory_bytes / KIB, "KiB")),
             ("head_dim", "d: width of a head", number(shape["head_dim"], digits=0)),
-            ("key_blocks", "blocks of floor(M / 4d) keys", number(blocks, digits=0)),
+            ("block_keys", "keys of a block, B = floor(M / 4d)", number(keys, digits=0)),
+            ("key_blocks", "blocks", number(blocks, digits=0)),
             ("saved", "traffic of standard over flash attention", saved),
         ),
         rows_table("flash", f"One layer, {sequences} x {example.context_tokens} tokens, both ways",

@@ -22,8 +22,8 @@ from simulator.specs.model.precision import BITS, Dtype
 from simulator.specs.question.techniques import SparsitySpec, TechniquesSpec
 from simulator.units import GIGA, MILLI, TERA
 
-ACTIVATION_SCHEMES = ("bf16", "w8a8", "llm.int8", "smoothquant-o1", "smoothquant-o2", "smoothquant-o3", "fp8", "nvfp4")
-WEIGHT_SCHEMES = ("bf16", "rtn-g128", "gptq-g128", "gptq-3bit", "awq-g128", "nf4", "aqlm-1x16", "aqlm-2x8",
+ACTIVATION_SCHEMES = ("w8a8", "llm.int8", "smoothquant-o1", "smoothquant-o2", "smoothquant-o3", "fp8", "nvfp4")
+WEIGHT_SCHEMES = ("rtn-g128", "gptq-g128", "gptq-3bit", "awq-g128", "nf4", "aqlm-1x16", "aqlm-2x8",
                   "kmeans-4bit", "kmeans-3bit", "q4-k-m", "bitnet")  # fmt: skip
 GRANULARITIES = ("per tensor", "per channel", "groups of 1024", "groups of 128", "groups of 64", "groups of 32")
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -54,11 +54,11 @@ def _formats(example: Example) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
-def _known(example: Example, schemes: Iterable[str]) -> tuple[dict[str, Deployment], Bullets]:
-    """The schemes that this accelerator multiplies, and why not the others."""
+def known_schemes(example: Example, schemes: Iterable[str]) -> tuple[dict[str, Deployment], Bullets]:
+    """16 bits first, then those of the schemes that the accelerator multiplies; and why not the others."""
     found: dict[str, Deployment] = {}
     refused = []
-    for scheme in schemes:
+    for scheme in (example.half.value, *schemes):
         try:
             found[scheme] = example.deployed(scheme=scheme)
         except RoofcastError as error:
@@ -130,7 +130,7 @@ def _by_batch(example: Example, found: dict[str, Deployment], *, key: str) -> Bl
 
 
 def _activations(example: Example) -> tuple[Block, ...]:
-    found, refused = _known(example, ACTIVATION_SCHEMES)
+    found, refused = known_schemes(example, ACTIVATION_SCHEMES)
     title = f"A prompt of {example.context_tokens} tokens, a decode step of {example.batch_size}"
     return (
         rows_table("speed", title, SPEED_HEADS, _speed_rows(example, found)),
@@ -141,7 +141,7 @@ def _activations(example: Example) -> tuple[Block, ...]:
 
 
 def _weights(example: Example) -> tuple[Block, ...]:
-    found, refused = _known(example, WEIGHT_SCHEMES)
+    found, refused = known_schemes(example, WEIGHT_SCHEMES)
     title = f"A prompt of {example.context_tokens} tokens, a decode step of {example.batch_size}"
     return (
         rows_table("speed", title, SPEED_HEADS, _speed_rows(example, found)),
@@ -190,15 +190,20 @@ def _preparation(example: Example) -> tuple[Block, ...]:
         "round": sum(count * n * k for count, n, k in products),
         "d^2": sum(count * n * k for count, n, k in products),
         "d^3": sum(count * (k**3 / 3 + n * k * k) for count, n, k in products),
+        "d^4": sum(count * n * k**3 / 3 for count, n, k in products),
     }
-    peak = example.hardware.peak_flops_per_s.get(Dtype.TF32, example.hardware.peak_flops_per_s[Dtype.BF16])
+    peak = example.hardware.peak_flops_per_s.get(Dtype.TF32, example.half_peak_flops_per_s)
     rows = []
     for row in load_quality_table().preparation:
         order = next((flops for name, flops in orders.items() if name in row.cost), None)
         counted = (None, seconds(None)) if order is None else (order / TERA, seconds(order / peak))
         rows.append((row.method, row.kind, row.cost, row.data, *counted, f"[{row.source}]" if row.source else "-"))
     heads = "method: | kind: | cost: | data: | 10^12 operations | at the least | source:"
-    named = {"Wanda, RTN: d^2": orders["d^2"] / TERA, "GPTQ, SparseGPT: d^3": orders["d^3"] / TERA}
+    named = {
+        "Wanda, RTN: d^2": orders["d^2"] / TERA,
+        "GPTQ, SparseGPT: d^3": orders["d^3"] / TERA,
+        "OBS: d^4": orders["d^4"] / TERA,
+    }
     return (
         rows_table("preparation", f"Preparing {example.model.name}", heads, rows,
                    note=f"at the least: at {peak / TERA:,.0f} TFLOP/s; the calibration set's own passes come on top"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.explain.blocks import bars, facts, lines, rows_table
+from simulator.explain.formats import known_schemes
 from simulator.explain.topic import Example, Worked, generates
 from simulator.kernels.roofline import ridge_point
 from simulator.kernels.sustained import cache_rate
@@ -23,11 +24,12 @@ from simulator.published.facts import load_facts
 from simulator.reports.charts.roofline import roofline_chart
 from simulator.reports.content.document import Block, Figure, Origin, fraction, known_as, number, seconds, text
 from simulator.reports.content.quantities import bytes_text
-from simulator.specs.model.precision import Dtype
 from simulator.specs.question.techniques import StructureSpec, TechniquesSpec
 from simulator.units import BITS_PER_BYTE, GIGA, MILLI, PICO, format_si
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+TURNING_SCHEMES = ("fp8", "w8a8", "gptq-g128", "nvfp4")
+"""Formats whose turning batch is shown beside 16 bits: 8 and 4 on both sides, 4 on the weights alone."""
 WIDTHS = (128, 256, 512, 1024, 2048, 4096, 8192)
 
 
@@ -49,7 +51,7 @@ def _levels(replica: Deployment) -> list[tuple[str, float | None, float, Origin]
 
 def _roofline(example: Example) -> tuple[Block, ...]:
     replica, hardware = example.deployed(), example.hardware
-    peak = hardware.peak_flops_per_s[Dtype.BF16]
+    peak = example.half_peak_flops_per_s
     rows = [
         (name, bytes_text(held) if held else "-", text(format_si(rate, "B/s"), origin=origin), peak / rate)
         for name, held, rate, origin in _levels(replica)
@@ -67,7 +69,7 @@ def _roofline(example: Example) -> tuple[Block, ...]:
         rows_table(
             "levels",
             "Levels of memory",
-            "level: | size: | rate: | ridge bf16",
+            f"level: | size: | rate: | ridge {example.half.value}",
             rows,
             note="a kernel whose data stays in a level is bound by that level's ridge [FLOP/byte]"
             + ("" if load_facts().on_chip_of(hardware) else "; the memory beside the compute units has no source here"),
@@ -78,7 +80,7 @@ def _roofline(example: Example) -> tuple[Block, ...]:
 
 def _intensity(example: Example) -> tuple[Block, ...]:
     replica = example.deployed()
-    ridge = ridge_point(example.hardware, dtype=Dtype.BF16)
+    ridge = ridge_point(example.hardware, dtype=example.half)
     rows = [
         (
             phase,
@@ -97,10 +99,8 @@ def _intensity(example: Example) -> tuple[Block, ...]:
         return (shown,)
     steps = example.decode(replica, batch=BATCHES)
     intensity = (_step_sum(steps, "flops") / _step_sum(steps, "bytes")).tolist()
-    batch = crossover_batch(replica, context_tokens=example.context_tokens)
-    lead = "beyond 4,096" if batch is None else number(batch, digits=0)
     return (
-        facts(("crossover", "batch from which the weight products of decoding are bound by compute", lead)),
+        *_turning(example),
         shown,
         lines(
             "intensity",
@@ -111,6 +111,15 @@ def _intensity(example: Example) -> tuple[Block, ...]:
             of={"step": intensity, "ridge": [ridge] * len(BATCHES)},
         ),
     )
+
+
+def _turning(example: Example) -> tuple[Block, ...]:
+    """From which batch on each format decodes bound by compute."""
+    found, refused = known_schemes(example, TURNING_SCHEMES)
+    turns = {name: crossover_batch(item, context_tokens=example.context_tokens) for name, item in found.items()}
+    rows = [(name, "beyond 4,096" if batch is None else number(batch, digits=0)) for name, batch in turns.items()]
+    title = f"Batch from which the weight products of decoding are bound by compute on {example.hardware.name}"
+    return (rows_table("crossover", title, "format: | sequences", rows), refused)
 
 
 def _step_sum(estimate: StepEstimate, what: Literal["flops", "bytes"]) -> Array:

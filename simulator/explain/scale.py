@@ -17,7 +17,6 @@ from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.published.worked_examples import CHINCHILLA_TOKENS_PER_PARAMETER, training_flops
 from simulator.reports.content.document import Block, fraction, seconds
-from simulator.specs.model.precision import Dtype
 from simulator.specs.question.techniques import AdaptersSpec, StructureSpec, TechniquesSpec
 from simulator.techniques.adapters import distinct_adapters
 from simulator.techniques.fine_tuning import FineTuneMethod, fine_tuning_memory
@@ -154,7 +153,7 @@ def _students(example: Example) -> tuple[Block, ...]:
 
 
 def _training(example: Example) -> tuple[Block, ...]:
-    counts, peak = parameter_counts(example.model), example.hardware.peak_flops_per_s[Dtype.BF16]
+    counts, peak = parameter_counts(example.model), example.half_peak_flops_per_s
     tokens = CHINCHILLA_TOKENS_PER_PARAMETER * counts.active
     amounts = {"Chinchilla's optimum": tokens, "ten times as many": 10 * tokens}
     rows, hours = [], []

@@ -81,6 +81,16 @@ class Example:
         return known_as(Provenance(int(estimate.provenance[0])).label)
 
     @property
+    def half(self) -> Dtype:
+        """The 16-bit format of its matrix units."""
+        return Dtype.BF16 if Dtype.BF16 in self.hardware.peak_flops_per_s else Dtype.FP16
+
+    @property
+    def half_peak_flops_per_s(self) -> float:
+        """Datasheet rate of its matrix units in 16 bits [FLOP/s]."""
+        return self.hardware.peak_flops_per_s[self.half]
+
+    @property
     def plan(self) -> PrecisionPlan:
         """The model's formats in 16 bits."""
         return precision_plan(self.model, PrecisionSpec(weights=Dtype.BF16))

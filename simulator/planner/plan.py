@@ -292,12 +292,19 @@ class ModelPlans:
 
     @property
     def steps(self) -> tuple[StepDown, ...]:
-        """From each model that has a plan to the next one; none in a mix, where all serve."""
+        """From each model that has a plan to the next cheaper one, of equal cost to the smaller; none in a mix."""
         fleets = [] if self.mixed else [(item, plan.best) for item, plan in self.planned]
+        fleets.sort(key=lambda pair: _expense(pair[1]), reverse=True)
         return tuple(
             StepDown(before=before, after=after, fleets=(high, low), quality=_quality(high, low))
             for (before, high), (after, low) in pairwise(fleets)
         )
+
+
+def _expense(fleet: Fleet) -> tuple[float, float]:
+    """Cost per hour, unknown ones first, and the bytes of a copy of the model."""
+    replica, hourly = fleet.replica, fleet.cost.per_hour
+    return (math.inf if hourly is None else hourly, replica.memory.weights_bytes * replica.devices)
 
 
 def _quality(before: Fleet, after: Fleet) -> str:
@@ -360,6 +367,12 @@ def plan_models(spec: PlanSpec, models: Sequence[str]) -> ModelPlans:
     """
     chosen = _shares(models)
     mixed = chosen[0][1] is not None
+    if spec.measured_rps_per_gpu is not None and len(chosen) > 1:
+        raise RoofcastError(
+            "was measured of one model: plan each model with its own rate",
+            field=Option("measured_rps_per_gpu"),
+            code="contradiction",
+        )
     limit = next((name for name in _LIMITS if mixed and getattr(spec, name)), None)
     if limit is not None:
         raise RoofcastError("limits one fleet, and a mix of models has several", field=Option(limit), code="no_effect")

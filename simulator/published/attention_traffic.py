@@ -80,6 +80,11 @@ def flash_attention_cost(
     )
 
 
+def block_keys(*, head_dim: float, sram_bytes: float, element_bytes: float = 2.0) -> int:
+    """Keys of a block of tiled attention, floor(M / (4 d)) elements [-]; see ``key_blocks``."""
+    return max(1, int(sram_bytes / element_bytes / (4.0 * head_dim)))
+
+
 def key_blocks(*, tokens: float, head_dim: float, sram_bytes: float, element_bytes: float = 2.0) -> int:
     """Key blocks of a sequence under tiled attention [-].
 
@@ -108,5 +113,4 @@ def key_blocks(*, tokens: float, head_dim: float, sram_bytes: float, element_byt
     >>> key_blocks(tokens=1024, head_dim=64, sram_bytes=100000)
     6
     """
-    block = max(1, int(sram_bytes / element_bytes / (4.0 * head_dim)))
-    return ceil(tokens / block)
+    return ceil(tokens / block_keys(head_dim=head_dim, sram_bytes=sram_bytes, element_bytes=element_bytes))

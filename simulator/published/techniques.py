@@ -23,7 +23,7 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
-from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.question.techniques import AttentionKernel, TechniquesSpec
 from simulator.units import BITS_PER_BYTE, MILLI
 
@@ -66,11 +66,12 @@ class PublishedProduct(Spec):
 class PublishedRatio(Spec):
     """A quantity in one number format over that in another.
 
-    ``what``: time of a decode step of one sequence, bytes of all weights or of the linear layers, rate of matrix units
+    ``what``: time of a decode step of one sequence, bytes of all weights or of the linear layers, rate of matrix
+    units, weights that a byte of the memory's rate carries
     """
 
     name: str
-    what: Literal["decode_seconds", "weights_bytes", "linear_bytes", "peak"]
+    what: Literal["decode_seconds", "weights_bytes", "linear_bytes", "peak", "weights_per_byte"]
     model: str
     hardware: str
     pp_size: int = 1
@@ -247,6 +248,9 @@ def _quantity(row: PublishedRatio, precision: PrecisionSpec, *, sparse: bool) ->
     if row.what == "peak":
         assert precision.weights is not None
         return hardware.peak_flops_per_s[precision.weights]
+    if row.what == "weights_per_byte":
+        assert precision.weights is not None
+        return BITS_PER_BYTE / BITS[precision.weights]
     replica = deploy(
         model=load_model(row.model),
         hardware=hardware,

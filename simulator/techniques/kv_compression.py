@@ -11,7 +11,7 @@ from simulator.specs.question.techniques import KvPolicySpec
 from simulator.techniques.applied import AppliedTechniques
 
 SINK_TOKENS = 4
-"""First tokens that StreamingLLM keeps, part of the budget [Xiao2023b]."""
+"""First tokens that StreamingLLM keeps, part of the budget where nothing is said of them [Xiao2023b]."""
 
 
 def bounded_cache(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTechniques:
@@ -23,8 +23,8 @@ def bounded_cache(applied: AppliedTechniques, hardware: AcceleratorSpec) -> Appl
     policy = applied.spec.kv_policy
     if policy is None:
         return applied
-    tokens = policy.budget_tokens
-    if policy.method == "streaming" and tokens is not None and tokens <= SINK_TOKENS:
+    tokens = policy.kept_tokens
+    if policy.method == "streaming" and policy.sinks is None and tokens is not None and tokens <= SINK_TOKENS:
         raise RoofcastError(
             f"streaming keeps the first {SINK_TOKENS} tokens within its budget of {tokens}",
             field="techniques.kv_policy.budget_tokens",
@@ -48,9 +48,9 @@ def bounded_cache(applied: AppliedTechniques, hardware: AcceleratorSpec) -> Appl
 
 def check_budget(policy: KvPolicySpec | None, *, longest_tokens: int) -> None:
     """Refuse a budget that holds the longest sequence of a scenario, and so changes nothing."""
-    if policy is not None and policy.budget_tokens is not None and policy.budget_tokens >= longest_tokens:
+    if policy is not None and policy.kept_tokens is not None and policy.kept_tokens >= longest_tokens:
         raise RoofcastError(
-            f"{policy.method} changes nothing: {policy.budget_tokens} tokens hold the longest sequence, which has "
+            f"{policy.method} changes nothing: {policy.kept_tokens} tokens hold the longest sequence, which has "
             f"{longest_tokens}",
             field="techniques.kv_policy.budget_tokens",
             code="no_effect",
@@ -62,7 +62,7 @@ def _bounded_layer(layer: LayerSpec, policy: KvPolicySpec) -> LayerSpec:
     mixer = layer.mixer
     if not isinstance(mixer, AttentionSpec) or not _caches(mixer):
         return layer
-    tokens = policy.budget_tokens
+    tokens = policy.kept_tokens
     if mixer.sliding_window is not None and (tokens is None or mixer.sliding_window <= tokens):
         return layer
     if policy.method == "window":

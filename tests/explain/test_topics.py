@@ -47,6 +47,18 @@ def test_a_topic_has_a_formula_an_example_a_source_and_a_chart(topic: Topic) -> 
     assert topic.question in answer.to_text()
 
 
+@pytest.mark.parametrize("hardware", ["t4", "v100-sxm-32gb", "gaudi2", "apple-m4-max"])
+def test_topics_work_on_units_without_bf16_or_int8(hardware: str) -> None:
+    for topic in TOPICS:
+        needs_chip = "known_chip" in topic.needs and not load_facts().on_chip_of(load_hardware(hardware))
+        # Topics of encoders and of chips that are known say so.
+        if not needs_chip and "encoding" not in topic.needs:
+            assert explain(topic.key, model="opt-1.3b", hardware=hardware).to_text()
+    speed = table_of(explain("weight-quantization", model="opt-1.3b", hardware=hardware).to_dict(), "speed")
+    assert speed[0]["scheme"] in ("bf16", "fp16"), "others are compared with 16 bits"
+    assert speed[0]["decodes faster by"] == 1
+
+
 @pytest.mark.parametrize("topic", TOPICS, ids=KEYS)
 def test_names_of_published_figures_and_references_exist(topic: Topic) -> None:
     known = [figure.name for figure in published_figures()]

@@ -25,6 +25,14 @@ def test_each_model_has_the_plan_that_it_has_alone() -> None:
     assert "84.4 -> 73.79" in step.quality
 
 
+def test_steps_go_down_whatever_order_was_given() -> None:
+    (step,) = plan_models([SMALL, LARGE], FIELDS).found.steps
+    assert (step.before.model, step.after.model) == (LARGE, SMALL)
+    # Both fill one server: of equal cost the larger model stands first.
+    (step,) = plan_models([SMALL, LARGE], {**FIELDS, "rate_per_s": 10.0}).found.steps
+    assert (step.before.model, step.after.model) == (LARGE, SMALL)
+
+
 def test_formats_are_steps_too() -> None:
     found = plan_models([SMALL], FIELDS, weights=["bf16", "fp8"]).found
     assert [item.name for item in found.members] == [f"{SMALL} bf16", f"{SMALL} fp8"]
@@ -54,6 +62,7 @@ def test_a_model_without_a_fleet_does_not_hide_the_others() -> None:
         ((f"{LARGE}=0.3", SMALL), {}, "not of others"),
         ((f"{LARGE}=0.3", f"{SMALL}=0.5"), {}, "sum to 0.8"),
         ((f"{LARGE}=1.3",), {}, "up to 1"),
+        ((LARGE, SMALL), {"measured_rps_per_gpu": 1.0}, "measured of one model"),
         ((f"{LARGE}=0.5", f"{SMALL}=0.5"), {"max_gpus": 8}, "has several"),
     ],
 )

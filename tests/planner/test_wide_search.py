@@ -44,8 +44,16 @@ class TestSpace:
         asked = question(search="wide", any_precision=True)
         space = search_space(asked.spec, model=asked.model, platforms=platforms(asked.spec))
         assert len(space.parallelisms) == 4 * 3
-        assert len(space.variants) == 7 * 2
-        assert space.candidates == 3 * 12 * 14 * 16 * 6
+        assert len(space.variants) == 11 * 2
+        assert space.candidates == 3 * 12 * 22 * 16 * 6
+
+    def test_three_bits_put_a_large_model_on_one_device(self) -> None:
+        asked = {"rps": 0.02, "model": "opt-175b", "hardware": "a100", "tp": 1, "isl": 128, "osl": 128, "spares": 0}
+        spec = plan_spec(
+            {**asked, "objectives": ({"metric": "e2e", "percentile": 95, "bound_s": 60},), "any_precision": True}
+        )
+        precision = plan_capacity(spec).best.replica.deployment.precision
+        assert precision.scheme in ("gptq-3bit", "aqlm-2x8")
 
     def test_twelve_accelerators_make_a_hundred_thousand(self) -> None:
         twelve = (

@@ -54,6 +54,26 @@ def test_the_budget_bounds_bytes_time_and_what_fits(method: str) -> None:
     assert kept[0] < kept[1] == kept[2]
 
 
+def test_sinks_are_kept_beside_the_recent_tokens() -> None:
+    within = KvPolicySpec(method="streaming", budget_tokens=1024)
+    beside = KvPolicySpec(method="streaming", budget_tokens=1020, sinks=4)
+    assert str(beside) == "streaming:1020,sinks=4"
+    kept = [
+        kv_bytes_per_sequence(made.model, plan=made.plan, tp_size=1, context_tokens=[8192])
+        for policy in (within, beside)
+        for made in [
+            deploy(
+                model=load_model("llama-2-7b"),
+                hardware=load_hardware("h100"),
+                techniques=TechniquesSpec(kv_policy=policy),
+            )
+        ]
+    ]
+    assert kept[0] == kept[1]
+    with pytest.raises(ValueError, match="sinks are of streaming"):
+        KvPolicySpec(method="window", budget_tokens=1020, sinks=4)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_larger_budget_never_makes_decoding_cheaper(method: str) -> None:
     times = [float(decode(replica(method, budget)).step_s[0]) for budget in (128, 512, 2048, 8000)]

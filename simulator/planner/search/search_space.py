@@ -31,6 +31,8 @@ WIDE_SEQUENCES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 640, 
 WIDE_TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
 WIDE_PP_SIZES = (1, 2, 4)
 WIDE_SCHEMES = ("fp8", "fp8-block", "gptq-g128", "awq", "nvfp4")
+NARROW_SCHEMES = ("gptq-3bit", "nf4", "q4-k-m", "aqlm-2x8")
+"""Of fewer bits or on slower kernels: what lets a model fit a device that is too small for it otherwise."""
 _ONE_DEVICE = ParallelismSpec()
 
 
@@ -119,7 +121,7 @@ def _allowed(parallelism: ParallelismSpec, model: ModelSpec) -> bool:
 def variants(spec: PlanSpec, *, model: ModelSpec, platform: Platform) -> tuple[Variant, ...]:
     """The formats to compare on a platform, each with every technique to compare.
 
-    With ``any_precision`` the model's own format, those of WIDE_SCHEMES and INT8, and FP8 caches.
+    With ``any_precision`` the model's own format, those of WIDE_SCHEMES and NARROW_SCHEMES, INT8, and FP8 caches.
     """
     formats = _any_precisions(spec) if spec.any_precision else precisions(spec, model=model, hardware=platform.hardware)
     return tuple(
@@ -131,7 +133,7 @@ def _any_precisions(spec: PlanSpec) -> tuple[PrecisionSpec, ...]:
     caches = spec.kv_cache or (None, Dtype.FP8)
     weights = (
         PrecisionSpec(),
-        *(PrecisionSpec(scheme=name) for name in WIDE_SCHEMES),
+        *(PrecisionSpec(scheme=name) for name in (*WIDE_SCHEMES, *NARROW_SCHEMES)),
         PrecisionSpec(weights=Dtype.INT8),
     )
     return tuple(item.model_copy(update={"kv_cache": cache}) for item, cache in product(weights, caches))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from simulator.kernels.roofline import BOUNDS, bound_indices, floor_seconds
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import CollectiveShape, ElementwiseShape, HostTransferShape
@@ -26,6 +28,10 @@ from simulator.reports.words.fields import assumption_texts
 from simulator.units import GIGA, MEGA, MICRO
 
 COLUMNS = ("operator", "count", "GFLOP", "MB", "µs", "roofline µs", "waits for", "known as")
+
+
+BESIDE = {"draft": "drafter", "host": "host"}
+"""Parts of a step that are no operators -> how the table calls them."""
 
 
 def _row(row: StepRow, step: OneStep) -> Json:
@@ -167,20 +173,31 @@ class StepAnswer(Answer):
         return list(self.to_dict()["operators"])
 
     def cells(self) -> Cells:
-        """The table of operators by falling time; collectives have no roofline."""
-        operators = sorted(self.rows(), key=lambda item: -item["seconds"])
+        """Operators by falling time, of which collectives have no roofline, with what a step takes beside them.
+
+        Operators without work, as an encoder's in a decode step, are left out.
+        """
+        operators = sorted((row for row in self.rows() if row["seconds"]), key=lambda item: -item["seconds"])
+        beside = {part: float(self.step.estimate.breakdown_s.get(part, np.zeros(1))[0]) for part in BESIDE}
         return COLUMNS, [
-            (
-                row["operator"],
-                f"{row['count']:g}",
-                number_text(row["flops"] / GIGA),
-                number_text(row["bytes"] / MEGA),
-                number_text(row["seconds"] / MICRO),
-                "-" if row["roofline_floor_s"] is None else number_text(row["roofline_floor_s"] / MICRO),
-                row["bound"],
-                row["provenance"],
-            )
-            for row in operators
+            *(
+                (part, "-", "-", "-", number_text(part_s / MICRO), "-", BESIDE[part], "-")
+                for part, part_s in beside.items()
+                if part_s
+            ),
+            *(
+                (
+                    row["operator"],
+                    f"{row['count']:g}",
+                    number_text(row["flops"] / GIGA),
+                    number_text(row["bytes"] / MEGA),
+                    number_text(row["seconds"] / MICRO),
+                    "-" if row["roofline_floor_s"] is None else number_text(row["roofline_floor_s"] / MICRO),
+                    row["bound"],
+                    row["provenance"],
+                )
+                for row in operators
+            ),
         ]
 
     def chart(self) -> Chart:

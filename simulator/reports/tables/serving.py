@@ -293,10 +293,13 @@ def pools_setup_text(prefill: Pool, decode: Pool) -> str:
 
 
 def _title(answered: ScenarioResult, run: ServedRun) -> str:
-    return (
-        f"{setup_text(answered.deployment, replicas=answered.scenario.replicas)}; KV cache "
-        f"{run.memory.kv_capacity_tokens:,} tokens a replica, weights {bytes_text(run.memory.weights_bytes)} a device"
+    cache = (
+        f"KV cache {run.memory.kv_capacity_tokens:,} tokens a replica"
+        if run.memory.kv_bytes_per_token
+        else "no KV cache"
     )
+    setup = setup_text(answered.deployment, replicas=answered.scenario.replicas)
+    return f"{setup}; {cache}, weights {bytes_text(run.memory.weights_bytes)} a device"
 
 
 def _interval_line(source: IntervalSource) -> str:

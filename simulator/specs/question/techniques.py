@@ -98,10 +98,14 @@ class EarlyExitSpec(Spec):
 
 class KvPolicySpec(Spec):
     """Keep at most ``budget_tokens`` of each sequence: heavy hitters and recent ones (h2o), the first ones and recent
-    ones (streaming), recent ones only (window). H2O may keep ``budget_fraction`` of each sequence instead."""
+    ones (streaming), recent ones only (window). H2O may keep ``budget_fraction`` of each sequence instead.
+
+    ``sinks`` : first tokens that streaming keeps beside that many recent ones; without it the budget holds both
+    """
 
     method: Literal["h2o", "streaming", "window"]
     budget_tokens: PositiveInt | None = None
+    sinks: PositiveInt | None = None
     budget_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     @model_validator(mode="after")
@@ -110,12 +114,19 @@ class KvPolicySpec(Spec):
             raise ValueError("give budget_tokens or budget_fraction, one of them")
         if self.budget_fraction is not None and self.method != "h2o":
             raise ValueError(f"{self.method} keeps a number of tokens (budget_tokens); a share is h2o's")
+        if self.sinks is not None and self.method != "streaming":
+            raise ValueError(f"{self.method} keeps no first tokens of its own; sinks are of streaming")
         return self
 
+    @property
+    def kept_tokens(self) -> int | None:
+        """Most tokens that a sequence keeps, sinks among them; None where it keeps a share."""
+        return None if self.budget_tokens is None else self.budget_tokens + (self.sinks or 0)
+
     def __str__(self) -> str:
-        """As it is written: h2o:1024, h2o:20%."""
-        share = self.budget_fraction
-        return f"{self.method}:{self.budget_tokens if share is None else percent_text(share)}"
+        """As it is written: h2o:1024, h2o:20%, streaming:1020,sinks=4."""
+        share, sinks = self.budget_fraction, f",sinks={self.sinks}" if self.sinks else ""
+        return f"{self.method}:{self.budget_tokens if share is None else percent_text(share)}{sinks}"
 
 
 _PATTERN = re.compile(r"(\d{1,4}):(\d{1,4})", re.ASCII)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -17,6 +18,8 @@ from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.published.worked_examples import CHINCHILLA_TOKENS_PER_PARAMETER, training_flops
 from simulator.reports.content.document import Block, fraction, seconds
+from simulator.specs.measured.quality import DENSE, load_quality_table
+from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import AdaptersSpec, StructureSpec, TechniquesSpec
 from simulator.techniques.adapters import distinct_adapters
 from simulator.techniques.fine_tuning import FineTuneMethod, fine_tuning_memory
@@ -130,7 +133,33 @@ def _adapters(example: Example) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
+DISTILLED_FROM, DISTILLED_METRIC = "gpt2-xl", "dolly_rouge_l"
+"""Teacher and metric of the published students [Gu2023b]."""
 STUDENTS = {"three quarters of the layers": 3 / 4, "half of the layers": 1 / 2, "a quarter of the layers": 1 / 4}
+
+
+def _distilled(example: Example) -> list[tuple[Value, ...]]:
+    """Students that one source compares with their teacher: their speed here, and what both answer."""
+    table = load_quality_table()
+    dense = {row.model: row for row in table.rows if row.method == DENSE and row.metric == DISTILLED_METRIC}
+    teacher = dense[DISTILLED_FROM]
+    taken = {}
+    for name in dense:
+        one = replace(example, model=load_model(name))
+        taken[name] = float(one.phases(one.deployed())[-1][1].step_s[0])
+    students = [row for row in table.rows if row.metric == DISTILLED_METRIC and row.model != teacher.model]
+    return [
+        (
+            row.model,
+            "tuned alone" if row.method == DENSE else row.method,
+            taken[teacher.model] / taken[row.model],
+            row.metric.replace("_", " "),
+            teacher.value,
+            row.value,
+            f"[{row.source}{', recalled' if row.recalled else ''}]",
+        )
+        for row in students
+    ]
 
 
 def _students(example: Example) -> tuple[Block, ...]:
@@ -143,11 +172,19 @@ def _students(example: Example) -> tuple[Block, ...]:
         taken.append(steps_s[-1] / MILLI)
         billions = parameter_counts(replica.model).total / GIGA
         rows.append((name, billions, *times(steps_s), taken[0] / taken[-1], "unknown"))
+    teachers = _distilled(example)
     phases = " | ".join(("prefill", "decode")[: len(steps_s)])
     heads = f"model: | billion parameters | {phases} | last faster by | quality:"
     names = ["teacher", *STUDENTS]
     return (
         rows_table("students", "Shallower students", heads, rows),
+        rows_table(
+            "distilled",
+            f"Published students of {DISTILLED_FROM} on {example.hardware.name}",
+            "model: | method: | last faster by | metric: | of the teacher | of the student | source:",
+            teachers,
+            note="a student's speed is that of its size, however it was trained",
+        ),
         bars("students", "Time of a step", y="Time [ms]", names=names, of={"last phase": taken}),
     )
 

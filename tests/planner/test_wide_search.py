@@ -52,8 +52,7 @@ class TestSpace:
         spec = plan_spec(
             {**asked, "objectives": ({"metric": "e2e", "percentile": 95, "bound_s": 60},), "any_precision": True}
         )
-        precision = plan_capacity(spec).best.replica.deployment.precision
-        assert precision.scheme in ("gptq-3bit", "aqlm-2x8")
+        assert any(scheme in plan_capacity(spec).best.label for scheme in ("gptq-3bit", "aqlm-2x8"))
 
     def test_twelve_accelerators_make_a_hundred_thousand(self) -> None:
         twelve = (

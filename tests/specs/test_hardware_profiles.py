@@ -227,7 +227,7 @@ def test_peak_follows_from_units_and_clock(name: str) -> None:
 @for_every(HARDWARE)
 def test_powers_links_and_vector_rates_are_plausible(name: str) -> None:
     spec = load_hardware(name)
-    assert 0.02 < spec.idle_w / spec.tdp_w < 0.45
+    assert 0.02 < spec.idle_w / spec.tdp_w < 0.5
     assert spec.scale_up.bytes_per_s_per_direction < spec.memory_bytes_per_s, "memory is faster than any link"
     if spec.form_factor != DESKTOP:  # where memory is shared with the host, that link is the memory itself
         assert spec.scale_up.bytes_per_s_per_direction >= spec.host_link.bytes_per_s_per_direction

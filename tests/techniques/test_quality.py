@@ -93,9 +93,10 @@ def test_the_table_keeps_the_laws_of_compression() -> None:
     worth = {"perplexity": 1.0, "average": -1.0, "pro": -1.0}
     found: dict[tuple[object, ...], dict[int, float]] = {}
     for row in table.rows:
-        sign = worth[row.metric.rsplit("_", 1)[-1]]
-        if row.method == DENSE:
+        # A distilled student is a model of its own, better than the same one tuned alone.
+        if row.method == DENSE or (row.weight_bits is None and row.sparsity is None):
             continue
+        sign = worth[row.metric.rsplit("_", 1)[-1]]
         assert sign * (row.value - table.dense(row).value) > -0.02 * row.value, row
         if row.sparsity is None and row.weight_bits is not None:
             key = (row.source, row.model, row.metric, row.method, row.group_size)

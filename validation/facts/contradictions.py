@@ -28,6 +28,7 @@ EXCEPTIONS: Mapping[tuple[str, Dtype], str] = {
     ("blackwell-ultra", Dtype.INT8): "integers were cut to a fifteenth",
     ("blackwell-ultra", Dtype.FP4): "the dense fp4 rate was raised to three times fp8",
     ("gaudi3", Dtype.FP8): "fp8 runs at the bf16 rate",
+    ("tpu-v4", Dtype.INT8): "8-bit integers run at the 16-bit rate",
     ("cdna2", Dtype.INT8): "8-bit integers run at the 16-bit rate",
     ("rdna3.5", Dtype.INT8): "8-bit integers run at the 16-bit rate",
     ("cdna5", Dtype.FP8): "8-bit formats at four times bf16 (preliminary)",

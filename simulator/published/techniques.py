@@ -15,6 +15,7 @@ from simulator.operators.formats.stored_formats import sparse_product
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
 from simulator.phases.deployment import deploy
+from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
 from simulator.published.figures import FOLDER, AskedBy, PublishedFigure, by_library
 from simulator.specs.base import Spec
@@ -66,12 +67,12 @@ class PublishedProduct(Spec):
 class PublishedRatio(Spec):
     """A quantity in one number format over that in another.
 
-    ``what``: time of a decode step of one sequence, bytes of all weights or of the linear layers, rate of matrix
-    units, weights that a byte of the memory's rate carries
+    ``what``: time of a decode step of one sequence, bytes that it needs in memory (weights, cache and the runtime's
+    reserve on every device) or of the linear layers, rate of matrix units, weights that a byte of the memory carries
     """
 
     name: str
-    what: Literal["decode_seconds", "weights_bytes", "linear_bytes", "peak", "weights_per_byte"]
+    what: Literal["decode_seconds", "memory_bytes", "linear_bytes", "peak", "weights_per_byte"]
     model: str
     hardware: str
     pp_size: int = 1
@@ -259,12 +260,14 @@ def _quantity(row: PublishedRatio, precision: PrecisionSpec, *, sparse: bool) ->
         engine=EngineSpec(name="torch"),
         techniques=TechniquesSpec.model_validate({"sparsity": row.sparsity if sparse else None}),
     )
+    if row.what == "memory_bytes":
+        memory = memory_plan(replica)
+        held = memory.weights_bytes + memory.reserve_bytes + RATIO_CONTEXT * memory.kv_bytes_per_token
+        return row.pp_size * held
     estimate = estimate_step(replica, decode_step(sequences=1, context=RATIO_CONTEXT))
     if row.what == "decode_seconds":
         return float(estimate.step_s[0])
-    works = [item.work for item in estimate.rows]
-    if row.what == "linear_bytes":
-        works = [work for work in works if work.family in (Family.GEMM, Family.LM_HEAD)]
+    works = [item.work for item in estimate.rows if item.work.family in (Family.GEMM, Family.LM_HEAD)]
     return sum(work.count * work.stored_bytes for work in works)
 
 

@@ -22,6 +22,7 @@ class OptimizerChoice(StrEnum):
     MIXED = "mixed"
     NO_MASTER = "no_master"
     HALF = "half"
+    EIGHT_BIT = "eight_bit"
 
 
 def _show(answer: Answer, *, as_json: bool) -> None:
@@ -134,7 +135,7 @@ def model(
         typer.Option("--fine-tune", metavar="METHOD", help="Memory to train: full, lora:16, qlora:16; repeatable."),
     ] = None,
     optimizer: Annotated[
-        OptimizerChoice | None, typer.Option("--optimizer", help="Adam's state: FP32 and master, FP32, 16 bit.")
+        OptimizerChoice | None, typer.Option("--optimizer", help="Adam's state: FP32 and master, FP32, 16 bit, 8 bit.")
     ] = None,
     train_batch: Annotated[
         int | None, typer.Option("--train-batch", min=1, help="Sequences of --context tokens in a training step.")

@@ -19,11 +19,17 @@ from simulator.techniques.applied import RowContext
 from simulator.units import BITS_PER_BYTE
 
 FineTuneMethod = Literal["full", "lora", "qlora", "adapter", "prompt_tuning", "bitfit"]
-OptimizerState = Literal["mixed", "no_master", "half"]
+OptimizerState = Literal["mixed", "no_master", "half", "eight_bit"]
 
-STATE_BYTES: dict[OptimizerState, float] = {"mixed": 12.0, "no_master": 8.0, "half": 4.0}
+STATE_BYTES: dict[OptimizerState, float] = {
+    "mixed": 12.0,
+    "no_master": 8.0,
+    "half": 4.0,
+    "eight_bit": 2.0 + 2 * 4.0 / 2048.0,
+}
 """Adam per trained parameter, beside 16-bit weights and gradients: two FP32 moments and an FP32 copy of the weight
-[Rajbhandari2020]; without the copy [Dettmers2023]; two 16-bit moments."""
+[Rajbhandari2020]; without the copy [Dettmers2023]; two 16-bit moments; two of 8 bits with an FP32 scale for every 2,048
+[Dettmers2021]."""
 
 GRADIENT_BYTES = 2.0
 

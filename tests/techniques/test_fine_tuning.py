@@ -18,6 +18,7 @@ def test_sixteen_bytes_a_parameter_train_everything() -> None:
     assert whole.total_bytes == 16 * TOTAL
     assert fine_tuning_memory(MODEL, optimizer="no_master").total_bytes == 12 * TOTAL
     assert fine_tuning_memory(MODEL, optimizer="half").total_bytes == 8 * TOTAL
+    assert fine_tuning_memory(MODEL, optimizer="eight_bit").total_bytes == (6 + 8 / 2048) * TOTAL
     assert whole.trained_parameters == TOTAL
 
 

@@ -26,7 +26,7 @@ from simulator.operators.work import (
     Work,
 )
 from simulator.specs.engine.engine import EngineProfile
-from simulator.specs.engine.releases import KernelRecipe, StagedExperts, TableKernel, UntunedExperts
+from simulator.specs.engine.releases import KernelRecipe, NarrowLatent, StagedExperts, TableKernel, UntunedExperts
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.precision import Dtype
 from simulator.units import BITS_PER_BYTE
@@ -79,6 +79,7 @@ class EngineTraits:
     compute_units : of the accelerator [-]
     undivided_rows, block_flops_per_s : query rows from which on latent decode attention gives each thread block all
         keys of a sequence for as many rows, and the rate of one [FLOP/s]
+    narrow_latent : how many heads latent decode attention takes at a time; None for all
     quantised_before : formats whose activations the kernel before a product narrows, by scales of the checkpoint
     replaced : kernels that stand in for the library's own
     fused : fits of all-reduces with the residual norm in them, up to ``fused_bytes`` by number of devices
@@ -98,6 +99,7 @@ class EngineTraits:
     compute_units: int = 1
     undivided_rows: int | None = None
     block_flops_per_s: float = float("inf")
+    narrow_latent: NarrowLatent | None = None
     quantised_before: frozenset[str] = frozenset()
     replaced: tuple[RecipeFits, ...] = ()
     fused: CollectiveFits | None = None
@@ -167,6 +169,9 @@ def with_recipe(
     if latent is not None and hardware.architecture in latent.architectures:
         unit_flops_per_s = hardware.peak_flops_per_s[Dtype.BF16] / hardware.compute_units
         traits = replace(traits, undivided_rows=latent.heads, block_flops_per_s=latent.rate_share * unit_flops_per_s)
+    narrow = recipe.narrow_latent
+    if narrow is not None and hardware.architecture in narrow.architectures:
+        traits = replace(traits, narrow_latent=narrow)
     untuned = recipe.untuned_experts
     if untuned is not None and hardware.architecture in untuned.architectures:
         traits = replace(traits, untuned=untuned, tuned=untuned.tuned.get(hardware.name, ()))
@@ -320,6 +325,18 @@ def _by_whole_sequences(timing: Timing, shape: AttentionShape, *, traits: Engine
     return replace(timing, seconds=np.maximum(timing.seconds, alone_s), compute_s=np.maximum(timing.compute_s, alone_s))
 
 
+def _again_per_group(timing: Timing, shape: AttentionShape, *, traits: EngineTraits) -> Timing:
+    """Latent decode attention whose kernel takes few heads at a time: each further group reads the latents again
+    [AMDAITER2025]."""
+    narrow = traits.narrow_latent
+    if narrow is None or not (shape.is_decode and shape.shared_kv):
+        return timing
+    heads = np.asarray(shape.num_heads, dtype=np.float64)
+    groups = np.where(heads < narrow.native_heads, np.maximum(np.ceil(heads / narrow.heads), 1.0), 1.0)
+    again_s = (groups - 1.0) * timing.memory_s
+    return replace(timing, seconds=timing.seconds + again_s, memory_s=timing.memory_s + again_s)
+
+
 def _untuned(timing: Timing, shape: MoeShape, *, traits: EngineTraits) -> Timing:
     """Experts in 16 bit on the engine's one tile, where its release has no better one for their number and width."""
     known = (shape.local_experts, shape.intermediate_size) in traits.tuned
@@ -355,6 +372,7 @@ def in_step(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
     if isinstance(work.shape, AttentionShape):
         timing = _on_vector_units(timing, work.shape, traits=traits)
         timing = _by_whole_sequences(timing, work.shape, traits=traits)
+        timing = _again_per_group(timing, work.shape, traits=traits)
     if isinstance(work.shape, MoeShape):
         timing = _untuned(timing, work.shape, traits=traits)
         timing = _staged(timing, work.shape, traits=traits)

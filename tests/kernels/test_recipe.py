@@ -19,7 +19,16 @@ from simulator.kernels.engine_traits import (
 )
 from simulator.kernels.library import kernel_library
 from simulator.kernels.timing import Provenance
-from simulator.operators.work import Collective, CollectiveShape, Family, GemmShape, MatmulFormat, MoeShape, Work
+from simulator.operators.work import (
+    AttentionShape,
+    Collective,
+    CollectiveShape,
+    Family,
+    GemmShape,
+    MatmulFormat,
+    MoeShape,
+    Work,
+)
 from simulator.specs.engine.engine import load_engine
 from simulator.specs.engine.releases import FusedAllReduce, KernelRecipe, TableKernel, UntunedExperts
 from simulator.specs.loading import load_hardware
@@ -290,6 +299,32 @@ def test_widths_without_a_fused_kernel_run_slower_where_its_tiles_are_large(
     ratio = priced.seconds / plain.price(row).seconds
     assert ratio == pytest.approx(np.where(slower, 1 / recipe.staged_experts.rate_share, 1.0))
     assert (priced.provenance >= np.where(slower, Provenance.EXTRAPOLATED, Provenance.MEASURED)).all()
+
+
+def test_more_latent_heads_than_a_kernel_takes_read_the_cache_again() -> None:
+    hardware, recipe, seconds = load_hardware("mi355x"), load_engine("atom").recipe, {}
+    plain = kernel_library(hardware, library="aiter")
+    narrow = replace(plain, traits=with_recipe(NO_TRAITS, recipe, hardware=hardware))
+    for heads in (16.0, 32.0, 128.0):
+        shape = AttentionShape(
+            sequences=np.array([64.0]),
+            query_tokens=np.array([1.0]),
+            context_tokens=np.array([8192.0]),
+            num_heads=heads,
+            num_kv_heads=1.0,
+            head_dim=576.0,
+            v_head_dim=512.0,
+            window=None,
+            causal=True,
+            compute_dtype=Dtype.FP8,
+            kv_dtype=Dtype.FP8,
+            shared_kv=True,
+            is_decode=True,
+        )
+        row = work(shape, Family.DECODE_ATTENTION, flops=np.array([1e9]))
+        alone = plain.price(row)
+        seconds[heads] = float((narrow.price(row).seconds - alone.seconds)[0] / alone.memory_s[0])
+    assert seconds == pytest.approx({16.0: 0.0, 32.0: 1.0, 128.0: 0.0})
 
 
 def test_experts_filled_up_to_a_multiple_cost_the_wider_ones_and_two_passes() -> None:

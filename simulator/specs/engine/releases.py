@@ -263,6 +263,16 @@ class UndividedLatent(Spec):
     rate_share: float = Field(gt=0, le=1)
 
 
+class NarrowLatent(Spec):
+    """Latent decode attention whose kernel takes ``heads`` at a time, so that more of them read the cache again each
+    time, up to ``native_heads``, for which there is a kernel of its own.
+    """
+
+    architectures: tuple[str, ...]
+    heads: PositiveInt
+    native_heads: PositiveInt
+
+
 class UntunedExperts(Spec):
     """The tile of 16-bit experts' products in releases before ``until`` where a step has more tokens than experts.
 
@@ -303,6 +313,7 @@ class KernelRecipe(Spec):
     fused_quantisation: tuple[str, ...] = ()
     fused_all_reduce: FusedAllReduce | None = None
     undivided_latent: UndividedLatent | None = None
+    narrow_latent: NarrowLatent | None = None
     untuned_experts: UntunedExperts | None = None
     staged_experts: StagedExperts | None = None
     kernels: tuple[TableKernel, ...] = ()

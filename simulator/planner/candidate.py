@@ -299,3 +299,28 @@ def not_deployable(candidate: Candidate, refusal: RoofcastError) -> Rejection:
 def amount_text(value: float) -> str:
     """``1,234``, ``12.5``, ``0.25``: whole from a hundred on."""
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.3g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A number format with the techniques that go with it."""
+
+    precision: PrecisionSpec
+    techniques: TechniquesSpec = NO_TECHNIQUES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSpace:
+    """Values of every axis; a candidate is one of each."""
+
+    platforms: tuple[Platform, ...]
+    parallelisms: tuple[ParallelismSpec, ...]
+    variants: tuple[Variant, ...]
+    sequences: tuple[int, ...]
+    tokens: tuple[int, ...]
+
+    @property
+    def candidates(self) -> int:
+        """Set-ups in all, also those that a platform is too small for."""
+        each = len(self.parallelisms) * len(self.variants) * len(self.sequences) * len(self.tokens)
+        return len(self.platforms) * each

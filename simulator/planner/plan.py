@@ -93,12 +93,12 @@ def _allowed(question: Question, ranked: list[Sized]) -> tuple[list[Sized], tupl
     """
     if question.spec.stock or not question.has_limits:
         return ranked, ()
-    from simulator.planner.fleet.constraints import beyond, fleet_limits, within
+    from simulator.planner.gap.limits import beyond, fleet_limits, within
 
     limits = fleet_limits(question)
     allowed = within(limits, ranked)
     if not allowed:
-        from simulator.planner.gap.infeasible import refuse_limits
+        from simulator.planner.gap.closing import refuse_limits
 
         raise refuse_limits(question, ranked, limits)
     return allowed, beyond(limits, ranked)
@@ -136,7 +136,7 @@ def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
     tried = try_platforms(question, platforms(spec))
     trial = tried.trial
     if not trial.sized:
-        from simulator.planner.gap.infeasible import refuse_nothing
+        from simulator.planner.gap.closing import refuse_nothing
 
         raise refuse_nothing(question, trial)
     ranked = with_doubt(trial.sized)

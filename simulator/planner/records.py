@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from simulator.specs.base import Assumption
 from simulator.traffic.lengths import RequestMix
@@ -231,3 +232,18 @@ class SearchSummary:
     feasible: int
     finalists: int
     axes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What a plan says beside its fleets, in answer to one question about them.
+
+    key : its name in the JSON document, in the registry of studies and in the list of a report's sections
+    """
+
+    key: ClassVar[str]
+
+    @property
+    def warnings(self) -> tuple[PlanWarning, ...]:
+        """What the plan warns of because of it."""
+        return ()

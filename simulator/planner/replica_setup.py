@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from simulator.planner.candidate import Candidate
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.records import Role
+from simulator.planner.serving.capacity import Role
 from simulator.planner.verification.simulation import small_group
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec

@@ -10,8 +10,9 @@ import pytest
 
 from simulator.api.planning import plan, report
 from simulator.planner import plan as planning
-from simulator.planner.capacity_plan import CapacityPlan, Study
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import answered_in_full, completed, is_complete, plan_capacity
+from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import Tried, try_platforms
 from simulator.planner.studies.growth import Growth

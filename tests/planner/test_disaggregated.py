@@ -22,17 +22,16 @@ from simulator.engine.runs.disaggregation import ServedPools, serve_disaggregate
 from simulator.errors import RoofcastError
 from simulator.planner.candidate import Candidate, Rejection
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.constraints import fleet_limits
 from simulator.planner.fleet.fleet import pack, size
-from simulator.planner.fleet.records import Latencies
 from simulator.planner.gap.closing import carried_rate_per_s
-from simulator.planner.gap.overrun import Overrun
+from simulator.planner.gap.limits import Overrun, fleet_limits
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.search.screened_pools import screen_pools
+from simulator.planner.search.search import screen_pools
 from simulator.planner.search.wide_search import candidate_of, screen_space
+from simulator.planner.serving.capacity import Latencies
 from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pools
 from simulator.planner.serving.pool_states import _scattered
 from simulator.planner.serving.replica_load import latency_range, replica_load

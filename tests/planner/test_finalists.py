@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from simulator.engine.runs.rate_simulation import simulate_as_sent
 from simulator.engine.runs.serving import served_deployment
-from simulator.planner.capacity_plan import CapacityPlan, Verdict, Verification
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
 from simulator.planner.verification.finalists import MOST_ADDED, bar_chance, sized_again, smallest_that_holds, surer
 from simulator.planner.verification.simulation import refused
 from simulator.planner.verification.traces import _chance_below
+from simulator.planner.verified import Verdict, Verification
 from simulator.reports.plan_text import plan_text
 from simulator.reports.sections.answer import finalists_outcome
 from simulator.reports.tables.plan_document import plan_document

@@ -15,14 +15,13 @@ import pytest
 
 from simulator.cli.plan_capacity import main
 from simulator.errors import ExitCode, RoofcastError
-from simulator.planner.fleet.constraints import FleetLimit, beyond, fleet_limits
 from simulator.planner.gap.changes import pinned_spec
-from simulator.planner.gap.overrun import screened_overrun
+from simulator.planner.gap.limits import FleetLimit, beyond, fleet_limits, screened_overrun
 from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
-from simulator.planner.search.search import try_platform
+from simulator.planner.search.usual import try_platform
 from simulator.planner.search.wide_search import screen_space
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.gap import gap_sections

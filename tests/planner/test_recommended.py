@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 import simulator
-from simulator.planner.capacity_plan import CapacityPlan, Verdict
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import checked, completed, is_complete, plan_capacity
 from simulator.planner.verification.recommended import with_check
+from simulator.planner.verified import Verdict
 from simulator.reports.sections.answer import checked_text
 from simulator.reports.words.fields import plan_command
 from simulator.specs.question.plan import plan_spec

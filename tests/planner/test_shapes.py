@@ -21,7 +21,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pools
-from simulator.planner.serving.limits import _Nearest
+from simulator.planner.serving.replica import NearestSteps
 from simulator.planner.serving.shapes import Aggregated, Shape, evaluate, replicas_for
 from simulator.specs.money.ownership import load_ownership
 from simulator.specs.question.plan import plan_spec
@@ -164,4 +164,4 @@ def test_exact_multiples_need_no_extra_replica() -> None:
 )
 def test_only_steps_that_a_pool_runs_say_how_it_is_known(prompt_share: float, known: Provenance) -> None:
     steps = SimpleNamespace(provenance=np.array([Provenance.CALIBRATED, Provenance.ASSUMED], dtype=np.float64))
-    assert _Nearest(plain=0, prompts=1, prompt_share=prompt_share).known(steps) is known
+    assert NearestSteps(plain=0, prompts=1, prompt_share=prompt_share).known(steps) is known

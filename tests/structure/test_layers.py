@@ -55,8 +55,8 @@ SOURCES = sorted(
 
 
 MODULES_PER_FOLDER = 15
-LEVELS_AT_MOST = {"engine": 8, "planner": 12}
-"""Modules of a room on top of each other by their imports; the aim is 8. Only ever lower this."""
+LEVELS_AT_MOST = {"engine": 8, "planner": 8}
+"""Modules of a room on top of each other by their imports; never raise this."""
 # What was there before this test; the list may only shrink.
 KNOWN_SHARED_CLASS_NAMES = frozenset({"Demand", "LoadPoint", "Outcome", "Policy", "Pool", "Spread", "Verification"})
 

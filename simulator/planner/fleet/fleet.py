@@ -20,14 +20,13 @@ from simulator.planner.fleet.records import (
     FleetCost,
     FleetPool,
     Housing,
-    Latencies,
-    Limit,
     replica_unavailability,
     spares_for,
 )
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import Demand
+from simulator.planner.serving.capacity import Latencies, Limit
 from simulator.planner.serving.limits import DEVIATE_80, limiting_resource, operating_steps
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import Counts, Shape, at_counts_of_all, replicas_for

@@ -6,117 +6,20 @@ Spares keep enough replicas up for a given share of the time.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from math import lgamma
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import SlotLimit
-from simulator.engine.lanes.steady_state import Objective, SteadyState
+from simulator.engine.lanes.steady_state import SteadyState
 from simulator.kernels.timing import Provenance
-from simulator.phases.deployment import Deployment
-from simulator.phases.memory import MemoryPlan
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import Demand
+from simulator.planner.serving.capacity import Latencies, Limit, Replica, Role
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.money.prices import OfferKind
 from simulator.traffic.lengths import Array
 from simulator.units import percent_text
-
-Role = Literal["", "prefill", "decode"]
-"""What the replicas of a pool do; empty where they do both."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latencies:
-    """Latencies of one replica at one arrival rate [s]; percentiles are of the objectives, in their order.
-
-    rate_per_s, mean_sequences : of the whole replica, all its pipeline lanes and ranks of attention together
-    """
-
-    rate_per_s: float
-    mean_sequences: float
-    ttft_mean_s: float
-    tpot_mean_s: float
-    e2e_mean_s: float
-    ttft_p95_s: float
-    tpot_p95_s: float
-    e2e_p95_s: float
-    objectives_s: tuple[float, ...]
-    kv_utilization: float
-    prompt_share: float
-    slot_wait_probability: float
-    load: float
-
-
-class Resource(StrEnum):
-    """What a replica runs out of first."""
-
-    TENSOR_CORE = "tensor cores"
-    DEQUANTISATION = "dequantisation"
-    OCCUPANCY = "occupancy"
-    MEMORY = "memory bandwidth"
-    LINK = "links"
-    HOST = "host overhead"
-    KV_MEMORY = "KV memory"
-    BATCH_LIMIT = "batch limit"
-    TOKEN_BUDGET = "token budget"
-    QUEUEING = "queueing"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """What holds a replica back.
-
-    objective : the one that binds, and is used up by ``resource`` at ``utilization``; None where none does
-    sequences : at once, where slots are what is missing; of a step, where its time is
-    utilization : of a replica that only computes prompts, the time it is busy
-    step_margin : how many times as long as predicted steps take there
-    random_moments : the objective is held for requests that arrive at random moments
-    of_pools : of each pool by its role, where they have different ones; the rest is then of the last
-    """
-
-    resource: Resource
-    objective: Objective | None = None
-    sequences: float | None = None
-    utilization: float = 0.0
-    step_margin: float = 1.0
-    random_moments: bool = False
-    of_pools: tuple[tuple[str, Limit], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
-    """One copy of the model, what it sustains and what holds it back.
-
-    saturation_per_s : highest rate it keeps up with; capacity_per_s : planned for, within objectives and utilisation
-    step_margin : how many times as long as predicted steps may take for capacity_per_s to hold
-    binding : index of the objective that holds capacity below the target utilisation, or None
-    """
-
-    deployment: Deployment
-    memory: MemoryPlan
-    slots: int
-    slot_limit: SlotLimit
-    saturated_sequences: float
-    saturation_per_s: float
-    capacity_per_s: float
-    step_margin: float
-    utilization: float
-    binding: int | None
-    unloaded: Latencies
-    at_capacity: Latencies
-
-    @property
-    def predicted_per_s(self) -> float:
-        """About what it carries where steps take what was predicted [1/s]."""
-        return self.capacity_per_s * self.step_margin
-
-    @property
-    def devices(self) -> int:
-        """Accelerators of the replica."""
-        return self.deployment.parallelism.devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """What closes the gap between a fleet and its limits: one change after another, what each saves and what it costs.
 
 The way is made of the changes that were taken, each the one that comes nearest. What remains is given as the share of
-hits that would close it, and as the rate that the limits carry.
+hits that would close it, and as the rate that the limits carry. A plan that nothing serves, or nothing within its
+limits, is refused with it: which bound, by how much, and which change would be enough.
 """
 
 from __future__ import annotations
@@ -9,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from simulator.errors import InfeasibleError, Option
 from simulator.planner.capacity_plan import StudyContext
-from simulator.planner.fleet.constraints import fleet_limits
-from simulator.planner.fleet.fleet import Sized, quality_of, size
+from simulator.planner.fleet.fleet import Sized, Trial, quality_of, size
 from simulator.planner.gap.changes import GIVES_UP, GapChange, GapState, gap_changes, pinned_spec
-from simulator.planner.gap.overrun import Overrun
-from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep, MissedBound
+from simulator.planner.gap.limits import FleetLimit, Overrun, fleet_limits, name_of, over_limits
+from simulator.planner.gap.records import Gap, GapError, GapLimit, GapOption, GapStep, MissedBound
+from simulator.planner.gap.relaxed_objectives import (
+    closest_refusal,
+    later_options,
+    missed_bounds,
+    relaxed_options,
+    smaller_fleets,
+)
 from simulator.planner.gap.screen import (
     GapScreen,
     can_screen,
@@ -24,8 +32,9 @@ from simulator.planner.gap.screen import (
     with_prefix_hits,
 )
 from simulator.planner.search.question import Question
-from simulator.planner.search.search import evaluate_all
+from simulator.planner.search.usual import evaluate_all
 from simulator.specs.question.plan import PlanSpec
+from simulator.units import percent_text
 
 # The changes of a round that are evaluated exactly, those whose screened fleets come nearest.
 _EXACT_CHANGES = 3
@@ -311,3 +320,65 @@ def gap_of(
 def study(context: StudyContext) -> Gap:
     """What would bring the smallest fleet within the limits nearer to them."""
     return gap_of(context.question, min(context.allowed, key=lambda item: (item.devices, item.rank)))
+
+
+_FIELDS = {
+    "objective": "objectives",
+    "memory": "memory",
+    "slots": "memory",
+    "token_budget": Option("max_num_batched_tokens"),
+    "quality": Option("max_quality_loss"),
+}
+
+
+def nothing_fits(question: Question, trial: Trial, gap: Gap) -> InfeasibleError:
+    """No candidate can serve even one request within its bounds."""
+    closest = closest_refusal(trial)
+    count = len(trial.rejections)
+    message = f"no feasible plan for {question.model.name} among {count} candidates; closest is {closest.hardware} "
+    return InfeasibleError(
+        f"{message}{closest.label}: {closest.reason}",
+        field=_FIELDS.get(closest.code, closest.code),
+        hint=gap.hint,
+    )
+
+
+def over_budget(question: Question, ranked: list[Sized], overrun: Overrun, gap: Gap) -> InfeasibleError:
+    """Candidates can serve, but none with ``max_gpus`` accelerators: what is missing, and what would close the gap."""
+    budget = question.spec.max_gpus or 0
+    smallest = min(ranked, key=lambda item: (item.devices, item.rank))
+    carried = [carried_rate_per_s(question, item, overrun=overrun) for item in ranked]
+    most = max(carried)
+    rate = question.demand.mean_rate_per_s
+    carriers = f"{budget} GPUs carry" if budget > 1 else f"{budget} GPU carries"
+    message = (
+        f"{rate:g} requests/s need at least {smallest.devices} GPUs ({name_of(smallest)}), "
+        f"{smallest.devices - budget} more than the {budget} allowed; {carriers} at most "
+        f"{most:.4g} requests/s ({percent_text(most / rate)}, {name_of(ranked[carried.index(most)])})"
+    )
+    return InfeasibleError(message, field=Option("max_gpus"), code="over_budget", hint=gap.hint)
+
+
+def refuse_nothing(question: Question, trial: Trial) -> GapError:
+    """Nothing serves: the refusal with the bounds that bind and every change that was tried."""
+    missed = missed_bounds(question, trial)
+    gap = gap_of(question, None, options=relaxed_options(question, missed), bounds=missed)
+    return GapError(nothing_fits(question, trial, gap), gap=gap, currency=question.prices.currency)
+
+
+def refuse_limits(question: Question, ranked: list[Sized], limits: Sequence[FleetLimit]) -> GapError:
+    """Fleets serve, but none within the limits: the refusal with what would close the gap."""
+    overrun = Overrun(limits=tuple(limits))
+    start = min(ranked, key=overrun.order)
+    given_up = (*smaller_fleets(question, ranked, overrun, start), *later_options(question, overrun, start))
+    gap = gap_of(question, start, options=given_up)
+    only_devices = all(limit.kind == "devices" for limit in limits)
+    refused = over_budget if only_devices else _over_limits
+    return GapError(refused(question, ranked, overrun, gap), gap=gap, currency=question.prices.currency)
+
+
+def _over_limits(question: Question, ranked: list[Sized], overrun: Overrun, gap: Gap) -> InfeasibleError:
+    refusal = over_limits(question, ranked, overrun.limits)
+    if gap.closed or any(item.closes for item in gap.options):
+        refusal.hint = f"{refusal.hint}; {gap.hint}"
+    return refusal

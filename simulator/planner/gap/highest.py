@@ -7,7 +7,7 @@ from math import inf, sqrt
 from typing import Literal
 
 from simulator.errors import InfeasibleError, Option, RoofcastError
-from simulator.planner.fleet.constraints import fleet_limits, within
+from simulator.planner.gap.limits import fleet_limits, within
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
 from simulator.planner.search.search import try_platforms

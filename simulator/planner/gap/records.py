@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simulator.errors import InfeasibleError
-from simulator.planner.capacity_plan import Study
-from simulator.planner.records import FieldValue
+from simulator.planner.records import FieldValue, Study
 from simulator.specs.base import Assumption
 from simulator.specs.question.plan import PlanSpec
+
+_SUGGESTIONS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +159,21 @@ class Gap(Study):
     def fits_as_asked(self) -> bool:
         """Limits were given and the fleet holds them without any change."""
         return bool(self.limits) and self.closed and not self.steps
+
+    @property
+    def hint(self) -> str:
+        """The best single changes, or that none is enough."""
+        enough = [item for item in self.options if item.closes or (not self.limits and item.devices is not None)]
+        shown = [
+            f"{' '.join(map(str, item.given))} ({item.devices} x {item.hardware} {item.label})"
+            for item in enough[:_SUGGESTIONS]
+        ]
+        if shown:
+            return f"enough would be {' or '.join(shown)}"
+        if self.steps and self.closed:
+            end, names = self.steps[-1], ", ".join(step.name for step in self.steps)
+            return f"no single change is enough, together are {names} ({end.devices} x {end.hardware} {end.label})"
+        return "no single change of format, technique, hardware, spares or rounding is enough"
 
 
 class GapError(InfeasibleError):

@@ -1,6 +1,7 @@
 """The nearest objectives that can be held: where nothing serves, and where the limits of a fleet do not allow them.
 
-Objectives that even an idle replica misses: by how much, and what the time goes to.
+Objectives that even an idle replica misses: by how much, and what the time goes to. Spares and whole servers that may
+be given up instead.
 """
 
 from __future__ import annotations
@@ -8,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.candidate import Rejection
-from simulator.planner.fleet.constraints import fleet_limits
-from simulator.planner.fleet.fleet import Sized, Trial
-from simulator.planner.gap.overrun import Overrun
+from simulator.planner.fleet.fleet import Sized, Trial, size
+from simulator.planner.gap.limits import Overrun, fleet_limits, option_of
 from simulator.planner.gap.records import GapOption, MissedBound
-from simulator.planner.gap.screen import option_of
 from simulator.planner.records import FieldValue
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
-from simulator.planner.search.search import evaluate_all, usual_search
+from simulator.planner.search.usual import evaluate_all, usual_search
 from simulator.planner.serving.capacity import UNLOADED_SHARE
 from simulator.planner.serving.shapes import Shape
 from simulator.specs.question.objectives import ObjectiveSpec
@@ -159,3 +159,33 @@ def later_options(question: Question, overrun: Overrun, start: Sized) -> tuple[G
         lambda factor: _option(question, tuple(bound_s * factor for bound_s in asked), start=start), enough=_closes
     )
     return () if found is None else (found,)
+
+
+def smaller_fleets(question: Question, ranked: list[Sized], overrun: Overrun, start: Sized) -> tuple[GapOption, ...]:
+    """Spares and whole servers that may be given up to stay within the limits: one of them, else both."""
+    spec = question.spec
+    # Single accelerators have no rack, and are counted without the power of their hosts: that would close no gap.
+    of_servers = any(limit.kind in ("racks", "power") for limit in overrun.limits)
+    loose: dict[str, Any] = {} if spec.round_to == "device" or of_servers else {"round_to": "device"}
+    kept = (spec.server_spares, spec.availability) != (None, None) or spec.spares == 0
+    bare: dict[str, Any] = {} if kept else {"spares": 0}
+
+    def option(name: str, update: dict[str, Any]) -> list[GapOption]:
+        if not update:
+            return []
+        changed = replace(question, spec=spec.model_copy(update=update))
+        sized = [
+            size(item.evaluated, demand=question.demand, spec=changed.spec, prices=question.prices) for item in ranked
+        ]
+        best = min(sized, key=overrun.order)
+        if not overrun.holds(best):
+            return []
+        given = tuple(FieldValue(field=field, value=value) for field, value in update.items())
+        return [option_of(changed, best, name=name, given=given, overrun=overrun, start=start)]
+
+    single = [
+        *option("single devices", loose),
+        *option("no spare replica", bare),
+    ]
+    both = {**loose, **bare} if loose and bare else {}
+    return tuple(single or option("neither spares nor whole servers", both))

@@ -13,26 +13,24 @@ from itertools import chain, product
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.planner.candidate import Candidate, Platform
-from simulator.planner.fleet.fleet import Sized, quality_of
-from simulator.planner.gap.changes import GapChange, GapState, pinned_spec, single_changes
-from simulator.planner.gap.overrun import Overrun, screened_overrun
+from simulator.planner.candidate import Candidate, Platform, SearchSpace, Variant
+from simulator.planner.fleet.fleet import Sized
+from simulator.planner.gap.changes import GapChange, GapState, single_changes
+from simulator.planner.gap.limits import Overrun, option_of, screened_overrun
 from simulator.planner.gap.records import GapOption
-from simulator.planner.records import FieldValue
 from simulator.planner.search.candidates import asked_engine, platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable, TableMaker
 from simulator.planner.search.screening import screen
-from simulator.planner.search.search import evaluate_all, evaluate_together, usual_search
 from simulator.planner.search.search_space import (
     WIDE_SEQUENCES,
     WIDE_TOKENS,
-    SearchSpace,
-    Variant,
     own_limits,
     parallelisms,
     variants,
+    variants_on,
 )
+from simulator.planner.search.usual import evaluate_all, evaluate_together, usual_search
 from simulator.planner.search.wide_search import candidate_of, of_all_ranks, screened_limits
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.traffic.lengths import Array
@@ -174,7 +172,7 @@ class GapScreen:
         """Of a state on a platform; none where it is out of the race or the state keeps to those asked for."""
         if not self._is_open(state, platform):
             return ()
-        offered = self._space.variants_on(platform, spec=self.question.spec, model=self.question.model)
+        offered = variants_on(self._space, platform, spec=self.question.spec, model=self.question.model)
         changed = dict.fromkeys(
             Variant(precision=state.precision(item.precision), techniques=state.techniques(item.techniques))
             for item in offered
@@ -251,42 +249,6 @@ def with_cache_hits(question: Question, share: float) -> Question:
 
 # Fleets of a change alone that are evaluated exactly: fewer than of a step, there are many changes.
 _OPTIONS_FINALISTS = 2
-
-
-def option_of(
-    question: Question,
-    item: Sized,
-    *,
-    name: str,
-    given: tuple[FieldValue, ...],
-    overrun: Overrun,
-    start: Sized | None,
-    texts: tuple[str, ...] = (),
-) -> GapOption:
-    """A fleet that one change leads to."""
-    candidate, closes = item.evaluated.candidate, overrun.holds(item)
-    quality = quality_of(item.evaluated)
-    if start is None:
-        helps = True
-    elif overrun.holds(start):  # then only a cheaper or a smaller fleet is of use
-        helps = closes and item.rank[:3] < start.rank[:3]
-    else:
-        helps = closes or overrun.order(item)[0] < overrun.order(start)[0]
-    reason = "" if helps else "needs no less than as asked"
-    return GapOption(
-        name=name,
-        given=given,
-        hardware=candidate.platform.hardware.name,
-        label=candidate.label,
-        devices=item.devices,
-        taken=overrun.taken(item),
-        closes=closes,
-        reason=reason,
-        quality=quality.note,
-        quality_loss=quality.loss,
-        cost_per_hour=item.cost.per_hour,
-        spec=pinned_spec(question, candidate, texts=texts, keeps_limits=closes),
-    )
 
 
 def _nothing(change: GapChange, overrun: Overrun) -> GapOption:

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 
 from simulator.planner.handoff.commands import environment, options_text, words
-from simulator.planner.handoff.settings import LaunchSettings
-from simulator.planner.studies.resilience import START_FIXED_S
+from simulator.planner.handoff.settings import START_FIXED_S, LaunchSettings
 from simulator.specs.hardware.cluster import cluster
 from simulator.units import GIB
 

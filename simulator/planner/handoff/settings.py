@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from simulator.phases.deployment import Deployment
-from simulator.planner.fleet.records import Fleet, FleetPool, Role
+from simulator.planner.fleet.records import Fleet, FleetPool
 from simulator.planner.handoff.checkpoint import Checkpoint, served_checkpoint
+from simulator.planner.serving.capacity import Role
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.launch import Condition, LaunchSpec, load_launch
 from simulator.specs.hardware.accelerator import ServerSpec
@@ -177,3 +178,7 @@ def fleet_settings(
         replace(item, other=partner.deployment.parallelism)
         for item, partner in zip(found, reversed(found), strict=True)
     )
+
+
+# From process start to the first step beside loading weights: imports, compilation, CUDA graph capture.
+START_FIXED_S = 60.0

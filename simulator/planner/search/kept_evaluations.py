@@ -1,6 +1,6 @@
 """Replicas that another process evaluated: kept in a file, so that another rate or price starts from them.
 
-A file holds what ``evaluated_once`` remembers of one model. Profiles are stood for by their names and read again, so
+A file holds what ``search.usual`` remembers of one model. Profiles are stood for by their names and read again, so
 that what is found are the objects that the next question asks about. The caller names the file after everything behind
 an evaluation; what is damaged, cut short or another user's is not read.
 """
@@ -23,7 +23,7 @@ import numpy as np
 from simulator.errors import FileError, RoofcastError
 from simulator.files import write_new_files
 from simulator.phases.power import power_capped
-from simulator.planner.search.evaluated_once import Remembered, remember, remembered
+from simulator.planner.search.usual import Remembered, remember, remembered
 from simulator.specs.base import Spec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.loading import load_hardware, load_server

@@ -11,7 +11,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.step_shape import StepShape, mixed_step
 from simulator.phases.deployment import Deployment, Speculation, deploy, with_speculation, without_speculation
-from simulator.planner.candidate import Platform
+from simulator.planner.candidate import Platform, SearchSpace, Variant
 from simulator.planner.search.screen_rows import (
     CacheRoom,
     DistinctRow,
@@ -25,7 +25,6 @@ from simulator.planner.search.screen_rows import (
     lane_seconds,
     shared_rows,
 )
-from simulator.planner.search.search_space import SearchSpace, Variant
 from simulator.planner.serving.capacity import bubble_factor
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -23,8 +23,8 @@ from simulator.engine.lanes.queueing import (
 from simulator.engine.lanes.rows import carrying_prompts
 from simulator.engine.lanes.samples import company_correlation
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
+from simulator.planner.candidate import SearchSpace
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
-from simulator.planner.search.search_space import SearchSpace
 from simulator.traffic.lengths import Array, RequestMix
 
 # Shares of the highest allowed load that are tried where an objective fails at the highest.

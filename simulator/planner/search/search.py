@@ -1,33 +1,49 @@
-"""Which fleets a question gets, of every shape: searched candidate by candidate, or widely over arrays.
+"""Which fleets a question gets: the usual ones, or widely over arrays, and then the families that people deploy.
 
-What people deploy beside an engine's own limits is searched on the best accelerators of a usual search: running
+What is deployed beside an engine's own limits is searched on the best accelerators of a usual search: running
 requests and token budgets, data-parallel attention with expert parallelism, pools for prompts and for answers. All are
-screened on tables that they share; the best of each family on each accelerator is evaluated exactly.
+screened on tables that they share, two pools as arrays of either; the best of each family on each accelerator is
+evaluated exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import product
 from typing import TYPE_CHECKING
 
-from simulator.planner.candidate import Candidate, Platform, Rejection
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.engine.lanes.queueing import delayed_wait_variance, gg1_wait_mean_s
+from simulator.engine.lanes.steady_state import LatencyMetric, Objective
+from simulator.errors import Option, RoofcastError
+from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.demand import replays_trace
-from simulator.planner.fleet.fleet import Sized, Trial, size
+from simulator.planner.fleet.fleet import Sized, Trial
 from simulator.planner.records import FamilyFound, SearchFamily
-from simulator.planner.search.candidates import candidates, has_experts
-from simulator.planner.search.evaluated_once import KEPT, evaluate_ahead, evaluate_once
+from simulator.planner.search.candidates import asked_engine, has_experts, in_pools
 from simulator.planner.search.question import Question
-from simulator.planner.search.screen_tables import ScreenTable
-from simulator.planner.search.wide_search import ScreenedSpace, cheapest, screen_space
-from simulator.specs.question.plan import PlanSpec
+from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
+from simulator.planner.search.screening import LOADS, Moments, screen
+from simulator.planner.search.search_space import own_limits, search_summary
+from simulator.planner.search.usual import evaluate_all, usual_search
+from simulator.planner.search.wide_search import (
+    ScreenedSpace,
+    alike,
+    candidate_of,
+    cheapest,
+    of_all_ranks,
+    screen_space,
+    screened_limits,
+    sizes_that_may_do,
+)
+from simulator.planner.serving.pool_states import decode_mix
+from simulator.traffic.lengths import Array
 
 if TYPE_CHECKING:
     from simulator.planner.records import SearchSummary
-
-# Pipeline depths tried on hardware that was asked for by name and is too small otherwise.
-PIPELINE_DEPTHS = (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +63,12 @@ def is_wide(question: Question) -> bool:
 
 def wide_search(question: Question, tried: Sequence[Platform]) -> tuple[tuple[Candidate, ...], SearchSummary]:
     """Screen every set-up of the question's search space: the best, to be evaluated exactly, and how many it had."""
-    from simulator.planner.search.screened_pools import pool_finalists
     from simulator.planner.search.wide_search import finalists, screen_space
 
     found = screen_space(question, tuple(tried))
     chosen = finalists(found, question) if "aggregated" in question.serving else ()
     chosen += pool_finalists(found, question) if "disaggregated" in question.serving else ()
-    return chosen, found.space.summary(feasible=found.feasible, finalists=len(chosen), serving=question.serving)
+    return chosen, search_summary(found.space, feasible=found.feasible, finalists=len(chosen), serving=question.serving)
 
 
 def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
@@ -74,100 +89,6 @@ def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
         trial=replace(trial.with_more(searched.trial), more=trial.more + searched.candidates),
         families=searched.families,
     )
-
-
-def usual_search(question: Question, tried: Sequence[Platform]) -> Trial:
-    """Evaluate the candidates of every platform: in one go those that each will ask for first."""
-    spec, model = question.spec, question.model
-    if "aggregated" in question.serving:
-        usual = [candidates(spec, model=model, platform=platform) for platform in tried]
-        evaluate_together(question, tuple(chain(*usual)))
-    trial = Trial()
-    for platform in tried:
-        trial = trial.with_more(try_platform(question, platform))
-    return trial
-
-
-def evaluate_together(question: Question, tried: Sequence[Candidate]) -> None:
-    """Evaluate those of one kind of replica in one go, to be remembered when each is asked for."""
-    alone = [candidate for candidate in tried if len(candidate.parts) == 1]
-    if len(alone) <= KEPT:
-        evaluate_ahead(
-            alone,
-            model=question.model,
-            mix=question.demand.mix,
-            objectives=question.objectives,
-            policy=question.policy,
-        )
-
-
-def try_platform(question: Question, platform: Platform) -> Trial:
-    """Evaluate a platform's candidates, as one kind of replica, as two pools, or both ways."""
-    trial = _try_replicas(question, platform) if "aggregated" in question.serving else Trial()
-    if "disaggregated" in question.serving:
-        from simulator.planner.search.pairs import try_pools
-
-        trial = trial.with_more(try_pools(question, platform))
-    return trial
-
-
-def _try_replicas(question: Question, platform: Platform) -> Trial:
-    """Replicas that do both phases; where all are too small, larger tensor and then pipeline degrees."""
-    spec, model = question.spec, question.model
-    tried = candidates(spec, model=model, platform=platform)
-    trial = _evaluate(question, tried)
-    if not trial.sized and not spec.tp_size and trial.all_too_small:
-        larger = candidates(spec, model=model, platform=platform, large=True)
-        tried, trial = tried + larger, trial.with_more(_evaluate(question, larger))
-    if not trial.sized and spec.hardware and not spec.pp_size and trial.all_too_small:
-        depths = tuple(depth for depth in PIPELINE_DEPTHS if depth <= model.num_hidden_layers)
-        deeper = spec.model_copy(update={"pp_size": depths, "tp_size": _largest_tp(tried, spec)})
-        trial = trial.with_more(_evaluate(question, candidates(deeper, model=model, platform=platform)))
-    return trial
-
-
-def _largest_tp(tried: Sequence[Candidate], spec: PlanSpec) -> tuple[int, ...]:
-    return spec.tp_size or (max((candidate.parallelism.tp_size for candidate in tried), default=1),)
-
-
-def evaluate_all(question: Question, tried: Sequence[Candidate]) -> Trial:
-    """Size every candidate that can serve; nothing is left out."""
-    evaluate_together(question, tried)
-    trial = Trial()
-    for candidate in tried:
-        trial = trial.with_more(_evaluate(question, (candidate,)))
-    return trial
-
-
-def _evaluate(question: Question, tried: Sequence[Candidate]) -> Trial:
-    """Size every candidate, the smallest tensor-parallel degree first.
-
-    Degrees above one that gives less per device without an objective being the reason are left out, unless asked for.
-    """
-    sized: list[Sized] = []
-    rejections: list[Rejection] = []
-    best: dict[str, float] = {}
-    for candidate in tried:
-        family = candidate.family
-        if best.get(family) == float("inf"):
-            continue
-        outcome = evaluate_once(
-            candidate,
-            model=question.model,
-            mix=question.demand.mix,
-            objectives=question.objectives,
-            policy=question.policy,
-        )
-        if isinstance(outcome, Rejection):
-            rejections.append(outcome)
-            continue
-        sized.append(size(outcome, demand=question.demand, spec=question.spec, prices=question.prices))
-        per_device = outcome.replica.capacity_per_s / outcome.replica.devices
-        declines = outcome.replica.binding is None and per_device < best.get(family, 0.0)
-        best[family] = (
-            float("inf") if declines and not question.spec.tp_size else max(per_device, best.get(family, 0.0))
-        )
-    return Trial(sized=tuple(sized), rejections=tuple(rejections))
 
 
 SEARCHED, SEARCHED_WITH_EXPERTS = 3, 5
@@ -221,8 +142,6 @@ def _candidates(family: SearchFamily, found: ScreenedSpace, question: Question) 
         case SearchFamily.EXPERTS:
             return cheapest(found, question, among=_spreads_experts)
         case SearchFamily.POOLS:
-            from simulator.planner.search.screened_pools import pool_finalists
-
             return pool_finalists(found, question, per_platform=1)
 
 
@@ -238,7 +157,7 @@ def _over(question: Question, item: Sized | None) -> float:
     """What a fleet takes over the limits of a question, 1 where it holds them all; nothing takes infinitely much."""
     if not question.has_limits:
         return 1.0
-    from simulator.planner.fleet.constraints import fleet_limits
+    from simulator.planner.gap.limits import fleet_limits
 
     return float("inf") if item is None else max([1.0, *(limit.share(item) for limit in fleet_limits(question))])
 
@@ -300,3 +219,157 @@ def search_families(question: Question, tried: Sequence[Platform], trial: Trial,
 
 def _name(item: Sized) -> str:
     return item.evaluated.candidate.platform.hardware.name
+
+
+DECODE_SHARE = 9 / 10
+"""Of the bound of an objective on E2E, what the decode pool may take while it is screened."""
+
+
+_PAIRS_PER_PLATFORM = 2
+"""Number formats of a platform whose pairs are worked out in full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenedPools:
+    """Requests/s of a prefill replica [tables, budgets] and of a decode replica [tables, sequences, budgets]."""
+
+    prefill_per_s: Array
+    decode_per_s: Array
+
+
+def _objectives(question: Question, metric: LatencyMetric) -> tuple[Objective, ...]:
+    return tuple(item for item in question.objectives if item.metric is metric)
+
+
+def _holds_one(table: ScreenTable, question: Question) -> NDArray[np.bool_]:
+    """Limits [sequences, budgets] whose buffers leave room for one request."""
+    found: NDArray[np.bool_] = table.kv_tokens > question.demand.mix.decode_context_tokens
+    return found
+
+
+def screened_prefill(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, question: Question) -> Array:
+    """Highest rate of a prefill replica within the objectives on TTFT [tables, budgets] [1/s].
+
+    References
+    ----------
+    [Kleinrock1975] section 5.6, mean wait of M/G/1.
+    """
+    mix, limits = question.demand.mix, screened_limits(question)
+    new = mix.new_prompt_tokens
+    # Nobody decodes: the first node.
+    full_s = np.stack([table.full_s[:, 0] for table in tables]) * new / steps.room[:, 0]
+    own_s = np.maximum(np.stack([table.shared_s[:, 0] for table in tables]) * new / steps.shared[:, 0], full_s)
+    host_s = limits.request_s + limits.prompt_token_s * mix.isl.mean_tokens
+    capacity = np.zeros_like(full_s)
+    for load in LOADS:
+        rho = load * question.policy.utilization
+        wait_s = gg1_wait_mean_s(
+            arrival_rate_per_s=rho / full_s,
+            service_mean_s=full_s,
+            service_cv=mix.isl.cv,
+            arrival_cv=mix.arrival_cv,
+        )
+        ttft = Moments(
+            mean_s=host_s + own_s + wait_s,
+            variance=(own_s * mix.isl.cv) ** 2 + delayed_wait_variance(mean_s=wait_s, probability=rho),
+        )
+        holds = np.ones_like(full_s, dtype=bool)
+        for item in _objectives(question, LatencyMetric.TTFT):
+            holds &= ttft.quantile_s(item.percentile) <= item.bound_s
+        capacity = np.where((capacity == 0) & holds, rho / full_s, capacity)
+    lanes = np.array([table.parallelism.pp_size * table.parallelism.dp_size for table in tables])
+    fits = np.stack([_holds_one(table, question).any(axis=0) for table in tables])
+    of_replica: Array = np.where(fits, capacity * lanes[:, None], 0.0)
+    return of_replica
+
+
+def screened_decode(tables: tuple[ScreenTable, ...], found: ScreenedSpace, question: Question) -> Array:
+    """Highest rate of a decode replica within the objectives on TPOT and E2E [tables, sequences, budgets] [1/s]."""
+    alone = tuple(
+        replace(
+            table,
+            shared_s=np.broadcast_to(table.decode_s, table.shared_s.shape),
+            full_s=np.broadcast_to(table.decode_s, table.full_s.shape),
+        )
+        for table in tables
+    )
+    whole = tuple(
+        replace(item, bound_s=DECODE_SHARE * item.bound_s) for item in _objectives(question, LatencyMetric.E2E)
+    )
+    screened = screen(
+        alone,
+        steps=found.steps,
+        space=found.space,
+        mix=decode_mix(question.demand.mix),
+        limits=screened_limits(question),
+        objectives=_objectives(question, LatencyMetric.TPOT) + whole,
+        utilization=question.policy.utilization,
+    )
+    return of_all_ranks(screened, tables).capacity_per_s
+
+
+def _guesses(found: ScreenedSpace) -> list[bool]:
+    return [table.variant.techniques.speculation is not None for table in found.tables]
+
+
+def screen_pools(found: ScreenedSpace, question: Question) -> ScreenedPools:
+    """Both pools of every set-up that a search has priced; what cannot decode in a pool of its own gets 0."""
+    prefill = screened_prefill(found.tables, found.steps, question)
+    decode = screened_decode(found.tables, found, question)
+    guessing = np.array(_guesses(found))
+    return ScreenedPools(
+        prefill_per_s=np.where(guessing[:, None], 0.0, prefill),
+        decode_per_s=np.where(guessing[:, None, None], 0.0, decode),
+    )
+
+
+def pool_finalists(
+    found: ScreenedSpace, question: Question, *, per_platform: int = _PAIRS_PER_PLATFORM
+) -> tuple[Candidate, ...]:
+    """The pairs of every platform that may make the smallest fleet, of the formats that take least per request."""
+    if not found.tables:
+        return ()
+    if question.spec.serving == ("disaggregated",) and all(_guesses(found)):
+        raise RoofcastError(
+            "a wide search screens pools that decode one token at a time",
+            field=Option("speculation"),
+            code="unsupported_option",
+            hint="`search` usual",
+        )
+    pools, rate = screen_pools(found, question), question.demand.planned_rate_per_s
+    ahead, after = pools.prefill_per_s.max(axis=1), pools.decode_per_s.max(axis=(1, 2))
+    devices = np.array([table.parallelism.devices for table in found.tables])
+    formats: dict[tuple[str, object], list[int]] = {}
+    for index, table in enumerate(found.tables):
+        formats.setdefault((table.platform.hardware.name, table.variant), []).append(index)
+    pairs: dict[str, list[tuple[float, list[tuple[int, int]]]]] = {}
+    for (name, _), members in formats.items():
+        first, second = (sizes_that_may_do(found, members, most, rate_per_s=rate) for most in (ahead, after))
+        if first and second:
+            with np.errstate(divide="ignore"):
+                least = float(sum((devices[members] / most[members]).min() for most in (ahead, after)))
+            pairs.setdefault(name, []).append((least, list(product(first, second))))
+    chosen = [pair for group in pairs.values() for _, own in sorted(group)[:per_platform] for pair in own]
+    return tuple(_pair(found, question, pools, *places) for places in chosen)
+
+
+def _pair(found: ScreenedSpace, question: Question, pools: ScreenedPools, first: int, second: int) -> Candidate:
+    """The tables at two places, each under the limits nearest to its engine's own among those that carry most."""
+    space, made = found.space, []
+    fits = _holds_one(found.tables[first], question)
+    for index, good in (
+        (first, fits & alike(pools.prefill_per_s[first])),
+        (second, alike(pools.decode_per_s[second])),
+    ):
+        table = found.tables[index]
+        own = own_limits(
+            asked_engine(question.spec), table.platform, table.parallelism, profiles=question.policy.profiles
+        )
+        far = [
+            np.abs(np.log(np.array(axis) / usual))
+            for axis, usual in zip((space.sequences, space.tokens), own, strict=True)
+        ]
+        row, column = divmod(int(np.where(good, far[0][:, None] + far[1], np.inf).argmin()), len(space.tokens))
+        limits = (space.sequences[row], space.tokens[column])
+        made.append(in_pools(candidate_of(question, table, limits=limits), profiles=question.policy.profiles))
+    return replace(made[1], prefill=made[0])

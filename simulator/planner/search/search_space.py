@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain, product
 
 from simulator.errors import RoofcastError
 from simulator.operators.linear import allowed_tp_sizes, check_parallelism
-from simulator.planner.candidate import NO_TECHNIQUES, Platform
+from simulator.planner.candidate import Platform, SearchSpace, Variant
 from simulator.planner.records import SearchSummary
 from simulator.planner.search.candidates import (
     USUAL_TP_SIZES,
@@ -23,7 +22,6 @@ from simulator.specs.engine.engine import EngineSpec, engine_limits
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan import PlanSpec
-from simulator.specs.question.techniques import TechniquesSpec
 from simulator.techniques.quality import answer_quality
 
 # Batch limits and token budgets that engines are commonly started with, an octave or half of one apart.
@@ -36,55 +34,29 @@ NARROW_SCHEMES = ("gptq-3bit", "nf4", "q4-k-m", "aqlm-2x8")
 _ONE_DEVICE = ParallelismSpec()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """A number format with the techniques that go with it."""
-
-    precision: PrecisionSpec
-    techniques: TechniquesSpec = NO_TECHNIQUES
+def variants_on(space: SearchSpace, platform: Platform, *, spec: PlanSpec, model: ModelSpec) -> tuple[Variant, ...]:
+    """Of the variants of a space, those to compare on a platform."""
+    own = set(variants(spec, model=model, platform=platform))
+    return tuple(item for item in space.variants if item in own)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchSpace:
-    """Values of every axis; a candidate is one of each."""
-
-    platforms: tuple[Platform, ...]
-    parallelisms: tuple[ParallelismSpec, ...]
-    variants: tuple[Variant, ...]
-    sequences: tuple[int, ...]
-    tokens: tuple[int, ...]
-
-    def variants_on(self, platform: Platform, *, spec: PlanSpec, model: ModelSpec) -> tuple[Variant, ...]:
-        """Of the variants, those to compare on a platform."""
-        own = set(variants(spec, model=model, platform=platform))
-        return tuple(item for item in self.variants if item in own)
-
-    @property
-    def candidates(self) -> int:
-        """Set-ups in all, also those that a platform is too small for."""
-        each = len(self.parallelisms) * len(self.variants) * len(self.sequences) * len(self.tokens)
-        return len(self.platforms) * each
-
-    def summary(self, *, feasible: int, finalists: int, serving: tuple[str, ...] = ("aggregated",)) -> SearchSummary:
-        """How wide the search was; of two pools, every set-up of either counts, not their pairs."""
-        ways = set(serving)
-        prefill = len(self.platforms) * len(self.parallelisms) * len(self.variants) * len(self.tokens)
-        candidates = self.candidates * len(ways) + (prefill if "disaggregated" in ways else 0)
-        axes = (
-            *(("aggregated and two pools",) if len(ways) > 1 else ("two pools",) if "disaggregated" in ways else ()),
-            f"{len(self.platforms)} accelerators",
-            f"{len(self.parallelisms)} parallelisms",
-            *self._variant_axes(),
-            f"{len(self.sequences)} batch limits",
-            f"{len(self.tokens)} token budgets",
-        )
-        return SearchSummary(candidates=candidates, feasible=feasible, finalists=finalists, axes=axes)
-
-    def _variant_axes(self) -> tuple[str, ...]:
-        formats = len({variant.precision for variant in self.variants})
-        techniques = len({variant.techniques for variant in self.variants})
-        named = (f"{formats} number formats", f"{techniques} techniques")
-        return named if techniques > 1 else named[:1]
+def search_summary(space: SearchSpace, *, feasible: int, finalists: int, serving: tuple[str, ...]) -> SearchSummary:
+    """How wide the search was; of two pools, every set-up of either counts, not their pairs."""
+    ways = set(serving)
+    prefill = len(space.platforms) * len(space.parallelisms) * len(space.variants) * len(space.tokens)
+    candidates = space.candidates * len(ways) + (prefill if "disaggregated" in ways else 0)
+    formats = len({variant.precision for variant in space.variants})
+    techniques = len({variant.techniques for variant in space.variants})
+    axes = (
+        *(("aggregated and two pools",) if len(ways) > 1 else ("two pools",) if "disaggregated" in ways else ()),
+        f"{len(space.platforms)} accelerators",
+        f"{len(space.parallelisms)} parallelisms",
+        f"{formats} number formats",
+        *((f"{techniques} techniques",) if techniques > 1 else ()),
+        f"{len(space.sequences)} batch limits",
+        f"{len(space.tokens)} token budgets",
+    )
+    return SearchSummary(candidates=candidates, feasible=feasible, finalists=finalists, axes=axes)
 
 
 def parallelisms(spec: PlanSpec, *, model: ModelSpec) -> tuple[ParallelismSpec, ...]:

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from simulator.engine.lanes.load_curve import LaneLimits
 from simulator.errors import Option, RoofcastError
-from simulator.planner.candidate import Candidate, Platform
+from simulator.planner.candidate import Candidate, Platform, SearchSpace
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.search.candidates import asked_engine
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
 from simulator.planner.search.screening import Screened, screen
-from simulator.planner.search.search_space import SearchSpace, own_limits, search_space
+from simulator.planner.search.search_space import own_limits, search_space, variants_on
 from simulator.specs.engine.engine import load_engine
 from simulator.techniques.quality import answer_quality
 from simulator.traffic.lengths import Array
@@ -107,7 +107,7 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
     )
     made = (
         maker.tables(
-            platform, product(space.parallelisms, space.variants_on(platform, spec=spec, model=question.model))
+            platform, product(space.parallelisms, variants_on(space, platform, spec=spec, model=question.model))
         )
         for platform in platforms
     )

@@ -38,7 +38,6 @@ from simulator.planner.serving.capacity import (
     with_bubbles,
     worst_of,
 )
-from simulator.planner.serving.limits import step_margin
 from simulator.planner.serving.pool_states import (
     Link,
     both_pools,
@@ -49,7 +48,16 @@ from simulator.planner.serving.pool_states import (
     prefill_state,
     rows_at,
 )
-from simulator.planner.serving.replica import Part, Policy, Prepared, deployed, missed_objective, part_of, prepare
+from simulator.planner.serving.replica import (
+    Part,
+    Policy,
+    Prepared,
+    deployed,
+    missed_objective,
+    part_of,
+    prepare,
+    step_margin,
+)
 from simulator.planner.serving.shapes import Counts, Shape
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import Array, RequestMix

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import LoadCurve, Saturation, SlotLimit, lanes
+from simulator.engine.lanes.load_curve import SlotLimit, lanes
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.kernels.roofline import DEQUANTISATION, HOST, LINK, MEMORY, OCCUPANCY, TENSOR_CORE
 from simulator.kernels.timing import Provenance
-from simulator.phases.step import PROVENANCE_SHARE
-from simulator.planner.fleet.records import Limit, Replica, Resource
-from simulator.planner.serving.capacity import KnownSteps
-from simulator.planner.serving.replica import Part, Policy, Prepared
+from simulator.planner.serving.capacity import Limit, Replica, Resource
+from simulator.planner.serving.replica import Part, nearest_steps
 from simulator.specs.question.techniques import SpeculationSpec
 
 _RESOURCES = {
@@ -58,55 +55,10 @@ def _known_pace(speculation: SpeculationSpec | None) -> Provenance:
     return Provenance.MEASURED if given else Provenance.ASSUMED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Nearest:
-    """The priced steps nearest to a replica's batch: places of the plain and of the prompt-carrying one."""
-
-    plain: int
-    prompts: int
-    prompt_share: float
-
-    def log_sigma(self, steps: KnownSteps, speculation: SpeculationSpec | None) -> float:
-        """Standard deviation of log(measured / predicted) of the mean step."""
-        sigma, share = steps.log_sigma, self.prompt_share
-        kernels = (1 - share) * sigma[self.plain] + share * sigma[self.prompts]
-        if speculation is None:
-            return float(kernels)
-        from simulator.techniques.speculation.acceptance import pace_sigma
-
-        return float(np.hypot(kernels, (1 - share) * pace_sigma(speculation)))
-
-    def known(self, steps: KnownSteps) -> Provenance:
-        """How well the worse of those that take part of the time is known: a prefill pool generates nothing."""
-        shares = {self.plain: 1 - self.prompt_share, self.prompts: self.prompt_share}
-        run = [case for case, share in shares.items() if share >= PROVENANCE_SHARE]
-        return Provenance(int(steps.provenance[run].max()))
-
-
-def _nearest(curve: LoadCurve, *, sequences: float, prompt_share: float, limit: SlotLimit) -> _Nearest:
-    plain = int(np.argmin(np.abs(curve.nodes - max(1.0, sequences))))
-    # Where prompts saturate the token budget, full steps are what counts; otherwise those with the usual company.
-    kind = 2 if limit is SlotLimit.TOKEN_BUDGET else 1
-    return _Nearest(plain=plain, prompts=plain + kind * len(curve.nodes), prompt_share=prompt_share)
-
-
-def saturated_log_sigma(found: Prepared, limit: Saturation) -> float:
-    """Spread of the steps of a candidate whose lanes are full, before it is known how far they are loaded."""
-    prefill_s = float(np.interp(limit.sequences, np.arange(found.curve.slots + 1), found.curve.prefill_s))
-    share = min(limit.rate_per_s * prefill_s, 1.0) if found.curve.mix.decode_steps > 0 else 1.0
-    near = _nearest(found.curve, sequences=limit.sequences, prompt_share=share, limit=limit.limit)
-    return near.log_sigma(found.steps, found.candidate.techniques.speculation)
-
-
-def step_margin(found: Prepared, limit: Saturation, policy: Policy) -> float:
-    """How many times as long as predicted the steps of a candidate may take while its capacity holds."""
-    return exp(policy.deviate * saturated_log_sigma(found, limit)) if policy.deviate else 1.0
-
-
 def operating_steps(part: Part) -> OperatingSteps:
     """Look up a replica's two kinds of step at the priced batch nearest to its planned one."""
     steps, at, speculation = part.steps, part.replica.at_capacity, part.candidate.techniques.speculation
-    near = _nearest(
+    near = nearest_steps(
         part.curve,
         sequences=at.mean_sequences / lanes(part.replica.deployment),
         prompt_share=at.prompt_share,

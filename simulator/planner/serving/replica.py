@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import exp
+
+import numpy as np
 
 from simulator.engine.lanes.load_curve import (
     LoadCurve,
@@ -18,9 +21,11 @@ from simulator.engine.lanes.load_curve import (
 )
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective, SteadyState
 from simulator.errors import Option, RoofcastError
+from simulator.kernels.timing import Provenance
 from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
+from simulator.phases.step import PROVENANCE_SHARE
 from simulator.planner.candidate import (
     BudgetTooSmall,
     CacheTooSmall,
@@ -32,9 +37,9 @@ from simulator.planner.candidate import (
     not_deployable,
     refuse,
 )
-from simulator.planner.fleet.records import Latencies, Replica, Role
-from simulator.planner.serving.capacity import Capacity, KnownSteps, Missed, replica_curves
+from simulator.planner.serving.capacity import Capacity, KnownSteps, Latencies, Missed, Replica, Role, replica_curves
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.question.techniques import SpeculationSpec
 from simulator.traffic.lengths import RequestMix
 
 
@@ -304,3 +309,49 @@ def missed_objective(candidate: Candidate, missed: Missed) -> Rejection:
     item, excess = missed.objective, missed.excess
     reason = ObjectiveMissed(objective=item.name, bound_s=item.bound_s, idle_s=excess * item.bound_s)
     return refuse(candidate, code="objective", reason=reason, excess=excess - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearestSteps:
+    """The priced steps nearest to a replica's batch: places of the plain and of the prompt-carrying one."""
+
+    plain: int
+    prompts: int
+    prompt_share: float
+
+    def log_sigma(self, steps: KnownSteps, speculation: SpeculationSpec | None) -> float:
+        """Standard deviation of log(measured / predicted) of the mean step."""
+        sigma, share = steps.log_sigma, self.prompt_share
+        kernels = (1 - share) * sigma[self.plain] + share * sigma[self.prompts]
+        if speculation is None:
+            return float(kernels)
+        from simulator.techniques.speculation.acceptance import pace_sigma
+
+        return float(np.hypot(kernels, (1 - share) * pace_sigma(speculation)))
+
+    def known(self, steps: KnownSteps) -> Provenance:
+        """How well the worse of those that take part of the time is known: a prefill pool generates nothing."""
+        shares = {self.plain: 1 - self.prompt_share, self.prompts: self.prompt_share}
+        run = [case for case, share in shares.items() if share >= PROVENANCE_SHARE]
+        return Provenance(int(steps.provenance[run].max()))
+
+
+def nearest_steps(curve: LoadCurve, *, sequences: float, prompt_share: float, limit: SlotLimit) -> NearestSteps:
+    """The priced steps nearest to ``sequences`` at once; prompt_share : of the time, with steps that carry prompts."""
+    plain = int(np.argmin(np.abs(curve.nodes - max(1.0, sequences))))
+    # Where prompts saturate the token budget, full steps are what counts; otherwise those with the usual company.
+    kind = 2 if limit is SlotLimit.TOKEN_BUDGET else 1
+    return NearestSteps(plain=plain, prompts=plain + kind * len(curve.nodes), prompt_share=prompt_share)
+
+
+def saturated_log_sigma(found: Prepared, limit: Saturation) -> float:
+    """Spread of the steps of a candidate whose lanes are full, before it is known how far they are loaded."""
+    prefill_s = float(np.interp(limit.sequences, np.arange(found.curve.slots + 1), found.curve.prefill_s))
+    share = min(limit.rate_per_s * prefill_s, 1.0) if found.curve.mix.decode_steps > 0 else 1.0
+    near = nearest_steps(found.curve, sequences=limit.sequences, prompt_share=share, limit=limit.limit)
+    return near.log_sigma(found.steps, found.candidate.techniques.speculation)
+
+
+def step_margin(found: Prepared, limit: Saturation, policy: Policy) -> float:
+    """How many times as long as predicted the steps of a candidate may take while its capacity holds."""
+    return exp(policy.deviate * saturated_log_sigma(found, limit)) if policy.deviate else 1.0

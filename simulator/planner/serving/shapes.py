@@ -17,10 +17,18 @@ from simulator.engine.lanes.load_curve import LoadCurve, lanes, saturation
 from simulator.engine.lanes.rows import lane_rows, stack
 from simulator.engine.lanes.steady_state import Objective, SteadyState, rows_of, steady_state, steady_states
 from simulator.planner.candidate import Candidate, Rejection
-from simulator.planner.fleet.records import Latencies, Replica, Transfer
-from simulator.planner.serving.capacity import Capacity, Missed, capacities_within
-from simulator.planner.serving.limits import step_margin
-from simulator.planner.serving.replica import Part, Policy, Prepared, lane_latencies, missed_objective, part_of, prepare
+from simulator.planner.fleet.records import Transfer
+from simulator.planner.serving.capacity import Capacity, Latencies, Missed, Replica, capacities_within
+from simulator.planner.serving.replica import (
+    Part,
+    Policy,
+    Prepared,
+    lane_latencies,
+    missed_objective,
+    part_of,
+    prepare,
+    step_margin,
+)
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import Array, RequestMix
 

@@ -7,10 +7,11 @@ from datetime import date, timedelta
 from typing import ClassVar
 
 from simulator.errors import Option, ProfileError, RoofcastError
-from simulator.planner.capacity_plan import Study, StudyContext
+from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.money.tco import purchase_offer
+from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, MONTHS_PER_YEAR
 from simulator.units import GIGA, KILO, percent_text

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.planner.candidate import Platform
-from simulator.planner.capacity_plan import Study, StudyContext
+from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized
-from simulator.planner.records import Demand
+from simulator.planner.records import Demand, Study
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms

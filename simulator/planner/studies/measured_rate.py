@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simulator.engine.lanes.steady_state import Objective
-from simulator.planner.capacity_plan import Study, StudyContext
+from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import fleet_power, size
+from simulator.planner.records import Study
 from simulator.planner.serving.shapes import replicas_for
 from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.specs.question.plan import measured_objectives

@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.planner.capacity_plan import Study, StudyContext
+from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized, complete
 from simulator.planner.fleet.records import Fleet
+from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front
 from simulator.techniques.quality import AnswerQuality, answer_quality

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 
-from simulator.planner.capacity_plan import CapacityPlan, Study, StudyContext
+from simulator.planner.capacity_plan import CapacityPlan, StudyContext
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
+from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.specs.question.plan import PlanSpec
 

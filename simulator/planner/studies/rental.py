@@ -7,13 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.planner.capacity_plan import Study, StudyContext
+from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.demand import load_shape
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.money.market import MarketPrice, market_price, plan_rule
 from simulator.planner.money.tco import token_year
+from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.plan_values import HOURS_PER_DAY, MONTHS_PER_YEAR

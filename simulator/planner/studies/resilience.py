@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from simulator.planner.capacity_plan import Study, StudyContext
+from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized, housed
 from simulator.planner.fleet.records import (
     DEFAULT_MTTR_HOURS,
@@ -22,7 +22,8 @@ from simulator.planner.fleet.records import (
     replica_unavailability,
     spares_for,
 )
-from simulator.planner.records import AvailabilityMissed, PlanWarning
+from simulator.planner.handoff.settings import START_FIXED_S
+from simulator.planner.records import AvailabilityMissed, PlanWarning, Study
 from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import Counts
@@ -167,8 +168,6 @@ class Resilience(Study):
         return 2 * self.spares_for_one_server
 
 
-# From process start to the first step beside loading weights: imports, compilation, CUDA graph capture.
-START_FIXED_S = 60.0
 # Two periods of 15 s, the default of the Kubernetes horizontal autoscaler and of its metrics.
 AUTOSCALER_LAG_S = 30.0
 _START_SOURCE = "weights over the host link (storage assumed to keep up), 60 s assumed for start and graph capture"

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
 from simulator.planner.candidate import Platform
-from simulator.planner.capacity_plan import Study, StudyContext
+from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized, fleet_power, housed, size, spares_of
 from simulator.planner.money.tco import annuity_factor, purchase_offer, spare_accelerators
+from simulator.planner.records import Study
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms

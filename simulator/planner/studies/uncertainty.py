@@ -9,12 +9,13 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.errors import ProfileError
-from simulator.planner.capacity_plan import Study, StudyContext
+from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.resizing import Array, Resizer, resizer
 from simulator.planner.money.tco import total_cost
 from simulator.planner.money.tco_records import OwningBar
 from simulator.planner.money.tco_sensitivity import owning_bars
+from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.planner.studies.sensitivity import BreaksFirst, TornadoBar, breaks_first, tornado
 from simulator.specs.money.ownership import load_ownership

@@ -15,10 +15,10 @@ from math import ceil, isclose
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.planner.capacity_plan import CapacityPlan, Finalist, Finalists, FleetVerification, Verdict, Verification
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import replays_trace
-from simulator.planner.fleet.constraints import fleet_limits, within
 from simulator.planner.fleet.fleet import Sized, fleet_power, size
+from simulator.planner.gap.limits import fleet_limits, within
 from simulator.planner.records import BusiestMinute, NotConfirmed
 from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front
@@ -32,6 +32,7 @@ from simulator.planner.verification.traces import (
     steady_states,
     sure_simulation,
 )
+from simulator.planner.verified import Finalist, Finalists, FleetVerification, Verdict, Verification
 from simulator.specs.base import Assumption, ValueOrigin
 
 MOST_ADDED = 1.0

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from simulator.errors import Option, RoofcastError
-from simulator.planner.capacity_plan import CapacityPlan, Verification
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.search.question import Question
 from simulator.planner.verification.finalists import smallest_that_holds
 from simulator.planner.verification.simulation import ENOUGH, refused
 from simulator.planner.verification.traces import CheckOf, once_each, simulation, steady_states
+from simulator.planner.verified import Verification
 from simulator.specs.question.plan_values import PROMISE_SEEDS
 from simulator.traffic.lengths import RequestMix
 

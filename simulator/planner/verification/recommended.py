@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from simulator.engine.events.compilation import loops_on_disk
 from simulator.errors import RoofcastError
-from simulator.planner.capacity_plan import CapacityPlan, FleetVerification
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.records import NotConfirmed
+from simulator.planner.verified import FleetVerification
 
 _LOOPS = frozenset({"scheduler_lists", "scheduler_walk"})
 

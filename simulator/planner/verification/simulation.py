@@ -14,10 +14,10 @@ from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_rate
 from simulator.engine.runs.serving import ServedDeployment, served_deployment, step_tables
 from simulator.phases.deployment import Deployment
-from simulator.planner.capacity_plan import ObjectiveVerification, Verification
-from simulator.planner.fleet.records import Latencies
 from simulator.planner.records import Demand
+from simulator.planner.serving.capacity import Latencies
 from simulator.planner.serving.shapes import Counts
+from simulator.planner.verified import ObjectiveVerification, Verification
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.traffic.demand import requests_of_mix

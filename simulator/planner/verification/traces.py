@@ -13,14 +13,14 @@ from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_as_sent
 from simulator.engine.runs.serving import ServedDeployment, served_deployment
 from simulator.errors import Option, RoofcastError
-from simulator.planner.capacity_plan import Verification
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
-from simulator.planner.fleet.records import Latencies
 from simulator.planner.search.question import Question
+from simulator.planner.serving.capacity import Latencies
 from simulator.planner.serving.limits import DEVIATE_80
 from simulator.planner.serving.shapes import Shape
 from simulator.planner.verification.simulation import SEEDS, objective_specs, pool_check, steady_check, verification_of
+from simulator.planner.verified import Verification
 from simulator.traffic.recorded.replay import replica_share
 from simulator.traffic.recorded.traces import RequestTrace, read_trace, summarise
 from simulator.traffic.requests import Requests

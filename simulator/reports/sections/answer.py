@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from math import isinf
 from typing import TYPE_CHECKING
 
-from simulator.planner.capacity_plan import CapacityPlan, Finalist, Finalists, Rival, Verdict
+from simulator.planner.capacity_plan import CapacityPlan, Rival
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import COMMITMENT_MONTHS
+from simulator.planner.verified import Finalist, Finalists, Verdict
 from simulator.reports.content.document import (
     EMPTY,
     Block,

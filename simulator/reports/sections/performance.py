@@ -9,8 +9,9 @@ from math import isfinite
 from pathlib import Path
 
 from simulator.engine.lanes.steady_state import LatencyMetric
-from simulator.planner.capacity_plan import CapacityPlan, Finalist, FleetVerification, Verdict, Verification
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.serving.replica_load import PERCENTILES, ReplicaLoad
+from simulator.planner.verified import Finalist, FleetVerification, Verdict, Verification
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content.document import (
     Block,

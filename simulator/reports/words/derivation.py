@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from simulator.phases.memory import MemoryPlan
 from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.records import Fleet, Limit, Resource, Transfer
+from simulator.planner.fleet.records import Fleet, Transfer
 from simulator.planner.records import FamilyFound
+from simulator.planner.serving.capacity import Limit, Resource
 from simulator.reports.words.fields import flag_of, flagged
 from simulator.units import GIGA, KILO, MILLI, bound_text, percent_text, plain_text
 

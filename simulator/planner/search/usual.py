@@ -1,0 +1,382 @@
+"""The usual search: every candidate of a platform evaluated and sized, as one kind of replica and as two pools.
+
+Replicas are remembered with the load curves that were priced for them: another rate, number of spares or price asks
+nothing new of a replica, and other objectives or another highest load are asked of its load curve. Of two pools, the
+replicas of each are priced once, then paired, and the best pairs worked out in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from threading import Lock
+from typing import Generic, TypeVar
+
+from simulator.engine.lanes.steady_state import Objective
+from simulator.errors import Option, RoofcastError
+from simulator.planner.candidate import Candidate, Platform, Rejection, not_deployable
+from simulator.planner.fleet.fleet import Sized, Trial, size
+from simulator.planner.search.candidates import candidates, in_pools
+from simulator.planner.search.question import Question
+from simulator.planner.serving.capacity import Capacity, Missed
+from simulator.planner.serving.disaggregated import (
+    Pair,
+    PoolReplica,
+    decode_capacity,
+    decode_replica,
+    evaluate_pair,
+    link_of,
+    prefill_capacity,
+    prefill_replica,
+)
+from simulator.planner.serving.replica import Policy, Prepared, missed_objective, prepare_all
+from simulator.planner.serving.shapes import Aggregated, Shape, evaluate_prepared, replicas_for
+from simulator.specs.base import Same
+from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.question.plan import PlanSpec
+from simulator.traffic.lengths import RequestMix
+
+Answer = TypeVar("Answer")
+
+KEPT = 512
+"""Outcomes that are kept, some 40 kB each: a few questions about all accelerators."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A candidate and what is asked of it.
+
+    policy : without its highest load and margin where ``objectives`` is None, which asks for the load curve only
+    """
+
+    candidate: Candidate
+    model: Same[ModelSpec]
+    mix: RequestMix
+    objectives: tuple[Objective, ...] | None
+    policy: Policy
+
+
+class _Kept(Generic[Answer]):
+    """KEPT answers; those that nobody asked for longest are forgotten first."""
+
+    def __init__(self) -> None:
+        self._answers: dict[_Asked, Answer] = {}
+        self._lock = Lock()
+
+    def get(self, asked: Sequence[_Asked], work_out: Callable[[list[_Asked]], list[Answer]]) -> list[Answer]:
+        """Answers to all that is asked; those that are not known are worked out together."""
+        known = [self._answers.get(item) for item in asked]
+        missing = [item for item, answer in zip(asked, known, strict=True) if answer is None]
+        new = iter(work_out(missing) if missing else [])
+        answers = [next(new) if answer is None else answer for answer in known]
+        with self._lock:
+            for item, answer in zip(asked, answers, strict=True):
+                # Asked for again it is the newest: what is evaluated beside it would push it out before it is read.
+                self._answers.pop(item, None)
+                self._answers[item] = answer
+            while len(self._answers) > KEPT:
+                del self._answers[next(iter(self._answers))]
+        return answers
+
+    def of(self, model: ModelSpec) -> dict[_Asked, Answer]:
+        """What is known of one model."""
+        return {asked: answer for asked, answer in self._answers.items() if asked.model.held is model}
+
+    def add(self, answers: Mapping[_Asked, Answer]) -> None:
+        """Answers that another process worked out."""
+        self._answers.update(answers)
+
+
+_OUTCOMES: _Kept[Aggregated | Rejection] = _Kept()
+_OF_POOLS: _Kept[Shape | Rejection] = _Kept()
+_PREPARED: _Kept[Prepared | Rejection] = _Kept()
+Remembered = tuple[
+    Mapping[_Asked, Aggregated | Rejection], Mapping[_Asked, Shape | Rejection], Mapping[_Asked, Prepared | Rejection]
+]
+
+
+def remembered(model: ModelSpec) -> Remembered:
+    """Outcomes of a model's replicas and pools, and the load curves that were priced for them."""
+    return _OUTCOMES.of(model), _OF_POOLS.of(model), _PREPARED.of(model)
+
+
+def remember(found: Remembered) -> None:
+    """Count as evaluated what another process evaluated."""
+    outcomes, of_pools, prepared = found
+    _OUTCOMES.add(outcomes)
+    _OF_POOLS.add(of_pools)
+    _PREPARED.add(prepared)
+
+
+def _prepare(asked: list[_Asked]) -> list[Prepared | Rejection]:
+    first = asked[0]
+    return prepare_all([item.candidate for item in asked], model=first.model.held, mix=first.mix, policy=first.policy)
+
+
+def _worked_out(asked: list[_Asked]) -> list[Aggregated | Rejection]:
+    first = asked[0]
+    assert first.objectives is not None
+    unloaded = replace(first.policy, utilization=0.0, deviate=0.0)
+    prepared = _PREPARED.get([replace(item, objectives=None, policy=unloaded) for item in asked], _prepare)
+    return evaluate_prepared(prepared, objectives=first.objectives, policy=first.policy)
+
+
+def _pools_worked_out(asked: list[_Asked]) -> list[Shape | Rejection]:
+    from simulator.planner.serving.disaggregated import evaluate_pools
+
+    found = list[Shape | Rejection]()
+    for item in asked:
+        assert item.objectives is not None
+        found.append(
+            evaluate_pools(
+                item.candidate, model=item.model.held, mix=item.mix, objectives=item.objectives, policy=item.policy
+            )
+        )
+    return found
+
+
+def evaluate_once(
+    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: Policy
+) -> Shape | Rejection:
+    """What a candidate sustains, remembered. The rate to carry is none of its arguments: plans that differ in it share
+    outcomes.
+    """
+    asked = _Asked(candidate=candidate, model=Same(model), mix=mix, objectives=objectives, policy=policy)
+    if len(candidate.parts) > 1:
+        return _OF_POOLS.get((asked,), _pools_worked_out)[0]
+    return _OUTCOMES.get((asked,), _worked_out)[0]
+
+
+def evaluate_ahead(
+    tried: Iterable[Candidate],
+    *,
+    model: ModelSpec,
+    mix: RequestMix,
+    objectives: tuple[Objective, ...],
+    policy: Policy,
+) -> None:
+    """Have ``evaluate_once`` know these, no more than KEPT: worked out together, they take less time than alone."""
+    asked = [_Asked(candidate=item, model=Same(model), mix=mix, objectives=objectives, policy=policy) for item in tried]
+    _OUTCOMES.get(asked, _worked_out)
+
+
+# Pairs of a platform and number format that are worked out in full and shown.
+SHOWN_PAIRS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Priced:
+    """A pair with the capacities that either pool has alone; ``devices`` : at least needed for the demand."""
+
+    candidate: Candidate
+    pair: Pair
+    first: Capacity
+    second: Capacity
+    devices: int
+
+
+class _Pools:
+    """Replicas of both pools, each priced once, whatever it is paired with."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self.rejections: list[Rejection] = []
+        self.tried = 0
+
+    def replicas(self, tried: Sequence[Candidate], *, decodes: bool) -> list[PoolReplica]:
+        """Those that can be deployed and hold a request; the others are refused."""
+        question, found = self._question, []
+        make, role = (decode_replica, "decode") if decodes else (prefill_replica, "prefill")
+        for candidate in tried:
+            made = make(candidate, model=question.model, mix=question.demand.mix, policy=question.policy)
+            if isinstance(made, Rejection):
+                self.rejections.append(replace(made, label=f"{role} {made.label}"))
+            else:
+                found.append(made)
+        return found
+
+    def priced(self, ahead: list[PoolReplica], after: list[PoolReplica]) -> list[_Priced]:
+        """Every pair within the objectives that each pool decides alone, the fewest devices first."""
+        question, found = self._question, []
+        first_of: dict[tuple[int, float], Capacity | Missed] = {}
+        for decode in after:
+            second = decode_capacity(decode, objectives=question.objectives, policy=question.policy)
+            for place, prefill in enumerate(ahead):
+                candidate = replace(decode.found.candidate, prefill=prefill.found.candidate)
+                self.tried += 1
+                try:
+                    pair = Pair(prefill=prefill, decode=decode, link=link_of(prefill, decode))
+                except RoofcastError as error:
+                    self.rejections.append(not_deployable(candidate, error))
+                    continue
+                key = (place, pair.link.token_s)
+                if key not in first_of:
+                    first_of[key] = prefill_capacity(pair, objectives=question.objectives, policy=question.policy)
+                first = first_of[key]
+                if isinstance(first, Missed):
+                    self.rejections.append(missed_objective(candidate, first))
+                elif isinstance(second, Missed):
+                    self.rejections.append(missed_objective(candidate, second))
+                else:
+                    found.append(self._priced(candidate, pair, first, second))
+        return sorted(found, key=lambda item: item.devices)
+
+    def _priced(self, candidate: Candidate, pair: Pair, first: Capacity, second: Capacity) -> _Priced:
+        rate = self._question.demand.planned_rate_per_s
+        devices = sum(
+            replicas_for(rate, capacity_per_s=capacity.rate_per_s * pool.lanes) * pool.devices
+            for capacity, pool in ((first, pair.prefill), (second, pair.decode))
+        )
+        return _Priced(candidate=candidate, pair=pair, first=first, second=second, devices=devices)
+
+    def best(self, priced: list[_Priced]) -> list[Sized]:
+        """The best few as fleets. What E2E objectives take beyond the least is worked out in order of the least."""
+        question = self._question
+        sized: list[Sized] = []
+        for item in priced:
+            if len(sized) >= SHOWN_PAIRS and item.devices >= min(fleet.devices for fleet in sized):
+                break
+            outcome = evaluate_pair(item.candidate, item.pair, item.first, item.second, objectives=question.objectives)
+            if isinstance(outcome, Rejection):
+                self.rejections.append(outcome)
+                continue
+            sized.append(size(outcome, demand=question.demand, spec=question.spec, prices=question.prices))
+        return sorted(sized, key=lambda fleet: fleet.rank)[:SHOWN_PAIRS]
+
+
+def _by_format(tried: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
+    """Candidates that can be paired: of one number format, technique and engine, so that their caches are alike."""
+    alike: dict[tuple[object, ...], list[Candidate]] = {}
+    for candidate in tried:
+        key = (candidate.precision, candidate.techniques, candidate.engine)
+        alike.setdefault(key, []).append(candidate)
+    return [tuple(group) for group in alike.values()]
+
+
+def try_pools(question: Question, platform: Platform) -> Trial:
+    """The best pairs of pools of a platform for every number format; larger degrees where all usual are too small."""
+    spec, model = question.spec, question.model
+    if question.demand.mix.decode_steps < 1:
+        raise RoofcastError(
+            "answers of one token leave nothing to decode",
+            field=Option("serving"),
+            code="no_effect",
+            hint="`osl_tokens` above 1",
+        )
+    trial = _try_pairs(question, candidates(spec, model=model, platform=platform))
+    if not trial.sized and not spec.tp_size and trial.all_too_small:
+        larger = _try_pairs(question, candidates(spec, model=model, platform=platform, large=True))
+        return trial.with_more(larger)
+    return trial
+
+
+def _try_pairs(question: Question, tried: Sequence[Candidate]) -> Trial:
+    """The best pairs within each group of candidates that are alike."""
+    tried = [in_pools(candidate, profiles=question.policy.profiles) for candidate in tried]
+    sized: list[Sized] = []
+    pools = _Pools(question)
+    for group in _by_format(tried):
+        after = pools.replicas(group, decodes=True)
+        ahead = pools.replicas(group, decodes=False) if after else []
+        sized += pools.best(pools.priced(ahead, after))
+    refused = tuple(pools.rejections)
+    return Trial(sized=tuple(sized), rejections=refused, more=max(0, pools.tried - len(sized) - len(refused)))
+
+
+# Pipeline depths tried on hardware that was asked for by name and is too small otherwise.
+PIPELINE_DEPTHS = (2, 4, 8)
+
+
+def usual_search(question: Question, tried: Sequence[Platform]) -> Trial:
+    """Evaluate the candidates of every platform: in one go those that each will ask for first."""
+    spec, model = question.spec, question.model
+    if "aggregated" in question.serving:
+        usual = [candidates(spec, model=model, platform=platform) for platform in tried]
+        evaluate_together(question, tuple(chain(*usual)))
+    trial = Trial()
+    for platform in tried:
+        trial = trial.with_more(try_platform(question, platform))
+    return trial
+
+
+def evaluate_together(question: Question, tried: Sequence[Candidate]) -> None:
+    """Evaluate those of one kind of replica in one go, to be remembered when each is asked for."""
+    alone = [candidate for candidate in tried if len(candidate.parts) == 1]
+    if len(alone) <= KEPT:
+        evaluate_ahead(
+            alone,
+            model=question.model,
+            mix=question.demand.mix,
+            objectives=question.objectives,
+            policy=question.policy,
+        )
+
+
+def try_platform(question: Question, platform: Platform) -> Trial:
+    """Evaluate a platform's candidates, as one kind of replica, as two pools, or both ways."""
+    trial = _try_replicas(question, platform) if "aggregated" in question.serving else Trial()
+    if "disaggregated" in question.serving:
+        from simulator.planner.search.usual import try_pools
+
+        trial = trial.with_more(try_pools(question, platform))
+    return trial
+
+
+def _try_replicas(question: Question, platform: Platform) -> Trial:
+    """Replicas that do both phases; where all are too small, larger tensor and then pipeline degrees."""
+    spec, model = question.spec, question.model
+    tried = candidates(spec, model=model, platform=platform)
+    trial = _evaluate(question, tried)
+    if not trial.sized and not spec.tp_size and trial.all_too_small:
+        larger = candidates(spec, model=model, platform=platform, large=True)
+        tried, trial = tried + larger, trial.with_more(_evaluate(question, larger))
+    if not trial.sized and spec.hardware and not spec.pp_size and trial.all_too_small:
+        depths = tuple(depth for depth in PIPELINE_DEPTHS if depth <= model.num_hidden_layers)
+        deeper = spec.model_copy(update={"pp_size": depths, "tp_size": _largest_tp(tried, spec)})
+        trial = trial.with_more(_evaluate(question, candidates(deeper, model=model, platform=platform)))
+    return trial
+
+
+def _largest_tp(tried: Sequence[Candidate], spec: PlanSpec) -> tuple[int, ...]:
+    return spec.tp_size or (max((candidate.parallelism.tp_size for candidate in tried), default=1),)
+
+
+def evaluate_all(question: Question, tried: Sequence[Candidate]) -> Trial:
+    """Size every candidate that can serve; nothing is left out."""
+    evaluate_together(question, tried)
+    trial = Trial()
+    for candidate in tried:
+        trial = trial.with_more(_evaluate(question, (candidate,)))
+    return trial
+
+
+def _evaluate(question: Question, tried: Sequence[Candidate]) -> Trial:
+    """Size every candidate, the smallest tensor-parallel degree first.
+
+    Degrees above one that gives less per device without an objective being the reason are left out, unless asked for.
+    """
+    sized: list[Sized] = []
+    rejections: list[Rejection] = []
+    best: dict[str, float] = {}
+    for candidate in tried:
+        family = candidate.family
+        if best.get(family) == float("inf"):
+            continue
+        outcome = evaluate_once(
+            candidate,
+            model=question.model,
+            mix=question.demand.mix,
+            objectives=question.objectives,
+            policy=question.policy,
+        )
+        if isinstance(outcome, Rejection):
+            rejections.append(outcome)
+            continue
+        sized.append(size(outcome, demand=question.demand, spec=question.spec, prices=question.prices))
+        per_device = outcome.replica.capacity_per_s / outcome.replica.devices
+        declines = outcome.replica.binding is None and per_device < best.get(family, 0.0)
+        best[family] = (
+            float("inf") if declines and not question.spec.tp_size else max(per_device, best.get(family, 0.0))
+        )
+    return Trial(sized=tuple(sized), rejections=tuple(rejections))

@@ -1,0 +1,130 @@
+"""What the event simulation says of a planned fleet, and of each finalist that was compared in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from simulator.planner.serving.capacity import Latencies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectiveVerification:
+    """One objective [s]: simulated over all seeds, with the 80 % interval of its mean over them, beside the plan's."""
+
+    name: str
+    bound_s: float
+    simulated_s: float
+    low_s: float
+    high_s: float
+    steady_s: float
+
+    @property
+    def holds(self) -> bool:
+        """The simulated percentile stays at or under the bound."""
+        return self.simulated_s <= self.bound_s
+
+    @property
+    def surely_holds(self) -> bool:
+        """Nine of ten further runs would, as far as three tell: Student's one-sided limit for one more, 2.2 deviations,
+        is twice the half width of the interval of their mean."""
+        return 2 * self.high_s - self.simulated_s <= self.bound_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """One replica at one rate, simulated.
+
+    holds : every objective holds and the queue does not grow; False where nothing was simulated (see ``reason``)
+    means and p95 : TTFT, TPOT, E2E [s]; unanswered_fraction : requests that the engine refused
+    reason : why there is no simulation, empty where there is one
+    chance : that one replay of a trace with the whole fleet meets every objective; None where no trace is replayed
+    held_fraction : of the replays, those that meet every objective each by itself
+    """
+
+    rate_per_s: float
+    holds: bool
+    saturated: bool
+    unanswered_fraction: float
+    ttft_mean_s: float
+    tpot_mean_s: float
+    e2e_mean_s: float
+    ttft_p95_s: float
+    tpot_p95_s: float
+    e2e_p95_s: float
+    mean_sequences: float
+    kv_utilization: float
+    objectives: tuple[ObjectiveVerification, ...]
+    steady: Latencies
+    seeds: int
+    requests: int
+    reason: str = ""
+    chance: float | None = None
+    held_fraction: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetVerification:
+    """A fleet's replica with all replicas up, and with the spares gone."""
+
+    at_peak: Verification
+    degraded: Verification
+
+    @property
+    def holds(self) -> bool:
+        """Both keep every objective."""
+        return self.at_peak.holds and self.degraded.holds
+
+    @property
+    def reason(self) -> str:
+        """Why nothing was simulated, or nothing."""
+        return self.at_peak.reason
+
+
+class Verdict(StrEnum):
+    """What became of a finalist. RESIZED holds with another number of replicas than planned."""
+
+    HOLDS = "holds"
+    RESIZED = "holds resized"
+    MISSES = "misses"
+    BEYOND_LIMITS = "beyond the limits"
+    NOT_SIMULATED = "not simulated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalist:
+    """One fleet with its spares down: as it was planned, and in the size that holds.
+
+    planned_replicas, planned : of the plan, and what was simulated there; replicas, found : of the size that holds, the
+    same where none does; devices, cost_per_hour : of that size with its spares; chosen : this fleet is recommended
+    """
+
+    hardware: str
+    label: str
+    planned_replicas: int
+    replicas: int
+    spares: int
+    devices: int
+    cost_per_hour: float | None
+    verdict: Verdict
+    planned: Verification
+    found: Verification
+    chosen: bool
+
+    @property
+    def name(self) -> str:
+        """``h100-sxm-80gb TP4``."""
+        return f"{self.hardware} {self.label}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalists:
+    """Best first as they were planned. ``replayed``: under the trace itself, and not under its mix at a steady rate."""
+
+    members: tuple[Finalist, ...]
+    replayed: bool
+
+    @property
+    def chosen(self) -> Finalist:
+        """The recommended one."""
+        return next(item for item in self.members if item.chosen)

@@ -14,10 +14,10 @@ import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.errors import FileError, Option
+from simulator.records import dataclass
 
 STANDARD_STREAM = "-"
 CACHE_VARIABLE, OFF = "ROOFCAST_CACHE", "off"

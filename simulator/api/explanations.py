@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simulator.errors import MissingPackageError, Option, RoofcastError
 from simulator.explain.catalogue import Page, page, topic_named, topics_section
 from simulator.explain.topic import Example
+from simulator.records import dataclass
 from simulator.reports.answer import Answer
 from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.json_document import section_object

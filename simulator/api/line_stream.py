@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from simulator.api.scenarios import line_identifier, simulate_line
 from simulator.errors import FileError, Option, RoofcastError
 from simulator.processes import LineProcesses
+from simulator.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from simulator.api.questions import Given, PlanFields, plan_question
 from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
+from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells
 from simulator.specs.question.plan_values import PROMISE_SEEDS
 

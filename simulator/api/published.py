@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from simulator.published.catalogue import compared, explained
 from simulator.published.figures import ComparedFigure
+from simulator.records import dataclass
 from simulator.reports.answer import Answer
 
 if TYPE_CHECKING:

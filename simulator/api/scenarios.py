@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
 from simulator.api.questions import Given, ScenarioFields, scenario_spec, written_objectives
@@ -11,6 +10,7 @@ from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
+from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells
 from simulator.specs.parsing import MalformedError, parse_json
 from simulator.specs.question.objectives import ObjectiveSpec, parse_objectives

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from simulator.errors import FileError, MissingPackageError, Option, RoofcastError
 from simulator.processes import LineProcesses
+from simulator.records import dataclass
 from simulator.reports.tables.sweep_parts import Row, SweepColumn
 from simulator.specs.documents import found_at
 from simulator.specs.question.sweep import Point, SweepPoints, SweepSpec, asked_fields

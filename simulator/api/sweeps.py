@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from simulator.api.sweep_points import (
 )
 from simulator.errors import FileError, Option, RoofcastError
 from simulator.files import write_bytes
+from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells
 from simulator.reports.tables.sweep_parts import (
     PartFormat,

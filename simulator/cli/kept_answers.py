@@ -14,13 +14,13 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
 
 from simulator.errors import FileError
 from simulator.files import CACHE_VARIABLE, cache_root, keeps_nothing, write_new_files
+from simulator.records import dataclass
 from simulator.specs.profiles import profile_directories
 from simulator.specs.question.plan import PlanSpec
 

@@ -1,25 +1,109 @@
-"""The command ``roofcast``."""
+"""The command ``roofcast``: a command is imported when it is asked for, or when the help lists them all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
-from simulator.cli.app import dashboard
 from simulator.cli.entry import print_version, run_process
-from simulator.cli.line_commands import simulate
-from simulator.cli.options.shared import PlanCommand, WideCommand
-from simulator.cli.plan_capacity import EPILOG, plan_capacity
-from simulator.cli.price_commands import prices_app
-from simulator.cli.record_commands import calibrate, demand, profiles_app, report, verify
-from simulator.cli.scenario_commands import capacity, compare, serve, warm_up
-from simulator.cli.step_commands import crossover, explain, mixers, model, retrieval, step
-from simulator.cli.sweep_command import sweep
-from simulator.cli.validate_command import published, validate
+from simulator.cli.options.shared import WideCommand
 
-app = typer.Typer(name="roofcast", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+class Place(NamedTuple):
+    """The panel of the help that lists a command, and where it stands: a module of ``simulator.cli`` and a name."""
+
+    panel: str
+    module: str
+    name: str
+
+
+COMMANDS: Mapping[str, Place] = {
+    "plan": Place("Plan", "plan_capacity", "plan_capacity"),
+    "report": Place("Plan", "record_commands", "report"),
+    "verify": Place("Plan", "record_commands", "verify"),
+    "demand": Place("Plan", "record_commands", "demand"),
+    "serve": Place("Simulate", "scenario_commands", "serve"),
+    "capacity": Place("Simulate", "scenario_commands", "capacity"),
+    "simulate": Place("Simulate", "line_commands", "simulate"),
+    "sweep": Place("Simulate", "sweep_command", "sweep"),
+    "compare": Place("Simulate", "scenario_commands", "compare"),
+    "step": Place("Simulate", "step_commands", "step"),
+    "crossover": Place("Simulate", "step_commands", "crossover"),
+    "calibrate": Place("Calibrate and validate", "record_commands", "calibrate"),
+    "validate": Place("Calibrate and validate", "validate_command", "validate"),
+    "published": Place("Calibrate and validate", "validate_command", "published"),
+    "explain": Place("Learn", "step_commands", "explain"),
+    "model": Place("Learn", "step_commands", "model"),
+    "retrieval": Place("Learn", "step_commands", "retrieval"),
+    "mixers": Place("Learn", "step_commands", "mixers"),
+    "app": Place("Plan", "app", "dashboard"),
+    "warm-up": Place("Simulate", "scenario_commands", "warm_up"),
+    "prices": Place("Plan", "price_commands", "prices_app"),
+    "profiles": Place("Learn", "record_commands", "profiles_app"),
+}
+"""Commands in the order of the help, by what their user is about to do."""
+
+
+def _command(name: str) -> Any:
+    """A command as the parser has it."""
+    panel, module, attribute = COMMANDS[name]
+    found = getattr(import_module(f"simulator.cli.{module}"), attribute)
+    alone = typer.Typer()
+    alone.callback()(roofcast)
+    if isinstance(found, typer.Typer):
+        alone.add_typer(found, name=name, rich_help_panel=panel)
+    elif name == "plan":
+        from simulator.cli.options.shared import PlanCommand
+        from simulator.cli.plan_capacity import EPILOG
+
+        alone.command(name, cls=PlanCommand, rich_help_panel=panel, epilog=EPILOG)(found)
+    else:
+        alone.command(name, cls=WideCommand, rich_help_panel=panel)(found)
+    group: Any = typer.main.get_command(alone)
+    return group.commands[name]
+
+
+class _Commands(Mapping[str, Any]):
+    """Every command by its name, imported when it is first looked up."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known:
+            self._known[name] = _command(name) if name in COMMANDS else None
+        if self._known[name] is None:
+            raise KeyError(name)
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Roofcast(TyperGroup):
+    """The group of all commands."""
+
+    @property
+    def commands(self) -> Any:
+        """By name."""
+        return self._lazily
+
+    @commands.setter
+    def commands(self, _: object) -> None:
+        """The parser has registered none."""
+        self._lazily = _Commands()
+
+
+app = typer.Typer(
+    name="roofcast", cls=Roofcast, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+)
 
 
 @app.callback()
@@ -29,24 +113,6 @@ def roofcast(
     ] = False,
 ) -> None:
     """Forecast LLM inference: latency, memory, throughput and fleets, from configuration files alone."""
-
-
-GROUPS: Mapping[str, tuple[Callable[..., None], ...]] = {
-    "Plan": (report, verify, demand),
-    "Simulate": (serve, capacity, simulate, sweep, compare, step, crossover),
-    "Calibrate and validate": (calibrate, validate, published),
-    "Learn": (explain, model, retrieval, mixers),
-}
-"""Commands by what their user is about to do."""
-
-app.command("plan", cls=PlanCommand, rich_help_panel="Plan", epilog=EPILOG)(plan_capacity)
-for panel, commands in GROUPS.items():
-    for command in commands:
-        app.command(cls=WideCommand, rich_help_panel=panel)(command)
-app.add_typer(prices_app, name="prices", rich_help_panel="Plan")
-app.add_typer(profiles_app, name="profiles", rich_help_panel="Learn")
-app.command("app", rich_help_panel="Plan")(dashboard)
-app.command("warm-up", cls=WideCommand, rich_help_panel="Simulate")(warm_up)
 
 
 def main() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment
 from simulator.phases.power import average_power_w
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import LinkSpec, ServerSpec
 from simulator.specs.spellings import link_word
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 from simulator.errors import RoofcastError
+from simulator.records import dataclass
 from simulator.traffic.requests import check_tokens
 
 

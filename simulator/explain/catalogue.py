@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from simulator.phases.memory import memory_plan
 from simulator.published.catalogue import explained, published_figures
 from simulator.published.figures import ComparedFigure
 from simulator.published.shown import PUBLISHED_COLUMNS, published_chart, published_rows
+from simulator.records import dataclass
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
 from simulator.reports.content.quantities import bytes_text

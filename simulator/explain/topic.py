@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any, Literal
 
@@ -20,6 +19,7 @@ from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.published.facts import load_facts
 from simulator.published.kv_waste import RESERVED_TOKENS
+from simulator.records import dataclass
 from simulator.reports.content.document import Block, Origin, known_as
 from simulator.specs.base import Spec
 from simulator.specs.engine.deployment import ParallelismSpec

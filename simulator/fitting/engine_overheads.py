@@ -8,7 +8,7 @@ engine profile: two overheads, their errors, and the text.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
 from simulator.errors import RoofcastError
 from simulator.fitting.replay import run_scenario
 from simulator.phases.deployment import Deployment
+from simulator.records import dataclass
 from simulator.specs.base import Source
 from simulator.specs.engine.engine import EngineProfile, load_engine
 from simulator.specs.measured.serving_results import ServedSpec, ServingRun, load_serving_runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from simulator.errors import RoofcastError
@@ -12,6 +12,7 @@ from simulator.fitting.measured_work import MEASURED_MODEL, WholeError, whole_er
 from simulator.kernels.fits import MEASURED_LIBRARY, given_fits
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.operators.work import Family
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import CalibrationGroup, CalibrationSpec, calibration_name
 from simulator.specs.loading import load_hardware

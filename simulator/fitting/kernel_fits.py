@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,7 @@ from simulator.kernels.library import KernelLibrary
 from simulator.kernels.roofline import math_dtype, peak_flops_per_s
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Family, Work
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import FitError, KernelFit
 from simulator.specs.measured.kernel_times import MeasuredKernel, MeasuredTable

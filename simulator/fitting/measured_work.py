@@ -6,7 +6,6 @@ Measured decoder layers and whole models beside the sum of their kernels: is a s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.step_shape import Array, StepShape, mixed_step
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import AttentionShape, ElementwiseShape, Family, GemmShape, MatmulFormat, Work
+from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.measured.kernel_times import MeasuredKernel
 from simulator.specs.model.architecture import ModelSpec

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from simulator.engine.runs.answers import answer, run_intervals
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Range
+from simulator.records import dataclass
 from simulator.specs.documents import validate
 from simulator.specs.measured.serving_results import ServedSpec, ServingRun, load_serving_runs
 from simulator.specs.question.scenario import ScenarioSpec

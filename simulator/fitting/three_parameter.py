@@ -5,13 +5,13 @@ t = launch_s + max(FLOPs / (compute_fraction peak), bytes / (memory_fraction ban
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.operators.step_shape import Array
+from simulator.records import dataclass
 
 PARAMETERS = ("launch_s", "compute_fraction", "memory_fraction")
 GRID_POINTS, ZOOM_POINTS, ZOOM_ROUNDS = 13, 5, 16

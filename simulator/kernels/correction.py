@@ -7,7 +7,6 @@ Inside the lattice it is multilinear; outside the box it keeps the value of the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.kernels.timing import Provenance, Terms, Timing
 from simulator.operators.step_shape import Array
+from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
 from simulator.units import MICRO

@@ -1,10 +1,9 @@
-"""How an engine launches kernels, where that changes what they take: waiting at collectives, streams side by side,
-passes fused into other kernels, experts on kernels that another table measured."""
+"""How an engine launches kernels: waiting at collectives, streams side by side, fused passes, others' experts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -25,6 +24,7 @@ from simulator.operators.work import (
     MoeShape,
     Work,
 )
+from simulator.records import dataclass
 from simulator.specs.engine.engine import EngineProfile
 from simulator.specs.engine.releases import KernelRecipe, NarrowLatent, StagedExperts, TableKernel, UntunedExperts
 from simulator.specs.hardware.accelerator import AcceleratorSpec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from simulator.errors import ProfileError
@@ -11,6 +10,7 @@ from simulator.kernels.collectives.laws import FROM_BYTES, fitted_model
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Timing, widened
 from simulator.kernels.transfer import Relative, calibrated_relative, link_relative, own_fits
+from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.hardware.calibration import (

@@ -7,7 +7,7 @@ on top stands a small correction fitted on the residual (kernels/correction).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 
 import numpy as np
@@ -18,6 +18,7 @@ from simulator.kernels.correction import Lattice, corrected_timing, log2_coordin
 from simulator.kernels.timing import L2_SHARPNESS, Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import GemmShape, MatmulFormat
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
 from simulator.units import BITS_PER_BYTE

@@ -6,7 +6,7 @@ Physics with a fitted correction where family and format were measured, otherwis
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -70,6 +70,7 @@ from simulator.operators.work import (
     RecurrentShape,
     Work,
 )
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.hardware.calibration import KernelFit
 from simulator.specs.model.precision import Dtype
@@ -234,8 +235,7 @@ class KernelLibrary:
         return between(timing, replace(self, traits=NO_TRAITS)._measured_product(shape, *found), recipe.slower_share)
 
     def _without_quantising(self, timing: Timing, shape: GemmShape, *, library: str) -> Timing:
-        """A measured product less the passes that its table ran before it, and that the kernel before it does on the
-        side: narrowing, and in some libraries the search for the largest activation."""
+        """A measured product less the passes that its table ran before it: narrowing, in some the largest value too."""
         narrowing = self.memory_pass(quantising_pass(shape))
         floor_s = float(np.min(narrowing.seconds))
         timing = without(timing, narrowing, floor_s=floor_s)

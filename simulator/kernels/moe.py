@@ -8,7 +8,7 @@ rows per expert waste most of a tile [MegaBlocks2022].
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from simulator.kernels.gemm import GemmMachine, gemm_machine
 from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import MoeShape
+from simulator.records import dataclass
 from simulator.specs.engine.releases import UntunedExperts
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit

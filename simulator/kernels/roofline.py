@@ -6,7 +6,7 @@ What an operator's time waits for: a limit of the datasheet where one explains i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from simulator.operators.work import (
     MoeShape,
     Work,
 )
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
 from simulator.specs.model.precision import BITS, Dtype

@@ -6,7 +6,7 @@ of that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -16,6 +16,7 @@ from simulator.kernels.library import STAND_IN_FORMAT, KernelLibrary, kernel_lib
 from simulator.kernels.memory import ASSUMED_PARAMETERS
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
+from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.engine.engine import EngineProfile
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec

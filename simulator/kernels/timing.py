@@ -10,7 +10,7 @@ Several matrix products as the cases of one, so that a step's products are price
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import IntEnum
 from math import exp, isfinite, isnan, log
 from statistics import NormalDist
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from simulator.operators.step_shape import Array
 from simulator.operators.work import CollectiveShape, GemmShape, Work
+from simulator.records import dataclass
 
 
 class Provenance(IntEnum):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from simulator.errors import ProfileError
 from simulator.kernels.timing import Provenance
+from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
 from simulator.specs.hardware.calibration import load_transfer_table

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -11,6 +9,7 @@ from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.kept_tokens import index_key_bytes, score_bytes
 from simulator.operators.linear import stage_layers
 from simulator.operators.step_shape import Array
+from simulator.records import dataclass
 from simulator.specs.model.architecture import (
     AttentionSpec,
     CompressedAttentionSpec,

@@ -10,7 +10,7 @@ Communication between the devices of a replica.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +19,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.step_shape import Array, StepShape, on_context_rank
 from simulator.operators.work import Collective, CollectiveShape, Family, GemmShape, MatmulFormat, Work
+from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import (
     AttentionSpec,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 from statistics import NormalDist
 
@@ -13,6 +12,7 @@ from simulator.operators.linear import DeviceShare, all_reduce_after, collective
 from simulator.operators.mlp import dense_block
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Collective, Family, MoeShape, Work
+from simulator.records import dataclass
 from simulator.specs.model.architecture import MoeSpec
 from simulator.specs.model.fitted import routing_skew
 from simulator.units import BITS_PER_BYTE

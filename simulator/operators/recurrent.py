@@ -10,12 +10,11 @@ The state is kept in FP32, the convolution's window at the activation dtype.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simulator.operators.elementwise import CONVOLUTION, NORM, elementwise
 from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Family, RecurrentShape, Work
+from simulator.records import dataclass
 from simulator.specs.model.architecture import (
     GatedDeltaSpec,
     LightningSpec,

@@ -8,7 +8,6 @@ What a configuration holds, counted on its operators: parameters, FLOPs, bytes o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -23,6 +22,7 @@ from simulator.operators.linear import DeviceShare, check_parallelism, has_decod
 from simulator.operators.mlp import mlp_rows
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step, prefill_step
 from simulator.operators.work import CollectiveShape, Work
+from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import (
     AttentionSpec,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.records import dataclass
 from simulator.specs.model.precision import Dtype
 
 Array = NDArray[np.float64]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from simulator.operators.step_shape import Array, decode_step
 from simulator.operators.work import Family
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate, estimate_step
+from simulator.records import dataclass
 from simulator.techniques.applied import device_rows
 
 _WEIGHT_FAMILIES = (Family.GEMM, Family.MOE, Family.LM_HEAD)

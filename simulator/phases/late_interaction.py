@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -12,6 +11,7 @@ from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import estimate_step
+from simulator.records import dataclass
 from simulator.units import BITS_PER_BYTE
 
 Interaction = Literal["single_vector", "colbert", "coil", "cross_encoder"]

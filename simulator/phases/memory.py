@@ -5,7 +5,6 @@ How sure the room for the KV cache is: the memory plan against what an engine lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +16,7 @@ from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_to
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import stored_bytes
 from simulator.phases.deployment import Deployment, EngineSettings, without_speculation
+from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import MemoryRule

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from simulator.errors import Option, RoofcastError
@@ -15,6 +13,7 @@ from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.power import EnergySplit, energy_split
 from simulator.phases.step import StepEstimate, estimate_step
+from simulator.records import dataclass
 
 PHASES = ("prefill", "decode")
 

@@ -6,7 +6,6 @@ Where the energy goes: idle, being busy, arithmetic, memory; per FLOP and byte, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -16,6 +15,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
+from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import PowerFit, load_power_fits

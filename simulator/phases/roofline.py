@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import nan
 
 from simulator.kernels.roofline import floor_seconds
@@ -11,6 +10,7 @@ from simulator.kernels.timing import Provenance
 from simulator.operators.work import CollectiveShape, HostTransferShape, Work
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
+from simulator.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from simulator.errors import RoofcastError
@@ -13,6 +13,7 @@ from simulator.operators.kv_layout import kv_bytes_per_token
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import parameter_counts, stored_bytes
+from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec

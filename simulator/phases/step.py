@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -18,6 +17,7 @@ from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.transformer import model_flops
 from simulator.operators.work import Family, Work
 from simulator.phases.deployment import Deployment
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import ModelSpec
 from simulator.techniques.applied import device_rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -38,6 +38,7 @@ from simulator.phases.compiled import (
 )
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import sampling_s
+from simulator.records import dataclass
 from simulator.techniques.applied import device_rows
 
 SAME = float(np.sqrt(np.finfo(np.float64).eps))

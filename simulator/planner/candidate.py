@@ -6,9 +6,10 @@ A record for each kind of reason. Refusals quote it, so each says itself in one 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from simulator.errors import RoofcastError
+from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec

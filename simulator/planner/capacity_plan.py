@@ -6,13 +6,14 @@ What would change the choice is the fleet beside the chosen one, and by how much
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, TypeVar
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.candidate import Rejection
 from simulator.planner.fleet.records import KNOWN, Fleet
 from simulator.planner.records import Demand, FamilyFound, PlanWarning, SearchSummary, Study
+from simulator.records import dataclass
 from simulator.specs.base import Assumption
 from simulator.specs.question.plan import PlanSpec
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.errors import RoofcastError
 from simulator.planner.money.market import PriceRule, market_price
+from simulator.records import dataclass
 from simulator.specs.loading import load_prices
 from simulator.specs.model.architecture import AttentionSpec, MoeSpec
 from simulator.specs.model.loading import load_model

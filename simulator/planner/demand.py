@@ -5,7 +5,6 @@ How demand is spread over the hours of a day or a week, and what that says of it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import cos, inf, pi
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from simulator.planner.workload_presets import (
     nearest_preset,
     workload_preset,
 )
+from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DAYS_PER_WEEK, HOURS_PER_DAY, WEEKDAYS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from simulator.engine.runs.load_sweep import DEFAULT_REQUESTS, demand_of
 from simulator.errors import RoofcastError
 from simulator.planner.search.candidates import USUAL_TP_SIZES
+from simulator.records import dataclass
 from simulator.specs.documents import validate
 from simulator.specs.loading import load_hardware
 from simulator.specs.question.plan_values import COMPARED_HARDWARE

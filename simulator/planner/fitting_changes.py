@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from simulator.engine.runs.scenario_setup import deployment_of
@@ -11,6 +10,7 @@ from simulator.engine.uniform.record import require_fit
 from simulator.errors import RoofcastError
 from simulator.phases.memory import memory_plan
 from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_TP_SIZES
+from simulator.records import dataclass
 from simulator.specs.question.scenario import ScenarioSpec
 
 _SCHEMES = ("fp8", "gptq-g128")

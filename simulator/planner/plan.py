@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from simulator.planner.search.candidates import format_assumptions, platforms
 from simulator.planner.search.question import Question, price_assumptions, resolve
 from simulator.planner.search.search import try_platforms
 from simulator.planner.studies.registry import KINDS, has_studies, with_report_studies, with_studies
+from simulator.records import dataclass
 from simulator.specs.base import Assumption
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import model_share

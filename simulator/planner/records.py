@@ -5,10 +5,10 @@ Each warning carries its figures; ``reports`` words it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
+from simulator.records import dataclass
 from simulator.specs.base import Assumption
 from simulator.traffic.lengths import RequestMix
 

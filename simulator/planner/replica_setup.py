@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from simulator.planner.candidate import Candidate
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.serving.capacity import Role
 from simulator.planner.verification.simulation import small_group
+from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec

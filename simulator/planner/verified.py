@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from simulator.planner.serving.capacity import Latencies
+from simulator.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

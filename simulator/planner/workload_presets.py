@@ -6,11 +6,11 @@ Where inputs of a plan come from, beyond the word for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import hypot, log
 from pathlib import Path
 
 from simulator.errors import Option, RoofcastError, did_you_mean
+from simulator.records import dataclass
 from simulator.specs.base import ValueOrigin
 from simulator.specs.documents import read_yaml
 from simulator.specs.spellings import plain_word

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
+
+from simulator.records import dataclass
 
 MASK_BYTES = 1.0
 """A dropout mask holds one byte per score."""

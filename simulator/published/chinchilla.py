@@ -13,11 +13,10 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simulator.phases.deployment import Deployment, deploy, without_speculation
 from simulator.phases.draft_cost import decode_round
 from simulator.published.figures import FOLDER
+from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware

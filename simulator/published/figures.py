@@ -6,9 +6,10 @@ import csv
 import json
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from simulator.records import dataclass
 
 FOLDER = Path(__file__).parent
 ROUNDING = 1e-12

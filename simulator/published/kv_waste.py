@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from math import exp
 from typing import Literal
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array
+from simulator.records import dataclass
 
 Allocation = Literal["max_length", "power_of_two", "oracle", "paged"]
 SHAREGPT_PROMPT, SHAREGPT_OUTPUT = 161.31, 337.99

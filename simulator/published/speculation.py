@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from simulator.engine.uniform.loops import static_batch
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.phases.deployment import Deployment, deploy
 from simulator.published import chinchilla
 from simulator.published.figures import AskedBy, PublishedFigure, by_library, rows_of
+from simulator.records import dataclass
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from simulator.planner.plan import ModelPlans, StepDown
+from simulator.records import dataclass
 from simulator.reports.answer import Answer
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.document import Bullets, Paragraph, Section, Table, Tone, columns, row

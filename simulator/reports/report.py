@@ -6,10 +6,11 @@ The report in every format, the terminal's text and the dashboard take their tab
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import Gap
+from simulator.records import dataclass
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Block, Figure, Paragraph, Report, Section
 from simulator.reports.content.quantities import rate_text

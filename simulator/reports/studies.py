@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from simulator import __version__
@@ -21,6 +20,7 @@ from simulator.planner.money.tco_sensitivity import owning_bars
 from simulator.planner.plan import completed
 from simulator.planner.serving.replica_load import LatencyRange, ReplicaLoad, latency_range, replica_load
 from simulator.planner.studies.growth import Growth
+from simulator.records import dataclass
 from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import OwnershipProfile, load_ownership
 from simulator.specs.money.prices import PriceProfile

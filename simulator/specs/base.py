@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from simulator.records import dataclass
 from simulator.units import MEGA, TERA
 
 LARGEST_INTEGER = int(2 / sys.float_info.epsilon)
@@ -76,7 +76,7 @@ def _number(value: Any) -> Any:
 class Spec(BaseModel):
     """Something given by a person or a file: numbers are numbers, and of a size that can be meant."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

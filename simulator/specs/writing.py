@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from simulator.records import dataclass
 from simulator.specs.base import Spec
 from simulator.specs.parsing import NUMBER_RESOLVER
 

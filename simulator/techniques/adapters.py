@@ -5,7 +5,7 @@ What adapters cannot be, or would not change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn
 
 import numpy as np
@@ -15,6 +15,7 @@ from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_
 from simulator.operators.kv_layout import kv_bytes_per_sequence
 from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.work import ElementwiseShape, Family, GemmShape, GroupedGemmShape, Work
+from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import MlpSpec, ModelSpec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from simulator.operators.formats.tensor_formats import PrecisionPlan
@@ -10,6 +10,7 @@ from simulator.operators.linear import DeviceShare
 from simulator.operators.step_shape import StepShape, behind_prefix
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import Work
+from simulator.records import dataclass
 from simulator.specs.base import Assumption
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import Array
+from simulator.records import dataclass
 
 LayerKind = Literal["attention", "recurrent", "convolution_fft", "linear_attention"]
 LAYER_KINDS: tuple[LayerKind, ...] = ("attention", "recurrent", "convolution_fft", "linear_attention")

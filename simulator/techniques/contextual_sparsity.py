@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.linear import linear
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape, ElementwiseShape, GemmShape, Work
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, MlpSpec
 from simulator.specs.question.techniques import ContextualSparsitySpec

@@ -5,7 +5,7 @@ How deep tokens go under early exit, and how deep a batch of them has to go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn
 
 import numpy as np
@@ -15,6 +15,7 @@ from simulator.operators.linear import stage_layers
 from simulator.operators.step_shape import Array
 from simulator.operators.transformer import is_encoder_only, operator_list
 from simulator.operators.work import Family, GemmShape, Work
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, MlaSpec, ModelSpec
 from simulator.specs.question.techniques import EarlyExitSpec

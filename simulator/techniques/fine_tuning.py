@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from simulator.errors import RoofcastError
@@ -10,6 +9,7 @@ from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import operator_list, parameter_counts
 from simulator.operators.work import Work
+from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec

@@ -9,11 +9,11 @@ benchmarks of today's checkpoints [Kurtic2024] [NVIDIA2025c].
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.schemes import DEFAULT_GROUP_SIZE
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
+from simulator.records import dataclass
 from simulator.specs.measured.quality import DENSE, QualityRow, QualityTable, load_quality_table
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec

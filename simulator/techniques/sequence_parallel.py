@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from simulator.errors import RoofcastError
 from simulator.operators.work import Collective, CollectiveShape, ElementwiseShape, Work
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
 

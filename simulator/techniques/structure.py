@@ -6,13 +6,14 @@ How unevenly experts load the ranks that hold them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn
 
 import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.work import MoeShape, Work
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import (
     AttentionSpec,

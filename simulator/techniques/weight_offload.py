@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from simulator.operators.work import Family, HostTransferShape, Work
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
 from simulator.units import GIGA, percent_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from math import erfc, exp, inf, log, log1p, sqrt
 from statistics import NormalDist
@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from simulator.records import dataclass
 
 Array = NDArray[np.float64]
 

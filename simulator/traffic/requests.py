@@ -7,7 +7,7 @@ its replicas may be: beyond it, memory runs out before anything is learned.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.errors import RoofcastError
+from simulator.records import dataclass
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.units import GIB, MEGA, MIB
 

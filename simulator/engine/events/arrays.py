@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from simulator.engine.events import state as at
 from simulator.engine.events.state import EngineState, Limits
 from simulator.engine.settings import Policy, QueueOrder, SchedulerSettings
 from simulator.phases.compiled import StepTables
+from simulator.records import dataclass
 from simulator.traffic.requests import Floats, RequestRecords, Requests
 from simulator.units import MIB, MILLI
 

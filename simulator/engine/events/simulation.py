@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,6 +35,7 @@ from simulator.engine.events.state import Demand, Fate, Limits
 from simulator.engine.settings import Batching, Routing, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables
+from simulator.records import dataclass
 from simulator.traffic.requests import LARGEST_STATE_BYTES, Ints, Requests, check_replicas, check_state_size
 
 SLICE_REQUESTS = 20_000

@@ -5,7 +5,7 @@ One lane is one scheduler's batch. A replica with pipeline stages keeps as many 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
@@ -17,6 +17,7 @@ from simulator.operators.step_shape import StepShape
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import StepEstimate
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix
 
 _TINY = float(np.finfo(np.float64).tiny)

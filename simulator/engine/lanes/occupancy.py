@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import erf, log1p, sqrt
 
@@ -17,6 +16,7 @@ from simulator.engine.lanes.queueing import (
     wait_probability,
 )
 from simulator.engine.lanes.rows import LaneRows, PromptSteps, prompt_steps, rows_of_one
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix, normal_points
 
 _LENGTHS = 64

@@ -8,7 +8,6 @@ prompts; what prompts add is smooth in the batch.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
 
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from simulator.operators.step_shape import StepShape, mixed_step
 from simulator.phases.compiled import graph_tokens
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix
 
 StepTimes = Callable[[StepShape], Array]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from simulator.engine.lanes.pricing import Places, PricedNodes
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array
 
 _ASCENDING = (1, 0, 2)

@@ -7,13 +7,12 @@ prompts come: round robin over k lanes gives each of them every k-th arrival.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from simulator.engine.lanes.load_curve import LoadCurve
 from simulator.engine.lanes.queueing import wait_probability
 from simulator.engine.lanes.samples import Draw, delayed_s, sampled_lengths
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array
 
 _POINTS = 24

@@ -6,13 +6,13 @@ How many arrive in the time after an arrival: gamma gaps, whose burstier kinds c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, log, pi
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array
 
 _TINY = float(np.finfo(np.float64).tiny)

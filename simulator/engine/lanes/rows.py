@@ -7,7 +7,6 @@ that carry prompts are longer: how often they come, how long they are, and what 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +14,7 @@ from numpy.typing import ArrayLike
 from simulator.engine.lanes.load_curve import LoadCurve, held_tokens
 from simulator.engine.lanes.pricing import Places
 from simulator.engine.lanes.prompt_costs import LaneCosts, PromptCostsAt, padded, stack_costs
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix
 
 

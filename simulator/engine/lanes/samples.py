@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix, normal_points, uniform_points
 
 SAMPLES = 256

@@ -8,7 +8,7 @@ prompt budget is a queue of its own. Left out: preemption (slots keep clear of i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 
 import numpy as np
@@ -28,6 +28,7 @@ from simulator.engine.lanes.samples import (
     sampled_lengths,
     uniform,
 )
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array
 
 _EPSILON = float(np.finfo(np.float64).eps)

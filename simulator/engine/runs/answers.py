@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from simulator.engine.runs.intervals import IntervalSource, ServeInterval, named
 from simulator.engine.runs.load_sweep import LoadResult, load_result
@@ -39,6 +39,7 @@ from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance, Range
 from simulator.phases.deployment import Deployment
 from simulator.phases.power import average_power_w
+from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.scenario import DEFAULT_RANGE_RATIO, Kind, ScenarioSpec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import hypot
 
 import numpy as np
@@ -40,6 +40,7 @@ from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import mixed_step
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.step import estimate_step
+from simulator.records import dataclass
 from simulator.specs.base import Assumption
 from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.specs.question.scenario import ScenarioSpec

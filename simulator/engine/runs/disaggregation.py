@@ -11,7 +11,7 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from simulator.operators.step_shape import prefill_step
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
+from simulator.records import dataclass
 from simulator.specs.engine.deployment import DisaggregationSpec, TransferOrder
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.question.objectives import ObjectiveSpec

@@ -6,7 +6,7 @@ From the same run with slower and faster steps and with other seeds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from math import exp, isnan, log, log1p
 
@@ -15,6 +15,7 @@ import numpy as np
 from simulator.engine.runs.metrics import ServeResult, StageResult
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.kernels.timing import DEVIATE, Provenance, Range
+from simulator.records import dataclass
 from simulator.specs.engine.fits import EngineSpread
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.requests import Floats

@@ -6,7 +6,7 @@ How sure the occupancy of a loaded deployment is: its saturation, its batch and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, hypot
 
 import numpy as np
@@ -21,6 +21,7 @@ from simulator.errors import InfeasibleError, RoofcastError
 from simulator.kernels.timing import DEVIATE, Range
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
+from simulator.records import dataclass
 from simulator.specs.question.plan_values import SERVED_DURATION_S
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.state import BLOCK_S, BUSY_S, PREEMPTIONS, SEQUENCE_S
 from simulator.kernels.timing import Range
+from simulator.records import dataclass
 from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.traffic.requests import Floats, Outcome, RequestRecords, Requests
 

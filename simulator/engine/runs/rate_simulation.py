@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +20,7 @@ from simulator.engine.runs.metrics import (
     offered_latency_s,
     percentile_s,
 )
+from simulator.records import dataclass
 from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.traffic.demand import at_rate, mean_rate_per_s
 from simulator.traffic.requests import Floats, Outcome, Requests

@@ -6,7 +6,6 @@ Field names are those of the contract's JSON, so that a result is dumped as it s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import hypot
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.kernels.timing import Provenance, Range, interval
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, cache_room, cache_use, memory_provenance
+from simulator.records import dataclass
 from simulator.specs.engine.fits import EngineSpread
 
 Intervals = Mapping[str, Range | None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from simulator.engine.events.simulation import Progress
@@ -11,6 +11,7 @@ from simulator.errors import ProfileError, RoofcastError
 from simulator.operators.vision import with_pictures
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import power_capped
+from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import DisaggregationSpec, PoolName
 from simulator.specs.engine.engine import with_feature

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import estimate_step
+from simulator.records import dataclass
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.requests import Floats

@@ -6,7 +6,7 @@ under a policy that bounds what each sequence keeps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from simulator.phases.compiled import StepTables, scale_tables
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.phases.tabulate import compile_stages, compile_steps
+from simulator.records import dataclass
 from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.techniques.kv_compression import check_budget

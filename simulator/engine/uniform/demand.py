@@ -6,13 +6,13 @@ started together drift apart and a new prompt meets a running batch; identical l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.records import dataclass
 from simulator.traffic.lengths import LengthDistribution
 
 Array = NDArray[np.float64]

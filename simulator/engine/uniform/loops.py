@@ -5,7 +5,7 @@ Sequences of a batch enter together and leave together, in closed form.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from simulator.engine.uniform.steps import loop_rounds, speculation_notes
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan, sequences_that_fit
 from simulator.phases.tabulate import compile_steps, shared_seconds
+from simulator.records import dataclass
 
 REQUESTS_PER_CLIENT = 10
 """Of a closed loop without a given number, as InferenceX sends them."""

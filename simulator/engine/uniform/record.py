@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from simulator.errors import InfeasibleError
 from simulator.operators.step_shape import Array
 from simulator.phases.deployment import Deployment, without_speculation
 from simulator.phases.memory import MemoryPlan, sequences_that_fit
+from simulator.records import dataclass
 from simulator.units import GIGA
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
@@ -22,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.uniform.clock import NO_CHUNKS, Chunks, StepClock
+from simulator.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

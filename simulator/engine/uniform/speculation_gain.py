@@ -7,7 +7,7 @@ of a decode step, what fits, what speculation brings in each.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,7 @@ from simulator.phases.crossover import FormatCrossover, decode_seconds, format_c
 from simulator.phases.deployment import Deployment, without_speculation
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import memory_plan, sequences_that_fit
+from simulator.records import dataclass
 from simulator.specs.base import Assumption
 from simulator.specs.model.fitted import Bookkeeping
 from simulator.techniques.speculation.scenario import with_run_length

@@ -8,7 +8,7 @@ Speculation as the simulations take it: tokens to verify, acceptance, and the ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round, prompt_draft_s, round_draft_s
 from simulator.phases.memory import MemoryPlan
 from simulator.phases.step import StepEstimate, estimate_step
+from simulator.records import dataclass
 from simulator.techniques.speculation.acceptance import rounds_at, rounds_needed
 from simulator.units import GIGA, percent_text
 

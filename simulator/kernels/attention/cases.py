@@ -6,7 +6,7 @@ Attention of several tensor-parallel degrees as the cases of one call: they diff
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from simulator.errors import ProfileError, did_you_mean
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
 from simulator.specs.model.precision import BITS, Dtype

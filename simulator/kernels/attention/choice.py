@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from math import log2
 from typing import NamedTuple
 
 from simulator.kernels.attention.cases import MULTIPLIES_FP8
 from simulator.operators.work import AttentionShape
+from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.calibration import KernelFit
 from simulator.specs.model.precision import Dtype

@@ -7,7 +7,6 @@ be split among compute units. A small correction fitted on the residual (kernels
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +27,7 @@ from simulator.kernels.correction import Lattice, corrected_timing, log2_coordin
 from simulator.kernels.timing import Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
 

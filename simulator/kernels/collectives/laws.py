@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 import numpy as np
@@ -13,6 +12,7 @@ from simulator.errors import RoofcastError, did_you_mean
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Collective
+from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.calibration import KernelFit
 

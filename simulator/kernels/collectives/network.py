@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -22,6 +21,7 @@ from simulator.kernels.timing import Provenance, Timing
 from simulator.kernels.transfer import Relative
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Collective, CollectiveShape
+from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
 from simulator.specs.hardware.calibration import KernelFit

@@ -7,7 +7,7 @@ Bits per weight count scales and zero points: a group of g weights with a 16-bit
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.operators.formats.stored_formats import (
@@ -25,6 +25,7 @@ from simulator.operators.formats.stored_formats import (
     weight_only,
 )
 from simulator.operators.work import MatmulFormat
+from simulator.records import dataclass
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.specs.spellings import GGUF_MIXES, scheme_word

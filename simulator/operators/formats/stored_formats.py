@@ -8,12 +8,13 @@ Stored bits of sparse weights: kept values, where they stood, and the scales bes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import floor, log2
 from pathlib import Path
 
 from simulator.operators.work import ActivationPasses, MatmulFormat
+from simulator.records import dataclass
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec, MoeSpec

@@ -6,12 +6,13 @@ A plan says in which one each part is stored, multiplied and cached, once everyt
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, get_args
 
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, Scheme, format_of_pair, scheme_named
 from simulator.operators.work import MatmulFormat
+from simulator.records import dataclass
 from simulator.specs.hardware.format_kernels import load_format_kernels
 from simulator.specs.model.architecture import (
     AttentionSpec,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import exp
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from simulator.planner.serving.capacity import Latencies, Limit
 from simulator.planner.serving.limits import DEVIATE_80, limiting_resource, operating_steps
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import Counts, Shape, at_counts_of_all, replicas_for
+from simulator.records import dataclass
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan import PlanSpec

@@ -6,7 +6,7 @@ What a replica sustains where its kernels reach more or less of the peaks, MFU a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, log
 
 import numpy as np
@@ -15,6 +15,7 @@ from simulator.planner.candidate import Candidate, Platform, Rejection
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.search.question import Question
 from simulator.planner.serving.shapes import Shape, evaluate
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 
 RELATIVE_END = 0.2

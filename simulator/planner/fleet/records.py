@@ -5,7 +5,7 @@ Spares keep enough replicas up for a given share of the time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import lgamma
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from simulator.kernels.timing import Provenance
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import Demand
 from simulator.planner.serving.capacity import Latencies, Limit, Replica, Role
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.money.prices import OfferKind
 from simulator.traffic.lengths import Array

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from simulator.planner.fleet.fleet import Sized, fill_servers
 from simulator.planner.serving.limits import operating_steps
 from simulator.planner.serving.shapes import ROUNDING
+from simulator.records import dataclass
 
 Array = NDArray[np.float64]
 

@@ -5,7 +5,7 @@ The question that gives exactly one fleet has everything pinned that was searche
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from math import log2
 from typing import Any
 
@@ -14,6 +14,7 @@ from simulator.planner.records import FieldValue
 from simulator.planner.search.candidates import USUAL_DP_SIZES, USUAL_SPARSITY, USUAL_SPECULATION, has_experts
 from simulator.planner.search.question import Question
 from simulator.planner.search.search_space import WIDE_SCHEMES
+from simulator.records import dataclass
 from simulator.specs.model.precision import Dtype, NumberFormat, PrecisionSpec
 from simulator.specs.question.plan import NONE, TEXTS, PlanSpec
 from simulator.specs.question.techniques import TechniquesSpec

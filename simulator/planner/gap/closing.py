@@ -8,7 +8,7 @@ limits, is refused with it: which bound, by how much, and which change would be 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from simulator.errors import InfeasibleError, Option
 from simulator.planner.capacity_plan import StudyContext
@@ -33,6 +33,7 @@ from simulator.planner.gap.screen import (
 )
 from simulator.planner.search.question import Question
 from simulator.planner.search.usual import evaluate_all
+from simulator.records import dataclass
 from simulator.specs.question.plan import PlanSpec
 from simulator.units import percent_text
 

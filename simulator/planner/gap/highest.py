@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Literal
 
@@ -12,6 +11,7 @@ from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
 from simulator.planner.search.search import try_platforms
 from simulator.planner.studies.stock import stock_plan
+from simulator.records import dataclass
 from simulator.specs.question.plan import PlanSpec
 
 DemandField = Literal["rate_per_s", "isl_tokens", "osl_tokens"]

@@ -6,7 +6,6 @@ How far fleets are beyond them: one exactly, or all of a screen as arrays; and w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from math import floor
 from typing import Literal
@@ -24,6 +23,7 @@ from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import FieldValue
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable
+from simulator.records import dataclass
 from simulator.specs.money.ownership import load_ownership
 from simulator.traffic.lengths import Array
 from simulator.units import KILO

@@ -5,11 +5,11 @@ A refusal that comes with what would close the gap.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from simulator.errors import InfeasibleError
 from simulator.planner.records import FieldValue, Study
+from simulator.records import dataclass
 from simulator.specs.base import Assumption
 from simulator.specs.question.plan import PlanSpec
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
 from typing import Literal
 
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
+from simulator.records import dataclass
 from simulator.specs.engine.launch import LaunchSpec
 from simulator.specs.model.checkpoints import published_checkpoint
 from simulator.specs.model.precision import BITS, Dtype

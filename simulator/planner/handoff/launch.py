@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.fleet.records import Fleet
@@ -15,6 +14,7 @@ from simulator.planner.handoff.notes import handoff_notes
 from simulator.planner.handoff.routing import gateway_objects, router_objects
 from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
 from simulator.planner.records import Demand
+from simulator.records import dataclass
 from simulator.specs.profiles import list_profiles
 from simulator.specs.writing import documents_text
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 
 from simulator.phases.deployment import Deployment
 from simulator.planner.fleet.records import Fleet, FleetPool
 from simulator.planner.handoff.checkpoint import Checkpoint, served_checkpoint
 from simulator.planner.serving.capacity import Role
+from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.launch import Condition, LaunchSpec, load_launch
 from simulator.specs.hardware.accelerator import ServerSpec

@@ -6,11 +6,12 @@ Fleets keep their set-up: of one kind of accelerator it does not depend on the p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from simulator.planner.fleet.records import Fleet, FleetCost
 from simulator.planner.money.market import MarketPrice, PriceRule, market_price, plan_rule, provider_kinds
 from simulator.planner.records import Demand
+from simulator.records import dataclass
 from simulator.specs.money.prices import PriceOf, PriceProfile
 from simulator.specs.question.plan import PlanSpec
 from simulator.units import HOURS_PER_MONTH, MEGA, SECONDS_PER_HOUR

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, floor, sqrt
 
 from simulator.planner.fleet.records import Fleet
+from simulator.records import dataclass
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.units import SECONDS_PER_HOUR
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 from types import MappingProxyType
 from typing import get_args
 
 from simulator.errors import Option, RoofcastError, did_you_mean
+from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.money.prices import OfferKind, OfferSpec, PriceOf, PriceProfile, ProviderKind
 from simulator.specs.question.plan import PlanSpec

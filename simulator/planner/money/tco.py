@@ -7,7 +7,7 @@ stand beside them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, sqrt
 
 from simulator.errors import ProfileError
@@ -16,6 +16,7 @@ from simulator.planner.fleet.records import Fleet, Housing
 from simulator.planner.money.market import PriceRule, market_price, plan_rule
 from simulator.planner.money.tco_records import CostLine, Owning, Renting, RentKind, TokenYear, TotalCost, cash_flows
 from simulator.planner.records import Demand
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import list_hardware
 from simulator.specs.money.ownership import OwnershipProfile

@@ -5,9 +5,10 @@ Cash by year: owned, with its capital at the start and its residual at the end, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from simulator.records import dataclass
 from simulator.specs.money.prices import OfferKind, OfferSpec
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 

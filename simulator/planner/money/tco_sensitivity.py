@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.length_curves import RELATIVE_END
 from simulator.planner.money.tco import owning_cost
 from simulator.planner.money.tco_records import Owning, OwningBar, TotalCost
+from simulator.records import dataclass
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import OfferSpec, PriceProfile
 from simulator.units import percent_text

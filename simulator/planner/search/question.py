@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from statistics import NormalDist
 
@@ -15,6 +14,7 @@ from simulator.planner.records import Demand
 from simulator.planner.search.candidates import check_parallelism, check_power_cap, check_precision, platforms
 from simulator.planner.serving.replica import Policy, check_context
 from simulator.planner.workload_presets import SparesWanted
+from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.loading import list_hardware, load_prices
 from simulator.specs.model.architecture import ModelSpec

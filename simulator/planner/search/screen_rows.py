@@ -9,7 +9,7 @@ What a screened set-up leaves for its cache, under every engine limit at once an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from simulator.operators.work import Family, Work
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import STATES_SHARE, activation_bytes, memory_plan, most_sampled, rest_for_cache
 from simulator.phases.step import issuing_s, scheduling_s
+from simulator.records import dataclass
 from simulator.specs.engine.engine import MemoryRule
 from simulator.techniques.applied import device_rows
 from simulator.traffic.lengths import Array

@@ -6,7 +6,6 @@ for a slot are those of G/G/c. Whoever comes out best is evaluated again, exactl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
@@ -25,6 +24,7 @@ from simulator.engine.lanes.samples import company_correlation
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.planner.candidate import SearchSpace
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix
 
 # Shares of the highest allowed load that are tried where an objective fails at the highest.

@@ -9,7 +9,7 @@ evaluated exactly.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ from simulator.planner.search.wide_search import (
     sizes_that_may_do,
 )
 from simulator.planner.serving.pool_states import decode_mix
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ replicas of each are priced once, then paired, and the best pairs worked out in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from threading import Lock
 from typing import Generic, TypeVar
@@ -32,6 +32,7 @@ from simulator.planner.serving.disaggregated import (
 )
 from simulator.planner.serving.replica import Policy, Prepared, missed_objective, prepare_all
 from simulator.planner.serving.shapes import Aggregated, Shape, evaluate_prepared, replicas_for
+from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.question.plan import PlanSpec

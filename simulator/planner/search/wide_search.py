@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -18,6 +18,7 @@ from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
 from simulator.planner.search.screening import Screened, screen
 from simulator.planner.search.search_space import own_limits, search_space, variants_on
+from simulator.records import dataclass
 from simulator.specs.engine.engine import load_engine
 from simulator.techniques.quality import answer_quality
 from simulator.traffic.lengths import Array

@@ -15,7 +15,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -59,6 +59,7 @@ from simulator.planner.serving.replica import (
     step_margin,
 )
 from simulator.planner.serving.shapes import Counts, Shape
+from simulator.records import dataclass
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import Array, RequestMix
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from simulator.engine.lanes.load_curve import SlotLimit, lanes
@@ -12,6 +10,7 @@ from simulator.kernels.roofline import DEQUANTISATION, HOST, LINK, MEMORY, OCCUP
 from simulator.kernels.timing import Provenance
 from simulator.planner.serving.capacity import Limit, Replica, Resource
 from simulator.planner.serving.replica import Part, nearest_steps
+from simulator.records import dataclass
 from simulator.specs.question.techniques import SpeculationSpec
 
 _RESOURCES = {

@@ -11,7 +11,7 @@ References
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cache
 
 import numpy as np
@@ -23,6 +23,7 @@ from simulator.engine.lanes.prompt_queue import prompt_ttft_s
 from simulator.engine.lanes.queueing import gg1_wait_mean_s
 from simulator.engine.lanes.samples import SAMPLES, sampled_lengths
 from simulator.engine.lanes.steady_state import SteadyState, sampled_requests, state_of, steady_state
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 
 _FIELDS = tuple(item.name for item in fields(SteadyState))

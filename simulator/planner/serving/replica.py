@@ -6,7 +6,7 @@ A refusal says by how much it misses.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from math import exp
 
@@ -38,6 +38,7 @@ from simulator.planner.candidate import (
     refuse,
 )
 from simulator.planner.serving.capacity import Capacity, KnownSteps, Latencies, Missed, Replica, Role, replica_curves
+from simulator.records import dataclass
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.question.techniques import SpeculationSpec
 from simulator.traffic.lengths import RequestMix

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import exp
 from statistics import NormalDist
 
@@ -13,6 +12,7 @@ from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.operators.step_shape import Array
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.serving.limits import DEVIATE_80
+from simulator.records import dataclass
 
 _POINTS = 40
 _HIGHEST_LOAD = 0.97

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil
 from sys import float_info
 
@@ -29,6 +29,7 @@ from simulator.planner.serving.replica import (
     prepare,
     step_margin,
 )
+from simulator.records import dataclass
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import Array, RequestMix
 

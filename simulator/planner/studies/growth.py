@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import ClassVar
 
@@ -13,6 +12,7 @@ from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.money.tco import purchase_offer
 from simulator.planner.records import Study
 from simulator.planner.search.question import Question
+from simulator.records import dataclass
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, MONTHS_PER_YEAR
 from simulator.units import GIGA, KILO, percent_text
 

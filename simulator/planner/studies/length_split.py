@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
 from typing import ClassVar
 
@@ -14,6 +14,7 @@ from simulator.planner.records import Demand, Study
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms
+from simulator.records import dataclass
 from simulator.traffic.lengths import LengthDistribution
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from simulator.engine.lanes.steady_state import Objective
@@ -10,6 +9,7 @@ from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import fleet_power, size
 from simulator.planner.records import Study
 from simulator.planner.serving.shapes import replicas_for
+from simulator.records import dataclass
 from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.specs.question.plan import measured_objectives
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from simulator.planner.fleet.records import Fleet
 from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front
+from simulator.records import dataclass
 from simulator.techniques.quality import AnswerQuality, answer_quality
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 
 from simulator.planner.capacity_plan import CapacityPlan, StudyContext
@@ -11,6 +11,7 @@ from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.records import Study
 from simulator.planner.search.question import Question
+from simulator.records import dataclass
 from simulator.specs.question.plan import PlanSpec
 
 

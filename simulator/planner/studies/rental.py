@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from simulator.planner.money.market import MarketPrice, market_price, plan_rule
 from simulator.planner.money.tco import token_year
 from simulator.planner.records import Study
 from simulator.planner.search.question import Question
+from simulator.records import dataclass
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.plan_values import HOURS_PER_DAY, MONTHS_PER_YEAR
 from simulator.units import HOURS_PER_MONTH

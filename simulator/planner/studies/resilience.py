@@ -5,7 +5,6 @@ Failures in a fleet of two pools: a request needs a replica of each, so that eit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, inf
 from typing import ClassVar
 
@@ -27,6 +26,7 @@ from simulator.planner.records import AvailabilityMissed, PlanWarning, Study
 from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import Counts
+from simulator.records import dataclass
 from simulator.units import SECONDS_PER_HOUR
 
 

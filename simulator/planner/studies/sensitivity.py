@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, inf, log
 
 from simulator.planner.fleet.fleet import Sized
@@ -18,6 +18,7 @@ from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.search.question import Question
 from simulator.planner.serving.limits import DEVIATE_80
+from simulator.records import dataclass
 from simulator.units import percent_text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
@@ -16,6 +16,7 @@ from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms
 from simulator.planner.search.wide_search import device_power_w
 from simulator.planner.serving.shapes import Counts
+from simulator.records import dataclass
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan_values import stock_entry

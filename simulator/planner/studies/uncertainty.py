@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from simulator.planner.money.tco_sensitivity import owning_bars
 from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.planner.studies.sensitivity import BreaksFirst, TornadoBar, breaks_first, tornado
+from simulator.records import dataclass
 from simulator.specs.money.ownership import load_ownership
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, isclose
 
 import numpy as np
@@ -33,6 +33,7 @@ from simulator.planner.verification.traces import (
     sure_simulation,
 )
 from simulator.planner.verified import Finalist, Finalists, FleetVerification, Verdict, Verification
+from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 
 MOST_ADDED = 1.0

@@ -7,7 +7,7 @@ arrivals and an empty prefix cache were not promised; they say what is left when
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from simulator.errors import Option, RoofcastError
@@ -19,6 +19,7 @@ from simulator.planner.verification.finalists import smallest_that_holds
 from simulator.planner.verification.simulation import ENOUGH, refused
 from simulator.planner.verification.traces import CheckOf, once_each, simulation, steady_states
 from simulator.planner.verified import Verification
+from simulator.records import dataclass
 from simulator.specs.question.plan_values import PROMISE_SEEDS
 from simulator.traffic.lengths import RequestMix
 

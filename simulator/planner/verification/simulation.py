@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -18,6 +18,7 @@ from simulator.planner.records import Demand
 from simulator.planner.serving.capacity import Latencies
 from simulator.planner.serving.shapes import Counts
 from simulator.planner.verified import ObjectiveVerification, Verification
+from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.traffic.demand import requests_of_mix

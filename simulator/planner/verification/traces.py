@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import atan, ceil, inf, pi, sqrt
 
@@ -21,6 +21,7 @@ from simulator.planner.serving.limits import DEVIATE_80
 from simulator.planner.serving.shapes import Shape
 from simulator.planner.verification.simulation import SEEDS, objective_specs, pool_check, steady_check, verification_of
 from simulator.planner.verified import Verification
+from simulator.records import dataclass
 from simulator.traffic.recorded.replay import replica_share
 from simulator.traffic.recorded.traces import RequestTrace, read_trace, summarise
 from simulator.traffic.requests import Requests

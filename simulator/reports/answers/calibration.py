@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.fitting.engine_overheads import EngineCalibration
 from simulator.fitting.kernel_calibration import KernelCalibration
 from simulator.fitting.kernel_fits import UserFit
 from simulator.fitting.three_parameter import PARAMETERS
+from simulator.records import dataclass
 from simulator.reports.answer import Answer
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.contract import SCHEMA_VERSION, Json

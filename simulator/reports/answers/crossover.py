@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simulator.engine.uniform.speculation_gain import FormatComparison, SpeedupByBatch
+from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells
 from simulator.reports.charts.chart import Axis, Chart, lines_chart
 from simulator.reports.content.quantities import number_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import NormalDist
@@ -12,6 +12,7 @@ from statistics import NormalDist
 import numpy as np
 
 from simulator.planner.workload_presets import CHAT, WorkloadPreset, nearest_preset
+from simulator.records import dataclass
 from simulator.reports.answer import Answer
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import number_text

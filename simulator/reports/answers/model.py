@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from simulator.operators.transformer import ModelCounts
+from simulator.records import dataclass
 from simulator.reports.answer import Answer
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import bytes_text, parameters_text, percent_text

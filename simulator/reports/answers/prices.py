@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import date
 
 from simulator.planner.money.market import (
@@ -14,6 +14,7 @@ from simulator.planner.money.market import (
     market_price,
     named_provider,
 )
+from simulator.records import dataclass
 from simulator.reports.content.document import EMPTY, Block, Paragraph, Section, Table, columns, count, table
 from simulator.reports.content.quantities import price_text, signed_percent_text
 from simulator.reports.contract import SCHEMA_VERSION, Json

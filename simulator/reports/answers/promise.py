@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simulator.planner.verification.promise import PROMISED, Promise, PromiseCase, ReplayedCase
 from simulator.planner.verification.simulation import ENOUGH
 from simulator.planner.verified import Verification
+from simulator.records import dataclass
 from simulator.reports.answer import Answer
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import percent_text, seconds_text

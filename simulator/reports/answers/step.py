@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from simulator.kernels.roofline import BOUNDS, bound_indices, floor_seconds
@@ -11,6 +9,7 @@ from simulator.kernels.timing import Provenance
 from simulator.operators.work import CollectiveShape, ElementwiseShape, HostTransferShape
 from simulator.phases.one_step import OneStep
 from simulator.phases.step import StepRow
+from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells
 from simulator.reports.charts.chart import Chart
 from simulator.reports.charts.roofline import roofline_chart

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from simulator.phases.deployment import Deployment
 from simulator.phases.late_interaction import RetrievalCost
+from simulator.records import dataclass
 from simulator.reports.answer import Answer
 from simulator.reports.charts.chart import Axis, Chart, bars_chart, lines_chart
 from simulator.reports.content.quantities import bytes_text, seconds_text

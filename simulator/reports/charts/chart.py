@@ -6,9 +6,10 @@ Charts of answers that are lists of numbers: lines over a quantity, bars over na
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
+
+from simulator.records import dataclass
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#8C7A00", "#555555")
 """Eight colours that people with any common colour blindness tell apart, of Okabe and Ito, the last three darkened."""

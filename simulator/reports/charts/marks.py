@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
+from simulator.records import dataclass
 from simulator.reports.charts.chart import GAIN, LOSS, NEUTRAL, PALETTE, Chart, Series, SeriesKind
 from simulator.reports.charts.scales import Scale, number_text, waterfall_bars
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import ceil, floor, isfinite, log10
 
+from simulator.records import dataclass
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
 from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, PETA, TERA
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
+from simulator.records import dataclass
 from simulator.reports.charts.chart import PALETTE, Annotation, Chart, Series, SeriesKind, series_colors
 from simulator.reports.charts.marks import FONT, Frame, Theme, marks_of, svg_line, svg_text, text_width
 from simulator.reports.charts.scales import Scale, chart_ranges, number_text, ticks_of

@@ -6,10 +6,10 @@ The same as a sentence and as rows for people.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from simulator.planner.comparison import WhatIf
 from simulator.planner.deployment_sweep import SweepAxis, SweepPoint
+from simulator.records import dataclass
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content.quantities import number_text, range_text
 from simulator.reports.contract import Json

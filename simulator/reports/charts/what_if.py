@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from simulator.engine.runs.answers import ScenarioResult
 from simulator.planner.comparison import TechniqueStep, WhatIf, scenario_quality
+from simulator.records import dataclass
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, apart, waterfall_chart
 from simulator.reports.content.quantities import (
     bytes_text,

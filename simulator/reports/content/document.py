@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from simulator.records import dataclass
 from simulator.reports.content.quantities import number_text, percent_text, seconds_text
 from simulator.units import KILO
 

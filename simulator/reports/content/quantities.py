@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from simulator.records import dataclass
 from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, PETA, PICO, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 from simulator.units import percent_text as percent_text
 

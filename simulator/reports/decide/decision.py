@@ -5,7 +5,6 @@ The verdict says whether the plan serves, how surely, what more surety takes, an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
 
 from simulator.planner.capacity_plan import CapacityPlan, better_known, elsewhere
@@ -14,6 +13,7 @@ from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.stock import StockPlan
 from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DrawnFleet, drawn_fleet
+from simulator.records import dataclass
 from simulator.reports.content.document import (
     Block,
     Bullets,

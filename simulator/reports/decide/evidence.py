@@ -6,12 +6,12 @@ The letter of a plan's confidence comes from these runs alone: fits and interval
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from simulator.kernels.timing import Provenance
 from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.serving.replica_load import meeting_chances
+from simulator.records import dataclass
 from simulator.reports.content.document import (
     Block,
     Cell,

@@ -9,12 +9,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date
 from io import StringIO
 
 from simulator.planner.money.tco import RENTALS
 from simulator.planner.money.tco_records import Renting, RentKind
+from simulator.records import dataclass
 from simulator.reports.studies import Studies
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 from simulator.units import HOURS_PER_MONTH, KILO

@@ -6,7 +6,6 @@ Each file has its name only when it is complete. A refusal's report says what wa
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.util import find_spec
@@ -18,6 +17,7 @@ from simulator.files import write_new_files
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import GapError
 from simulator.planner.handoff.launch import handoff_names
+from simulator.records import dataclass
 from simulator.reports.content.document import Block, Paragraph, Report, Section, SignOff, Tone
 from simulator.reports.formats.csv_focus import SCENARIOS, file_name
 from simulator.reports.report import build_report, numbered

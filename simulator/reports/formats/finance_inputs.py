@@ -5,10 +5,10 @@ What the arithmetic of a workbook is written in: named inputs, formulas over the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from simulator.planner.money.tco import dynamic_w
+from simulator.records import dataclass
 from simulator.reports.content.quantities import RENTAL_NAMES
 from simulator.reports.studies import Studies
 from simulator.reports.words.prices import terms_text

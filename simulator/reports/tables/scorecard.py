@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Protocol
 
 import numpy as np
 
+from simulator.records import dataclass
 from simulator.reports.formats.text import text_table
 from simulator.specs.hardware.calibration import (
     CalibrationGroup,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -20,6 +19,7 @@ from simulator.engine.runs.metrics import LatencySummary, ObjectiveCheck, ServeR
 from simulator.engine.runs.served_run import ServedRun
 from simulator.kernels.timing import DEVIATE, chance_within
 from simulator.phases.deployment import Deployment
+from simulator.records import dataclass
 from simulator.reports.content.quantities import (
     Quantity,
     bytes_text,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
+
+from simulator.records import dataclass
 
 ColumnKind = Literal["number", "whole", "truth", "text"]
 PartFormat = Literal["parquet", "jsonl"]

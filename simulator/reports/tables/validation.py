@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from simulator.kernels.fits import fit_set
 from simulator.kernels.timing import Provenance
+from simulator.records import dataclass
 from simulator.reports.charts.validation import value_text
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.tables.scorecard import KernelScore, error_score, kernel_scores

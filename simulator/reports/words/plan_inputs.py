@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from simulator.engine.lanes.steady_state import Objective
@@ -28,6 +27,7 @@ from simulator.planner.records import (
     TraceRepaired,
 )
 from simulator.planner.workload_presets import LengthOrigins, SparesWanted, TraceFound, TraceName, WorkloadPreset
+from simulator.records import dataclass
 from simulator.reports.words.fields import assumption_text, burst_text, cut_text, flag_of, flag_text, source_text
 from simulator.reports.words.prices import price_source_text, price_switch_text
 from simulator.specs.base import Assumption, ValueOrigin

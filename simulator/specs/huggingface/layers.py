@@ -6,9 +6,9 @@ From a trunk and its layers to a ModelSpec, whose name, dtype and quantization t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from simulator.records import dataclass
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model.architecture import (
     AttentionSpec,

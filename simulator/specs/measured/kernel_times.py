@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
 from simulator.errors import FileError, RoofcastError, did_you_mean
+from simulator.records import dataclass
 
 SHAPE_COLUMNS = (
     "m",

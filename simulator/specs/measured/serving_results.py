@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, TypeGuard
@@ -15,6 +14,7 @@ from typing import Any, TypeGuard
 from pydantic import NonNegativeInt, PositiveInt
 
 from simulator.errors import Option, RoofcastError
+from simulator.records import dataclass
 from simulator.specs.base import Spec
 from simulator.specs.documents import found_at, read_json
 from simulator.specs.engine.engine import EngineSpec

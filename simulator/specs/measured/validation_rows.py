@@ -6,13 +6,14 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
 
 from simulator.errors import FileError, Option, RoofcastError, did_you_mean
+from simulator.records import dataclass
 from simulator.specs.profiles import profile_root
 
 

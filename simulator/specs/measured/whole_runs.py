@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import FileError
+from simulator.records import dataclass
 from simulator.specs.profiles import profile_root
 
 

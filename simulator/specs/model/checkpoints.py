@@ -8,10 +8,10 @@ of its own is read from that; of all others the name says the format and nothing
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from simulator.records import dataclass
 from simulator.specs.base import Source, Spec
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
 from simulator.specs.model.precision import Dtype

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import date
 from io import StringIO
 from math import ceil, isfinite
@@ -18,6 +17,7 @@ from typing import Any, get_args
 import yaml
 
 from simulator.errors import FileError, ProfileError, RoofcastError, did_you_mean
+from simulator.records import dataclass
 from simulator.specs.documents import validate
 from simulator.specs.loading import load_hardware, load_prices
 from simulator.specs.money.prices import (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from simulator.errors import Option, RoofcastError, did_you_mean
+from simulator.records import dataclass
 from simulator.specs.documents import validate
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 from simulator.errors import Option, ProfileError, RoofcastError
+from simulator.records import dataclass
 from simulator.specs.documents import read_text, validate, yaml_mapping
 from simulator.specs.parsing import MalformedError, parse_json
 from simulator.specs.question.scenario import Kind, ScenarioSpec

@@ -6,10 +6,10 @@ A fine-tuning method is ``full``, ``lora:16``, ``qlora:rank=64,targets=attention
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from simulator.errors import Option, RoofcastError
+from simulator.records import dataclass
 from simulator.specs.documents import validate
 from simulator.specs.question.technique_words import EXAMPLES, PLACE, technique_value
 from simulator.specs.question.techniques import AdaptersSpec, TechniquesSpec

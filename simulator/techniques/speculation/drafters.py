@@ -8,14 +8,13 @@ The host's processor as a place for a draft model: a roofline of one socket.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.linear import linear
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Family, Work
+from simulator.records import dataclass
 from simulator.specs.model.architecture import ModelSpec
 from simulator.techniques.applied import RowContext
 from simulator.units import GIGA

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.transformer import is_encoder_only
+from simulator.records import dataclass
 from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.fitted import Bookkeeping, Drafter, MethodTraits, load_acceptance_fit, speculation_table

@@ -5,11 +5,10 @@ How recorded requests are spread over the hours of a day, or of a week where sev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike
 
+from simulator.records import dataclass
 from simulator.specs.question.plan_values import HOURS_PER_DAY, HOURS_PER_WEEK
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.traces import RequestTrace, summarise

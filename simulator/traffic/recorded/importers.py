@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
 
 from simulator.errors import FileError, Option, RoofcastError
+from simulator.records import dataclass
 from simulator.specs.documents import read_text
 from simulator.specs.measured.serving_results import ResultFile
 from simulator.specs.parsing import MalformedError, parse_json

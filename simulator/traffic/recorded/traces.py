@@ -16,7 +16,6 @@ from __future__ import annotations
 import csv
 import os
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from io import StringIO
@@ -27,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from simulator.errors import FileError, RoofcastError
+from simulator.records import dataclass
 from simulator.specs.base import LARGEST_INTEGER
 from simulator.specs.documents import read_text
 from simulator.specs.measured.serving_results import VLLM_REQUEST_FIELDS

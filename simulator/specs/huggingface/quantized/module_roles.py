@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import get_args
 
+from simulator.records import dataclass
 from simulator.specs.huggingface.quantized.patterns import compiled
 from simulator.specs.model.architecture import (
     AttentionSpec,

@@ -1,0 +1,117 @@
+"""Frozen dataclasses whose methods are written when they are first needed.
+
+A command defines some two hundred records and makes objects of half of them. ``dataclasses`` compiles six methods of
+each while it is defined, an eighth of the processor time of a short command; here ``__init__`` is compiled with the
+first object, and the others are the same for all. ``fields``, ``replace``, ``asdict``, copies, pickles and type
+checkers see a dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any
+
+
+def _refuse(_: object, name: str, *__: object) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _values_of(names: tuple[str, ...]) -> Callable[[object], tuple[object, ...]]:
+    """All fields of an object."""
+    if len(names) > 1:
+        several: Callable[[object], tuple[object, ...]] = attrgetter(*names)
+        return several
+    return lambda item: tuple(getattr(item, name) for name in names)
+
+
+def _state(self: Any) -> list[object]:
+    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def _set_state(self: Any, state: list[object]) -> None:
+    for field, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, field.name, value)
+
+
+@recursive_repr()
+def _text(self: Any) -> str:
+    shown = (f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr)
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _written_init(record: Any) -> Callable[..., None]:
+    """``__init__`` of a record, compiled."""
+    first: list[str] = []
+    named: list[str] = []
+    body: list[str] = []
+    known: dict[str, object] = {"put": object.__setattr__, "missing": dataclasses.MISSING}
+    for field in dataclasses.fields(record):
+        if not field.init:
+            continue
+        value = argument = field.name
+        if field.default_factory is not dataclasses.MISSING:
+            known[f"made_{field.name}"] = field.default_factory
+            argument += "=missing"
+            value = f"made_{field.name}() if {field.name} is missing else {field.name}"
+        elif field.default is not dataclasses.MISSING:
+            known[f"default_{field.name}"] = field.default
+            argument += f"=default_{field.name}"
+        (named if field.kw_only else first).append(argument)
+        body.append(f" put(self, {field.name!r}, {value})")
+    if hasattr(record, "__post_init__"):
+        body.append(" self.__post_init__()")
+    arguments = ", ".join(["self", *first, *(["*"] if named else []), *named])
+    exec("\n".join([f"def __init__({arguments}):", *(body or [" pass"])]), known)
+    written: Any = known["__init__"]
+    written.__qualname__ = f"{record.__qualname__}.__init__"
+    return written  # type: ignore[no-any-return]
+
+
+def _methods(record: Any, *, eq: bool) -> Mapping[str, Callable[..., Any]]:
+    """What a frozen dataclass has, under their names."""
+
+    def write_and_call(self: object, *values: object, **given: object) -> None:
+        record.__init__ = _written_init(record)
+        record.__init__(self, *values, **given)
+
+    found: dict[str, Callable[..., Any]] = {
+        "__init__": write_and_call,
+        "__repr__": _text,
+        "__setattr__": _refuse,
+        "__delattr__": _refuse,
+        "__getstate__": _state,
+        "__setstate__": _set_state,
+    }
+    if not eq:
+        return found
+    values = _values_of(tuple(field.name for field in dataclasses.fields(record) if field.compare))
+
+    def equal(self: object, other: object) -> bool:
+        return values(self) == values(other) if type(other) is type(self) else NotImplemented
+
+    def hashed(self: object) -> int:
+        return hash(values(self))
+
+    return found | {"__eq__": equal, "__hash__": hashed}
+
+
+def _made(cls: type[Any], *, kw_only: bool, eq: bool) -> type[Any]:
+    record: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
+    for name, method in _methods(record, eq=eq).items():
+        if vars(record).get(name) is None:  # what a class says itself stays
+            setattr(record, name, method)
+    return record  # type: ignore[no-any-return]
+
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+
+    def dataclass(*, frozen: bool, slots: bool, kw_only: bool = False, eq: bool = True):
+        """``dataclasses.dataclass`` of a frozen class with slots, see above; others have nothing to gain."""
+        if not (frozen and slots):
+            raise TypeError("records are frozen and have slots; dataclasses.dataclass makes others")
+        return lambda cls: _made(cls, kw_only=kw_only, eq=eq)

@@ -31,10 +31,9 @@ from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.performance import replica_load_chart
 from simulator.reports.sections.stock import stock_blocks
 from simulator.reports.sections.ways_to_pay import break_even_chart, buying_text
-from simulator.reports.words.derivation import explanation, nearest_rejections
+from simulator.reports.words.derivation import explanation, nearest_rejections, terms_text
 from simulator.reports.words.fields import flagged
 from simulator.reports.words.plan_inputs import plan_input
-from simulator.reports.words.prices import terms_text
 from simulator.specs.question.plan import PlanSpec, plan_spec
 
 _DRAWN = "with step times and demand drawn together"

@@ -17,7 +17,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.published.facts import largest_value, load_facts
 from simulator.reports.content.document import Block, Bullets, Table, number, seconds
-from simulator.specs.measured.quality import DENSE, QualityRow, load_quality_table
+from simulator.specs.model.checkpoints import DENSE, QualityRow, load_quality_table
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.specs.question.techniques import SparsitySpec, TechniquesSpec
 from simulator.units import GIGA, MILLI, TERA

@@ -18,7 +18,7 @@ from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.published.worked_examples import CHINCHILLA_TOKENS_PER_PARAMETER, training_flops
 from simulator.reports.content.document import Block, fraction, seconds
-from simulator.specs.measured.quality import DENSE, load_quality_table
+from simulator.specs.model.checkpoints import DENSE, load_quality_table
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import AdaptersSpec, StructureSpec, TechniquesSpec
 from simulator.techniques.adapters import distinct_adapters

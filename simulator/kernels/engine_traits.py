@@ -1,4 +1,4 @@
-"""How an engine launches kernels: waiting at collectives, streams side by side, fused passes, others' experts."""
+"""How an engine launches kernels, where that changes what they take: waits, streams, fused passes, other tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from math import ceil
 import numpy as np
 
 from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set
-from simulator.kernels.moe import on_one_tile
 from simulator.kernels.timing import Provenance, Timing, without_idle
 from simulator.kernels.transfer import Relative
 from simulator.operators.work import (
@@ -36,9 +35,8 @@ SHARED_EXPERT = "shared_expert"
 NARROWED: Mapping[str, tuple[float, Dtype]] = {"mxfp4_mxfp8": (8.25, Dtype.FP8)}
 """Expert kernels that narrow 16-bit activations themselves: bits of one with its scale, and its rate."""
 
-NORM_BYTES = 4.0
+NORM_BYTES, WIDE_BYTES = 4.0, 2.0
 """A residual norm reads and writes the layer's output and the residual: bytes per byte of the all-reduce's message."""
-WIDE_BYTES = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +58,8 @@ class RecipeFits:
 
     def filled(self, shape: MoeShape) -> MoeShape:
         """``shape`` with the widths of its experts filled up to the kernel's multiple."""
-        widths = (shape.hidden_size, shape.intermediate_size)
-        hidden, intermediate = (ceil(width / self.width_multiple) * float(self.width_multiple) for width in widths)
+        multiple, widths = self.width_multiple, (shape.hidden_size, shape.intermediate_size)
+        hidden, intermediate = (ceil(width / multiple) * float(multiple) for width in widths)
         return replace(shape, hidden_size=hidden, intermediate_size=intermediate)
 
 
@@ -342,6 +340,8 @@ def _untuned(timing: Timing, shape: MoeShape, *, traits: EngineTraits) -> Timing
     known = (shape.local_experts, shape.intermediate_size) in traits.tuned
     if traits.untuned is None or known or shape.exchanged or shape.format.name != Dtype.BF16.value:
         return timing
+    from simulator.kernels.moe import on_one_tile
+
     return on_one_tile(timing, shape, untuned=traits.untuned, compute_units=traits.compute_units)
 
 

@@ -1,4 +1,11 @@
-"""Which fit prices a product or experts in a format: measured kernels of it, or the 16-bit ones of the device."""
+"""Which fit prices a product or experts in a format: measured kernels of it, or the 16-bit ones of the device.
+
+Formats without measurements on a device are derived from its 16-bit product: bytes, rate, extra work. A weight-only
+kernel streams narrow weights and widens each of them once per tile row that reads it [Frantar2024]; an 8-bit kernel
+multiplies at the 8-bit rate and has to quantise its input first [Xiao2022]; a 2:4 kernel streams the kept half with its
+indices and multiplies at the sparse rate [Mishra2021]. What differs between implementations is a handful of named
+parameters (specs/hardware/format_kernels), fitted on few published rows or measured kernels and tested on others.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +14,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from simulator.errors import RoofcastError, did_you_mean
-from simulator.kernels.derived_gemm import dequantise_seconds, derived_gemm_timing, derived_machine, with_family
+from simulator.errors import ProfileError, RoofcastError, did_you_mean
+from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.fits import FitSet, fit_set
-from simulator.kernels.moe import EXPERT_PARALLEL, NOT_GATED_EXPERTS, moe_timing
-from simulator.kernels.timing import Provenance, Timing, chosen
+from simulator.kernels.gemm import GemmMachine, gemm_machine, gemm_seconds
+from simulator.kernels.timing import Provenance, Terms, Timing, chosen
 from simulator.operators.step_shape import Array
 from simulator.operators.work import ActivationPasses, ElementwiseShape, GemmShape, MatmulFormat, MoeShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -20,18 +27,180 @@ from simulator.specs.hardware.format_kernels import FormatKernelSpec, load_forma
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 
+FLOPS_PER_INSTRUCTION = 2.0
+"""The datasheet counts a multiply-add, one instruction of a lane, as 2 FLOPs."""
+
+
+WIDE_BYTES = 2.0
+"""A widened weight is a 16-bit number."""
+
+SPARSE_ON_TENSOR_CORES = (2, 4)
+"""The pattern that sparse matrix units take [Mishra2021]."""
+
+
+def derived_machine(hardware: AcceleratorSpec, format: MatmulFormat) -> GemmMachine:
+    """Facts for the rate that applies: the sparse peak for 2:4 weights, the dense one otherwise."""
+    if format.sparsity != SPARSE_ON_TENSOR_CORES:
+        return gemm_machine(hardware, format)
+    peak = hardware.sparse_peak_flops_per_s.get(format.math)
+    if peak is None:
+        raise ProfileError(
+            f"{hardware.name} has no 2:4 rate for {format.math.value}",
+            field="techniques.sparsity",
+            code="unsupported_option",
+            hint="have: " + (", ".join(sorted(hardware.sparse_peak_flops_per_s)) or "none"),
+        )
+    return replace(gemm_machine(hardware, format), peak_flops_per_s=peak)
+
+
+def dequantise_seconds(
+    format: MatmulFormat, *, family: FormatKernelSpec, hardware: AcceleratorSpec, fit: KernelFit
+) -> float:
+    """Time that one compute unit spends on widening one weight [s].
+
+    Equation
+    --------
+    t = u (instructions / V + lookup bytes / feed rate)
+
+    Parameters
+    ----------
+    format : lookup_bytes gathered per weight from tables too large for a unit's own memory [bytes]
+    family : dequantise_ops, instructions per weight [-]
+    hardware : compute units u [-], vector rate V in instructions [1/s], memory bandwidth [bytes/s]
+    fit : of the 16-bit product; its unit bandwidth is the feed rate [bytes/s]
+
+    Range of validity
+    -----------------
+    Weight-only formats. Leaves out that lookups of neighbours may meet in one cache line.
+
+    References
+    ----------
+    [Frantar2024]
+    """
+    instructions_per_s = hardware.vector_flops_per_s[Dtype.FP32] / FLOPS_PER_INSTRUCTION
+    p = fit.parameters
+    feed_bytes_per_s = p["unit_bandwidth"] * p["memory_fraction"] * hardware.memory_bytes_per_s
+    each = family.dequantise_ops / instructions_per_s + format.lookup_bytes / feed_bytes_per_s
+    return each * hardware.parallel_units
+
+
+def with_family(fit: KernelFit, family: FormatKernelSpec) -> KernelFit:
+    """The 16-bit fit with the family's shares of its rates and its further fixed time."""
+    p = fit.parameters
+    return fit.model_copy(
+        update={
+            "parameters": {
+                **p,
+                "memory_fraction": min(1.0, p["memory_fraction"] * family.memory_share),
+                "compute_fraction": p["compute_fraction"] * family.compute_share,
+                "launch_s": p["launch_s"] + family.launch_s,
+            }
+        }
+    )
+
+
+def derived_gemm_timing(
+    shape: GemmShape,
+    *,
+    hardware: AcceleratorSpec,
+    fit: KernelFit,
+    lattice: Lattice | None,
+    family: FormatKernelSpec,
+) -> Timing:
+    """Price one product in a format without measurements from the 16-bit ``fit``, vectorised over ``shape.m``.
+
+    Up to ``family.fused_rows`` tokens the fused kernel runs; above, the weights are written out in 16 bit and the
+    16-bit product follows. The passes around the product are priced apart. The spread is that of the fit and of the
+    family in quadrature.
+    """
+    m = np.atleast_1d(np.asarray(shape.m, dtype=np.float64))
+    terms = _fused(shape, hardware=hardware, fit=fit, family=family)
+    above = m > family.fused_rows if family.fused_rows is not None else np.zeros(len(m), dtype=bool)
+    if above.any():
+        terms = chosen(above, _materialised(shape, hardware=hardware, fit=fit), terms)
+    points = log2_coordinates(m, shape.n * shape.batch, shape.k)
+    timing = corrected_timing(terms, points, fit=fit, lattice=lattice, axes=("m", "n", "k"))
+    known = Provenance.EXTRAPOLATED if family.known_as == "fitted" else Provenance.ASSUMED
+    return replace(
+        timing,
+        log_sigma=np.hypot(timing.log_sigma, family.log_sigma),
+        provenance=np.maximum(timing.provenance, float(known)),
+    )
+
+
+def _fused(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, family: FormatKernelSpec) -> Terms:
+    """The narrow product and, for decomposed formats, of the 16-bit one beside it."""
+    product = shape.format
+    terms = gemm_seconds(
+        shape.m,
+        shape.n,
+        shape.k * (1.0 - product.outlier_fraction),
+        machine=derived_machine(hardware, product),
+        parameters=with_family(fit, family).parameters,
+        weight_bytes=product.weight_bits / BITS_PER_BYTE,
+        activation_bytes=product.activation_bits / BITS_PER_BYTE,
+        batch=shape.batch,
+        cold=True,
+        dequantise_s=dequantise_seconds(product, family=family, hardware=hardware, fit=fit),
+    )
+    if not product.outlier_fraction:
+        return terms
+    wide = _sixteen_bit(shape, hardware=hardware, fit=fit, depth=product.outlier_fraction)
+    return Terms(
+        seconds=terms.seconds + wide.seconds,
+        compute_s=terms.compute_s + wide.compute_s,
+        memory_s=terms.memory_s + wide.memory_s,
+    )
+
+
+def _sixteen_bit(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, depth: float = 1.0) -> Terms:
+    """The 16-bit product over a share ``depth`` of the input columns."""
+    wide = MatmulFormat(
+        name="wide", weight_bits=BITS[Dtype.FP16], activation_bits=BITS[Dtype.FP16], math=_wide(hardware)
+    )
+    return gemm_seconds(
+        shape.m,
+        shape.n,
+        shape.k * depth,
+        machine=gemm_machine(hardware, wide),
+        parameters=fit.parameters,
+        weight_bytes=WIDE_BYTES,
+        activation_bytes=WIDE_BYTES,
+        batch=shape.batch,
+        cold=True,
+    )
+
+
+def _materialised(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit) -> Terms:
+    """All weights are widened in memory, then multiplied as 16-bit ones."""
+    terms = _sixteen_bit(shape, hardware=hardware, fit=fit)
+    moved = shape.n * shape.k * shape.batch * (shape.format.weight_bits / BITS_PER_BYTE + WIDE_BYTES)
+    pass_s = moved / (fit.parameters["memory_fraction"] * hardware.memory_bytes_per_s)
+    return Terms(
+        seconds=terms.seconds + fit.parameters["launch_s"] + pass_s,
+        compute_s=terms.compute_s,
+        memory_s=terms.memory_s + pass_s,
+    )
+
+
+def _wide(hardware: AcceleratorSpec) -> Dtype:
+    """The 16-bit format of the device's matrix units."""
+    return Dtype.BF16 if Dtype.BF16 in hardware.peak_flops_per_s else Dtype.FP16
+
+
 # fp16 runs on the same units at the same rate as bf16 and moves the same bytes. The matrix units multiply both 4-bit
 # formats at one rate, Marlin widens both alike, and CUTLASS runs microscaled 8-bit products as other block-scaled ones.
 SAME_KERNELS = {"fp16": "bf16", "mxfp4_w4a4": "nvfp4", "nvfp4_w4a16": "mxfp4", "mxfp8": "fp8_block"}
 # Every library multiplies these with the same kernels (CUTLASS; DeepGEMM), so that one's table serves all, on the
 # accelerator that was measured.
+NOT_GATED_EXPERTS, EXPERT_PARALLEL = "not_gated", "expert_parallel"
+"""Variants of fits where libraries run another kernel for experts without gate or spread over ranks."""
 SHARED_PRODUCTS = {"int8": "trtllm", "fp8_block": "sglang"}
 # Per-tensor and per-token FP8 experts run the grouped kernels of block-scaled ones where theirs were not measured.
 STAND_IN_EXPERTS = {"fp8": "fp8_block"}
 # vLLM's table of Hopper ran FlashInfer's kernel for per-tensor FP8 untuned: slower than 16-bit experts at any small
 # batch. Tuned, the same kernel stands in the table of block-scaled experts that are spread over ranks.
 UNTUNED_EXPERTS = {("vllm", "h100-sxm-80gb", "fp8"), ("vllm", "h200-sxm-141gb", "fp8")}
-WIDE_BYTES = 2.0
 # Weights and activations of the same widths: what a library reaches with the measured one, it is not known to exceed
 # with the other.
 SAME_WIDTHS = {"int8": Dtype.FP8, "fp8": Dtype.INT8}
@@ -169,6 +338,8 @@ def derived_experts(shape: MoeShape, *, hardware: AcceleratorSpec, library: str,
     family = format_family(shape.format, library=found[0].library if found else library)
     if family is None or found is None:
         return None
+    from simulator.kernels.moe import moe_timing
+
     fits, fit = found
     timing = moe_timing(
         shape,

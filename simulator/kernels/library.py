@@ -54,7 +54,6 @@ from simulator.kernels.format_choice import (
 )
 from simulator.kernels.gemm import gemm_timing
 from simulator.kernels.memory import elementwise_timing, host_transfer_timing
-from simulator.kernels.moe import moe_timing
 from simulator.kernels.roofline import fitted_timing, user_timing
 from simulator.kernels.step_rows import price_rows
 from simulator.kernels.timing import Provenance, Timing, between, chosen, widened
@@ -254,8 +253,7 @@ class KernelLibrary:
         recipe = self.traits.kernel_of(name, family="gemm")
         if recipe is not None and not shape.format.kernel:
             return find(recipe.fits, family="gemm", fmt=recipe.kernel)
-        candidates = [self.gemm, *(fits for shared, fits in self.shared_gemm if shared == name)]
-        for fits in candidates:
+        for fits in (self.gemm, *(fits for shared, fits in self.shared_gemm if shared == name)):
             found = find(fits, family="gemm", fmt=shape.format.name)
             if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
                 return found
@@ -289,6 +287,8 @@ class KernelLibrary:
         return no_faster_than(self._moe(work, peer), timing)
 
     def _measured_experts(self, shape: MoeShape, fits: FitSet, fit: KernelFit) -> Timing:
+        from simulator.kernels.moe import moe_timing
+
         return fits.transferred(moe_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
 
     def _attention(self, work: Work, shape: AttentionShape) -> Timing:

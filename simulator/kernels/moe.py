@@ -35,9 +35,6 @@ TILES: NDArray[np.float64] = np.array(
 CORRECTION_AXES = ("tokens", "rows_per_expert", "distinct_experts", "intermediate_size")
 """Coordinates of the correction."""
 
-NOT_GATED_EXPERTS = "not_gated"
-EXPERT_PARALLEL = "expert_parallel"
-"""Variants of fits where libraries run another kernel for experts without gate or spread over ranks."""
 
 BOX_AXES = (*CORRECTION_AXES, "hidden_size")
 """Coordinates of the fitted box."""

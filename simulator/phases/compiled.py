@@ -225,17 +225,6 @@ QUERY_RANGES = ((16, 128), (64, 2048), (128, 32768))
 KEY_RANGES = ((128, 2048),)
 SEQUENCE_RANGES = ((1, 128), (2, 256), (8, 65536))
 PREFILL_SEQUENCES = (1, 2, 3, 4, 6, 8, 12, 16)
-# Sizes at which vLLM captures CUDA graphs by default (its cudagraph_capture_sizes): 1, 2, 4, then multiples of 8 below
-# 256 and of 16 from there. Other engines are taken to do likewise.
-GRAPH_STEPS = ((4, 8), (256, 16))
-
-
-def graph_tokens(tokens: Array, *, largest: int) -> Array:
-    """Tokens that are computed: those of the smallest CUDA graph that holds the step; its own beyond the largest."""
-    low, high = GRAPH_STEPS
-    padded = np.where(tokens <= 2, tokens, np.where(tokens <= low[0], low[0], np.ceil(tokens / low[1]) * low[1]))
-    padded = np.where(tokens > high[0], np.ceil(tokens / high[1]) * high[1], padded)
-    return np.where((tokens > 0) & (padded <= largest), padded, tokens)
 
 
 def stepped_nodes(largest: int, *, ranges: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:

@@ -8,8 +8,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.kernels.derived_gemm import SPARSE_ON_TENSOR_CORES
 from simulator.kernels.engine_traits import launches_of
+from simulator.kernels.format_choice import SPARSE_ON_TENSOR_CORES
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.roofline import BOUNDS, HOST, bound_indices
 from simulator.kernels.timing import Provenance, Timing
@@ -344,3 +344,16 @@ def _estimate(
         peak_flops_per_s=mfu_peak_flops_per_s(deployment),
         peak_bytes_per_s=deployment.hardware.memory_bytes_per_s,
     )
+
+
+# Sizes at which vLLM captures CUDA graphs by default (its cudagraph_capture_sizes): 1, 2, 4, then multiples of 8 below
+# 256 and of 16 from there. Other engines are taken to do likewise.
+GRAPH_STEPS = ((4, 8), (256, 16))
+
+
+def graph_tokens(tokens: Array, *, largest: int) -> Array:
+    """Tokens that are computed: those of the smallest CUDA graph that holds the step; its own beyond the largest."""
+    low, high = GRAPH_STEPS
+    padded = np.where(tokens <= 2, tokens, np.where(tokens <= low[0], low[0], np.ceil(tokens / low[1]) * low[1]))
+    padded = np.where(tokens > high[0], np.ceil(tokens / high[1]) * high[1], padded)
+    return np.where((tokens > 0) & (padded <= largest), padded, tokens)

@@ -30,14 +30,13 @@ from simulator.phases.compiled import (
     TOKEN_NODES,
     StepTables,
     edge_nodes,
-    graph_tokens,
     octave_nodes,
     sequence_nodes,
     stepped_nodes,
     tile_nodes,
 )
 from simulator.phases.deployment import Deployment
-from simulator.phases.step import sampling_s
+from simulator.phases.step import graph_tokens, sampling_s
 from simulator.records import dataclass
 from simulator.techniques.applied import device_rows
 

@@ -16,7 +16,7 @@ from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.reports.words.fields import assumption_text, error_content
 from simulator.specs.base import Assumption
-from simulator.specs.question.objectives import ObjectiveSpec
+from simulator.specs.question.workload import ObjectiveSpec
 
 SCHEMA_VERSION = "1.0"
 

@@ -14,8 +14,8 @@ from simulator.errors import RoofcastError
 from simulator.operators.formats.schemes import DEFAULT_GROUP_SIZE
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.records import dataclass
-from simulator.specs.measured.quality import DENSE, QualityRow, QualityTable, load_quality_table
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.checkpoints import DENSE, QualityRow, QualityTable, load_quality_table
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.spellings import plain_word

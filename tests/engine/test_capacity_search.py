@@ -20,9 +20,8 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
-from simulator.specs.question.objectives import parse_objectives
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
-from simulator.specs.question.workload import StageSpec, WorkloadSpec
+from simulator.specs.question.workload import StageSpec, WorkloadSpec, parse_objectives
 from simulator.traffic.demand import at_rate, requests_of_mix
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from simulator.traffic.requests import Requests

@@ -19,8 +19,7 @@ from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpe
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
-from simulator.specs.question.objectives import ObjectiveSpec
-from simulator.specs.question.workload import WorkloadSpec
+from simulator.specs.question.workload import ObjectiveSpec, WorkloadSpec
 
 DEPLOYMENT = deploy(
     model=load_model("llama-3.1-8b"),

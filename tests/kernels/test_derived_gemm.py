@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.kernels.derived_gemm import dequantise_seconds, derived_gemm_timing
 from simulator.kernels.fits import fit_set
-from simulator.kernels.format_choice import format_family, passes_of
+from simulator.kernels.format_choice import dequantise_seconds, derived_gemm_timing, format_family, passes_of
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.formats.schemes import format_of_pair, scheme_named

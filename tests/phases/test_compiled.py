@@ -8,15 +8,9 @@ import numpy as np
 import pytest
 
 from simulator.operators.step_shape import StepShape, decode_step, mixed_step, prefill_step
-from simulator.phases.compiled import (
-    graph_tokens,
-    octave_nodes,
-    scale_tables,
-    step_seconds,
-    uniform_tables,
-)
+from simulator.phases.compiled import octave_nodes, scale_tables, step_seconds, uniform_tables
 from simulator.phases.deployment import Deployment, deploy
-from simulator.phases.step import estimate_step
+from simulator.phases.step import estimate_step, graph_tokens
 from simulator.phases.tabulate import compile_steps
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec

@@ -23,8 +23,8 @@ from simulator.reports.plan_text import plan_text
 from simulator.reports.sections.answer import finalists_outcome
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
-from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.specs.question.plan import PlanSpec, plan_spec
+from simulator.specs.question.workload import ObjectiveSpec
 from simulator.traffic.recorded.replay import replica_share, resampled_requests
 from simulator.traffic.recorded.traces import read_trace, summarise
 

@@ -15,7 +15,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.usual import try_platform
-from simulator.planner.serving.limits import DEVIATE_80
+from simulator.planner.serving.shapes import DEVIATE_80
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.techniques import SpeculationSpec
 from simulator.techniques.speculation.acceptance import method_sigma, pace_sigma

@@ -13,10 +13,9 @@ from simulator.errors import RoofcastError
 from simulator.planner.candidate import Rejection
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
-from simulator.planner.search.question import Question, resolve
+from simulator.planner.search.question import Question, resolve, search_space
 from simulator.planner.search.screening import _slot_wait_s
 from simulator.planner.search.search import try_platforms
-from simulator.planner.search.search_space import search_space
 from simulator.planner.search.wide_search import ScreenedSpace, pareto_front, screen_space
 from simulator.planner.serving.shapes import evaluate
 from simulator.planner.studies.pareto import ParetoSet

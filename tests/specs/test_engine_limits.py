@@ -7,7 +7,7 @@ import pytest
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
 from simulator.planner.candidate import Platform
-from simulator.planner.search.search_space import own_limits
+from simulator.planner.search.question import own_limits
 from simulator.reports.words.fields import assumption_texts
 from simulator.specs.documents import validate
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.specs.question.objectives import parse_objectives
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import (
     HOURS_PER_DAY,
@@ -21,6 +20,7 @@ from simulator.specs.question.plan_values import (
     ramp_per_s,
     stock_entry,
 )
+from simulator.specs.question.workload import parse_objectives
 
 FEW = settings(max_examples=25, deadline=None)
 

@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field, PositiveInt
 from simulator.specs.base import Spec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan_values import written_fields
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.specs.question.written_fields import written_fields
 
 
 class Asked(Spec):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.specs.measured.quality import DENSE, load_quality_table
+from simulator.specs.model.checkpoints import DENSE, load_quality_table
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec

@@ -13,7 +13,7 @@ import typer
 from simulator.cli.entry import print_version
 from simulator.cli.options.shared import HELP_ALL, field_option, print_whole_help
 from simulator.specs.question.plan import PlanSpec
-from simulator.specs.question.written_fields import WrittenField, written_fields
+from simulator.specs.question.plan_values import WrittenField, written_fields
 
 
 class PlanOutput(StrEnum):

@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.reports.words.fields import flag_of, flagged
-from simulator.specs.question.written_fields import WrittenField
+from simulator.specs.question.plan_values import WrittenField
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Model name, Hugging Face id, config.json or its folder.")]
 Hardware = Annotated[str, typer.Option("--hardware", help="Accelerator name, alias or YAML file.")]

@@ -13,8 +13,8 @@ from typing import Any
 
 from simulator.cli.options.shared import field_option
 from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.plan_values import written_fields
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.specs.question.written_fields import written_fields
 
 
 def precision_options() -> list[Parameter]:

@@ -16,9 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.engine.lanes.load_curve import LoadCurve
 from simulator.engine.lanes.occupancy import LaneState, lane_states
-from simulator.engine.lanes.queueing import Followers, followers, window_factor
-from simulator.engine.lanes.rows import HIGHEST_LOAD, LaneRows, rows_of_one
-from simulator.engine.lanes.samples import (
+from simulator.engine.lanes.prompt_queue import (
     SAMPLES,
     Draw,
     company_correlation,
@@ -28,6 +26,8 @@ from simulator.engine.lanes.samples import (
     sampled_lengths,
     uniform,
 )
+from simulator.engine.lanes.queueing import Followers, followers, window_factor
+from simulator.engine.lanes.rows import HIGHEST_LOAD, LaneRows, rows_of_one
 from simulator.records import dataclass
 from simulator.traffic.lengths import Array
 

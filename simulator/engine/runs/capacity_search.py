@@ -14,8 +14,7 @@ import numpy as np
 from simulator.engine.runs.rate_simulation import RatePoint, Served, simulate_rate
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.kernels.timing import DEVIATE, Provenance
-from simulator.specs.question.objectives import ObjectiveSpec
-from simulator.specs.question.workload import StageSpec, WorkloadSpec
+from simulator.specs.question.workload import ObjectiveSpec, StageSpec, WorkloadSpec
 from simulator.traffic.demand import build_requests
 from simulator.traffic.requests import Requests
 

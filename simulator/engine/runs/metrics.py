@@ -14,7 +14,7 @@ from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.state import BLOCK_S, BUSY_S, PREEMPTIONS, SEQUENCE_S
 from simulator.kernels.timing import Range
 from simulator.records import dataclass
-from simulator.specs.question.objectives import ObjectiveSpec
+from simulator.specs.question.workload import ObjectiveSpec
 from simulator.traffic.requests import Floats, Outcome, RequestRecords, Requests
 
 

@@ -19,7 +19,6 @@ from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, Serv
 from simulator.specs.loading import default_server_for, load_hardware
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
-from simulator.specs.question.objectives import ObjectiveSpec, parse_objectives
 from simulator.specs.question.scenario import (
     IDLE_ENGINE_FIELDS,
     IDLE_FIELDS,
@@ -27,6 +26,7 @@ from simulator.specs.question.scenario import (
     RoutingName,
     ScenarioSpec,
 )
+from simulator.specs.question.workload import ObjectiveSpec, parse_objectives
 from simulator.specs.spellings import link_word
 from simulator.techniques.kv_compression import check_budget
 from simulator.traffic.lengths import LengthDistribution, RequestMix

@@ -27,9 +27,16 @@ from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import Demand
 from simulator.planner.serving.capacity import Latencies, Limit
-from simulator.planner.serving.limits import DEVIATE_80, limiting_resource, operating_steps
 from simulator.planner.serving.replica import Part
-from simulator.planner.serving.shapes import Counts, Shape, at_counts_of_all, replicas_for
+from simulator.planner.serving.shapes import (
+    DEVIATE_80,
+    Counts,
+    Shape,
+    at_counts_of_all,
+    limiting_resource,
+    operating_steps,
+    replicas_for,
+)
 from simulator.records import dataclass
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.money.prices import PriceProfile

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.planner.fleet.fleet import Sized, fill_servers
-from simulator.planner.serving.limits import operating_steps
-from simulator.planner.serving.shapes import ROUNDING
+from simulator.planner.serving.shapes import ROUNDING, operating_steps
 from simulator.records import dataclass
 
 Array = NDArray[np.float64]

@@ -12,8 +12,7 @@ from typing import Any
 from simulator.planner.candidate import Candidate
 from simulator.planner.records import FieldValue
 from simulator.planner.search.candidates import USUAL_DP_SIZES, USUAL_SPARSITY, USUAL_SPECULATION, has_experts
-from simulator.planner.search.question import Question
-from simulator.planner.search.search_space import WIDE_SCHEMES
+from simulator.planner.search.question import WIDE_SCHEMES, Question
 from simulator.records import dataclass
 from simulator.specs.model.precision import Dtype, NumberFormat, PrecisionSpec
 from simulator.specs.question.plan import NONE, TEXTS, PlanSpec

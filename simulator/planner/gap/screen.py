@@ -19,17 +19,17 @@ from simulator.planner.gap.changes import GapChange, GapState, single_changes
 from simulator.planner.gap.limits import Overrun, option_of, screened_overrun
 from simulator.planner.gap.records import GapOption
 from simulator.planner.search.candidates import asked_engine, platforms
-from simulator.planner.search.question import Question
-from simulator.planner.search.screen_tables import ScreenTable, TableMaker
-from simulator.planner.search.screening import screen
-from simulator.planner.search.search_space import (
+from simulator.planner.search.question import (
     WIDE_SEQUENCES,
     WIDE_TOKENS,
+    Question,
     own_limits,
     parallelisms,
     variants,
     variants_on,
 )
+from simulator.planner.search.screen_tables import ScreenTable, TableMaker
+from simulator.planner.search.screening import screen
 from simulator.planner.search.usual import evaluate_all, evaluate_together, usual_search
 from simulator.planner.search.wide_search import candidate_of, of_all_ranks, screened_limits
 from simulator.specs.engine.deployment import ParallelismSpec

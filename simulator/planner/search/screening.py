@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.lanes.load_curve import LaneLimits, filled_sequences, kv_slots
+from simulator.engine.lanes.prompt_queue import company_correlation
 from simulator.engine.lanes.queueing import (
     arrival_rate_per_s,
     busy_servers_probability,
@@ -20,7 +21,6 @@ from simulator.engine.lanes.queueing import (
     window_factor,
 )
 from simulator.engine.lanes.rows import carrying_prompts
-from simulator.engine.lanes.samples import company_correlation
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.planner.candidate import SearchSpace
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable

@@ -24,10 +24,9 @@ from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, Trial
 from simulator.planner.records import FamilyFound, SearchFamily
 from simulator.planner.search.candidates import asked_engine, has_experts, in_pools
-from simulator.planner.search.question import Question
+from simulator.planner.search.question import Question, own_limits, search_summary
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
 from simulator.planner.search.screening import LOADS, Moments, screen
-from simulator.planner.search.search_space import own_limits, search_summary
 from simulator.planner.search.usual import evaluate_all, usual_search
 from simulator.planner.search.wide_search import (
     ScreenedSpace,

@@ -14,10 +14,9 @@ from simulator.errors import Option, RoofcastError
 from simulator.planner.candidate import Candidate, Platform, SearchSpace
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.search.candidates import asked_engine
-from simulator.planner.search.question import Question
+from simulator.planner.search.question import Question, own_limits, search_space, variants_on
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
 from simulator.planner.search.screening import Screened, screen
-from simulator.planner.search.search_space import own_limits, search_space, variants_on
 from simulator.records import dataclass
 from simulator.specs.engine.engine import load_engine
 from simulator.techniques.quality import answer_quality

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from simulator.engine.lanes.load_curve import LoadCurve
 from simulator.engine.lanes.occupancy import lane_state
-from simulator.engine.lanes.prompt_queue import prompt_ttft_s
+from simulator.engine.lanes.prompt_queue import SAMPLES, prompt_ttft_s, sampled_lengths
 from simulator.engine.lanes.queueing import gg1_wait_mean_s
-from simulator.engine.lanes.samples import SAMPLES, sampled_lengths
 from simulator.engine.lanes.steady_state import SteadyState, sampled_requests, state_of, steady_state
 from simulator.records import dataclass
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix

@@ -10,8 +10,8 @@ from simulator.planner.fleet.fleet import fleet_power, size
 from simulator.planner.records import Study
 from simulator.planner.serving.shapes import replicas_for
 from simulator.records import dataclass
-from simulator.specs.question.objectives import ObjectiveSpec
 from simulator.specs.question.plan import measured_objectives
+from simulator.specs.question.workload import ObjectiveSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from simulator.planner.fleet.length_curves import (
 from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.search.question import Question
-from simulator.planner.serving.limits import DEVIATE_80
+from simulator.planner.serving.shapes import DEVIATE_80
 from simulator.records import dataclass
 from simulator.units import percent_text
 

@@ -17,8 +17,7 @@ from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.search.question import Question
 from simulator.planner.serving.capacity import Latencies
-from simulator.planner.serving.limits import DEVIATE_80
-from simulator.planner.serving.shapes import Shape
+from simulator.planner.serving.shapes import DEVIATE_80, Shape
 from simulator.planner.verification.simulation import SEEDS, objective_specs, pool_check, steady_check, verification_of
 from simulator.planner.verified import Verification
 from simulator.records import dataclass

@@ -53,7 +53,7 @@ from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.answer import device_word, replicas_text, rival_text, sentence
 from simulator.reports.sections.ways_to_pay import buying_text
 from simulator.reports.studies import Studies
-from simulator.reports.words.prices import TERMS, terms_text
+from simulator.reports.words.derivation import TERMS, terms_text
 from simulator.units import KILO
 
 

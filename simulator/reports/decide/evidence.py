@@ -33,7 +33,7 @@ from simulator.reports.content.quantities import counted_text, percent_text
 from simulator.reports.sections.ways_to_pay import ways_table
 from simulator.reports.studies import Studies
 from simulator.reports.tables.scorecard import ErrorScore, error_score
-from simulator.reports.words.prices import TERMS
+from simulator.reports.words.derivation import TERMS
 from simulator.specs.measured.validation_rows import ValidationRow, load_validation_table, parallel_text
 
 _FEW = 5

@@ -16,8 +16,8 @@ from simulator.reports.content.document import (
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.sections.uncertainty import breaks_text, drawn_blocks
 from simulator.reports.studies import Studies
+from simulator.reports.words.derivation import terms_text
 from simulator.reports.words.plan_inputs import plan_input, warning_text
-from simulator.reports.words.prices import terms_text
 from simulator.specs.base import ValueOrigin
 
 _FAR_PRICES = 2.0

@@ -11,7 +11,7 @@ from simulator.planner.money.tco import dynamic_w
 from simulator.records import dataclass
 from simulator.reports.content.quantities import RENTAL_NAMES
 from simulator.reports.studies import Studies
-from simulator.reports.words.prices import terms_text
+from simulator.reports.words.derivation import terms_text
 from simulator.specs.money.ownership import SourcedFigure
 
 UNPRICED = '"not priced"'

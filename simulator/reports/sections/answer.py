@@ -36,8 +36,7 @@ from simulator.reports.content.quantities import (
     seconds_text,
     watts_text,
 )
-from simulator.reports.words.derivation import resource_text
-from simulator.reports.words.prices import CASES, ranking_texts, steady_text, taken_text
+from simulator.reports.words.derivation import CASES, ranking_texts, resource_text, steady_text, taken_text
 
 if TYPE_CHECKING:
     from simulator.planner.serving.replica_load import LatencyRange

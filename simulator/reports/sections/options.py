@@ -34,9 +34,8 @@ from simulator.reports.sections.answer import price_blocks
 from simulator.reports.sections.gap import gap_blocks
 from simulator.reports.sections.stock import stock_blocks, stock_money_blocks
 from simulator.reports.studies import Studies
-from simulator.reports.words.derivation import families_text, nearest_rejections
+from simulator.reports.words.derivation import families_text, nearest_rejections, terms_text
 from simulator.reports.words.fields import flagged
-from simulator.reports.words.prices import terms_text
 from simulator.units import KILO
 
 _SHOWN = 14

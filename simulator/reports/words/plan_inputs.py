@@ -28,8 +28,8 @@ from simulator.planner.records import (
 )
 from simulator.planner.workload_presets import LengthOrigins, SparesWanted, TraceFound, TraceName, WorkloadPreset
 from simulator.records import dataclass
+from simulator.reports.words.derivation import price_source_text, price_switch_text
 from simulator.reports.words.fields import assumption_text, burst_text, cut_text, flag_of, flag_text, source_text
-from simulator.reports.words.prices import price_source_text, price_switch_text
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.model.checkpoints import PublishedCheckpoint
 from simulator.specs.money.prices import PriceProfile

@@ -24,7 +24,6 @@ from simulator.specs.documents import read_yaml, validate
 from simulator.specs.engine.engine import AtOnce, EngineName
 from simulator.specs.model.precision import Dtype, NumberFormat
 from simulator.specs.money.prices import OfferKind, PriceOf
-from simulator.specs.question.objectives import ObjectiveSpec, parse_objectives
 from simulator.specs.question.plan_values import (
     HOURS_PER_WEEK,
     READING,
@@ -36,7 +35,7 @@ from simulator.specs.question.plan_values import (
     ramp_per_s,
     stock_entry,
 )
-from simulator.specs.question.workload import LARGEST_CV, MOST_ANSWERS
+from simulator.specs.question.workload import LARGEST_CV, MOST_ANSWERS, ObjectiveSpec, parse_objectives
 from simulator.specs.spellings import SHORT_FIELDS, number_word, plain_word
 from simulator.units import GIGA, KILO, MEGA
 

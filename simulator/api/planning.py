@@ -194,7 +194,7 @@ def report_files(
 
 def reported_plan(spec: PlanSpec, *, out: str, force: bool, flag: str) -> ReportAnswer:
     """The plan of ``spec`` without what only its report needs, after that was written; a refusal's is raised."""
-    from simulator.planner.studies.registry import only_asked
+    from simulator.planner.capacity_plan import only_asked
 
     try:
         found = _in_full(spec, spec)

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.files import keeps_nothing
 from simulator.planner.candidate import Rejection
-from simulator.planner.capacity_plan import CapacityPlan, PlanBasis
+from simulator.planner.capacity_plan import (
+    KINDS,
+    CapacityPlan,
+    PlanBasis,
+    has_studies,
+    with_report_studies,
+    with_studies,
+)
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, complete_all, with_doubt
 from simulator.planner.fleet.records import Fleet
@@ -27,7 +34,6 @@ from simulator.planner.plausibility import warnings_for
 from simulator.planner.search.candidates import format_assumptions, platforms
 from simulator.planner.search.question import Question, price_assumptions, resolve
 from simulator.planner.search.search import try_platforms
-from simulator.planner.studies.registry import KINDS, has_studies, with_report_studies, with_studies
 from simulator.records import dataclass
 from simulator.specs.base import Assumption
 from simulator.specs.question.plan import PlanSpec

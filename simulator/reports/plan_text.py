@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.studies.registry import has_studies
+from simulator.planner.capacity_plan import CapacityPlan, has_studies
 from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
 from simulator.reports.content.quantities import counted_text
 from simulator.reports.formats.text import sections_text

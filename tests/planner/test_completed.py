@@ -10,13 +10,12 @@ import pytest
 
 from simulator.api.planning import plan, report
 from simulator.planner import plan as planning
-from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.capacity_plan import CapacityPlan, only_asked
 from simulator.planner.plan import answered_in_full, completed, is_complete, plan_capacity
 from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import Tried, try_platforms
 from simulator.planner.studies.growth import Growth
-from simulator.planner.studies.registry import only_asked
 from simulator.reports.contract import dump
 from simulator.reports.studies import gather
 from simulator.specs.question.plan import plan_spec

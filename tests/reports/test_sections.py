@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from simulator.planner.capacity_plan import KEYS
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.pareto import cheapest_or_fastest
-from simulator.planner.studies.registry import KEYS
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.charts.load import batch_over_time_chart
 from simulator.reports.charts.marks import FONT, svg_line, svg_text, text_width

@@ -12,11 +12,10 @@ from typing import Any
 from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import RoofcastError
 from simulator.planner.candidate import Rejection
-from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.capacity_plan import KEYS, CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.records import Gap, GapError, GapLimit, GapOption, GapStep
 from simulator.planner.serving.capacity import Latencies, Replica
-from simulator.planner.studies.registry import KEYS
 from simulator.planner.verified import Finalists, FleetVerification, Verification
 from simulator.reports.sections.answer import finalists_outcome, sentence
 from simulator.reports.words.derivation import detail_text, explanation, resource_text

@@ -21,7 +21,7 @@ import numpy as np
 from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.warm_up import warm_up
 from simulator.engine.runs.serving import scheduler_settings
-from simulator.engine.settings import Policy, SchedulerSettings
+from simulator.engine.settings import SchedulerPolicy, SchedulerSettings
 from simulator.phases.compiled import StepTables
 from simulator.phases.deployment import deploy
 from simulator.phases.tabulate import compile_steps
@@ -121,7 +121,7 @@ def main() -> None:
     tables = compile_steps(deployment)
     print(f"step tables: {time.process_time() - start:.3f} s")
     settings = scheduler_settings(deployment, kv_blocks=KV_BLOCKS)
-    reserving = replace(settings, policy=Policy.GUARANTEED_NO_EVICT)
+    reserving = replace(settings, policy=SchedulerPolicy.GUARANTEED_NO_EVICT)
     few = timed(tables, chat_requests(INTERPRETED_REQUESTS, trace=chosen.trace), settings)
     print(f"  in Python: {few.requests:>9,} requests: {few.requests_per_s:>9,.0f} requests/s")
     warm_up()

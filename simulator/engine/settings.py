@@ -24,7 +24,7 @@ class Batching(IntEnum):
     STATIC = 1
 
 
-class Policy(IntEnum):
+class SchedulerPolicy(IntEnum):
     """What a step is made of and when there is room for another sequence (``events.scheduler_walk``).
 
     CHUNKED_MIXED and MAX_UTILIZATION are one policy under the names of two engines (vLLM, TensorRT-LLM).
@@ -134,7 +134,7 @@ class SchedulerSettings:
     request_delay_s: float = 0.0
     prompt_token_delay_s: float = 0.0
     timeout_s: float | None = None
-    policy: Policy = Policy.CHUNKED_MIXED
+    policy: SchedulerPolicy = SchedulerPolicy.CHUNKED_MIXED
     queue_order: QueueOrder = QueueOrder.ARRIVAL
     token_ratio: TokenRatio = TokenRatio()
     offload: HostOffload | None = None
@@ -195,7 +195,7 @@ class SchedulerSettings:
     def walks(self) -> bool:
         """Whether these settings need the scheduler that walks over its sequences (``events.scheduler_walk``)."""
         return (
-            self.policy not in (Policy.CHUNKED_MIXED, Policy.MAX_UTILIZATION)
+            self.policy not in (SchedulerPolicy.CHUNKED_MIXED, SchedulerPolicy.MAX_UTILIZATION)
             or self.queue_order is not QueueOrder.ARRIVAL
             or self.offload is not None
             or self.speculation is not None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from simulator.errors import RoofcastError
-from simulator.fitting.kernel_fits import Demand, UserFit, check_points, demands, fit_demand
+from simulator.fitting.kernel_fits import MeasuredFamily, UserFit, check_points, demands, fit_demand
 from simulator.fitting.measured_work import MEASURED_MODEL, WholeError, whole_errors, whole_rows
 from simulator.kernels.fits import MEASURED_LIBRARY, given_fits
 from simulator.kernels.library import KernelLibrary, kernel_library
@@ -100,7 +100,7 @@ def with_fits(kernels: KernelLibrary, fits: Sequence[UserFit]) -> KernelLibrary:
     return kernels
 
 
-def _fitted(found: Sequence[Demand], *, kernels: KernelLibrary) -> tuple[tuple[UserFit, ...], tuple[str, ...]]:
+def _fitted(found: Sequence[MeasuredFamily], *, kernels: KernelLibrary) -> tuple[tuple[UserFit, ...], tuple[str, ...]]:
     """What can be fitted, and why the rest cannot; a refusal where nothing can."""
     fits: list[UserFit] = []
     refusals: list[RoofcastError] = []

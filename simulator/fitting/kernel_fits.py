@@ -79,7 +79,7 @@ ELEMENTWISE_SHARE = {"l2_speedup": 1.0, "l2_share": 0.9, "l2_sharpness": 6.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class MeasuredFamily:
     """Measured kernels of one family and format; arrays over its rows, FLOPs and bytes as seconds at the peaks."""
 
     family: str
@@ -127,7 +127,7 @@ def held_out(rows: Sequence[MeasuredKernel]) -> NDArray[np.bool_]:
     return chosen
 
 
-def check_points(demand: Demand) -> None:
+def check_points(demand: MeasuredFamily) -> None:
     """Refuse what three parameters and a fifth held out cannot be taken from."""
     if len(demand.rows) < POINTS_AT_LEAST:
         raise RoofcastError(
@@ -139,7 +139,7 @@ def check_points(demand: Demand) -> None:
         )
 
 
-def _check_demand(demand: Demand, *, hardware: AcceleratorSpec) -> None:
+def _check_demand(demand: MeasuredFamily, *, hardware: AcceleratorSpec) -> None:
     too_fast = np.flatnonzero(demand.peak_s > PEAK_TOLERANCE * demand.seconds)
     if too_fast.size:
         row, share = demand.rows[too_fast[0]], demand.peak_s[too_fast[0]] / demand.seconds[too_fast[0]]
@@ -151,7 +151,7 @@ def _check_demand(demand: Demand, *, hardware: AcceleratorSpec) -> None:
         )
 
 
-def demands(table: MeasuredTable, *, hardware: AcceleratorSpec) -> tuple[Demand, ...]:
+def demands(table: MeasuredTable, *, hardware: AcceleratorSpec) -> tuple[MeasuredFamily, ...]:
     """What was measured of each family and format that can be priced; refuses times that the hardware cannot reach."""
     groups: dict[tuple[str, str], list[tuple[MeasuredKernel, Work]]] = {}
     for row in table.rows:
@@ -166,7 +166,7 @@ def demands(table: MeasuredTable, *, hardware: AcceleratorSpec) -> tuple[Demand,
     for (family, fmt), pairs in groups.items():
         rows, works = tuple(row for row, _ in pairs), tuple(work for _, work in pairs)
         peaks = np.array([peak_flops_per_s(work, hardware) for work in works])
-        demand = Demand(
+        demand = MeasuredFamily(
             family=family,
             format=fmt,
             rows=rows,
@@ -181,7 +181,7 @@ def demands(table: MeasuredTable, *, hardware: AcceleratorSpec) -> tuple[Demand,
     return tuple(found)
 
 
-def _current_logs(demand: Demand, kernels: KernelLibrary) -> Array:
+def _current_logs(demand: MeasuredFamily, kernels: KernelLibrary) -> Array:
     """The three parameters in force, of this format or of 16-bit numbers, or ones in mid-range for passes."""
     fits = kernels.roofline
     family = "gemm" if demand.family == Family.ELEMENTWISE else demand.family
@@ -201,7 +201,7 @@ def _error(ratio: Array, held: NDArray[np.bool_]) -> FitError:
     return error.model_copy(update={"log_sigma": round(sigma, 5)})
 
 
-def _named(logs: Array, demand: Demand) -> Mapping[str, float]:
+def _named(logs: Array, demand: MeasuredFamily) -> Mapping[str, float]:
     values = {name: float(f"{value:.5g}") for name, value in zip(PARAMETERS, np.exp(logs), strict=True)}
     if demand.family != Family.ELEMENTWISE:
         return values
@@ -217,7 +217,7 @@ def _note(parameters: Mapping[str, float], *, kept: Sequence[str]) -> str:
     return "; ".join(notes)
 
 
-def fit_demand(demand: Demand, *, kernels: KernelLibrary) -> UserFit:
+def fit_demand(demand: MeasuredFamily, *, kernels: KernelLibrary) -> UserFit:
     """Fit one family and format on four fifths of its shapes and score it, and the fits in force, on the others."""
     seen = demand.points(~demand.held_out)
     logs, current = search(seen, within=RANGE), _current_logs(demand, kernels)

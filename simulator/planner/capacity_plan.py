@@ -23,9 +23,7 @@ from simulator.specs.base import Assumption
 from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
-    from simulator.planner.fleet.fleet import Sized
     from simulator.planner.money.cost import PriceRanking
-    from simulator.planner.search.question import Question
     from simulator.planner.verified import Finalists, FleetVerification
 
 

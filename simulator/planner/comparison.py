@@ -191,7 +191,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ComparedAnswer:
     """A deployment's answer and price, and the numbers of it that a change can move; ``quality`` is in words.
 
     Latencies [s] are means over requests; throughput and bill are of all replicas; weights [bytes] and KV capacity
@@ -275,8 +275,8 @@ class ComparisonStep:
     """
 
     change: ScenarioChange
-    together: Outcome
-    alone: Outcome | None
+    together: ComparedAnswer
+    alone: ComparedAnswer | None
     alone_refusal: str
 
 
@@ -285,11 +285,11 @@ class Comparison:
     """A base deployment and what becomes of it step by step."""
 
     scenario: ScenarioSpec
-    base: Outcome
+    base: ComparedAnswer
     steps: tuple[ComparisonStep, ...]
 
     @property
-    def final(self) -> Outcome:
+    def final(self) -> ComparedAnswer:
         """The deployment with every change."""
         return self.steps[-1].together
 
@@ -316,14 +316,14 @@ def compare(
     runs_at_most, teacher = 2 * len(changes), load_model(scenario.model, profiles=profiles).profile
     done = 0
 
-    def outcome_of(changed: ScenarioSpec, *, intervals: bool) -> Outcome:
+    def outcome_of(changed: ScenarioSpec, *, intervals: bool) -> ComparedAnswer:
         nonlocal done
         options = ServeOptions(intervals=intervals)
         answered = what_if(changed, price_kind=price_kind, profiles=profiles, options=options)
         done += 1
         if progress is not None:
             progress(done, runs_at_most)
-        return Outcome(answered=answered, quality=_quality_beside(teacher, answered.result))
+        return ComparedAnswer(answered=answered, quality=_quality_beside(teacher, answered.result))
 
     base = before = outcome_of(scenario, intervals=True)
     together = scenario
@@ -346,7 +346,7 @@ def compare(
     return Comparison(scenario=scenario, base=base, steps=tuple(steps))
 
 
-def _check_effect(change: ScenarioChange, outcome: Outcome, *, before: Outcome) -> None:
+def _check_effect(change: ScenarioChange, outcome: ComparedAnswer, *, before: ComparedAnswer) -> None:
     """Refuse a change that moves no number and says nothing else of the answers; NaN on both sides (no second token)
     is no movement. Methods of equal speed stand beside each other by their quality."""
     if outcome.quality == before.quality and all(

@@ -41,7 +41,7 @@ from simulator.specs.question.plan_values import model_share
 from simulator.techniques.quality import other_model_note
 
 if TYPE_CHECKING:
-    from simulator.planner.verification.finalists import Outcome
+    from simulator.planner.verification.finalists import CheckedSearch
 
 
 def _refused(option: str, message: str, *, hint: str) -> RoofcastError:
@@ -117,7 +117,7 @@ def _of_choice(question: Question, best: Fleet) -> tuple[Assumption, ...]:
     return (*format_assumptions(question.spec, question.model, hardware=hardware), *price_assumptions(best))
 
 
-def _simulated(question: Question, ranked: list[Sized]) -> Outcome:
+def _simulated(question: Question, ranked: list[Sized]) -> CheckedSearch:
     """The finalists in the event simulation."""
     from simulator.planner.verification.finalists import checked_finalists
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simulator.engine.runs.serving import host_offload, kv_blocks_of, scheduler_settings, serve_workload
-from simulator.engine.settings import Batching, Policy
+from simulator.engine.settings import Batching, SchedulerPolicy
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.operators.step_shape import decode_step
 from simulator.phases.compiled import device_seconds
@@ -160,18 +160,18 @@ def test_host_memory_is_sized_and_timed_by_the_hardware() -> None:
 @pytest.mark.parametrize(
     ("engine", "policy"),
     [
-        ("vllm", Policy.CHUNKED_MIXED),
-        ("sglang", Policy.PREFILL_FIRST),
-        ("tensorrt-llm", Policy.GUARANTEED_NO_EVICT),
-        ("tgi", Policy.GUARANTEED_NO_EVICT),
+        ("vllm", SchedulerPolicy.CHUNKED_MIXED),
+        ("sglang", SchedulerPolicy.PREFILL_FIRST),
+        ("tensorrt-llm", SchedulerPolicy.GUARANTEED_NO_EVICT),
+        ("tgi", SchedulerPolicy.GUARANTEED_NO_EVICT),
     ],
 )
-def test_each_engine_has_its_own_policy(engine: EngineName, policy: Policy) -> None:
+def test_each_engine_has_its_own_policy(engine: EngineName, policy: SchedulerPolicy) -> None:
     made = deploy(model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"), engine=EngineSpec(name=engine))
     settings = scheduler_settings(made, kv_blocks=1000)
     assert settings.policy is policy
     assert settings.async_scheduling == (engine != "tgi")
-    assert made.engine.reserves_full_length == (policy is Policy.GUARANTEED_NO_EVICT)
+    assert made.engine.reserves_full_length == (policy is SchedulerPolicy.GUARANTEED_NO_EVICT)
 
 
 def test_importing_the_engine_does_not_load_the_compiler() -> None:

@@ -20,7 +20,7 @@ from simulator.planner.search import search, usual
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.usual import usual_search
-from simulator.planner.serving.replica import Policy
+from simulator.planner.serving.replica import LoadPolicy
 from simulator.planner.serving.shapes import Aggregated, evaluate, replicas_for
 from simulator.reports.words.derivation import resource_text
 from simulator.reports.words.plan_inputs import warning_texts
@@ -54,7 +54,7 @@ def replica_on(
         model=load_model(MODEL),
         mix=read_demand(plan_spec({"rps": 1})).mix,
         objectives=objectives,
-        policy=Policy(utilization=0.8),
+        policy=LoadPolicy(utilization=0.8),
     )
 
 

@@ -13,7 +13,7 @@ from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.usual import evaluate_ahead, evaluate_once
 from simulator.planner.serving import disaggregated
-from simulator.planner.serving.replica import Policy
+from simulator.planner.serving.replica import LoadPolicy
 from simulator.planner.serving.shapes import Aggregated, Shape, evaluate
 from simulator.specs.question.plan import plan_spec
 
@@ -27,7 +27,7 @@ def _question(**changes: object) -> tuple[Question, Candidate]:
     return question, candidates(spec, model=question.model, platform=platform)[0]
 
 
-def _outcome(question: Question, candidate: Candidate, *, policy: Policy | None = None) -> Shape | Rejection:
+def _outcome(question: Question, candidate: Candidate, *, policy: LoadPolicy | None = None) -> Shape | Rejection:
     return evaluate_once(
         candidate,
         model=question.model,

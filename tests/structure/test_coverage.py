@@ -15,9 +15,9 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
 GROUND = ("specs", "operators", "techniques", "kernels", "phases", "traffic", "fitting")
 """Rooms in which no module may be without a test of its own name."""
-UNNAMED_AT_MOST = 90
+UNNAMED_AT_MOST = 55
 """Modules of the other rooms that are tested through what calls them. Only ever lower this."""
-LINES_OF_TESTS_AT_LEAST = 0.55
+LINES_OF_TESTS_AT_LEAST = 0.59
 """Per line of library; the aim is 0.7. Only ever raise this."""
 
 

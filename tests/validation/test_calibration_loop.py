@@ -10,7 +10,7 @@ import yaml
 
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
-from simulator.fitting.kernel_fits import Demand, demands
+from simulator.fitting.kernel_fits import MeasuredFamily, demands
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.specs.loading import load_hardware
 from simulator.specs.measured.kernel_times import load_measurements
@@ -32,7 +32,7 @@ def cpu_profile(directory: Path) -> None:
     (directory / "this-cpu.yaml").write_text(yaml.safe_dump(facts))
 
 
-def held_out_error(demand: Demand, kernels: KernelLibrary) -> float:
+def held_out_error(demand: MeasuredFamily, kernels: KernelLibrary) -> float:
     """Mean |log(predicted / measured)|: half and double count alike."""
     predicted = np.array([float(kernels.price(work).seconds[0]) for work in demand.works])
     return float(np.abs(np.log(predicted / demand.seconds))[demand.held_out].mean())

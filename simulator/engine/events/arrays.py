@@ -17,7 +17,7 @@ import numpy as np
 
 from simulator.engine.events import state as at
 from simulator.engine.events.state import EngineState, Limits
-from simulator.engine.settings import Policy, QueueOrder, SchedulerSettings
+from simulator.engine.settings import QueueOrder, SchedulerPolicy, SchedulerSettings
 from simulator.phases.compiled import StepTables
 from simulator.records import dataclass
 from simulator.traffic.requests import Floats, RequestRecords, Requests
@@ -64,9 +64,9 @@ def make_limits(
         ring=ring,
         finish_lists=slots + 1,
         phase_lists=2 * slots + 1 + ring,
-        prompts_first=settings.policy is Policy.PREFILL_FIRST,
-        full_length=settings.policy is Policy.GUARANTEED_NO_EVICT,
-        retracts=settings.policy in (Policy.PREFILL_FIRST, Policy.PREFILL_FIRST_MIXED),
+        prompts_first=settings.policy is SchedulerPolicy.PREFILL_FIRST,
+        full_length=settings.policy is SchedulerPolicy.GUARANTEED_NO_EVICT,
+        retracts=settings.policy in (SchedulerPolicy.PREFILL_FIRST, SchedulerPolicy.PREFILL_FIRST_MIXED),
         longest_prefix_first=settings.queue_order is QueueOrder.LONGEST_PREFIX,
         computed_on_arrival=settings.computed_on_arrival,
         host_blocks=0 if offload is None else offload.blocks,

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.events import state as at
-from simulator.engine.events.state import Demand, Fate
-from simulator.engine.settings import Policy, SchedulerSettings
+from simulator.engine.events.state import Fate, RequestColumns
+from simulator.engine.settings import SchedulerPolicy, SchedulerSettings
 from simulator.traffic.requests import NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests
 
 _NO_TIMES: Floats = np.zeros(0)
@@ -46,7 +46,7 @@ def queue_order(requests: Requests, settings: SchedulerSettings) -> Ints | None:
     return np.argsort(ready_s, kind="stable").astype(np.int32)
 
 
-def make_demand(requests: Requests, settings: SchedulerSettings, *, order: Ints | None) -> Demand:
+def make_demand(requests: Requests, settings: SchedulerSettings, *, order: Ints | None) -> RequestColumns:
     """``requests`` in the order of the queue; nobody is being brought in yet."""
     turns = has_turns(requests)
     shared = len(requests.block_ids) > 0
@@ -54,7 +54,7 @@ def make_demand(requests: Requests, settings: SchedulerSettings, *, order: Ints 
     patience_s = np.inf if settings.timeout_s is None else settings.timeout_s
     deadline_s = np.minimum(requests.arrival_s + patience_s, requests.deadline_s) if own else _NO_TIMES
     delay_s = settings.request_delay_s + settings.prompt_token_delay_s * requests.prompt_tokens if turns else _NO_TIMES
-    return Demand(
+    return RequestColumns(
         ready_s=_NO_TIMES,
         prompt_tokens=_column(_queued(requests.prompt_tokens, order), np.int32),
         output_tokens=_column(_queued(requests.output_tokens, order), np.int32),
@@ -83,14 +83,14 @@ def _followers(requests: Requests, order: Ints | None) -> Ints:
     return _queued(follower, order)
 
 
-def make_fate(requests: Requests, demand: Demand, settings: SchedulerSettings, *, order: Ints | None) -> Fate:
+def make_fate(requests: Requests, demand: RequestColumns, settings: SchedulerSettings, *, order: Ints | None) -> Fate:
     """Everybody waits, except for whom the engine will not take at all."""
     total = demand.prompt_tokens + demand.output_tokens
     room = settings.kv_blocks - settings.watermark_blocks
     too_long = total > settings.max_model_len
     if not settings.chunked_prefill:
         # A sequence that may be preempted is recomputed with its output in one piece.
-        evicted = settings.policy is not Policy.GUARANTEED_NO_EVICT
+        evicted = settings.policy is not SchedulerPolicy.GUARANTEED_NO_EVICT
         too_long |= (total if evicted else demand.prompt_tokens) > settings.max_num_batched_tokens
     outcome = np.full(len(total), at.WAITING, dtype=np.int8)
     outcome[-(-total // settings.block_size_tokens) > room] = int(Outcome.TOO_LARGE)
@@ -124,7 +124,7 @@ def make_fate(requests: Requests, demand: Demand, settings: SchedulerSettings, *
     )
 
 
-def part_of_demand(demand: Demand, *, group: int, groups: int) -> Demand:
+def part_of_demand(demand: RequestColumns, *, group: int, groups: int) -> RequestColumns:
     """Every ``groups``-th request from ``group`` on; the demand itself where there is one group."""
     if groups == 1:
         return demand

@@ -31,7 +31,7 @@ from simulator.engine.events.columns import (
     ready_s,
     records_of,
 )
-from simulator.engine.events.state import Demand, Fate, Limits
+from simulator.engine.events.state import Fate, Limits, RequestColumns
 from simulator.engine.settings import Batching, Routing, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables
@@ -77,7 +77,7 @@ def _walks(stages: tuple[StepTables, ...], settings: SchedulerSettings, *, conve
     return walks
 
 
-def _most_slots(settings: SchedulerSettings, demand: Demand) -> int:
+def _most_slots(settings: SchedulerSettings, demand: RequestColumns) -> int:
     """Sequences that a replica can ever have at once.
 
     In turn, or to whom has fewest, nobody gets more than an even share; but a slot outlasts its request in a static
@@ -101,7 +101,7 @@ class _Prepared:
     requests: Requests
     settings: SchedulerSettings
     order: Ints | None
-    demand: Demand
+    demand: RequestColumns
     fate: Fate
     limits: Limits
     size: StateSize

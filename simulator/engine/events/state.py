@@ -149,7 +149,7 @@ class EngineState(NamedTuple):
     series: Any
 
 
-class Demand(NamedTuple):
+class RequestColumns(NamedTuple):
     """Requests in the order in which they reach the scheduler, and the lists of block ids.
 
     Columns that a run does not need are empty, because millions of requests are to fit into memory.

@@ -12,16 +12,19 @@ from simulator.engine.events.compilation import FASTER, compiler_version
 from simulator.engine.events.loop import loop_of
 from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import Scheduler
-from simulator.engine.settings import Policy, SchedulerSettings
+from simulator.engine.settings import SchedulerPolicy, SchedulerSettings
 from simulator.errors import MissingPackageError
 from simulator.phases.compiled import uniform_tables
 from simulator.traffic.requests import make_requests
 
 _LONGEST_TOKENS = 64
 
-SCHEDULERS: Mapping[str, tuple[Policy, Scheduler]] = {
-    "requests in lists (vLLM)": (Policy.CHUNKED_MIXED, scheduler_lists.SCHEDULER),
-    "a walk over sequences (SGLang, speculation, pipelines, pools)": (Policy.PREFILL_FIRST, scheduler_walk.SCHEDULER),
+SCHEDULERS: Mapping[str, tuple[SchedulerPolicy, Scheduler]] = {
+    "requests in lists (vLLM)": (SchedulerPolicy.CHUNKED_MIXED, scheduler_lists.SCHEDULER),
+    "a walk over sequences (SGLang, speculation, pipelines, pools)": (
+        SchedulerPolicy.PREFILL_FIRST,
+        scheduler_walk.SCHEDULER,
+    ),
 }
 """By what a reader knows of it, each scheduler with a policy of it."""
 

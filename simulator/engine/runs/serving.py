@@ -13,7 +13,7 @@ import numpy as np
 from simulator.engine.events.simulation import Progress, simulate_requests
 from simulator.engine.pools import Pool
 from simulator.engine.runs.metrics import ServeResult, serve_result
-from simulator.engine.settings import Batching, HostOffload, Policy, QueueOrder, Routing, SchedulerSettings
+from simulator.engine.settings import Batching, HostOffload, QueueOrder, Routing, SchedulerPolicy, SchedulerSettings
 from simulator.engine.uniform.steps import speculative_steps
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
@@ -221,12 +221,12 @@ HOST_CACHE_RATIO = 2.0
 """Host memory for KV blocks over the device's, where no size is given: SGLang's --hicache-ratio by default."""
 
 _POLICIES = {
-    "chunked_mixed": Policy.CHUNKED_MIXED,
-    "max_utilization": Policy.MAX_UTILIZATION,
-    "guaranteed_no_evict": Policy.GUARANTEED_NO_EVICT,
-    "prefill_first": Policy.PREFILL_FIRST,
-    "prefill_first_mixed": Policy.PREFILL_FIRST_MIXED,
-    "static": Policy.CHUNKED_MIXED,
+    "chunked_mixed": SchedulerPolicy.CHUNKED_MIXED,
+    "max_utilization": SchedulerPolicy.MAX_UTILIZATION,
+    "guaranteed_no_evict": SchedulerPolicy.GUARANTEED_NO_EVICT,
+    "prefill_first": SchedulerPolicy.PREFILL_FIRST,
+    "prefill_first_mixed": SchedulerPolicy.PREFILL_FIRST_MIXED,
+    "static": SchedulerPolicy.CHUNKED_MIXED,
 }
 _ORDERS = {"arrival": QueueOrder.ARRIVAL, "longest_prefix": QueueOrder.LONGEST_PREFIX}
 

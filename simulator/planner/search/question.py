@@ -32,7 +32,7 @@ from simulator.planner.search.candidates import (
     spread,
     technique_choices,
 )
-from simulator.planner.serving.replica import Policy, check_context
+from simulator.planner.serving.replica import LoadPolicy, check_context
 from simulator.planner.workload_presets import SparesWanted
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
@@ -60,7 +60,7 @@ class Question:
     model: ModelSpec
     demand: Demand
     objectives: tuple[Objective, ...]
-    policy: Policy
+    policy: LoadPolicy
     prices: PriceProfile
     assumptions: tuple[Assumption, ...]
 
@@ -112,7 +112,7 @@ def resolve(spec: PlanSpec) -> Question:
         model=model,
         demand=demand,
         objectives=objectives,
-        policy=Policy(
+        policy=LoadPolicy(
             utilization=utilization,
             deviate=NormalDist().inv_cdf(spec.confidence / 100),
             profiles=spec.profiles,

@@ -30,7 +30,7 @@ from simulator.planner.serving.disaggregated import (
     prefill_capacity,
     prefill_replica,
 )
-from simulator.planner.serving.replica import Policy, Prepared, missed_objective, prepare_all
+from simulator.planner.serving.replica import LoadPolicy, Prepared, missed_objective, prepare_all
 from simulator.planner.serving.shapes import Aggregated, Shape, evaluate_prepared, replicas_for
 from simulator.records import dataclass
 from simulator.specs.base import Same
@@ -55,7 +55,7 @@ class _Asked:
     model: Same[ModelSpec]
     mix: RequestMix
     objectives: tuple[Objective, ...] | None
-    policy: Policy
+    policy: LoadPolicy
 
 
 class _Kept(Generic[Answer]):
@@ -138,7 +138,7 @@ def _pools_worked_out(asked: list[_Asked]) -> list[Shape | Rejection]:
 
 
 def evaluate_once(
-    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: Policy
+    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: LoadPolicy
 ) -> Shape | Rejection:
     """What a candidate sustains, remembered. The rate to carry is none of its arguments: plans that differ in it share
     outcomes.
@@ -155,7 +155,7 @@ def evaluate_ahead(
     model: ModelSpec,
     mix: RequestMix,
     objectives: tuple[Objective, ...],
-    policy: Policy,
+    policy: LoadPolicy,
 ) -> None:
     """Have ``evaluate_once`` know these, no more than KEPT: worked out together, they take less time than alone."""
     asked = [_Asked(candidate=item, model=Same(model), mix=mix, objectives=objectives, policy=policy) for item in tried]

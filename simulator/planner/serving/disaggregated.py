@@ -49,8 +49,8 @@ from simulator.planner.serving.pool_states import (
     rows_at,
 )
 from simulator.planner.serving.replica import (
+    LoadPolicy,
     Part,
-    Policy,
     Prepared,
     deployed,
     missed_objective,
@@ -142,7 +142,7 @@ class PoolReplica:
         return lanes(self.found.deployment)
 
 
-def _drafts_with_cache(candidate: Candidate, *, model: ModelSpec, policy: Policy) -> bool:
+def _drafts_with_cache(candidate: Candidate, *, model: ModelSpec, policy: LoadPolicy) -> bool:
     """Whether guesses come from a drafter that keeps keys and values of its own."""
     if candidate.techniques.speculation is None:
         return False
@@ -174,7 +174,7 @@ def _drafted_prompts(found: Prepared) -> Prepared:
 
 
 def prefill_replica(
-    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: Policy
+    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy
 ) -> PoolReplica | Rejection:
     """A replica that computes prompts and sends their KV cache on, a drafter's cache with it."""
     own = prefill_mix(mix)
@@ -186,7 +186,7 @@ def prefill_replica(
 
 
 def decode_replica(
-    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: Policy
+    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy
 ) -> PoolReplica | Rejection:
     """A replica that goes on with prompts computed elsewhere."""
     found = prepare(candidate, model=model, mix=decode_mix(mix), policy=policy)
@@ -195,7 +195,7 @@ def decode_replica(
     return _with_margin(replace(found, curve=decode_curve(found.curve)), policy)
 
 
-def _with_margin(found: Prepared, policy: Policy) -> PoolReplica:
+def _with_margin(found: Prepared, policy: LoadPolicy) -> PoolReplica:
     slow = found.slowed(step_margin(found, saturation(found.curve), policy))
     return PoolReplica(found=slow, limit=saturation(slow.curve))
 
@@ -264,7 +264,7 @@ def _alone(
     saturation_per_s: float,
     metric: LatencyMetric,
     objectives: tuple[Objective, ...],
-    policy: Policy,
+    policy: LoadPolicy,
 ) -> Capacity | Missed:
     """A pool's capacity within the objectives that it alone decides; ``binding`` counts in all objectives."""
     places = [place for place, item in enumerate(objectives) if item.metric is metric]
@@ -275,7 +275,7 @@ def _alone(
     return replace(found, binding=places[found.binding])
 
 
-def prefill_capacity(pair: Pair, *, objectives: tuple[Objective, ...], policy: Policy) -> Capacity | Missed:
+def prefill_capacity(pair: Pair, *, objectives: tuple[Objective, ...], policy: LoadPolicy) -> Capacity | Missed:
     """Highest rate of a lane of the prefill pool within the objectives on TTFT."""
     return _alone(
         pair.prefill_states,
@@ -286,7 +286,7 @@ def prefill_capacity(pair: Pair, *, objectives: tuple[Objective, ...], policy: P
     )
 
 
-def decode_capacity(decode: PoolReplica, *, objectives: tuple[Objective, ...], policy: Policy) -> Capacity | Missed:
+def decode_capacity(decode: PoolReplica, *, objectives: tuple[Objective, ...], policy: LoadPolicy) -> Capacity | Missed:
     """Highest rate of a lane of the decode pool within the objectives on TPOT."""
     return _alone(
         lambda rates: decode_state(decode.found.curve, rates_per_s=rates),
@@ -368,7 +368,7 @@ def evaluate_pair(
 
 
 def evaluate_pools(
-    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: Policy
+    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: LoadPolicy
 ) -> Disaggregated | Rejection:
     """What the two pools of ``candidate`` sustain, or why they cannot serve."""
     prompter, decoder = candidate.parts

@@ -45,7 +45,7 @@ from simulator.traffic.lengths import RequestMix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class LoadPolicy:
     """How far a replica may be loaded.
 
     deviate : standard deviations of their logarithm by which steps may be slower than predicted while objectives hold
@@ -126,14 +126,14 @@ class Prepared:
         return replace(self, curve=self.curve.slowed(factor), step_margin=self.step_margin * factor)
 
 
-def prepare(candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: Policy) -> Prepared | Rejection:
+def prepare(candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy) -> Prepared | Rejection:
     """Deploy a candidate and price its steps, or say why it cannot hold one request."""
     (found,) = prepare_all((candidate,), model=model, mix=mix, policy=policy)
     return found
 
 
 def prepare_all(
-    tried: Sequence[Candidate], *, model: ModelSpec, mix: RequestMix, policy: Policy
+    tried: Sequence[Candidate], *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy
 ) -> list[Prepared | Rejection]:
     """``prepare`` of several candidates: the steps of those on one platform are priced together."""
     found: list[Prepared | Rejection] = []
@@ -143,7 +143,7 @@ def prepare_all(
 
 
 def _prepared(
-    tried: tuple[Candidate, ...], *, model: ModelSpec, mix: RequestMix, policy: Policy
+    tried: tuple[Candidate, ...], *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy
 ) -> list[Prepared | Rejection]:
     found = [_deployed(candidate, model=model, policy=policy) for candidate in tried]
     try:
@@ -159,7 +159,7 @@ def _prepared(
     ]
 
 
-def deployed(candidate: Candidate, *, model: ModelSpec, policy: Policy) -> Deployment:
+def deployed(candidate: Candidate, *, model: ModelSpec, policy: LoadPolicy) -> Deployment:
     """A candidate's deployment. Raises RoofcastError for what the engine or the hardware cannot do."""
     return deploy(
         model=model,
@@ -172,7 +172,9 @@ def deployed(candidate: Candidate, *, model: ModelSpec, policy: Policy) -> Deplo
     )
 
 
-def _deployed(candidate: Candidate, *, model: ModelSpec, policy: Policy) -> tuple[Deployment, MemoryPlan] | Rejection:
+def _deployed(
+    candidate: Candidate, *, model: ModelSpec, policy: LoadPolicy
+) -> tuple[Deployment, MemoryPlan] | Rejection:
     """A candidate's deployment and what its memory holds, or why it is none."""
     if policy.max_quality_loss is not None:
         below = quality_refusal(candidate, model=model, allowed=policy.max_quality_loss)
@@ -353,6 +355,6 @@ def saturated_log_sigma(found: Prepared, limit: Saturation) -> float:
     return near.log_sigma(found.steps, found.candidate.techniques.speculation)
 
 
-def step_margin(found: Prepared, limit: Saturation, policy: Policy) -> float:
+def step_margin(found: Prepared, limit: Saturation, policy: LoadPolicy) -> float:
     """How many times as long as predicted the steps of a candidate may take while its capacity holds."""
     return exp(policy.deviate * saturated_log_sigma(found, limit)) if policy.deviate else 1.0

@@ -20,7 +20,7 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadPoint:
+class ReplicaLoadPoint:
     """Percentiles of one metric at one load, in the order of PERCENTILES [s]."""
 
     metric: LatencyMetric
@@ -46,7 +46,7 @@ class ReplicaLoad:
     e2e_p95_s: tuple[float, ...]
     knee_load: float
     knee_ttft_s: float
-    at: tuple[LoadPoint, ...]
+    at: tuple[ReplicaLoadPoint, ...]
 
 
 def knee_index(x: Array, y: Array) -> int:
@@ -79,7 +79,7 @@ def replica_load(fleet: Fleet, *, rates_per_s: tuple[float, ...] = ()) -> Replic
     shown = len(ttft)
     knee = knee_index(loads[:shown], ttft)
     at = tuple(
-        LoadPoint(
+        ReplicaLoadPoint(
             metric=metric,
             rate_per_s=rate,
             load=rate / saturation_per_s,

@@ -30,8 +30,8 @@ from simulator.planner.candidate import Candidate, Rejection
 from simulator.planner.fleet.records import Transfer
 from simulator.planner.serving.capacity import Capacity, Latencies, Limit, Missed, Replica, Resource, capacities_within
 from simulator.planner.serving.replica import (
+    LoadPolicy,
     Part,
-    Policy,
     Prepared,
     lane_latencies,
     missed_objective,
@@ -222,7 +222,7 @@ def evaluate(
     model: ModelSpec,
     mix: RequestMix,
     objectives: tuple[Objective, ...],
-    policy: Policy,
+    policy: LoadPolicy,
 ) -> Aggregated | Rejection:
     """What one replica that does both sustains, or why it cannot serve."""
     found = prepare(candidate, model=model, mix=mix, policy=policy)
@@ -230,7 +230,7 @@ def evaluate(
 
 
 def evaluate_prepared(
-    tried: Sequence[Prepared | Rejection], *, objectives: tuple[Objective, ...], policy: Policy
+    tried: Sequence[Prepared | Rejection], *, objectives: tuple[Objective, ...], policy: LoadPolicy
 ) -> list[Aggregated | Rejection]:
     """What each of the prepared candidates of one mix sustains, looked for side by side; refusals as they are."""
     found = [item for item in tried if isinstance(item, Prepared)]
@@ -239,7 +239,7 @@ def evaluate_prepared(
 
 
 def _evaluated(
-    found: Sequence[Prepared], *, objectives: tuple[Objective, ...], policy: Policy
+    found: Sequence[Prepared], *, objectives: tuple[Objective, ...], policy: LoadPolicy
 ) -> Iterator[Aggregated | Rejection]:
     limits = [saturation(item.curve) for item in found]
     slow = [item.slowed(step_margin(item, limit, policy)) for item, limit in zip(found, limits, strict=True)]

@@ -184,7 +184,7 @@ CHEAPEST, OF_FRONT, MORE = 5, 3, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CheckedSearch:
     """A search whose finalists were checked: the question and its fleets, best first, and what was found."""
 
     question: Question
@@ -284,7 +284,7 @@ def _next(ranked: Sequence[Sized], checked: Sequence[Checked]) -> Sized | None:
     return None
 
 
-def checked_finalists(question: Question, ranked: Sequence[Sized]) -> Outcome:
+def checked_finalists(question: Question, ranked: Sequence[Sized]) -> CheckedSearch:
     """Check the best of ``ranked`` (best first) and put the best that holds in front.
 
     Where the winner grew, what then ranks before it is checked as well. For a trace the demand's peak is taken back to
@@ -302,7 +302,7 @@ def checked_finalists(question: Question, ranked: Sequence[Sized]) -> Outcome:
         checked.append(check_fleet(question, ahead))
     winner = _winner(checked)
     members = tuple(_record(question, item, chosen=item is winner) for item in checked)
-    return Outcome(
+    return CheckedSearch(
         question=question,
         ranked=_reordered(candidates, checked),
         finalists=Finalists(members=members, replayed=replays_trace(question.spec)),
@@ -327,7 +327,7 @@ _SHOWN = 1 / 200
 """Peaks that are shown by the same three digits."""
 
 
-def with_finalists(plan: CapacityPlan, simulated: Outcome) -> CapacityPlan:
+def with_finalists(plan: CapacityPlan, simulated: CheckedSearch) -> CapacityPlan:
     """``plan`` with what the event simulation said about its best fleets."""
     finalists, verification = simulated.finalists, simulated.verification
     warnings = plan.warnings
@@ -347,7 +347,7 @@ def with_finalists(plan: CapacityPlan, simulated: Outcome) -> CapacityPlan:
     )
 
 
-def _replayed_peak(item: Assumption, simulated: Outcome) -> Assumption:
+def _replayed_peak(item: Assumption, simulated: CheckedSearch) -> Assumption:
     peak = simulated.question.demand.peak_to_mean
     if (
         item.key != "peak_to_mean"

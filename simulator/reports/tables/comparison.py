@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from simulator.planner.comparison import Comparison, Outcome, WhatIf, scenario_quality
+from simulator.planner.comparison import ComparedAnswer, Comparison, WhatIf, scenario_quality
 from simulator.records import dataclass
 from simulator.reports.answer import Answer
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
@@ -152,7 +152,7 @@ INTERVAL_COLUMNS = ("TTFT", "TPOT", "E2E", "output", "per 1M out", "J/token")
 SAME, NOTHING = "=", "-"
 
 
-def _values(outcome: Outcome, document: Json) -> tuple[str, ...]:
+def _values(outcome: ComparedAnswer, document: Json) -> tuple[str, ...]:
     return (
         seconds_text(outcome.ttft_s),
         seconds_text(outcome.tpot_s) if outcome.tpot_s else NOTHING,
@@ -173,7 +173,7 @@ def _difference(now: float | None, before: float | None) -> str:
     return change_text(now, before) or SAME
 
 
-def _differences(now: Outcome, before: Outcome) -> tuple[str, ...]:
+def _differences(now: ComparedAnswer, before: ComparedAnswer) -> tuple[str, ...]:
     pairs = zip(now.numbers, before.numbers, strict=True)
     return (
         *(_difference(value, other) for value, other in pairs),
@@ -252,7 +252,7 @@ def _alone(comparison: Comparison) -> str:
     return text_table(("", *COLUMNS), rows)
 
 
-def _object(outcome: Outcome | None, *, intervals: bool) -> Json | None:
+def _object(outcome: ComparedAnswer | None, *, intervals: bool) -> Json | None:
     """One deployment; intervals only where they were worked out."""
     if outcome is None:
         return None

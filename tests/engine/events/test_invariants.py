@@ -31,9 +31,9 @@ from simulator.engine.runs.serving import scheduler_settings
 from simulator.engine.settings import (
     Batching,
     HostOffload,
-    Policy,
     QueueOrder,
     Routing,
+    SchedulerPolicy,
     SchedulerSettings,
     SpeculativeSteps,
 )
@@ -91,7 +91,7 @@ def limits(draw: st.DrawFn) -> SchedulerSettings:
         replicas=draw(st.integers(1, 3)),
         routing=draw(st.sampled_from(list(Routing))),
         timeout_s=draw(st.sampled_from([None, None, 0.3])),
-        policy=Policy.CHUNKED_MIXED if static else draw(st.sampled_from(list(Policy))),
+        policy=SchedulerPolicy.CHUNKED_MIXED if static else draw(st.sampled_from(list(SchedulerPolicy))),
         queue_order=draw(st.sampled_from(list(QueueOrder))) if prefix_caching and not static else QueueOrder.ARRIVAL,
         offload=None if static else draw(st.sampled_from([None, HostOffload(blocks=40, block_load_s=1e-3)])),
         speculation=speculation,
@@ -258,7 +258,7 @@ def test_littles_law(requests: Requests, chosen: SchedulerSettings) -> None:
     """
     if chosen.async_scheduling or chosen.timeout_s is not None or chosen.batching is Batching.STATIC:
         return
-    if chosen.policy is Policy.PREFILL_FIRST or chosen.offload is not None:
+    if chosen.policy is SchedulerPolicy.PREFILL_FIRST or chosen.offload is not None:
         return
     outcome = run(requests, chosen)
     records = outcome.records

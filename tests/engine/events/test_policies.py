@@ -15,8 +15,8 @@ from simulator.engine.events.state import BUSY_S, TRACE_DECODES, TRACE_PREFILLS,
 from simulator.engine.settings import (
     Batching,
     HostOffload,
-    Policy,
     QueueOrder,
+    SchedulerPolicy,
     SchedulerSettings,
     SpeculativeSteps,
 )
@@ -74,8 +74,8 @@ def test_both_loops_agree_where_both_apply(
 
 
 class TestSeries:
-    @pytest.mark.parametrize("policy", [Policy.CHUNKED_MIXED, Policy.GUARANTEED_NO_EVICT])
-    def test_buckets_add_up_to_the_whole_run(self, policy: Policy) -> None:
+    @pytest.mark.parametrize("policy", [SchedulerPolicy.CHUNKED_MIXED, SchedulerPolicy.GUARANTEED_NO_EVICT])
+    def test_buckets_add_up_to_the_whole_run(self, policy: SchedulerPolicy) -> None:
         limits = replace(settings(replicas=2, kv_blocks=150), policy=policy)
         run = serve(random_requests(1, count=300, rate_per_s=10.0), limits)
         series = run.series
@@ -213,29 +213,31 @@ class TestPolicies:
         requests = random_requests(6, count=150, rate_per_s=15.0)
         tight = settings(kv_blocks=60)
         assert serve(requests, tight).records.preemptions.sum() > 0
-        run = serve(requests, replace(tight, policy=Policy.GUARANTEED_NO_EVICT))
+        run = serve(requests, replace(tight, policy=SchedulerPolicy.GUARANTEED_NO_EVICT))
         assert run.records.preemptions.sum() == 0
         assert (run.records.outcome == int(Outcome.FINISHED)).all()
         assert run.free_blocks == 60
 
     def test_a_reserved_length_limits_how_many_run(self) -> None:
         """20 + 21 - 1 tokens of each in blocks of 4: ten blocks; 40 blocks hold four sequences."""
-        limits = replace(settings(kv_blocks=40), policy=Policy.GUARANTEED_NO_EVICT)
+        limits = replace(settings(kv_blocks=40), policy=SchedulerPolicy.GUARANTEED_NO_EVICT)
         steps = serve(equal_requests(12, prompt=20, output=21), limits, trace_steps=500).trace[0]
         assert (steps[:, TRACE_DECODES] + steps[:, TRACE_PREFILLS]).max() == 4
 
     def test_maximal_utilization_is_the_mixed_policy_by_another_name(self) -> None:
         requests = random_requests(6, count=150, rate_per_s=15.0)
         mixed = serve(requests, settings(kv_blocks=60)).records
-        other = serve(requests, replace(settings(kv_blocks=60), policy=Policy.MAX_UTILIZATION)).records
+        other = serve(requests, replace(settings(kv_blocks=60), policy=SchedulerPolicy.MAX_UTILIZATION)).records
         np.testing.assert_array_equal(mixed.finish_s, other.finish_s)
 
     def test_prompts_first_computes_prompts_or_decodes_never_both(self) -> None:
         requests = random_requests(7, count=150, rate_per_s=15.0)
-        run = serve(requests, replace(settings(), policy=Policy.PREFILL_FIRST), trace_steps=5000)
+        run = serve(requests, replace(settings(), policy=SchedulerPolicy.PREFILL_FIRST), trace_steps=5000)
         steps = run.trace[0]
         assert not ((steps[:, TRACE_DECODES] > 0) & (steps[:, TRACE_PREFILLS] > 0)).any()
-        mixed = serve(requests, replace(settings(), policy=Policy.PREFILL_FIRST_MIXED), trace_steps=5000).trace[0]
+        mixed = serve(
+            requests, replace(settings(), policy=SchedulerPolicy.PREFILL_FIRST_MIXED), trace_steps=5000
+        ).trace[0]
         assert ((mixed[:, TRACE_DECODES] > 0) & (mixed[:, TRACE_PREFILLS] > 0)).any()
 
     def test_prompts_first_serves_a_newcomer_at_once_and_lets_the_others_wait(self) -> None:
@@ -243,13 +245,13 @@ class TestPolicies:
         requests = make_requests(
             arrival_s=np.array([0.0, 0.055]), prompt_tokens=np.array([4, 50]), output_tokens=np.array([20, 1])
         )
-        run = serve(requests, replace(settings(), policy=Policy.PREFILL_FIRST), trace_steps=50)
+        run = serve(requests, replace(settings(), policy=SchedulerPolicy.PREFILL_FIRST), trace_steps=50)
         prompt_step = run.trace[0][run.trace[0][:, TRACE_TOKENS] == 50][0]
         assert prompt_step[TRACE_DECODES] == 0
         assert run.records.admitted_s[1] == pytest.approx(prompt_step[TRACE_START_S])
 
-    @pytest.mark.parametrize("policy", [Policy.PREFILL_FIRST, Policy.PREFILL_FIRST_MIXED])
-    def test_the_token_ratio_keeps_room_for_answers(self, policy: Policy) -> None:
+    @pytest.mark.parametrize("policy", [SchedulerPolicy.PREFILL_FIRST, SchedulerPolicy.PREFILL_FIRST_MIXED])
+    def test_the_token_ratio_keeps_room_for_answers(self, policy: SchedulerPolicy) -> None:
         """Long answers in a small cache: counting on them preempts less than looking at prompts alone."""
         requests = equal_requests(40, prompt=16, output=120, gap_s=0.02)
         by_prompt = serve(requests, settings(kv_blocks=100)).records
@@ -277,7 +279,7 @@ class TestPolicies:
 
     def test_static_batches_do_not_mix_with_other_policies(self) -> None:
         with pytest.raises(RoofcastError, match="static batching"):
-            replace(settings(batching=Batching.STATIC), policy=Policy.PREFILL_FIRST)
+            replace(settings(batching=Batching.STATIC), policy=SchedulerPolicy.PREFILL_FIRST)
         with pytest.raises(RoofcastError, match="pipelines"):
             simulate_requests(
                 TestPipeline.STAGES,

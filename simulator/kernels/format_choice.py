@@ -199,7 +199,8 @@ SHARED_PRODUCTS = {"int8": "trtllm", "fp8_block": "sglang"}
 # Per-tensor and per-token FP8 experts run the grouped kernels of block-scaled ones where theirs were not measured.
 STAND_IN_EXPERTS = {"fp8": "fp8_block"}
 # vLLM's table of Hopper ran FlashInfer's kernel for per-tensor FP8 untuned: slower than 16-bit experts at any small
-# batch. Tuned, the same kernel stands in the table of block-scaled experts that are spread over ranks.
+# batch. Tuned, the same kernel stands in the table of block-scaled experts that are spread over ranks, whole experts all
+# of them; narrower parts of experts take Triton's kernel, which the table of block-scaled ones ran.
 UNTUNED_EXPERTS = {("vllm", "h100-sxm-80gb", "fp8"), ("vllm", "h200-sxm-141gb", "fp8")}
 # Weights and activations of the same widths: what a library reaches with the measured one, it is not known to exceed
 # with the other.
@@ -225,7 +226,10 @@ def find_experts(fits: FitSet | None, *, shape: MoeShape, fmt: str) -> tuple[Fit
     names = [fmt, *([STAND_IN_EXPERTS[fmt]] if fmt in STAND_IN_EXPERTS else [])]
     kernels = [(measured, variant) for measured in names for variant in variants]
     if (fits.library, fits.relative.name, fmt) in UNTUNED_EXPERTS:
-        kernels.insert(0, (STAND_IN_EXPERTS[fmt], EXPERT_PARALLEL))
+        spread = find(fits, family="moe", fmt=STAND_IN_EXPERTS[fmt], variant=EXPERT_PARALLEL)
+        if spread is not None and shape.intermediate_size >= spread[1].box["intermediate_size"][0]:
+            return spread
+        kernels.insert(0, (STAND_IN_EXPERTS[fmt], ""))
     tried = (find(fits, family="moe", fmt=measured, variant=variant) for measured, variant in kernels)
     return next((found for found in tried if found is not None), None)
 

@@ -14,12 +14,12 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 
 
-def layer(*, gated: bool = True, ranks: int = 1) -> MoeShape:
+def layer(*, gated: bool = True, ranks: int = 1, width: float = 1536.0) -> MoeShape:
     tokens = np.array([64.0])
     return MoeShape(
         tokens=tokens,
         hidden_size=4096.0,
-        intermediate_size=1536.0,
+        intermediate_size=width,
         num_experts=128.0,
         num_experts_per_tok=8.0,
         local_experts=128.0 / ranks,
@@ -56,6 +56,15 @@ def test_a_layer_takes_the_kernel_that_it_would_run(
     found = find_experts(fits(hardware, library), shape=layer(gated=gated, ranks=ranks), fmt=fmt)
     assert found is not None
     assert (found[1].format, found[1].variant) == expected
+
+
+@pytest.mark.parametrize("hardware", ["h100-sxm-80gb", "h200-sxm-141gb"])
+def test_parts_of_experts_narrower_than_what_was_spread_take_the_block_scaled_kernel(hardware: str) -> None:
+    sets = fits(hardware, "vllm")
+    chosen = {width: find_experts(sets, shape=layer(width=width), fmt="fp8") for width in (128.0, 256.0, 512.0, 4096.0)}
+    names = {width: (found[1].format, found[1].variant) for width, found in chosen.items() if found is not None}
+    assert names[128.0] == names[256.0] == ("fp8_block", "")
+    assert names[512.0] == names[4096.0] == ("fp8_block", "expert_parallel")
 
 
 def test_a_format_that_nobody_measured_has_no_kernel() -> None:

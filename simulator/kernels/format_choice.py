@@ -199,8 +199,8 @@ SHARED_PRODUCTS = {"int8": "trtllm", "fp8_block": "sglang"}
 # Per-tensor and per-token FP8 experts run the grouped kernels of block-scaled ones where theirs were not measured.
 STAND_IN_EXPERTS = {"fp8": "fp8_block"}
 # vLLM's table of Hopper ran FlashInfer's kernel for per-tensor FP8 untuned: slower than 16-bit experts at any small
-# batch. Tuned, the same kernel stands in the table of block-scaled experts that are spread over ranks, whole experts all
-# of them; narrower parts of experts take Triton's kernel, which the table of block-scaled ones ran.
+# batch. Tuned, the same kernel stands in the table of block-scaled experts that are spread over ranks, all of them
+# whole; narrower parts of experts take Triton's kernel, which the table of block-scaled ones ran.
 UNTUNED_EXPERTS = {("vllm", "h100-sxm-80gb", "fp8"), ("vllm", "h200-sxm-141gb", "fp8")}
 # Weights and activations of the same widths: what a library reaches with the measured one, it is not known to exceed
 # with the other.

@@ -24,6 +24,7 @@ from simulator.specs.engine.engine import (
     SchedulerName,
     load_engine,
     with_feature,
+    with_model,
 )
 from simulator.specs.engine.fits import EngineOverheads, EngineSpread
 from simulator.specs.engine.releases import EngineLimits, LimitField
@@ -267,6 +268,7 @@ def deploy(
     model, plan = applied.model, applied.plan
     check_parallelism(model, parallelism)
     _check_math(plan, hardware)
+    spec = with_model(spec, model.model_type, profiles=profiles)
     if applied.spec.speculation is not None:
         spec = with_feature(spec, "speculation", vendor=hardware.vendor, profiles=profiles)
     facts = Same(hardware)

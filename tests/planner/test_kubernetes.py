@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.handoff.kubernetes import image, pool_objects, service_name, start_s
 from simulator.planner.handoff.launch import launch_handoff
+from simulator.planner.handoff.notes import handoff_notes
 from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
 from simulator.planner.plan import plan_capacity
 from simulator.specs.hardware.cluster import OWN_LABEL, cluster
@@ -130,7 +131,7 @@ def test_an_engine_is_started_watched_and_found_on_its_port(name: str) -> None:
             probe = container["startupProbe"]
             assert probe["periodSeconds"] * probe["failureThreshold"] >= 2 * start_s(item)
             assert container["image"] == image(item)
-            assert item.launch.release in container["image"]
+            assert item.release in container["image"]
             variables = {entry["name"]: entry for entry in container["env"]}
             assert variables["HF_TOKEN"]["valueFrom"]["secretKeyRef"] == {"name": "hf-token", "key": "token"}
             assert pod["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
@@ -212,6 +213,14 @@ def test_other_makers_get_their_image_resource_and_label() -> None:
         assert container["image"].startswith(start)
         assert container["resources"]["limits"] == {"amd.com/gpu": plan.best.replica.devices}
         assert pod["spec"]["nodeSelector"] == {OWN_LABEL: plan.best.hardware}
+
+
+def test_a_model_that_came_later_gets_the_image_of_the_release_that_knows_it() -> None:
+    plan = planned(model="qwen3.5-9b", hardware=("h100",), engine="vllm", tp=(1,), rps=5.0)
+    (pod,) = pods(manifest(plan))
+    assert pod["spec"]["containers"][0]["image"] == "vllm/vllm-openai:v0.17.0"
+    (item,) = settings_of(plan)
+    assert "The plan runs 0.17.0" in handoff_notes([item], plan.best, demand=plan.demand)[0]
 
 
 def test_labels_are_of_accelerators_that_there_are() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from simulator.engine.runs.answers import answer
 from simulator.reports.words.fields import assumption_texts
-from simulator.specs.engine.engine import EngineSpec, load_engine, with_feature
+from simulator.specs.engine.engine import EngineProfile, EngineSpec, load_engine, with_feature, with_model
+from simulator.specs.engine.releases import release_number
 from simulator.specs.question.scenario import ScenarioSpec
 
 
@@ -42,6 +43,34 @@ def test_a_feature_that_came_later_takes_its_first_release_where_none_is_named()
     before, after = (profile.on_vendor("amd", version=version).overheads for version in ("0.5.6", "0.5.9"))
     assert before == profile.on_vendor("amd").overheads == profile.vendors["amd"].releases["0.5.9"].overheads
     assert after == profile.vendors["amd"].overheads != before
+
+
+def test_a_model_that_came_later_takes_the_first_release_that_knows_it() -> None:
+    open_, named = EngineSpec(name="sglang"), EngineSpec(name="sglang", version="0.5.6")
+    later = with_model(open_, "qwen3_5_moe")
+    assert (later.version, later.version_for) == ("0.5.9", "model")
+    assert with_model(named, "qwen3_5_moe") is named
+    assert with_model(open_, "llama") is open_
+    # Of two reasons the later release counts, whichever is asked first.
+    asked = with_feature(with_model(open_, "deepseek_v4"), "speculation", vendor="amd")
+    assert (asked.version, asked.version_for) == ("0.5.12", "model")
+    asked = with_model(with_feature(open_, "speculation", vendor="amd"), "mimo_v2_flash")
+    assert (asked.version, asked.version_for) == ("0.5.9", "speculation")
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+def test_first_releases_are_in_order_and_name_each_model_once(engine: str) -> None:
+    releases = load_engine(engine).first_releases_of_models
+    numbers = [release_number(release) for release in releases]
+    assert numbers == sorted(numbers)
+    named = [model_type for known in releases.values() for model_type in known]
+    assert len(named) == len(set(named))
+
+
+def test_a_first_release_is_later_than_the_profiles_own() -> None:
+    facts = load_engine("sglang").model_dump(by_alias=True)
+    with pytest.raises(ValueError, match=r"0\.5\.6 is not later than version 0\.5\.6"):
+        EngineProfile.model_validate({**facts, "first_releases_of_models": {"0.5.6": ["llama"]}})
 
 
 def test_an_answer_names_the_release_that_a_feature_asked_for() -> None:

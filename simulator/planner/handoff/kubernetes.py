@@ -41,10 +41,16 @@ def pool_name(item: LaunchSettings) -> str:
 
 
 def image(item: LaunchSettings) -> str:
-    """The engine's image for the accelerator, pinned by tag; a name to replace where none is known."""
+    """The engine's image for the accelerator, pinned by the tag of its release; a name to replace where none is known.
+
+    The release is that of the plan: the one whose flags were read where nothing asked for another.
+    """
     hardware, images = item.deployment.hardware, item.launch.images
     found = images.get(hardware.architecture) or images.get(hardware.vendor)
-    return found or f"YOUR-{item.launch.title}-IMAGE-FOR-{hardware.vendor}:{item.launch.release}".lower()
+    if found is None:
+        return f"YOUR-{item.launch.title}-IMAGE-FOR-{hardware.vendor}:{item.release}".lower()
+    name, _, tag = found.rpartition(":")
+    return f"{name}:{tag.replace(item.launch.release, item.release)}"
 
 
 def start_s(item: LaunchSettings) -> float:

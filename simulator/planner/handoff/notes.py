@@ -43,9 +43,12 @@ def _release_note(item: LaunchSettings) -> str:
     launch = item.launch
     known = launch.sources.get("images")
     tagged = f" ({known.source})" if known is not None else ""
+    newer = ""
+    if item.release != launch.release:
+        newer = f" The plan runs {item.release}: hold the flags against its --help."
     return (
         f"Commands are those of {launch.title} {launch.release}, the image {image(item)}{tagged}; none was run here. "
-        f"Its flags are {_CHECKED[launch.checked]}. A plan for another engine is another plan: --engine."
+        f"Its flags are {_CHECKED[launch.checked]}.{newer} A plan for another engine is another plan: --engine."
     )
 
 

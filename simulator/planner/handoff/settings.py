@@ -51,6 +51,11 @@ class LaunchSettings:
     server: ServerSpec | None
 
     @property
+    def release(self) -> str:
+        """Of the engine that is started: the profile's own, or what a question gave, a model or a feature needs."""
+        return self.deployment.engine.version.removeprefix("v")
+
+    @property
     def devices(self) -> int:
         """Accelerators of the replica."""
         return self.deployment.parallelism.devices

@@ -134,7 +134,8 @@ def _engine_name(item: Assumption) -> str:
 
 
 def _engine_version(item: Assumption) -> str:
-    return f"{item.key} = {item.value} (the first release that runs {item.detail} on these accelerators)"
+    what = "this model" if item.detail == "model" else f"{item.detail} on these accelerators"
+    return f"{item.key} = {item.value} (the first release that runs {what})"
 
 
 def _ignore_eos(item: Assumption) -> str:

@@ -51,6 +51,7 @@ SchedulerName = Literal[
 QueueOrderName = Literal["arrival", "longest_prefix"]
 MemoryRule = Literal["of_total", "static", "of_free"]
 Feature = Literal["speculation", "disaggregation"]
+VersionReason = Literal["speculation", "disaggregation", "model"]
 DEFAULT_ENGINE = "vllm"
 """Runs whatever a question leaves open: of every kind, command and page."""
 
@@ -81,8 +82,8 @@ class EngineSpec(Spec):
     ``scheduler`` and ``queue_order`` as in ``EngineProfile``. ``cpu_kv_offload`` keeps evicted KV blocks and preempted
     sequences in host memory, ``cpu_kv_offload_bytes`` of it per replica (by default twice the device's KV cache).
     ``kv_allocation`` "max_length" sets room for max_model_len tokens aside for every request, as engines before
-    PagedAttention did, in place of blocks as they fill. ``version_for`` is the feature whose first release ``version``
-    is, where nobody gave one.
+    PagedAttention did, in place of blocks as they fill. ``version_for`` says what ``version`` is the first release of,
+    where nobody gave one: a feature, or the model.
     """
 
     name: EngineName = DEFAULT_ENGINE
@@ -100,7 +101,7 @@ class EngineSpec(Spec):
     queue_order: QueueOrderName | None = None
     kv_allocation: Literal["max_length"] | None = None
     stands_in_for: str | None = None
-    version_for: Feature | None = None
+    version_for: VersionReason | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -170,6 +171,8 @@ class EngineProfile(Spec):
     ``version`` is among them. A release without rules takes those of the nearest one.
     ``vendors``: the fits on accelerators of other vendors, where runs there were measured.
     ``first_releases``: by vendor, from which release on a feature runs there, where that is later than ``version``.
+    ``first_releases_of_models``: types of models by the release that first knew them, where that is later than
+    ``version``.
     ``context_parallel``: it can divide the tokens of a prompt over ranks.
     """
 
@@ -206,6 +209,7 @@ class EngineProfile(Spec):
     rules: dict[str, tuple[LimitRule, ...]] = Field(default_factory=dict)
     vendors: dict[str, VendorFit] = Field(default_factory=dict)
     first_releases: dict[str, dict[Feature, str]] = Field(default_factory=dict)
+    first_releases_of_models: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     context_parallel: bool = False
 
     @model_validator(mode="before")
@@ -288,6 +292,9 @@ class EngineProfile(Spec):
             raise ValueError(f"rules of {', '.join(unsourced)} have no source: sources.rules.{unsourced[0]}")
         if self.rules and self.version not in self.rules:
             raise ValueError(f"rules lack the profile's own version {self.version}; they have {', '.join(self.rules)}")
+        early = [release for release in self.first_releases_of_models if not came_before(self.version, release)]
+        if early:
+            raise ValueError(f"first_releases_of_models: {early[0]} is not later than version {self.version}")
         return self
 
 
@@ -315,10 +322,23 @@ def load_engine(name: str, *, profiles: str | None = None) -> EngineProfile:
 
 def with_feature(spec: EngineSpec, feature: Feature, *, vendor: str, profiles: str | None = None) -> EngineSpec:
     """``spec`` in the first release that has ``feature`` on accelerators of ``vendor``, where it leaves that open."""
-    if spec.version is not None:
-        return spec
     first = load_engine(spec.name, profiles=profiles).first_releases.get(vendor, {}).get(feature)
-    return spec if first is None else spec.model_copy(update={"version": first, "version_for": feature})
+    return _since(spec, first, reason=feature)
+
+
+def with_model(spec: EngineSpec, model_type: str, *, profiles: str | None = None) -> EngineSpec:
+    """``spec`` in the first release that knows models of ``model_type``, where it leaves the release open."""
+    releases = load_engine(spec.name, profiles=profiles).first_releases_of_models
+    first = next((release for release, known in releases.items() if model_type in known), None)
+    return _since(spec, first, reason="model")
+
+
+def _since(spec: EngineSpec, release: str | None, *, reason: VersionReason) -> EngineSpec:
+    """``spec`` in ``release`` where nobody gave one and no later one is needed anyway."""
+    given = spec.version is not None and spec.version_for is None
+    if release is None or given or (spec.version is not None and not came_before(spec.version, release)):
+        return spec
+    return spec.model_copy(update={"version": release, "version_for": reason})
 
 
 def engine_limits(

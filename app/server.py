@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from http import HTTPStatus
@@ -41,7 +40,6 @@ _STYLE, _REFUSED = (Path(__file__).with_name(name).read_bytes() for name in ("st
 _HEAD = b"".join((_SCRIPT, b"<style>", _STYLE, b"</style><script>", _REFUSED, b"</script></head>"))
 _FIRST_PAGE = b"plan"
 """Relative, so that it holds below any prefix of a proxy."""
-_SET_ASIDE_S = 300.0
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
@@ -99,18 +97,14 @@ def _completed(messages: list[Message]) -> list[Message]:
 
 
 def _warm_up() -> None:
-    """Read the calibrations of the first page before its first visitor waits for them; keep later reruns short.
+    """Read the calibrations of the first page before its first visitor waits for them.
 
-    The server collects garbage after every rerun of anybody and holds all others meanwhile: 50 ms over what is imported
-    and read, though none of it is garbage. It is set aside, and what answers have added since then from time to time.
+    What is imported and read by then stays for good: collections of garbage need not look at it again.
     """
     with suppress(RoofcastError):
         plan_capacity(plan_spec({"rps": PLANNED_RATE_PER_S, "model": PLANNED_MODEL}))
-    while True:
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()
-        time.sleep(_SET_ASIDE_S)
+    gc.collect()
+    gc.freeze()
 
 
 Thread(target=_warm_up, name="warm-up", daemon=True).start()

@@ -57,6 +57,7 @@ def app_command(*, host: str, port: int, open_browser: bool) -> tuple[str, ...]:
         "server.maxUploadSize": f"{LARGEST_RECORD_BYTES / MEGA:.0f}",
         "server.fileWatcherType": "none",
         "server.enableXsrfProtection": "true",
+        "runner.postScriptGC": "false",
         "browser.gatherUsageStats": "false",
         "client.showErrorDetails": "none",
         "client.showErrorLinks": "false",

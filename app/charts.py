@@ -20,6 +20,7 @@ from simulator.reports.formats.picture import picture
 
 _HEIGHT = 360
 _NAMES_HEIGHT = 44
+_VALUES_WIDTH, _VALUES_HEIGHT = 62, 54
 _NAME_LETTERS = 34
 _FEW_BARS = 8
 _MANY_POINTS = 60
@@ -35,18 +36,27 @@ def _has_short_names(described: Chart) -> bool:
     return SeriesKind.STACKED_BAR in kinds or (SeriesKind.WATERFALL in kinds and few)
 
 
+def _has_names(described: Chart, axis: str, *, sideways: bool) -> bool:
+    """Whether names rather than values stand along an axis of the drawing."""
+    across = described.y if (axis == "xaxis") == sideways else described.x
+    return bool(across.categories)
+
+
 def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
     """The library's figure with room for a page: title outside, legend on top, no text that does not fit its bar."""
     spec = plotly_spec(described, sideways=sideways)
     layout = spec["layout"]
     del layout["title"]
     layout |= {
-        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
+        "margin": {"l": _VALUES_WIDTH, "r": 20, "t": 10, "b": _VALUES_HEIGHT},
         "hovermode": "closest",
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         "showlegend": len(described.series) > 1,
         "uniformtext": {"minsize": 11, "mode": "hide"},
     }
+    # Room for values is known beforehand: a browser that finds it out draws everything again, twice.
+    for axis in ("xaxis", "yaxis"):
+        layout[axis]["automargin"] = _has_names(described, axis, sideways=sideways)
     crowded = max((len(series.x) for series in described.series), default=0) > _MANY_POINTS
     for trace in spec["data"]:
         if trace["type"] == "bar":

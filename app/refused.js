@@ -20,6 +20,17 @@
     line.append(button)
     return line
   }
+  // A class rather than :has() in the style sheet, which the browser would look for again with all that is drawn.
+  const mark = () => {
+    const found = document.querySelector(`${BOX}[aria-invalid="true"]`) !== null
+    document.documentElement.classList.toggle("refused", found)
+    for (const line of document.querySelectorAll(".nearest"))
+      if (nearest(line.closest(PLACE).querySelector(BOX)) === null) line.remove()
+    // Another page has other boxes, none of which was ever changed.
+    found ? gone.observe(document, {subtree: true, childList: true}) : gone.disconnect()
+  }
+  const gone = new MutationObserver(mark)
+  new MutationObserver(mark).observe(document, {subtree: true, attributes: true, attributeFilter: ["aria-invalid"]})
   document.addEventListener("input", event => {
     const box = event.target, place = box.matches?.(BOX) && box.closest(PLACE)
     if (!place) return

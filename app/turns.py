@@ -11,11 +11,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
 PATIENCE_S = 0.5
+_SEEN_S = 0.2
+"""What a browser takes to show a number, where it shares a machine with those of others."""
 _turn = threading.Lock()
 _changed = threading.Condition()
 _asking: dict[int, bool] = {}
 """Threads that have no number yet, and whether it is their turn."""
+_unseen: dict[str, object] = {}
+"""Visitors who were sent a number a moment ago."""
 
 
 @contextmanager
@@ -32,15 +38,36 @@ def asking() -> Iterator[None]:
 
 
 def number_sent() -> None:
-    """Before a chart: others have their numbers first. Nothing where that was done before."""
-    if _done(threading.get_ident()):
-        let_others_ask()
+    """Before a chart: others have and see their numbers first. Nothing where that was done before."""
+    if not _done(threading.get_ident()):
+        return
+    visitor, number = _visitor(), object()
+    with _changed:
+        _unseen[visitor] = number
+    timer = threading.Timer(_SEEN_S, _is_seen, (visitor, number))
+    timer.daemon = True
+    timer.start()
+    let_others_ask()
+    with _changed:
+        _changed.wait_for(lambda: set(_unseen) <= {visitor}, timeout=_SEEN_S)
 
 
 def let_others_ask() -> None:
     """Before work that no reader waits for: until everybody has a number, or for as long as patience lasts."""
     with _changed:
         _changed.wait_for(lambda: not _asking, timeout=PATIENCE_S)
+
+
+def _visitor() -> str:
+    run = get_script_run_ctx(suppress_warning=True)
+    return run.session_id if run else str(threading.get_ident())
+
+
+def _is_seen(visitor: str, number: object) -> None:
+    with _changed:
+        if _unseen.get(visitor) is number:
+            del _unseen[visitor]
+        _changed.notify_all()
 
 
 def _done(run: int) -> bool:

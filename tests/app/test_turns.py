@@ -10,6 +10,12 @@ import pytest
 from app import turns
 
 
+@pytest.fixture(autouse=True)
+def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers that other tests sent are seen."""
+    monkeypatch.setattr(turns, "_unseen", {})
+
+
 def _another(run: Callable[[], None]) -> Thread:
     def page() -> None:
         with turns.asking():
@@ -67,3 +73,23 @@ def test_a_run_that_ends_without_a_number_is_waited_for_no_more(monkeypatch: pyt
         turns.number_sent()
     refused.join()
     turns.let_others_ask()
+
+
+def test_a_chart_waits_until_others_see_what_they_were_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_SEEN_S", 60.0)
+    with turns.asking():
+        turns.number_sent()
+    with turns.asking():
+        turns.number_sent()
+    drawn = Event()
+
+    def page() -> None:
+        turns.number_sent()
+        drawn.set()
+
+    thread = _another(page)
+    assert not drawn.wait(0.05)
+    for visitor, number in list(turns._unseen.items()):
+        turns._is_seen(visitor, number)
+    thread.join()
+    assert drawn.is_set()

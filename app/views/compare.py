@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
@@ -18,6 +19,7 @@ from simulator.planner.comparison import scenario_quality
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart
 from simulator.reports.tables.comparison import (
+    BEST,
     compare_columns,
     compare_headline,
     compare_provenance,
@@ -41,7 +43,7 @@ _BESIDE = "_beside"
 _NARROWEST = 260
 
 
-def _deployment(place: str, hardware: str, first: dict[str, Any]) -> dict[str, Any]:
+def deployment_asked(place: str, hardware: str, first: dict[str, Any]) -> dict[str, Any]:
     """One column of widgets; what ``first`` chose is where the others start."""
     model = widgets.choice(
         "Model",
@@ -106,7 +108,8 @@ def _kept_columns() -> None:
         )
 
 
-def _shared() -> tuple[dict[str, Any], int]:
+def asked() -> tuple[dict[str, Any], int]:
+    """The work that the sidebar asks about, and how many deployments do it."""
     with st.sidebar:
         _kept_columns()
         preset = inputs.preset_input()
@@ -120,19 +123,27 @@ def _shared() -> tuple[dict[str, Any], int]:
     return work, count
 
 
+def places(count: int) -> Iterator[tuple[str, str, Any]]:
+    """Where each deployment is asked: the end of its keys, the accelerator that it starts with, its container."""
+    grid = st.grid(count, min_column_width=_NARROWEST, gap="medium", border=True)
+    for place, hardware in islice(zip(_PLACES, COMPARED_HARDWARE, strict=True), count):
+        with grid:
+            container = st.container(key=f"deployment{place or '_a'}")
+        yield place, hardware, container
+
+
 def _answers(work: dict[str, Any], count: int) -> list[Answer]:
     """The deployments that can be answered; the others show their refusal in place."""
     found: list[Answer] = []
     first: dict[str, Any] = {}
-    grid = st.grid(count, min_column_width=_NARROWEST, gap="medium", border=True)
-    for place, hardware in islice(zip(_PLACES, COMPARED_HARDWARE, strict=True), count):
-        with grid, st.container(key=f"deployment{place or '_a'}"):
+    for place, hardware, container in places(count):
+        with container:
             title = st.empty()
             try:
-                fields = _deployment(place, hardware, first)
+                fields = deployment_asked(place, hardware, first)
                 first = first or fields
-                asked = {name: value for name, value in fields.items() if name not in ("formats", "degrees")}
-                answer = answered(inputs.scenario({**work, **asked}), profiles=session_profiles())
+                given = {name: value for name, value in fields.items() if name not in ("formats", "degrees")}
+                answer = answered(inputs.scenario({**work, **given}), profiles=session_profiles())
                 title.markdown(f"**{compared_name(answer.what_if)}**")
                 found.append(answer)
             except RoofcastError as error:
@@ -142,7 +153,7 @@ def _answers(work: dict[str, Any], count: int) -> list[Answer]:
 
 def page() -> None:
     """The page."""
-    work, count = _shared()
+    work, count = asked()
     top = st.container()
     found = _answers(work, count)
     question.show()
@@ -153,13 +164,13 @@ def page() -> None:
     with top:
         display.headline(compare_headline(compared), provenance=known, detail="Same batch and lengths for all.")
     changed = [what_if for _, what_if, _ in compared if scenario_quality(what_if.result).loss != 0]
-    places = st.grid(3 if changed else 2, min_column_width=_NARROWEST, gap="medium")
-    with places, st.container():
+    grid = st.grid(3 if changed else 2, min_column_width=_NARROWEST, gap="medium")
+    with grid, st.container():
         charts.chart(cost_speed_chart(compared), key="cost_speed", provenance=known)
     if changed:
-        with places, st.container():
+        with grid, st.container():
             charts.chart(quality_cost_chart(compared), key="quality_cost", provenance=known)
-    with places, st.container():
+    with grid, st.container():
         memories = [(name, what_if.result.run.memory) for name, what_if, _ in compared]
         stored = least_known(answer.document["memory"]["provenance"] for answer in found)
         used = [answer.document["memory"]["kv_utilization"] for answer in found]
@@ -167,6 +178,6 @@ def page() -> None:
         charts.chart(stack, key="memories", provenance=stored, interval=room_text(compared))
     rows, columns = compare_columns(compared)
     display.frame(rows, columns)
-    st.caption(f"In brackets: {glossary.INTERVAL}")
+    st.caption(f"{BEST}: the best of its row. In brackets: {glossary.INTERVAL}")
     lines = "\n".join(scenario_line(answer.what_if.scenario) for answer in found)
     display.reproduce(simulate_command(), standard_input=lines)

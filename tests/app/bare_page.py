@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from app import widgets
-from app.views import plan, roofline, serving, what_if
+from app.views import compare, plan, roofline, serving, what_if
 
 
 def _what_if() -> None:
@@ -33,10 +34,22 @@ def _plan() -> None:
     st.markdown(f"## {plan.asked()[0]['rate_per_s']}")
 
 
+def _compare() -> None:
+    widgets.begin()
+    work, count = compare.asked()
+    top = st.container()
+    first: dict[str, Any] = {}
+    for place, hardware, container in compare.places(count):
+        with container:
+            first = first or compare.deployment_asked(place, hardware, first)
+    top.markdown(f"## {work['batch_size']}")
+
+
 def _first() -> None:
     st.markdown("## A first page answers at the bare address alone")
 
 
 st.set_page_config(layout="wide")
 bodies = {"first": _first, "plan": _plan, "what-if": _what_if, "roofline": _roofline, "serving": _serving}
+bodies["compare"] = _compare
 st.navigation([st.Page(body, title=path, url_path=path) for path, body in bodies.items()], position="top").run()

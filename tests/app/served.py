@@ -31,6 +31,13 @@ def free_port() -> int:
 @contextmanager
 def dashboard(script: Path | None = None) -> Iterator[str]:
     """``roofcast app`` on a free port, or another script in its place; its address."""
+    with serving(script) as (address, _):
+        yield address
+
+
+@contextmanager
+def serving(script: Path | None = None) -> Iterator[tuple[str, int]]:
+    """:func:`dashboard` with the id of its process."""
     port = free_port()
     command = app_command(host="127.0.0.1", port=port, open_browser=False)
     words = [str(script) if script is not None and word == str(app_entry()) else word for word in command]
@@ -45,7 +52,7 @@ def dashboard(script: Path | None = None) -> Iterator[str]:
     address = f"http://127.0.0.1:{port}"
     try:
         _wait_for(f"{address}/_stcore/health", process)
-        yield address
+        yield address, process.pid
     finally:
         process.terminate()
         process.wait(timeout=20)

@@ -37,6 +37,7 @@ from simulator.reports.words.fields import flagged
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.techniques.quality import AnswerQuality
 
+BEST = "\N{BLACK STAR}"
 Compared = tuple[str, WhatIf, Json]
 """A name, a what-if and its contract object."""
 
@@ -112,7 +113,7 @@ def compare_columns(compared: Sequence[Compared]) -> tuple[list[tuple[str, ...]]
     """Rows of text and their heading."""
     figures = [scenario_figures(what_if, document) for _, what_if, document in compared]
     rows: list[tuple[str, ...]] = [("Deployment", *(deployment_text(what_if) for _, what_if, _ in compared))]
-    rows += _rows_of(figures)
+    rows += _rows_of(figures, ranked=True)
     for phase in PHASES:
         found = [phase_figures(document, phase=phase) for _, _, document in compared]
         if all(found):
@@ -129,12 +130,27 @@ def compare_columns(compared: Sequence[Compared]) -> tuple[list[tuple[str, ...]]
     return rows, ("", *(name for name, _, _ in compared))
 
 
-def _rows_of(figures: Sequence[Sequence[Quantity]]) -> list[tuple[str, ...]]:
-    """One row per figure that every deployment has, the interval in brackets."""
+def _rows_of(figures: Sequence[Sequence[Quantity]], *, ranked: bool = False) -> list[tuple[str, ...]]:
+    """One row per figure that every deployment has, the interval in brackets; ``ranked`` marks the best of a row."""
     return [
-        (each[0].label, *(f"{item.text} ({item.interval})" if item.interval else item.text for item in each))
+        (
+            each[0].label,
+            *(
+                f"{BEST} {text}" if ranked and item.value == _best_value(each) else text
+                for item in each
+                for text in (f"{item.text} ({item.interval})" if item.interval else item.text,)
+            ),
+        )
         for each in zip(*figures, strict=True)
     ]
+
+
+def _best_value(figures: Sequence[Quantity]) -> float | None:
+    """The best of one figure's values; none where they are all the same."""
+    values = {item.value for item in figures if item.value is not None}
+    if len(values) < 2:
+        return math.nan
+    return min(values) if figures[0].lower_is_better else max(values)
 
 
 def room_text(compared: Sequence[Compared]) -> str:

@@ -39,7 +39,8 @@ def before(show: Callable[..., None]) -> None:
     links.said("")
 
 
-def _apply(values: Mapping[str, Any]) -> None:
+def apply(values: Mapping[str, Any]) -> None:
+    """Ask with these values of widgets instead of theirs."""
     st.session_state.update(values)
 
 
@@ -64,7 +65,7 @@ def refusal(error: RoofcastError, scenario: ScenarioSpec | None) -> None:
             st.button(
                 f"{_NAMES[field]} {value}",
                 key=f"fit_{field}",
-                on_click=_apply,
+                on_click=apply,
                 args=({key: value},),
                 icon=":material/build:",
                 help="Asks the same with this one change; it fits then.",
@@ -99,7 +100,7 @@ def gap_actions(gap: Gap) -> None:
             st.button(
                 f"{option.name.capitalize()}: {', '.join(str(item.value) for item in option.given)}",
                 key=f"gap_{place}",
-                on_click=_apply,
+                on_click=apply,
                 args=(values,),
                 icon=":material/build:",
                 help=f"{option.devices:,} {option.hardware} {option.label} serve then.",

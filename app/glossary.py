@@ -51,6 +51,9 @@ CROSSOVER = (
     "peaks; the range is as wide as the errors of the kernel models."
 )
 UTILISATION = "Share of the rate that saturates a replica which the plan uses; the rest absorbs bursts."
+VERIFY = (
+    "Replays requests on the best fleets before one is recommended; the first time, its loops are compiled for long."
+)
 LIMITS = "A limit of the whole fleet, spares included; empty: none. What does not fit is refused with what would."
 STOCK = "Accelerators that exist serve first and cost no rent; the plan says what has to be obtained beside them."
 SPARES = "Replicas beyond those that the peak needs, so that a failure breaks no objective."

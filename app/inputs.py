@@ -84,6 +84,7 @@ _PLAN_FLAGS = (
     "lead_time",
     "availability",
     "confidence",
+    "verify",
     "max_gpus",
     "max_cost_per_hour",
     "max_power_kw",

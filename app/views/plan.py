@@ -43,6 +43,7 @@ _PRICES = {_MEDIAN: None, "lowest": "low", "highest": "high"}
 _SELLERS = {_ANYBODY: None, **{f"{kind}s": kind for kind in provider_kinds()}}
 _BASELINE = "plan_baseline"
 _CONFIDENCE = {"Usual: 80 % of step times hold": None, "Cheapest: as predicted": 50, "Robust: 90 %": 90}
+_VERIFY = "verify"
 _NO_TARGET = "no target"
 _TARGETS = {_NO_TARGET: None, "99 %": 99.0, "99.9 %": 99.9, "99.99 %": 99.99}
 
@@ -68,7 +69,8 @@ def _policy_inputs() -> dict[str, object]:
     ]
     seller = _SELLERS[widgets.choice("Sold by", tuple(_SELLERS), key="seller", default=_ANYBODY, help=glossary.SELLER)]
     given = {"price_kind": term, "price_of": taken, "provider": seller}
-    return flags | {name: value for name, value in given.items() if value}
+    simulated = widgets.switch("Simulate the best fleets", key=_VERIFY, help=glossary.VERIFY)
+    return flags | {name: value for name, value in {**given, "verify": simulated}.items() if value}
 
 
 def _outlook_inputs() -> Outlook:
@@ -192,7 +194,19 @@ def _simulated(plan: CapacityPlan) -> None:
     if found.best is not plan.best:
         # Sized again: every number of the page is of another fleet.
         st.rerun()
-    if checked_text(found):
+    if found.verification is None and checked_text(found):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption("Sized in steady state, not simulated yet.", width="content")
+            st.button(
+                "Simulate it",
+                key="simulate",
+                type="tertiary",
+                icon=":material/play_arrow:",
+                on_click=actions.apply,
+                args=({_VERIFY: True},),
+                help=glossary.VERIFY,
+            )
+    elif checked_text(found):
         st.caption(checked_text(found))
     display.warnings(warning_texts([item for item in found.warnings if item not in plan.warnings]))
 

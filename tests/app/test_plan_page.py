@@ -131,3 +131,16 @@ def test_what_exists_is_used_first_and_nothing_is_solved_without_a_limit() -> No
     assert page.button(key="solve_rps")
     plain = opened("plan", SMALL)
     assert "solve_rps" not in [button.key for button in plain.button]
+
+
+def test_a_fleet_that_was_not_simulated_has_a_button_that_does_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.planner.verification.simulation.LEAST_REQUESTS", 200)
+    monkeypatch.setattr("simulator.planner.verification.simulation.MOST_REQUESTS", 200)
+    page = opened("plan", {**SMALL, "rps": "9"})
+    assert any("not simulated yet" in item for item in captions(page))
+    page.button(key="simulate").click().run()
+    assert not page.exception
+    assert any(item.startswith("Simulated with the spares down") for item in captions(page))
+    assert not [item for item in page.button if item.key == "simulate"]
+    (document,) = printed(page)
+    assert document["verification"] is not None

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment
-from simulator.phases.power import average_power_w
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import LinkSpec, ServerSpec
 from simulator.specs.spellings import link_word
@@ -31,6 +30,8 @@ class Pool:
 
     def power_w(self, phase: PhaseEstimate, *, busy_fraction: float) -> float:
         """Mean power of all devices while they run the steps of ``phase`` for that share of the time [W]."""
+        from simulator.phases.power import average_power_w
+
         steps = ((phase.weights, phase.estimate),)
         return self.replicas * average_power_w(self.deployment, phases=steps, busy_fraction=busy_fraction)
 

@@ -15,13 +15,16 @@ sys.exit(code)
 FOREIGN = ("numba", "scipy", "pandas", "plotly", "streamlit", "torch", "rich", "transformers", "numpy.ma", "asyncio")
 OWN = (
     "simulator.kernels.attention.latent",
+    "simulator.kernels.moe",
     "simulator.kernels.recurrent",
     "simulator.operators.compressed",
     "simulator.operators.mla",
     "simulator.operators.moe",
     "simulator.operators.recurrent",
     "simulator.operators.vision",
+    "simulator.phases.compiled",
     "simulator.phases.draft_cost",
+    "simulator.phases.power",
     "simulator.engine.uniform.runs",
     "simulator.planner.studies.stock",
     "simulator.planner.studies.resilience",
@@ -42,7 +45,7 @@ PACKAGES = (
     "simulator.techniques.speculation",
     "simulator.traffic.recorded",
 )
-MODULES_AT_MOST = 120
+MODULES_AT_MOST = 117
 """Modules of the library behind one plan of a dense model, packages apart; the aim is 80. Only ever lower this."""
 
 

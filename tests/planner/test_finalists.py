@@ -20,7 +20,7 @@ from simulator.planner.verification.simulation import refused
 from simulator.planner.verification.traces import _chance_below
 from simulator.planner.verified import Verdict, Verification
 from simulator.reports.plan_text import plan_text
-from simulator.reports.sections.answer import finalists_outcome
+from simulator.reports.sections.performance import finalists_outcome
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.question.plan import PlanSpec, plan_spec

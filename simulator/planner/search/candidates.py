@@ -14,7 +14,6 @@ from simulator.errors import Option, ProfileError, RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.linear import check_parallelism as check_degrees
-from simulator.phases.power import power_capped
 from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform
 from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -108,7 +107,11 @@ def platforms(spec: PlanSpec) -> tuple[Platform, ...]:
 
 def _limited(hardware: AcceleratorSpec, power_cap_w: float | None) -> AcceleratorSpec:
     """A limit that one accelerator never reaches may be meant for those beside it."""
-    return hardware if power_cap_w is None or power_cap_w >= hardware.tdp_w else power_capped(hardware, power_cap_w)
+    if power_cap_w is None or power_cap_w >= hardware.tdp_w:
+        return hardware
+    from simulator.phases.power import power_capped
+
+    return power_capped(hardware, power_cap_w)
 
 
 def check_power_cap(spec: PlanSpec) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from simulator.planner.capacity_plan import CapacityPlan, Rival
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import COMMITMENT_MONTHS
-from simulator.planner.verified import Finalist, Finalists, Verdict
 from simulator.reports.content.document import (
     EMPTY,
     Block,
@@ -41,6 +40,7 @@ from simulator.reports.words.derivation import CASES, ranking_texts, resource_te
 if TYPE_CHECKING:
     from simulator.planner.serving.replica_load import LatencyRange
     from simulator.planner.studies.stock import FleetShare, StockPlan
+    from simulator.planner.verified import Finalists
 
 _NEARLY_ALL = 0.99
 
@@ -169,8 +169,12 @@ def checked_text(plan: CapacityPlan) -> str:
     held = f"{round(found.held_fraction * found.seeds)} of {counted_text(found.seeds, 'run')}"
     tried = plan.spec.verify or plan.finalists is not None
     ending = "" if plan.verification.holds or tried else "; --verify sizes a fleet that holds"
-    if plan.finalists and (chosen := plan.finalists.chosen).verdict is Verdict.RESIZED and plan.verification.holds:
-        ending = f"; {chosen.planned_replicas} replicas as sized in steady state do not"
+    if plan.finalists and plan.verification.holds:
+        from simulator.planner.verified import Verdict
+
+        chosen = plan.finalists.chosen
+        if chosen.verdict is Verdict.RESIZED:
+            ending = f"; {chosen.planned_replicas} replicas as sized in steady state do not"
     return f"Simulated with the spares down: {shown}; {held} of {found.requests:,} requests hold{ending}."
 
 
@@ -324,36 +328,6 @@ def plan_headline(plan: CapacityPlan) -> str:
     if fleet.idle_devices:
         parts.append(f"{count_text(fleet.idle_devices)} idle in whole servers")
     return f"{count_text(fleet.devices)} {word} = {' + '.join(parts)}"
-
-
-def _why_not(item: Finalist) -> str:
-    match item.verdict:
-        case Verdict.RESIZED:
-            return f"needs {item.replicas} replicas instead of {item.planned_replicas}"
-        case Verdict.BEYOND_LIMITS:
-            return "holds only beyond the limits of the fleet"
-        case Verdict.NOT_SIMULATED:
-            return f"was not simulated: {item.found.reason}"
-        case _:
-            return "misses an objective at any size tried"
-
-
-def finalists_outcome(finalists: Finalists) -> str:
-    """What the simulation changed about the plan, as a sentence without a full stop."""
-    first, chosen = finalists.members[0], finalists.chosen
-    if chosen.verdict is Verdict.NOT_SIMULATED:
-        return f"{chosen.name} was not simulated: {chosen.found.reason}"
-    if chosen.verdict not in (Verdict.HOLDS, Verdict.RESIZED):
-        text = f"no finalist holds in the event simulation; {chosen.name} stays as it was planned"
-        lost = chosen.found.unanswered_fraction
-        unanswered = f"; {percent_text(lost)} of its requests get no answer, being longer than it takes"
-        return f"{text}{unanswered}" if lost else text
-    text = f"{chosen.name} holds"
-    if chosen.replicas != chosen.planned_replicas:
-        text += f" with {chosen.replicas} replicas where {chosen.planned_replicas} were planned"
-    if chosen is first:
-        return text
-    return f"{text}, and is taken instead of {first.name}, which {_why_not(first)}"
 
 
 def covered_text(finalists: Finalists) -> str:

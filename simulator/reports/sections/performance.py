@@ -11,7 +11,7 @@ from pathlib import Path
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.serving.replica_load import PERCENTILES, ReplicaLoad
-from simulator.planner.verified import Finalist, FleetVerification, Verdict, Verification
+from simulator.planner.verified import Finalist, Finalists, FleetVerification, Verdict, Verification
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content.document import (
     Block,
@@ -28,7 +28,6 @@ from simulator.reports.content.document import (
     table,
 )
 from simulator.reports.content.quantities import counted_text, percent_text, seconds_text
-from simulator.reports.sections.answer import finalists_outcome
 from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.studies import Studies
 from simulator.units import bound_text
@@ -229,3 +228,33 @@ def replica_load_chart(load: ReplicaLoad, *, plan: CapacityPlan) -> Chart:
         annotations=tuple(notes),
         caption="Steady state of continuous batching; queueing included. Planned: with the spare replicas down.",
     )
+
+
+def _why_not(item: Finalist) -> str:
+    match item.verdict:
+        case Verdict.RESIZED:
+            return f"needs {item.replicas} replicas instead of {item.planned_replicas}"
+        case Verdict.BEYOND_LIMITS:
+            return "holds only beyond the limits of the fleet"
+        case Verdict.NOT_SIMULATED:
+            return f"was not simulated: {item.found.reason}"
+        case _:
+            return "misses an objective at any size tried"
+
+
+def finalists_outcome(finalists: Finalists) -> str:
+    """What the simulation changed about the plan, as a sentence without a full stop."""
+    first, chosen = finalists.members[0], finalists.chosen
+    if chosen.verdict is Verdict.NOT_SIMULATED:
+        return f"{chosen.name} was not simulated: {chosen.found.reason}"
+    if chosen.verdict not in (Verdict.HOLDS, Verdict.RESIZED):
+        text = f"no finalist holds in the event simulation; {chosen.name} stays as it was planned"
+        lost = chosen.found.unanswered_fraction
+        unanswered = f"; {percent_text(lost)} of its requests get no answer, being longer than it takes"
+        return f"{text}{unanswered}" if lost else text
+    text = f"{chosen.name} holds"
+    if chosen.replicas != chosen.planned_replicas:
+        text += f" with {chosen.replicas} replicas where {chosen.planned_replicas} were planned"
+    if chosen is first:
+        return text
+    return f"{text}, and is taken instead of {first.name}, which {_why_not(first)}"

@@ -17,7 +17,8 @@ from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.records import Gap, GapError, GapLimit, GapOption, GapStep
 from simulator.planner.serving.capacity import Latencies, Replica
 from simulator.planner.verified import Finalists, FleetVerification, Verification
-from simulator.reports.sections.answer import finalists_outcome, sentence
+from simulator.reports.sections.answer import sentence
+from simulator.reports.sections.performance import finalists_outcome
 from simulator.reports.words.derivation import detail_text, explanation, resource_text
 from simulator.reports.words.fields import assumption_texts, error_content, flag_of, flag_texts, flagged, plan_command
 from simulator.reports.words.plan_inputs import plan_input, warning_texts

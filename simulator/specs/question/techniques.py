@@ -25,7 +25,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from simulator.specs.base import Spec
-from simulator.specs.question.technique_words import EXAMPLES, PLAIN, technique_value
 from simulator.units import percent_text
 
 AdapterMethod = Literal["lora", "adapter", "prompt_tuning", "bitfit", "qlora"]
@@ -330,9 +329,6 @@ class WeightOffloadSpec(Spec):
 AttentionKernel = Literal["flash", "standard", "flash_decoding"]
 
 
-_WRITTEN = frozenset(EXAMPLES) - frozenset(PLAIN)
-
-
 class TechniquesSpec(Spec):
     """What-if changes to one deployment; an absent one changes nothing. Described as they are written in text."""
 
@@ -368,9 +364,12 @@ class TechniquesSpec(Spec):
     @classmethod
     def _texts(cls, data: Any) -> Any:
         """A technique may be what a command line takes: ``"2:4"``, ``"h2o:1024"``, ``"eagle:k=4"``."""
-        if not isinstance(data, dict):
+        if not isinstance(data, dict) or not any(isinstance(value, str) for value in data.values()):
             return data
+        from simulator.specs.question.technique_words import EXAMPLES, PLAIN, technique_value
+
+        written = EXAMPLES.keys() - PLAIN
         return {
-            name: technique_value(name, value) if isinstance(value, str) and name in _WRITTEN else value
+            name: technique_value(name, value) if isinstance(value, str) and name in written else value
             for name, value in data.items()
         }

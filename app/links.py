@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from math import isinf
 from typing import Any
 from urllib.parse import urlencode
 
@@ -42,8 +43,17 @@ def begin(page: str) -> None:
     if st.session_state.get(_OPENED) != page:
         st.session_state[_OPENED] = page
         st.session_state[_ASKED] = {key: tuple(st.query_params.get_all(key)) for key in st.query_params}
+        widgets.leave_out({key for key, texts in st.session_state[_ASKED].items() if any(map(_is_infinite, texts))})
         st.session_state[_COMPLAINTS] = {}
         st.session_state[_HISTORY] = []
+
+
+def _is_infinite(text: str) -> bool:
+    """Whether a number is larger than any that can be counted with."""
+    try:
+        return isinf(float(text))
+    except ValueError:
+        return False
 
 
 def _same(texts: Sequence[str], value: object) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import streamlit as st
 
-_SHOWN = "_shown"
+_SHOWN, _LEFT_OUT = "_shown", "_left_out"
 _NUMBER = "%.6g"
 T = TypeVar("T", str, int)
 
@@ -30,6 +30,18 @@ def shown() -> dict[str, Shown]:
     """The widgets of this run by their key."""
     found: dict[str, Shown] = st.session_state.setdefault(_SHOWN, {})
     return found
+
+
+def leave_out(keys: set[str]) -> None:
+    """Do not read what the address says of ``keys``: boxes of whole numbers end in an error over 400 digits."""
+    st.session_state[_LEFT_OUT] = keys
+    for key in keys:
+        del st.query_params[key]
+
+
+def _address(key: str) -> Literal["query-params"] | None:
+    """Where a widget's value is read and kept."""
+    return None if key in st.session_state.get(_LEFT_OUT, ()) else "query-params"
 
 
 def _register(key: str, default: object, allowed: str) -> None:
@@ -61,33 +73,31 @@ def several(label: str, options: Sequence[str], *, key: str, placeholder: str, h
 def whole(label: str, *, key: str, low: int, high: int, value: int, help: str, step: int = 1) -> int:
     """A slider of whole numbers."""
     _register(key, value, f"{low:,} to {high:,}")
-    return st.slider(label, low, high, value, step, key=key, bind="query-params", help=help)
+    return st.slider(label, low, high, value, step, key=key, bind=_address(key), help=help)
 
 
 def share(label: str, *, key: str, low: float, high: float, value: float, step: float, help: str) -> float:
     """A slider of percents."""
     _register(key, value, f"{low:g} to {high:g}")
-    return st.slider(label, low, high, value, step, format="percent", key=key, bind="query-params", help=help)
+    return st.slider(label, low, high, value, step, format="percent", key=key, bind=_address(key), help=help)
 
 
 def count(label: str, *, key: str, low: int, high: int, value: int, help: str) -> int:
     """A box of whole numbers."""
     _register(key, value, f"{low:,} to {high:,}")
-    return int(st.number_input(label, low, high, value, key=key, bind="query-params", help=help))
+    return int(st.number_input(label, low, high, value, key=key, bind=_address(key), help=help))
 
 
 def optional_count(label: str, *, key: str, low: int, high: int, placeholder: str, help: str) -> int | None:
     """A box of whole numbers that may stay empty; ``placeholder`` says what stands for it then."""
     _register(key, None, f"{low:,} to {high:,}")
-    return st.number_input(label, low, high, None, key=key, bind="query-params", placeholder=placeholder, help=help)
+    return st.number_input(label, low, high, None, key=key, bind=_address(key), placeholder=placeholder, help=help)
 
 
 def number(label: str, *, key: str, low: float, high: float, value: float, step: float, help: str) -> float:
     """A real number within bounds."""
     _register(key, value, f"{low:g} to {high:,g}")
-    return float(
-        st.number_input(label, low, high, value, step, format=_NUMBER, key=key, bind="query-params", help=help)
-    )
+    return float(st.number_input(label, low, high, value, step, format=_NUMBER, key=key, bind=_address(key), help=help))
 
 
 def optional_number(
@@ -96,7 +106,7 @@ def optional_number(
     """A real number that may stay empty."""
     _register(key, None, f"{low:g} to {high:,g}")
     return st.number_input(
-        label, low, high, None, step, format=_NUMBER, key=key, bind="query-params", placeholder=placeholder, help=help
+        label, low, high, None, step, format=_NUMBER, key=key, bind=_address(key), placeholder=placeholder, help=help
     )
 
 

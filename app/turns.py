@@ -13,9 +13,11 @@ from contextlib import contextmanager
 
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-PATIENCE_S = 0.5
+PATIENCE_S = 1.0
 _SEEN_S = 0.2
 """What a browser takes to show a number, where it shares a machine with those of others."""
+_ALONE_S = 0.04
+"""What it takes at least: a chart that comes sooner is drawn together with the number, before anything is shown."""
 _turn = threading.Lock()
 _changed = threading.Condition()
 _asking: dict[int, bool] = {}
@@ -48,6 +50,7 @@ def number_sent() -> None:
     timer.daemon = True
     timer.start()
     let_others_ask()
+    threading.Event().wait(_ALONE_S)
     with _changed:
         _changed.wait_for(lambda: set(_unseen) <= {visitor}, timeout=_SEEN_S)
 

@@ -62,7 +62,7 @@ def test_a_new_engine_is_a_yaml_file_and_no_code(tmp_path: Path, monkeypatch: py
     folder = tmp_path / "engines"
     folder.mkdir()
     text = (FACTS / "vllm.yaml").read_text(encoding="utf-8").replace("name: vllm", "name: brisk")
-    text = text.replace("stands_in_for: [lmdeploy, aphrodite]", "aliases: [brisk-llm]")
+    text = text.replace("stands_in_for: [lmdeploy, aphrodite, dynamo-vllm]", "aliases: [brisk-llm]")
     (folder / "brisk.yaml").write_text(text, encoding="utf-8")
     (tmp_path / "calibration" / "engines").mkdir(parents=True)
     shutil.copy(FITS / "vllm.yaml", tmp_path / "calibration" / "engines" / "brisk.yaml")

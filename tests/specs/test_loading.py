@@ -264,7 +264,7 @@ def test_profiles_are_found_inside_an_installed_package(tmp_path: Path) -> None:
     package = tmp_path / "simulator"
     source = profile_root("hardware_profiles").parent / "simulator"
     shutil.copytree(source / "specs", package / "specs", ignore=shutil.ignore_patterns("__pycache__"))
-    for module in ("errors.py", "units.py"):
+    for module in ("errors.py", "records.py", "units.py"):
         shutil.copy(source / module, package / module)
     (package / "__init__.py").touch()
     shutil.copytree(profile_root("hardware_profiles"), package / "_data" / "hardware_profiles")

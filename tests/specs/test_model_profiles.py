@@ -177,3 +177,16 @@ def test_resolving_a_name_is_quick() -> None:
             load_model(name)
             best[name] = min(best.get(name, 1.0), time.process_time() - start)
     assert max(best.values()) < 0.06, best  # 20 ms wanted; the bound leaves room for a busy machine
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "profile"),
+    [
+        ("DeepSeek-R1-0528", "deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"),
+        ("Qwen3-235B-A22B-Instruct-2507", "Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b"),
+        ("gpt-oss-120b", "gpt-oss-120b", "gpt-oss-120b"),
+    ],
+)
+def test_an_id_is_known_without_its_publisher(asked: str, name: str, profile: str) -> None:
+    model = load_model(asked)
+    assert (model.name, model.profile) == (name, profile)

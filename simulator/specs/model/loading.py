@@ -70,8 +70,10 @@ class ModelProfile(Spec):
         return (self.name, *ids, *self.aliases)
 
     def spelled(self, wanted: str) -> str:
-        """The spelling that ``wanted`` is in any case."""
-        return next(name for name in self.spellings if plain_word(name) == plain_word(wanted))
+        """The spelling that ``wanted`` is in any case; of a name without a publisher the id that ends in it."""
+        word = plain_word(wanted)
+        ended = (name for name in self.spellings if _tail(name) == word)
+        return next((name for name in self.spellings if plain_word(name) == word), None) or next(ended)
 
     def checkpoint(self, spelling: str) -> str:
         """The Hugging Face id that one of the spellings stands for; the spelling itself where none was published.
@@ -89,9 +91,14 @@ class ModelProfile(Spec):
         return next(ended, next(begun, own))
 
 
+def _tail(name: str) -> str:
+    """What stands behind the publisher."""
+    return plain_word(name).rpartition("/")[2]
+
+
 def _bare(name: str) -> str:
     """Letters and digits behind the publisher."""
-    return "".join(character for character in plain_word(name).rpartition("/")[2] if character.isalnum())
+    return "".join(character for character in _tail(name) if character.isalnum())
 
 
 def load_model(name_or_path: str | Path, *, profiles: str | Path | None = None) -> ModelSpec:
@@ -210,15 +217,29 @@ def _find(text: str, *, profiles: str | Path | None) -> Path | None:
         for stem, path in _stems(root).items():
             if wanted == stem or wanted in {plain_word(name) for name in read_profile(path).spellings}:
                 return path
-    built_in = roots[-1] / f"{_index().get(wanted, wanted)}.yaml"
-    is_name = os.sep not in _index().get(wanted, wanted) and wanted != INDEX_STEM
-    return built_in if is_name and os.path.isfile(built_in) else None
+    name = _index().get(wanted, wanted)
+    built_in = roots[-1] / f"{name}.yaml"
+    if os.sep in name or name == INDEX_STEM:
+        return None
+    if os.path.isfile(built_in):
+        return built_in
+    ended = _tails().get(wanted)
+    return None if ended is None else roots[-1] / f"{ended}.yaml"
 
 
 @lru_cache(maxsize=1)
 def _index() -> Mapping[str, str]:
     """Other spelling -> profile name, for the built-in profiles."""
     return {str(alias): str(stem) for alias, stem in read_yaml(profile_root("model_profiles") / "aliases.yaml").items()}
+
+
+@lru_cache(maxsize=1)
+def _tails() -> Mapping[str, str]:
+    """Id without its publisher -> profile name, where one profile alone has such an id."""
+    named: dict[str, set[str]] = {}
+    for alias, stem in _index().items():
+        named.setdefault(_tail(alias), set()).add(stem)
+    return {tail: stems.pop() for tail, stems in named.items() if len(stems) == 1}
 
 
 def _named_after_its_base(text: str, *, profiles: str | Path | None) -> ModelSpec | None:
@@ -244,9 +265,7 @@ def _base_of(text: str, *, profiles: str | Path | None) -> Path | None:
         path = _find(base, profiles=profiles)
         if path is not None:
             return path
-    wanted = checkpoint.bases[-1]
-    found = {stem for spelling, stem in _index().items() if spelling.rpartition("/")[2] == wanted}
-    return _find(found.pop(), profiles=profiles) if len(found) == 1 else None
+    return None
 
 
 def _stems(root: Path) -> Mapping[str, Path]:

@@ -254,8 +254,9 @@ def scenario_spec(scenario: ScenarioSpec | Given | None, fields: Given, *, kind:
     given.setdefault("kind", kind or _kind(given))
     given.setdefault("id", "scenario")
     flat = {name: given.pop(name) for name in _PRECISION if name in given}
-    if flat:
-        given["precision"] = {**given.get("precision", {}), **flat}
+    whole = {} if given.get("precision") is None else given["precision"]
+    if flat and isinstance(whole, Mapping):  # What is no mapping is refused below.
+        given["precision"] = {**whole, **flat}
     if isinstance(given.get("engine"), str):
         given["engine"] = {"name": given["engine"]}
     if "objectives" in given:

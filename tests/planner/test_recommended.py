@@ -8,8 +8,12 @@ import pytest
 
 import simulator
 from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.fleet import Sized
 from simulator.planner.plan import checked, completed, is_complete, plan_capacity
+from simulator.planner.search.question import Question
 from simulator.planner.verification.recommended import with_check
+from simulator.planner.verification.simulation import SEEDS
+from simulator.planner.verification.traces import CheckOf, simulation, sure_simulation
 from simulator.planner.verified import Verdict
 from simulator.reports.sections.answer import checked_text
 from simulator.reports.words.fields import plan_command
@@ -79,6 +83,24 @@ def test_a_fleet_that_misses_is_sized_until_it_holds(plan: CapacityPlan, monkeyp
     assert found.spec == plan.spec, "the question is the one that was asked"
     assert checked(found) is found, "once"
     assert is_complete(checked(completed(plan))), "what a report asked for stays"
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize(("held", "runs"), [(1 / 3, 3), (2 / 3, 10), (1.0, 10)])
+def test_ten_runs_decide_where_three_do_not(
+    plan: CapacityPlan, held: float, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run of three that misses says no more than three that hold by a hair; two that miss say enough."""
+    question, sized = plan.basis.question, plan.basis.shown[0]
+    found = simulation(question, sized)(sized.replicas)
+    unsure = tuple(replace(item, high_s=2 * item.bound_s) for item in found.objectives)
+
+    def scattered(question: Question, sized: Sized, *, seeds: int = SEEDS) -> CheckOf:
+        few = replace(found, seeds=seeds, holds=held == 1, held_fraction=held, objectives=unsure)
+        return lambda replicas: few if seeds == SEEDS else replace(found, seeds=seeds)
+
+    monkeypatch.setattr("simulator.planner.verification.traces.simulation", scattered)
+    assert sure_simulation(question, sized)(sized.replicas).seeds == runs
 
 
 def test_nothing_is_compiled_for_it(plan: CapacityPlan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,10 @@ KEPT = Path(__file__).resolve().parent / "kept"
 _TIMES_SEED = 20
 _LEAST_S = 15.0
 """Below this a case is not slow, whatever its seed takes: the largest questions that are allowed (some million requests
-or steps) take some seconds, and another program may have the processor."""
+or steps) take some seconds."""
+_WAITING_TIMES = 20
+"""Limits of processor time after which a case is slow by the clock as well: other programs may have the processor, but
+what waits for ever takes none."""
 _MEMORY_BYTES = int(12 * GIB)
 """Address space of a worker, most of which libraries reserve and never touch."""
 _ASKED_AGAIN = 25
@@ -54,13 +57,20 @@ def _within(seconds: float) -> Iterator[None]:
     def ring(number: int, frame: FrameType | None) -> None:
         raise _TooSlowError
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    timers = {
+        signal.ITIMER_PROF: (signal.SIGPROF, seconds),
+        signal.ITIMER_REAL: (signal.SIGALRM, _WAITING_TIMES * seconds),
+    }
+    before = {number: signal.signal(number, ring) for number, _ in timers.values()}
+    for timer, (_, after_s) in timers.items():
+        signal.setitimer(timer, after_s)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for timer in timers:
+            signal.setitimer(timer, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _place(error: BaseException) -> str:
@@ -110,12 +120,12 @@ def find(name: str, case: Case, *, limit_s: float = 60.0, again: bool = False) -
 
 @cache
 def _limit_s(name: str, chosen: int) -> float:
-    """What a hostile variant of a seed may take [s]."""
+    """Processor time that a hostile variant of a seed may take [s]."""
     seed = KINDS[name].seeds()[chosen]
-    begin = time.perf_counter()
+    begin = time.process_time()
     with contextlib.suppress(RoofcastError):
         KINDS[name].answer(seed)
-    return max(_LEAST_S, _TIMES_SEED * (time.perf_counter() - begin))
+    return max(_LEAST_S, _TIMES_SEED * (time.process_time() - begin))
 
 
 def share(name: str, cases: int, *, of: Iterable[str]) -> int:

@@ -14,6 +14,12 @@ from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
+FLAT = {"flat": True}
+"""Of a field whose parts stand beside it in a result, its name before theirs: ``ttft_p95_s``."""
+
+INSIDE = {"inside": True}
+"""Of a field that belongs to the library's result and not to the contract's JSON."""
+
 
 def _refuse(_: object, name: str, *__: object) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")

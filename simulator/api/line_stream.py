@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 
 from simulator.api.scenarios import line_identifier, simulate_line
 from simulator.errors import FileError, Option, RoofcastError
-from simulator.processes import LineProcesses
 from simulator.records import dataclass
 
 
@@ -54,6 +53,8 @@ def answered_lines(
             asked.append(line)
             content = line.content.decode("utf-8", "surrogateescape")
             yield json.dumps([line.number, profiles, content])
+
+    from simulator.processes import LineProcesses
 
     with LineProcesses(f"{__name__}:answer_request", jobs=jobs, timeout_s=timeout_s) as processes:
         for answer in processes.answers(requests()):

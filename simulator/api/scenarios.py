@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from simulator.api.questions import Given, ScenarioFields, scenario_spec, written_objectives
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.scenario_setup import ServeOptions
-from simulator.engine.runs.served_run import ServedRun
+from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells
@@ -18,6 +18,7 @@ from simulator.specs.question.workload import ObjectiveSpec, parse_objectives
 from simulator.units import KILO, MEGA
 
 if TYPE_CHECKING:
+    from simulator.engine.runs.served_run import ServedRun
     from simulator.reports.charts.chart import Chart
     from simulator.reports.contract import Json
     from simulator.reports.tables.comparison import ComparisonAnswer
@@ -69,7 +70,7 @@ class ServeAnswer(ScenarioAnswer):
     @property
     def run(self) -> ServedRun:
         """The run with every request."""
-        assert isinstance(self.result.run, ServedRun), "kind serve"
+        assert not isinstance(self.result.run, UniformRun), "kind serve"
         return self.result.run
 
     def to_dict(self) -> Json:
@@ -122,7 +123,7 @@ def simulate(
         A field is unknown, missing, idle or out of its range, or the deployment cannot run.
     """
     found = answer(scenario_spec(scenario, fields), profiles=profiles)
-    return ServeAnswer(found) if isinstance(found.run, ServedRun) else ScenarioAnswer(found)
+    return ScenarioAnswer(found) if isinstance(found.run, UniformRun) else ServeAnswer(found)
 
 
 def simulate_line(line: str | bytes, *, number: int, profiles: str | None = None) -> Json:

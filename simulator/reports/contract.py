@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simulator.engine.runs.answers import ScenarioResult
-from simulator.engine.runs.capacity import CapacityResult
-from simulator.engine.runs.metrics import objective_name
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.reports.words.fields import assumption_text, error_content
 from simulator.specs.base import Assumption
 from simulator.specs.question.workload import ObjectiveSpec
+
+if TYPE_CHECKING:
+    from simulator.engine.runs.answers import ScenarioResult
+    from simulator.engine.runs.capacity import CapacityResult
 
 SCHEMA_VERSION = "1.0"
 
@@ -39,6 +40,9 @@ def dump(value: object) -> Any:
     if isinstance(value, Assumption):
         return assumption_text(value)
     if isinstance(value, ObjectiveSpec):
+        # Most results have no objectives, and metrics of served requests are much to import.
+        from simulator.engine.runs.metrics import objective_name
+
         return objective_name(value)
     if isinstance(value, np.ndarray):
         return value.tolist()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -143,6 +142,9 @@ class _Prepared:
         tables, groups, total = stacked_tables(self.stages), self.limits.groups, len(self.requests)
         if groups == 1:
             return self.serve(loop, tables, 0, progress=progress)
+        # What it imports, a run in one group does without.
+        from concurrent.futures import ThreadPoolExecutor
+
         found, busy = [], min(groups, total)
         with ThreadPoolExecutor(max_workers=min(busy, threads)) as pool:
             parts = pool.map(lambda group: self.serve(loop, tables, group, progress=None), range(busy))

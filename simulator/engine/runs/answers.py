@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
-from simulator.engine.runs.intervals import IntervalSource, ServeInterval, named
-from simulator.engine.runs.load_sweep import LoadResult, load_result
-from simulator.engine.runs.metrics import FLAT, INSIDE, StageResult
-from simulator.engine.runs.pools_loop import disaggregated_loop, loop_pools_powers_w
 from simulator.engine.runs.results import (
     Intervals,
     MemoryResult,
@@ -19,6 +16,7 @@ from simulator.engine.runs.results import (
     memory_result,
     phase_result,
     speculation_result,
+    steady_output_tokens_per_s,
     uniform_kv_utilization,
     worst_provenance,
 )
@@ -26,11 +24,11 @@ from simulator.engine.runs.scenario_setup import (
     ServeOptions,
     cut_assumptions,
     deployment_of,
+    loop_lengths,
     pool_deployments,
     scenario_options,
     server_of,
 )
-from simulator.engine.runs.served_run import ServedRun, disaggregated_run, pools_powers_w, served_run
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.engine.uniform.loops import REQUESTS_PER_CLIENT, closed_loop, offline, static_batch
 from simulator.engine.uniform.record import Percentiles, UniformRun
@@ -39,12 +37,18 @@ from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance, Range
 from simulator.phases.deployment import Deployment
 from simulator.phases.power import average_power_w
-from simulator.records import dataclass
+from simulator.records import FLAT, INSIDE, dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.scenario import DEFAULT_RANGE_RATIO, Kind, ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.techniques.speculation.acceptance import pace_sigma
+
+if TYPE_CHECKING:
+    from simulator.engine.runs.intervals import IntervalSource, ServeInterval
+    from simulator.engine.runs.load_sweep import LoadResult
+    from simulator.engine.runs.metrics import StageResult
+    from simulator.engine.runs.served_run import ServedRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,21 +100,6 @@ class ScenarioResult:
     run: UniformRun | ServedRun = field(metadata=INSIDE)
 
 
-def loop_lengths(scenario: ScenarioSpec, deployment: Deployment) -> LoopLengths:
-    """How long the requests of a closed loop are."""
-    varied = scenario.isl_cv is not None or scenario.osl_cv is not None
-    return LoopLengths(
-        isl_tokens=scenario.isl_tokens or 1,
-        osl_tokens=scenario.osl_tokens or 1,
-        range_ratio=1.0 if varied else scenario.range_ratio or DEFAULT_RANGE_RATIO,
-        isl_cv=scenario.isl_cv or 0.0,
-        osl_cv=scenario.osl_cv or 0.0,
-        seed=scenario.seed or 0,
-        context_tokens=deployment.engine.max_model_len,
-        answers=scenario.answers_per_request or 1,
-    )
-
-
 def _shared(scenario: ScenarioSpec, *, field: str) -> int:
     """A number of sequences that attention-data-parallel ranks share; ranks without any are refused."""
     number = getattr(scenario, field) or 0
@@ -160,6 +149,8 @@ def run_of(scenario: ScenarioSpec, deployment: Deployment, *, options: ServeOpti
             lengths = LoopLengths(isl_tokens=isl, osl_tokens=osl, answers=scenario.answers_per_request or 1)
             return offline(deployment, lengths=lengths, num_requests=requests)
         case "serve":
+            from simulator.engine.runs.served_run import served_run
+
             assert scenario.workload is not None, "checked with the required fields"
             return served_run(deployment, workload=scenario.workload, replicas=scenario.replicas, options=options)
 
@@ -241,6 +232,8 @@ def _warnings(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | 
 
 def _served_intervals(interval: ServeInterval) -> Intervals:
     """Those of the whole run; means under the names that uniform runs use."""
+    from simulator.engine.runs.intervals import named
+
     bounds = named(interval.overall)
     means: Mapping[str, Range | None] = {f"{name}_s": bounds.pop(f"{name}_mean_s") for name in ("ttft", "tpot", "e2e")}
     return {**means, "output_tokens_per_s": bounds.pop("output_tokens_per_s"), **bounds}
@@ -248,7 +241,7 @@ def _served_intervals(interval: ServeInterval) -> Intervals:
 
 def run_intervals(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> Intervals:
     """80 % interval of each metric of a run, throughput of all replicas together."""
-    if isinstance(run, ServedRun) and run.interval is not None:
+    if not isinstance(run, UniformRun) and run.interval is not None:
         return _served_intervals(run.interval)
     spread = deployment.engine.spread
     if scenario.kind == "closed_loop":
@@ -271,17 +264,12 @@ def _copies(scenario: ScenarioSpec, run: UniformRun | ServedRun) -> int:
     return scenario.replicas
 
 
-def _steady_output_tokens_per_s(run: UniformRun | None, *, copies: int) -> float | None:
-    """Generated tokens per second of a loop without its first and last rounds."""
-    if run is None or run.steady_requests_per_s is None:
-        return None
-    return run.steady_requests_per_s * run.osl_tokens * copies
-
-
 def _load(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> LoadResult | None:
     """Of a served workload on replicas, where its intervals were asked for."""
     if isinstance(run, UniformRun) or run.interval is None or run.pools is not None or scenario.workload is None:
         return None
+    from simulator.engine.runs.load_sweep import load_result
+
     return load_result(
         deployment,
         workload=scenario.workload,
@@ -293,12 +281,16 @@ def _load(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Serv
 
 def _powers_w(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> tuple[float, ...]:
     """Mean power of all devices, or of those of the prefill and of the decode pool [W]."""
-    if isinstance(run, ServedRun) and run.pools is not None:
+    if not isinstance(run, UniformRun) and run.pools is not None:
+        from simulator.engine.runs.served_run import pools_powers_w
+
         return pools_powers_w(run, run.pools)
     if isinstance(run, UniformRun) and run.pools is not None:
+        from simulator.engine.runs.pools_loop import loop_pools_powers_w
+
         return loop_pools_powers_w(run, run.pools, decode=deployment)
     phases = tuple((phase.weights, phase.estimate) for phase in (run.prefill, run.decode) if phase is not None)
-    busy = run.busy_fraction if isinstance(run, ServedRun) else 1.0
+    busy = 1.0 if isinstance(run, UniformRun) else run.busy_fraction
     return (scenario.replicas * average_power_w(deployment, phases=phases, busy_fraction=busy),)
 
 
@@ -309,7 +301,7 @@ def _running(run: UniformRun | ServedRun) -> float:
 
 def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> ScenarioResult:
     uniform = run if isinstance(run, UniformRun) else None
-    served = run if isinstance(run, ServedRun) else None
+    served = None if isinstance(run, UniformRun) else run
     copies, powers_w = _copies(scenario, run), _powers_w(scenario, deployment, run)
     spread = uniform.spread if uniform and scenario.kind == "closed_loop" else None
     known, pace = worst_provenance(run), pace_sigma(scenario.techniques.speculation)
@@ -325,7 +317,7 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
         output_tokens_per_s=output_tokens_per_s,
         total_tokens_per_s=run.total_tokens_per_s * copies,
         requests_per_s=run.requests_per_s * copies,
-        steady_output_tokens_per_s=_steady_output_tokens_per_s(uniform, copies=copies) if spread else None,
+        steady_output_tokens_per_s=steady_output_tokens_per_s(uniform, copies=copies) if spread else None,
         prefill=phase_result(run.prefill),
         decode=phase_result(run.decode) if run.decode else None,
         stages=served.result.stages if served else (),
@@ -368,6 +360,8 @@ def _pools_loop(
     scenario: ScenarioSpec, prefill: Deployment, decode: Deployment, *, spec: DisaggregationSpec, profiles: str | None
 ) -> UniformRun:
     """The closed loop of a scenario on two pools."""
+    from simulator.engine.runs.pools_loop import disaggregated_loop
+
     return disaggregated_loop(
         prefill,
         decode,
@@ -395,5 +389,7 @@ def answer(
     prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
     if workload is None:
         return _result(scenario, decode, _pools_loop(scenario, prefill, decode, spec=spec, profiles=profiles))
+    from simulator.engine.runs.served_run import disaggregated_run
+
     run = disaggregated_run(prefill, decode, workload=workload, spec=spec, options=chosen, profiles=profiles)
     return _result(scenario, decode, run)

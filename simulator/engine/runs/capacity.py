@@ -24,7 +24,6 @@ from simulator.engine.runs.capacity_search import (
 from simulator.engine.runs.disaggregation import ServedPools, served_pools
 from simulator.engine.runs.intervals import step_sigma
 from simulator.engine.runs.load_sweep import pool_limits
-from simulator.engine.runs.metrics import FLAT, INSIDE
 from simulator.engine.runs.rate_simulation import RatePoint
 from simulator.engine.runs.results import Intervals
 from simulator.engine.runs.scenario_setup import (
@@ -40,7 +39,7 @@ from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import mixed_step
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.step import estimate_step
-from simulator.records import dataclass
+from simulator.records import FLAT, INSIDE, dataclass
 from simulator.specs.base import Assumption
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import ObjectiveSpec, WorkloadSpec

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.state import BLOCK_S, BUSY_S, PREEMPTIONS, SEQUENCE_S
 from simulator.kernels.timing import Range
-from simulator.records import dataclass
+from simulator.records import FLAT, dataclass
 from simulator.specs.question.workload import ObjectiveSpec
 from simulator.traffic.requests import Floats, Outcome, RequestRecords, Requests
 
@@ -35,12 +35,6 @@ def tpot_s(requests: Requests, records: RequestRecords) -> Floats:
     values /= np.maximum(requests.output_tokens - 1, 1)
     return values
 
-
-FLAT = {"flat": True}
-"""Of a field whose parts stand beside it in a result, its name before theirs: ``ttft_p95_s``."""
-
-INSIDE = {"inside": True}
-"""Of a field that belongs to the library's result and not to the contract's JSON."""
 
 LATENCIES = {"ttft": ttft_s, "tpot": tpot_s, "e2e": e2e_s}
 """The function that measures each metric of an objective."""

@@ -208,3 +208,10 @@ def _scaled(ends: Range | None, *, value: float | None, known: float) -> Range |
 def worst_provenance(run: MeanRun) -> Provenance:
     """That of the phase which is known least."""
     return max(phase.provenance for phase in (run.prefill, run.decode) if phase is not None)
+
+
+def steady_output_tokens_per_s(run: UniformRun | None, *, copies: int) -> float | None:
+    """Generated tokens per second of a loop without its first and last rounds."""
+    if run is None or run.steady_requests_per_s is None:
+        return None
+    return run.steady_requests_per_s * run.osl_tokens * copies

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simulator.engine.events.simulation import Progress
 from simulator.engine.settings import Routing
+from simulator.engine.uniform.demand import LoopLengths
 from simulator.errors import ProfileError, RoofcastError
 from simulator.operators.vision import with_pictures
 from simulator.phases.deployment import Deployment, deploy
@@ -20,6 +20,7 @@ from simulator.specs.loading import default_server_for, load_hardware
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import (
+    DEFAULT_RANGE_RATIO,
     IDLE_ENGINE_FIELDS,
     IDLE_FIELDS,
     REQUIRED_FIELDS,
@@ -30,6 +31,9 @@ from simulator.specs.question.workload import ObjectiveSpec, parse_objectives
 from simulator.specs.spellings import link_word
 from simulator.techniques.kv_compression import check_budget
 from simulator.traffic.lengths import LengthDistribution, RequestMix
+
+if TYPE_CHECKING:
+    from simulator.engine.events.simulation import Progress
 
 _ROUTINGS: dict[RoutingName, Routing] = {
     "round_robin": Routing.ROUND_ROBIN,
@@ -273,3 +277,18 @@ def cut_assumptions(scenario: ScenarioSpec, *, context_tokens: int) -> list[Assu
         for name, lengths in (("isl_cv", mix.isl), ("osl_cv", mix.osl))
         if lengths.uncut_cv is not None
     ]
+
+
+def loop_lengths(scenario: ScenarioSpec, deployment: Deployment) -> LoopLengths:
+    """How long the requests of a closed loop are."""
+    varied = scenario.isl_cv is not None or scenario.osl_cv is not None
+    return LoopLengths(
+        isl_tokens=scenario.isl_tokens or 1,
+        osl_tokens=scenario.osl_tokens or 1,
+        range_ratio=1.0 if varied else scenario.range_ratio or DEFAULT_RANGE_RATIO,
+        isl_cv=scenario.isl_cv or 0.0,
+        osl_cv=scenario.osl_cv or 0.0,
+        seed=scenario.seed or 0,
+        context_tokens=deployment.engine.max_model_len,
+        answers=scenario.answers_per_request or 1,
+    )

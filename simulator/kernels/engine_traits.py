@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
 
@@ -19,21 +18,24 @@ from simulator.operators.work import (
     GemmShape,
     GroupedGemmShape,
     KernelShape,
-    MatmulFormat,
     MoeShape,
     Work,
 )
 from simulator.records import dataclass
 from simulator.specs.engine.engine import EngineProfile
-from simulator.specs.engine.releases import KernelRecipe, NarrowLatent, StagedExperts, TableKernel, UntunedExperts
+from simulator.specs.engine.releases import (
+    KernelRecipe,
+    NarrowLatent,
+    SplitProducts,
+    StagedExperts,
+    TableKernel,
+    UntunedExperts,
+)
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.precision import Dtype
 from simulator.units import BITS_PER_BYTE
 
 SHARED_EXPERT = "shared_expert"
-
-NARROWED: Mapping[str, tuple[float, Dtype]] = {"mxfp4_mxfp8": (8.25, Dtype.FP8)}
-"""Expert kernels that narrow 16-bit activations themselves: bits of one with its scale, and its rate."""
 
 NORM_BYTES, WIDE_BYTES = 4.0, 2.0
 """A residual norm reads and writes the layer's output and the residual: bytes per byte of the all-reduce's message."""
@@ -78,7 +80,8 @@ class EngineTraits:
     undivided_rows, block_flops_per_s : query rows from which on latent decode attention gives each thread block all
         keys of a sequence for as many rows, and the rate of one [FLOP/s]
     narrow_latent : how many heads latent decode attention takes at a time; None for all
-    quantised_before : formats whose activations the kernel before a product narrows, by scales of the checkpoint
+    quantised_before : formats whose activations the kernel before a product narrows
+    split_products : products of few rows on kernels that divide the inner size, as the table's do not
     replaced : kernels that stand in for the library's own
     fused : fits of all-reduces with the residual norm in them, up to ``fused_bytes`` by number of devices
     launch_gap_s : device time between a kernel of a step and the next [s]
@@ -99,6 +102,7 @@ class EngineTraits:
     block_flops_per_s: float = float("inf")
     narrow_latent: NarrowLatent | None = None
     quantised_before: frozenset[str] = frozenset()
+    split_products: SplitProducts | None = None
     replaced: tuple[RecipeFits, ...] = ()
     fused: CollectiveFits | None = None
     fused_bytes: tuple[tuple[int, float], ...] = ()
@@ -176,10 +180,14 @@ def with_recipe(
     staged = recipe.staged_experts
     if staged is not None and hardware.architecture in staged.tokens_above:
         traits = replace(traits, staged=staged, staged_above=staged.tokens_above[hardware.architecture])
+    split, norms = recipe.split_products, recipe.fused_norms
+    if split is not None and hardware.architecture in split.architectures:
+        traits = replace(traits, split_products=split)
+    narrowing = norms.formats if norms is not None and hardware.architecture in norms.architectures else ()
     return replace(
         traits,
         compute_units=hardware.compute_units,
-        quantised_before=frozenset(recipe.fused_quantisation),
+        quantised_before=frozenset((*recipe.fused_quantisation, *narrowing)),
         replaced=tuple(
             RecipeFits(
                 family=kernel.family,
@@ -197,14 +205,6 @@ def with_recipe(
         fused=None if fused is None else collective_fits(hardware, library=fused.library, profiles=profiles),
         fused_bytes=() if fused is None else tuple(sorted(fused.largest_bytes[hardware.architecture].items())),
     )
-
-
-def narrowed_format(format: MatmulFormat, *, kernel: str) -> MatmulFormat:
-    """``format`` as an expert kernel multiplies it."""
-    if kernel not in NARROWED:
-        return format
-    bits, math = NARROWED[kernel]
-    return replace(format, name=kernel, activation_bits=bits, math=math, quantises_activations=False, passes=None)
 
 
 def norm_pass(shape: CollectiveShape) -> ElementwiseShape:

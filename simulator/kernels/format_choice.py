@@ -9,6 +9,7 @@ parameters (specs/hardware/format_kernels), fitted on few published rows or meas
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from simulator.kernels.gemm import GemmMachine, gemm_machine, gemm_seconds
 from simulator.kernels.timing import Provenance, Terms, Timing, chosen
 from simulator.operators.step_shape import Array
 from simulator.operators.work import ActivationPasses, ElementwiseShape, GemmShape, MatmulFormat, MoeShape
+from simulator.specs.engine.releases import SplitProducts
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
 from simulator.specs.hardware.format_kernels import FormatKernelSpec, load_format_kernels
@@ -205,6 +207,8 @@ UNTUNED_EXPERTS = {("vllm", "h100-sxm-80gb", "fp8"), ("vllm", "h200-sxm-141gb", 
 # Weights and activations of the same widths: what a library reaches with the measured one, it is not known to exceed
 # with the other.
 SAME_WIDTHS = {"int8": Dtype.FP8, "fp8": Dtype.INT8}
+NARROWED: Mapping[str, tuple[float, Dtype]] = {"mxfp4_mxfp8": (8.25, Dtype.FP8)}
+"""Expert kernels that narrow 16-bit activations themselves: bits of one with its scale, and its rate."""
 Multiplied = TypeVar("Multiplied", GemmShape, MoeShape)
 
 
@@ -283,6 +287,32 @@ def no_faster_than(peer: Timing, derived: Timing) -> Timing:
     """``derived`` where it takes at least as long as ``peer``, whose times stand elsewhere; known as it was."""
     slower = chosen(peer.seconds > derived.seconds, peer, derived)
     return replace(slower, log_sigma=derived.log_sigma, provenance=derived.provenance)
+
+
+def narrowed_format(format: MatmulFormat, *, kernel: str) -> MatmulFormat:
+    """``format`` as an expert kernel multiplies it."""
+    if kernel not in NARROWED:
+        return format
+    bits, math = NARROWED[kernel]
+    return replace(format, name=kernel, activation_bits=bits, math=math, quantises_activations=False, passes=None)
+
+
+def on_split_kernels(
+    timing: Timing, shape: GemmShape, *, split: SplitProducts | None, product: Callable[[GemmShape], Timing | None]
+) -> Timing:
+    """``timing``, or that of the 16-bit product of the same sizes where it takes less and the release has kernels for
+    such a product that divide the inner size; inferred then."""
+    if split is None or shape.format.name not in split.shapes or np.min(shape.m) > split.rows:
+        return timing
+    plain = MatmulFormat(name=Dtype.BF16.value, weight_bits=16.0, activation_bits=16.0, math=Dtype.BF16)
+    wide = product(replace(shape, format=plain))
+    if wide is None:
+        return timing
+    n, k = np.broadcast_arrays(shape.n, shape.k)
+    listed = np.isin(n + 1j * k, [outputs + 1j * inputs for outputs, inputs in split.shapes[shape.format.name]])
+    takes = listed & (np.asarray(shape.m) <= split.rows) & (wide.seconds < timing.seconds)
+    inferred = np.maximum(wide.provenance, int(Provenance.EXTRAPOLATED))
+    return chosen(takes, replace(wide, provenance=inferred), timing)
 
 
 def passes_of(format: MatmulFormat, *, contained: bool) -> ActivationPasses | None:

@@ -20,7 +20,6 @@ from simulator.kernels.engine_traits import (
     EngineTraits,
     filling_passes,
     in_step,
-    narrowed_format,
     norm_pass,
     quantising_pass,
     row_kind,
@@ -44,7 +43,9 @@ from simulator.kernels.format_choice import (
     expert_pass_shape,
     find,
     find_experts,
+    narrowed_format,
     no_faster_than,
+    on_split_kernels,
     pass_shape,
     passes_of,
     peer_of,
@@ -189,11 +190,9 @@ class KernelLibrary:
         )
 
     def _gemm(self, work: Work, shape: GemmShape) -> Timing:
-        timing = self.product(shape)
-        if timing is not None:
+        if (timing := self.product(shape)) is not None:
             return timing
-        user = self._user_fit(self.gemm, family="gemm", fmt=shape.format.name)
-        if user is not None:
+        if (user := self._user_fit(self.gemm, family="gemm", fmt=shape.format.name)) is not None:
             return user_timing(work, hardware=self.hardware, fit=user)
         return self._roofline(work, family="gemm", fmt=shape.format.name)
 
@@ -211,6 +210,7 @@ class KernelLibrary:
                 return None
         else:
             timing = self._measured_product(shape, *found)
+        timing = on_split_kernels(timing, shape, split=self.traits.split_products, product=self.product)
         contained = found is not None and found[1].includes_quantisation
         if shape.format.quantises_activations and shape.format.name in self.traits.quantised_before:
             return self._without_quantising(timing, shape, library=found[0].library) if found and contained else timing
@@ -292,8 +292,7 @@ class KernelLibrary:
         return fits.transferred(moe_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
 
     def _attention(self, work: Work, shape: AttentionShape) -> Timing:
-        timing = self.attention_call(shape)
-        if timing is not None:
+        if (timing := self.attention_call(shape)) is not None:
             return timing
         family = attention_family(shape)
         user = self._user_fit(self.attention, family=family, fmt=shape.kv_dtype.value)

@@ -28,10 +28,10 @@ from simulator.specs.engine.engine import (
 )
 from simulator.specs.engine.fits import EngineOverheads, EngineSpread
 from simulator.specs.engine.releases import EngineLimits, LimitField
-from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import calibrations_changed_ns
 from simulator.specs.loading import default_server_for
-from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.architecture import MlaSpec, ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.techniques.applied import AppliedTechniques, with_rule
@@ -233,10 +233,11 @@ def _plan(model: Same[ModelSpec], precision: PrecisionSpec, multiplied: Collecti
 
 @lru_cache(maxsize=256)
 def _engine_on(
-    profile: Same[EngineProfile], version: str | None, hardware: Same[AcceleratorSpec]
+    profile: Same[EngineProfile], version: str | None, hardware: Same[AcceleratorSpec], latent: bool
 ) -> Same[EngineProfile]:
     vendor, host_speed = hardware.held.vendor, hardware.held.host_speed
-    return Same(profile.held.at(version).on_vendor(vendor, version=version).on_host(host_speed))
+    found = profile.held.at(version).serving(latent_attention=latent)
+    return Same(found.on_vendor(vendor, version=version).on_host(host_speed))
 
 
 @lru_cache(maxsize=512)
@@ -271,8 +272,8 @@ def deploy(
     spec = with_model(spec, model.model_type, profiles=profiles)
     if applied.spec.speculation is not None:
         spec = with_feature(spec, "speculation", vendor=hardware.vendor, profiles=profiles)
-    facts = Same(hardware)
-    profile = _engine_on(Same(load_engine(spec.name, profiles=profiles)), spec.version, facts)
+    facts, latent = Same(hardware), any(isinstance(layer.mixer, MlaSpec) for layer in model.layers)
+    profile = _engine_on(Same(load_engine(spec.name, profiles=profiles)), spec.version, facts, latent)
     limits = _limits(profile, spec, facts, parallelism)
     settings = _engine_settings(spec, profile=profile.held, limits=limits, model=model)
     check_on_engine(
@@ -285,9 +286,8 @@ def deploy(
     # Where tokens see those behind them, a prompt that begins alike has nothing in common with another.
     if not shares_prefixes(applied.spec) or model.encoder is not None or is_encoder_only(model):
         settings = replace(settings, prefix_caching=False)
-    server: ServerSpec | None = None
-    if parallelism.devices > hardware.scale_up.domain_size:
-        server = default_server_for(hardware.name, profiles=profiles)
+    beyond = parallelism.devices > hardware.scale_up.domain_size
+    server = default_server_for(hardware.name, profiles=profiles) if beyond else None
     replica = Deployment(
         model=model,
         hardware=hardware,

@@ -62,7 +62,9 @@ def later_release(engine: str, *, vendor: str) -> str | None:
     return load_engine(engine).first_releases.get(vendor, {}).get("speculation")
 
 
-def cases_of(data: Path, *, vendor: str, every: int, mode: str) -> dict[str, list[Case]]:
+def cases_of(
+    data: Path, *, vendor: str, every: int, mode: str, engines: Sequence[str] | None = None
+) -> dict[str, list[Case]]:
     """Every n-th run on the vendor's accelerators, by engine; runs that are refused are left out, and runs that
     speculate on the release that others ran on."""
     found: dict[str, list[Case]] = {}
@@ -73,6 +75,8 @@ def cases_of(data: Path, *, vendor: str, every: int, mode: str) -> dict[str, lis
     ]
     own = [item for item in runs if load_hardware(str(item.run.scenario["hardware"])).vendor == vendor]
     for item in own[::every]:
+        if engines and item.engine not in engines:
+            continue
         scenario = validate(ScenarioSpec, item.run.scenario, where=item.run.source)
         try:
             deployment = deployment_of(scenario)
@@ -233,9 +237,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="update the fits of each engine")
     arguments = parser.parse_args()
     vendor, mode = arguments.vendor, arguments.mode
-    for engine, cases in cases_of(arguments.data, vendor=vendor, every=arguments.every, mode=mode).items():
-        if arguments.engine and engine not in arguments.engine:
-            continue
+    asked = {"every": arguments.every, "mode": mode, "engines": arguments.engine}
+    for engine, cases in cases_of(arguments.data, vendor=vendor, **asked).items():
         fitted = fit(cases)
         report(engine, cases, fitted)
         if arguments.write:

@@ -255,6 +255,11 @@ class EngineProfile(Spec):
         fit = self.vendors[vendor].at(version or self.version)
         return self.model_copy(update={"overheads": fit.overheads, "spread": fit.spread, "whole_runs": fit.whole_runs})
 
+    def serving(self, *, latent_attention: bool) -> EngineProfile:
+        """The profile with what its recipe holds for a model of that attention."""
+        recipe = self.recipe.serving(latent_attention=latent_attention)
+        return self if recipe is self.recipe else self.model_copy(update={"recipe": recipe})
+
     def on_host(self, host_speed: float) -> EngineProfile:
         """The profile on a host of another speed."""
         return self.model_copy(update={"overheads": self.overheads.on_host(host_speed)})

@@ -274,6 +274,29 @@ class NarrowLatent(Spec):
     native_heads: PositiveInt
 
 
+class FusedNorms(Spec):
+    """Norms that write the narrow activations of the product behind them, on these architectures.
+
+    formats : of those activations; latent_attention_only : the engine fuses so in its models of latent attention alone
+    """
+
+    architectures: tuple[str, ...]
+    formats: tuple[str, ...]
+    latent_attention_only: bool = False
+
+
+class SplitProducts(Spec):
+    """Products of few rows on kernels that divide the inner size over thread blocks, where the table's do not.
+
+    rows : most rows of such a product; shapes : (outputs, inputs) of one device that the release brings them for, by
+    format. Nobody timed them here: they take no longer than the 16-bit product of the same sizes, whose table did.
+    """
+
+    architectures: tuple[str, ...]
+    rows: PositiveInt
+    shapes: dict[str, tuple[tuple[PositiveInt, PositiveInt], ...]]
+
+
 class UntunedExperts(Spec):
     """The tile of 16-bit experts' products in releases before ``until`` where a step has more tokens than experts.
 
@@ -312,12 +335,20 @@ class KernelRecipe(Spec):
     """
 
     fused_quantisation: tuple[str, ...] = ()
+    fused_norms: FusedNorms | None = None
+    split_products: SplitProducts | None = None
     fused_all_reduce: FusedAllReduce | None = None
     undivided_latent: UndividedLatent | None = None
     narrow_latent: NarrowLatent | None = None
     untuned_experts: UntunedExperts | None = None
     staged_experts: StagedExperts | None = None
     kernels: tuple[TableKernel, ...] = ()
+
+    def serving(self, *, latent_attention: bool) -> KernelRecipe:
+        """The recipe for a model with latent attention or without."""
+        if latent_attention or self.fused_norms is None or not self.fused_norms.latent_attention_only:
+            return self
+        return self.model_copy(update={"fused_norms": None})
 
     def at(self, version: str) -> KernelRecipe:
         """The recipe as ``version`` runs it."""

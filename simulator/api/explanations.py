@@ -181,6 +181,7 @@ def explain_topic(
         hardware=load_hardware(hardware, profiles=profiles),
         batch_size=batch_size,
         context_tokens=min(context_tokens, loaded.max_position_embeddings or context_tokens),
+        asked_tokens=context_tokens,
         tpot_s=_measured(tpot),
         profiles=profiles,
     )

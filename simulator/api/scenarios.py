@@ -224,9 +224,11 @@ def compare(
     changes : texts such as ``weights=fp8``, ``sparsity=2:4``, ``weights=int4 scheme=gptq-g128``, ``tp_size=2``
     """
     from simulator.planner.comparison import compare as compared
+    from simulator.published.shown import printed_speedups
     from simulator.reports.tables.comparison import ComparisonAnswer
     from simulator.specs.question.scenario_changes import parse_change
 
     parsed = [parse_change(text) for text in changes]
     spec = scenario_spec(scenario, fields)
-    return ComparisonAnswer(compared(spec, parsed, price_kind=price_kind, profiles=profiles, progress=progress))
+    found = compared(spec, parsed, price_kind=price_kind, profiles=profiles, progress=progress)
+    return ComparisonAnswer(found, printed_speedups(found.final.answered.scenario))

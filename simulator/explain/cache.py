@@ -18,6 +18,7 @@ from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.document import Block, Figure, fraction, number, seconds
 from simulator.reports.content.quantities import bytes_text
 from simulator.specs.question.techniques import KvPolicySpec, MlaOverride, StructureSpec, TechniquesSpec
+from simulator.techniques.kv_compression import SINK_TOKENS
 from simulator.techniques.complexity import LAYER_KINDS, length_cost
 from simulator.units import GIGA, KIB, MEGA, MILLI
 
@@ -143,8 +144,13 @@ def _paged(example: Example) -> tuple[Block, ...]:
 def _eviction(example: Example) -> tuple[Block, ...]:
     budget = max(1, int(HEAVY_HITTERS_SHARE * example.context_tokens))
     policies: dict[str, TechniquesSpec | None] = {"whole cache": None}
-    for method in ("h2o", "streaming", "window"):
-        policies[f"{method}, {budget} tokens"] = TechniquesSpec.model_validate(
+    names = {
+        "h2o": f"h2o, {budget} tokens",
+        "streaming": f"streaming, {budget} tokens, {SINK_TOKENS} of them sinks",
+        "window": f"window, {budget} tokens",
+    }
+    for method, name in names.items():
+        policies[name] = TechniquesSpec.model_validate(
             {"kv_policy": KvPolicySpec.model_validate({"method": method, "budget_tokens": budget})}
         )
     rows, steps = [], []

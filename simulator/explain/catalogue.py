@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 from simulator.errors import FileError, Option, RoofcastError, did_you_mean
@@ -28,6 +29,12 @@ TOPICS: tuple[Topic, ...] = tuple(
     for key, given in topics.items()
 )
 WORKED = hardware.WORKED | decoding.WORKED | cache.WORKED | formats.WORKED | scale.WORKED
+NEAREST = 4
+"""Topics named where one does not apply."""
+
+RECIPES, SHORT_RECIPE = 4, 160
+"""Recipes shown on a page, of at most so many letters; `roofcast published` prints all."""
+
 _CITED = re.compile(r"^\[([A-Z][A-Za-z]+\d{4}[a-z]?)\] (.*)$", re.MULTILINE)
 
 
@@ -85,7 +92,7 @@ def page(topic: Topic, example: Example) -> Page:
     reason = topic.why_not(example)
     if reason:
         message = f"{topic.key} has nothing to say: {reason}"
-        raise RoofcastError(message, field=Option("model"), code="no_effect", hint=f"such as {topic.suits}")
+        raise RoofcastError(message, field=Option("model"), code="no_effect", hint=_otherwise(topic, example))
     if example.tpot_s is not None and not topic.takes_tpot:
         takes = ", ".join(item.key for item in TOPICS if item.takes_tpot)
         raise RoofcastError(
@@ -94,7 +101,7 @@ def page(topic: Topic, example: Example) -> Page:
     figures = _compared(topic)
     equations = topic.stated
     worked = f"{example.model.name} on {example.hardware.name}"
-    example_blocks = (*_too_large(example), *WORKED[topic.key](example))
+    example_blocks = (*_too_long(example), *_too_large(example), *WORKED[topic.key](example))
     compared = Section(key="published", title="Published beside predicted", blocks=_published(figures))
     found = (
         Section(key="topic", title=topic.title, blocks=(Paragraph(text=topic.question, tone=Tone.LEAD),)),
@@ -104,6 +111,22 @@ def page(topic: Topic, example: Example) -> Page:
         Section(key="around", title="What it leaves out", blocks=_around(topic, equations)),
     )
     return Page(topic=topic, example=example, sections=found, figures=figures)
+
+
+def _otherwise(topic: Topic, example: Example) -> str:
+    """A model that the topic suits, and the nearest topics that say something of the example: first those of its group."""
+    near = sorted(TOPICS, key=lambda other: other.group != topic.group)
+    fitting = (other.key for other in near if other is not topic and not other.why_not(example))
+    suits = "" if topic.why_not(example.of(topic.suits)) else f"--model {topic.suits}; "
+    return f"{suits}of {example.model.name} on {example.hardware.name}: {', '.join(islice(fitting, NEAREST))}"
+
+
+def _too_long(example: Example) -> tuple[Block, ...]:
+    """Said of a context beyond the model's last position."""
+    if example.asked_tokens <= example.context_tokens:
+        return ()
+    text = f"{example.model.name} ends at {example.context_tokens:,} tokens: so many, and not {example.asked_tokens:,}."
+    return (Paragraph(text=text),)
 
 
 def _too_large(example: Example) -> tuple[Block, ...]:
@@ -140,16 +163,17 @@ def _published(figures: Sequence[ComparedFigure]) -> tuple[Block, ...]:
     words = ("figure", "unit", "verdict")
     heads = " | ".join(f"{name}:" if name in words else name for name in PUBLISHED_COLUMNS)
     sources = dict.fromkeys(item.figure.source for item in figures)
-    recipes = dict.fromkeys(
-        str(item.figure.asked_by) if item.figure.asked_by.field else f"roofcast published --topic {item.figure.topic}"
-        for item in figures
+    asked = dict.fromkeys(str(item.figure.asked_by) for item in figures if item.figure.asked_by.field)
+    short = [text for text in asked if len(text) <= SHORT_RECIPE][:RECIPES] or list(asked)[:1]
+    whole = dict.fromkeys(
+        f"roofcast published --topic {item.figure.topic}" for item in figures if str(item.figure.asked_by) not in short
     )
     reasons = dict.fromkeys(reason for reason in explained(figures).values() if reason)
     return (
         rows_table("published", "", heads, published_rows(figures)),
         *([Bullets(items=tuple(f"why off: {reason}" for reason in reasons))] if reasons else []),
         Bullets(items=tuple(f"source: {source}" for source in sources)),
-        Bullets(items=tuple(f"recipe: {recipe}" for recipe in recipes)),
+        Bullets(items=(*(f"recipe: {text}" for text in short), *(f"recipe of each: {text}" for text in whole))),
     )
 
 

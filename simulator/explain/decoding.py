@@ -22,7 +22,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.reports.content.document import Block, fraction, number, seconds
 from simulator.specs.engine.engine import SchedulerName
-from simulator.specs.model.architecture import ModelSpec, MoeSpec
+from simulator.specs.model.architecture import FeedForward, MlpSpec, ModelSpec, MoeSpec
 from simulator.specs.model.fitted import speculation_table
 from simulator.specs.question.plan_values import READING_TOKENS_PER_S
 from simulator.specs.question.techniques import (
@@ -263,6 +263,22 @@ def _moe(model: ModelSpec) -> MoeSpec | None:
     return next((block for block in blocks if isinstance(block, MoeSpec)), None)
 
 
+def _dense(model: ModelSpec) -> ModelSpec:
+    """As many parameters, all of which every token passes: experts become one block of all of them."""
+    layers = tuple(
+        layer.model_copy(update={"feed_forward": tuple(_whole(block) for block in layer.feed_forward)})
+        for layer in model.layers
+    )
+    return model.model_copy(update={"layers": layers})
+
+
+def _whole(block: FeedForward) -> FeedForward:
+    if not isinstance(block, MoeSpec):
+        return block
+    width = block.num_experts * block.moe_intermediate_size + block.shared_expert_intermediate_size
+    return MlpSpec(intermediate_size=width, gated=block.gated)
+
+
 def _experts(example: Example) -> tuple[Block, ...]:
     """The model's own experts; of a dense model, what its feed-forward blocks would be as four."""
     own = _moe(example.model)
@@ -278,11 +294,13 @@ def _experts(example: Example) -> tuple[Block, ...]:
         skew=moe.routing_skew or 0.0,
     )
     steps = example.decode(replica, batch=BATCHES)
+    dense = example.decode(replace(example, model=_dense(example.model)).deployed(), batch=BATCHES)
     columns: dict[str, Iterable[Value]] = {
         "batch": whole(BATCHES),
         "experts read": reached.tolist(),
         "decode step": times(steps.step_s),
         "GB read": (steps.read_bytes / GIGA).tolist(),
+        "faster than dense": (dense.step_s / steps.step_s).tolist(),
     }
     title = f"{moe.num_experts_per_tok} of {moe.num_experts} experts a token"
     return (

@@ -23,7 +23,7 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import AdaptersSpec, StructureSpec, TechniquesSpec
 from simulator.techniques.adapters import distinct_adapters
 from simulator.techniques.fine_tuning import FineTuneMethod, fine_tuning_memory
-from simulator.units import GIGA, MEGA, MILLI, SECONDS_PER_HOUR, TERA
+from simulator.units import GIGA, MEGA, MILLI, PETA, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 DEGREES = (1, 2, 4, 8)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -197,12 +197,12 @@ def _training(example: Example) -> tuple[Block, ...]:
     for name, many in amounts.items():
         flops = training_flops(parameters=counts.active, tokens=many)
         hours.append(flops / (peak * TRAINING_MFU) / SECONDS_PER_HOUR)
-        rows.append((name, many / GIGA, flops / TERA, hours[-1]))
+        rows.append((name, many / GIGA, flops, flops / (PETA * SECONDS_PER_DAY), hours[-1]))
     return (
         facts(("active", "parameters that a token trains, billion", counts.active / GIGA),
               ("mfu", "MFU", fraction(TRAINING_MFU))),
         rows_table("training", f"Training {example.model.name}",
-                   f"data: | billion tokens | TFLOP | {example.hardware.name} hours", rows),
+                   f"data: | billion tokens | FLOP | PFLOP/s-days | {example.hardware.name} hours", rows),
         bars("training", "Device-hours of training", y="log Hours", names=list(amounts), of={"hours": hours}),
     )  # fmt: skip
 

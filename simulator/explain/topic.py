@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pkgutil import resolve_name
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, FeedForward, MlpSpec, ModelSpec, MoeSpec
+from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan_values import MODEL
 from simulator.specs.question.techniques import TechniquesSpec
@@ -35,6 +37,7 @@ from simulator.specs.question.techniques import TechniquesSpec
 class Example:
     """The user's model on the user's accelerator: ``batch_size`` sequences at ``context_tokens`` each.
 
+    asked_tokens : the context before the model's last position cut it
     tpot_s : time per output token that the user measured [s]
     """
 
@@ -42,8 +45,13 @@ class Example:
     hardware: AcceleratorSpec
     batch_size: int
     context_tokens: int
+    asked_tokens: int = 0
     tpot_s: float | None = None
     profiles: str | None = None
+
+    def of(self, model: str) -> Example:
+        """The same of another model."""
+        return replace(self, model=load_model(model, profiles=self.profiles))
 
     def deployed(
         self, *, scheme: str | None = None, techniques: TechniquesSpec | None = None, engine: str | None = None,
@@ -153,6 +161,12 @@ def _section(text: str, title: str) -> str:
     return found[1].strip() if found else ""
 
 
+def _symbol(found: re.Match[str]) -> tuple[str, str, str]:
+    """Name, meaning and unit; where several quantities stand in one meaning, each keeps its unit there."""
+    name, meaning, unit = found[1], found[2], found[3] or ""
+    return (name, f"{meaning} [{unit}]", "") if unit and "[" in meaning else (name, meaning, unit)
+
+
 def equation_of(function: Callable[..., Any] | property) -> Equation:
     """The equation that ``function`` states in its docstring."""
     stated = inspect.getdoc(function) or ""
@@ -163,7 +177,7 @@ def equation_of(function: Callable[..., Any] | property) -> Equation:
     return Equation(
         result=stated.partition("\n")[0],
         formula=tuple(_section(stated, "Equation").splitlines()),
-        symbols=tuple((found[1], found[2], found[3] or "") for found in symbols if found),
+        symbols=tuple(_symbol(found) for found in symbols if found),
         validity=" ".join(_section(stated, "Range of validity").split()),
         references=tuple(_KEY.findall(_section(stated, "References"))),
     )

@@ -23,11 +23,12 @@ from simulator.specs.model.fitted import Drafter, speculation_table
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
-from simulator.techniques.applied import AppliedTechniques, device_rows, with_rule
+from simulator.techniques.applied import AppliedTechniques, RowRule, device_rows, with_rule
 from simulator.techniques.speculation.drafters import (
     SHARED_ROLES,
     XEON_8480C,
     PredictionHeads,
+    SequentialHeads,
     draft_layer_model,
     join_features,
 )
@@ -59,8 +60,10 @@ class Draft:
         return kv_bytes_per_token(self.model, plan=self.plan, tp_size=degrees.tp_size, cp_size=degrees.cp_size)
 
 
-def prediction_heads(plan: SpeculationPlan, *, runs_published_code: bool) -> PredictionHeads | None:
+def prediction_heads(plan: SpeculationPlan, *, runs_published_code: bool) -> RowRule | None:
     """The rule that adds the target's own prediction heads, where the method has some."""
+    if plan.drafter is Drafter.SEQUENTIAL:
+        return SequentialHeads(widths=plan.head_widths)
     if plan.drafter is not Drafter.HEADS:
         return None
     return PredictionHeads(count=plan.k, own_vocabulary=plan.method != "blockwise", every_token=runs_published_code)

@@ -83,7 +83,7 @@ def rows_of(file: str) -> list[dict[str, str]]:
 
 
 def table_figure(row: Mapping[str, str], predict: Callable[[], float]) -> PublishedFigure:
-    """A row of a table of this folder, whose ``recipe``, ``field`` and ``scale`` may be empty."""
+    """A row of a table of this folder, whose ``recipe``, ``field``, ``scale`` and ``reason`` may be empty."""
     command = row["recipe"]
     asked = (
         AskedBy(commands=(command,), field=row["field"], scale=float(row["scale"] or 1.0))
@@ -100,6 +100,7 @@ def table_figure(row: Mapping[str, str], predict: Callable[[], float]) -> Publis
         statement=row["statement"],
         predict=predict,
         asked_by=asked,
+        reason=row.get("reason") or "",
     )
 
 

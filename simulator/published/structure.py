@@ -7,6 +7,7 @@ from math import log
 
 import numpy as np
 
+from simulator.operators.formats.stored_formats import pattern_bits
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.step_shape import prefill_step
@@ -15,14 +16,14 @@ from simulator.operators.work import Family, GemmShape, Work
 from simulator.phases.deployment import deploy
 from simulator.phases.power import power_capped
 from simulator.phases.step import estimate_step
-from simulator.published import context_parallel
+from simulator.published import context_parallel, memory_room
 from simulator.published.attention_traffic import AttentionCost, flash_attention_cost, standard_attention_cost
 from simulator.published.figures import PublishedFigure, rows_of, table_figure
 from simulator.published.kv_waste import RESERVED_TOKENS, Allocation, sharegpt_waste
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
-from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.question.techniques import MoeOverride, StructureSpec, TechniquesSpec
 from simulator.techniques.fine_tuning import fine_tuning_memory
 from simulator.techniques.registry import apply_techniques
@@ -172,6 +173,12 @@ def _exponent(first: int, last: int) -> float:
 _SUBLAYERS = ("qkv_proj", "o_proj", "up_proj", "down_proj")
 
 
+def _metadata_share(dtype: Dtype) -> float:
+    """Bits of 2:4 positions over the bits of the kept values."""
+    bits = BITS[dtype]
+    return pattern_bits(bits, kept=2, of=4) / (bits / 2) - 1.0
+
+
 def _colbert_gib() -> float:
     """27 GiB from the bytes per passage token that 286 GiB at 512 bytes a token imply."""
     tokens = 286 * GIB / (128 * 4)
@@ -190,6 +197,7 @@ COMPUTED: dict[str, Callable[[], float]] = {
     "flash_flops_ratio": lambda: _tiled().flops / _standard().flops,
     "flash_ms_tiled": _tiled_ms,
     "flash_ms_standard": _standard_ms,
+    "flash_speedup": lambda: _standard_ms() / _tiled_ms(),
     "flash_training_small": lambda: _training_ratio("gpt2", heads=12),
     "flash_training_medium": lambda: _training_ratio("gpt2-medium", heads=16),
     "paged_used_max_length": lambda: _used("max_length"),
@@ -228,5 +236,13 @@ COMPUTED: dict[str, Callable[[], float]] = {
     "encoder_exponent_to_512": lambda: _exponent(128, 512),
     "encoder_exponent_from_512": lambda: _exponent(512, 4096),
     "colbert_index_24": _colbert_gib,
+    "gptq_devices_a6000_fp16": lambda: memory_room.devices_needed("a6000", "fp16"),
+    "gptq_devices_a6000_3bit": lambda: memory_room.devices_needed("a6000", "gptq-3bit"),
+    "gptq_devices_a100_fp16": lambda: memory_room.devices_needed("a100-sxm-80gb", "fp16"),
+    "gptq_devices_a100_3bit": lambda: memory_room.devices_needed("a100-sxm-80gb", "gptq-3bit"),
+    "bitnet_70b_batch": memory_room.bitnet_batch_ratio,
+    "bitnet_70b_throughput": memory_room.bitnet_throughput_ratio,
+    "sparse_metadata_16_bit": lambda: _metadata_share(Dtype.BF16),
+    "sparse_metadata_8_bit": lambda: _metadata_share(Dtype.INT8),
 }
 """Name of a row -> what the simulator computes, in the row's unit."""

@@ -15,7 +15,7 @@ from simulator.published.figures import PublishedFigure, rows_of, table_figure
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
-from simulator.units import GIGA, MILLI, TERA
+from simulator.units import GIGA, MIB, MILLI, TERA
 
 BATCH = 16
 """Rows of the linear layer; h = n = 4096 is the output projection of Llama-2-7B."""
@@ -90,6 +90,9 @@ def _training(model: str, *, tokens: float) -> float:
 
 COMPUTED: dict[str, Callable[[], float]] = {
     "a100_ridge": _ridge,
+    "a100_compute_units": lambda: float(load_hardware("a100-sxm-80gb").compute_units),
+    "a100_l2": lambda: load_hardware("a100-sxm-80gb").l2_bytes / MIB,
+    "a100_nvlink": lambda: load_hardware("a100-sxm-80gb").scale_up.bytes_per_s_per_direction / GIGA,
     "linear_layer_flops": lambda: float(_output_projection().flops[0]),
     "linear_layer_bytes": lambda: float(_output_projection().bytes[0]),
     "mbu_7b_at_14_ms": _mbu,

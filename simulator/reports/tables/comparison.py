@@ -297,9 +297,13 @@ def _object(outcome: ComparedAnswer | None, *, intervals: bool) -> Json | None:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonAnswer(Answer):
-    """A deployment, and what each change to it is worth."""
+    """A deployment, and what each change to it is worth.
+
+    printed : speedups that papers printed for what the result runs, one line each
+    """
 
     comparison: Comparison
+    printed: tuple[str, ...] = ()
 
     def to_text(self) -> str:
         """What ``roofcast compare`` prints.
@@ -322,7 +326,10 @@ class ComparisonAnswer(Answer):
             for step in comparison.steps
             if step.alone is None
         ]
-        lines += ["", _intervals(comparison), "", *_qualities(comparison), _prices(comparison)]
+        lines += ["", _intervals(comparison), "", *_qualities(comparison)]
+        if self.printed:
+            lines += ["Speedups as published, in set-ups of their own", *(f"  {line}" for line in self.printed)]
+        lines.append(_prices(comparison))
         for name, outcome in (("base", comparison.base), ("result", comparison.final)):
             lines += [f"note, {name}: {text}" for text in outcome.answered.result.notes]
         return "\n".join(lines) + "\n"
@@ -348,6 +355,7 @@ class ComparisonAnswer(Answer):
                 }
                 for step in comparison.steps
             ],
+            "printed_speedups": list(self.printed),
         }
 
     def rows(self) -> list[Json]:

@@ -83,6 +83,7 @@ class Drafter(StrEnum):
     LAYER = "layer"
     PREDICTION = "prediction"
     HEADS = "heads"
+    SEQUENTIAL = "sequential"
     HOST = "host"
     FORWARD = "forward"
 

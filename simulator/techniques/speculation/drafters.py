@@ -1,16 +1,23 @@
 """EAGLE's drafter, or a prediction layer, as a model of its own: one layer of the target over its features, between
 its embedding and head.
 
-Prediction heads on the target (Medusa, Hydra, blockwise): rows of its own operator list, in time and in memory.
+Prediction heads on the target (Medusa, blockwise; Hydra, one after another): rows of its own operator list, in time
+and in memory.
 
 The host's processor as a place for a draft model: a roofline of one socket.
 """
 
 from __future__ import annotations
 
+<<<<<<< HEAD
+=======
+from dataclasses import dataclass, replace
+
+>>>>>>> 7c7da69 (Hydra's heads run one after another; counts and speedups that papers print: devices of GPTQ, BitNet's throughput, 2:4 positions, FlashAttention's milliseconds; compare names what was printed)
 import numpy as np
 
 from simulator.errors import RoofcastError
+from simulator.operators.elementwise import SAMPLE, PassCost, elementwise
 from simulator.operators.linear import linear
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Family, Work
@@ -18,6 +25,12 @@ from simulator.records import dataclass
 from simulator.specs.model.architecture import ModelSpec
 from simulator.techniques.applied import RowContext
 from simulator.units import GIGA
+
+HYDRA_BLOCKS = 4.0
+"""Products of a head before its vocabulary in Hydra++ [Ankner2024], recalled."""
+
+RESIDUAL_ACTIVATION = PassCost(fused_passes=3, fused_launches=1, unfused_passes=5, unfused_launches=2)
+"""x + SiLU(y), per element of hidden_size; unfused: activation 2, sum 3."""
 
 SHARED_ROLES = frozenset({"embedding", "lm_head"})
 """What the drafter borrows from the target, and so takes no memory for."""
@@ -111,6 +124,56 @@ class PredictionHeads:
             family=Family.LM_HEAD,
         )
         return (*rows, blocks, vocabulary)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequentialHeads:
+    """Heads that run one after another down a tree, each over the hidden state and the guesses before its own.
+
+    widths : guesses of a sequence that each head extends, one entry a head. Head i brings i + 1 vectors of hidden_size
+    back to one, adds residual blocks up to HYDRA_BLOCKS products and multiplies by a vocabulary of its own; a decoder
+    layer like the model's runs before them (Hydra++). Left out: the cache of that layer.
+
+    References
+    ----------
+    [Ankner2024], its sizes as recalled.
+    """
+
+    widths: tuple[float, ...]
+
+    def __call__(self, rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
+        """``rows`` of the last stage with those of the layer before the heads and of each head."""
+        if context.stage != context.parallelism.pp_size - 1:
+            return rows
+        layers = context.model.num_hidden_layers / context.parallelism.pp_size
+        before = tuple(
+            replace(row, name=f"head_prefix_{row.name}", count=row.count / layers)
+            for row in rows
+            if row.role not in SHARED_ROLES and row.count >= layers
+        )
+        heads = tuple(
+            row for place, width in enumerate(self.widths, start=1) for row in _head(context, place=place, width=width)
+        )
+        return (*rows, *before, *heads)
+
+
+def _head(context: RowContext, *, place: int, width: float) -> tuple[Work, ...]:
+    """The products and passes of the head at ``place``, over ``width`` guesses of each sequence."""
+    share, step = context.share(), context.step
+    hidden, vocabulary = context.model.hidden_size, context.model.vocab_size / share.tp_size
+    guesses = step.prefill_logits + width * step.decode_sequences
+    return (
+        linear(f"head_{place}_input", share=share, role="lm_head", m=guesses, n=hidden, k=(place + 1) * hidden,
+               bias=hidden, count=1.0),
+        linear(f"head_{place}_blocks", share=share, role="lm_head", m=guesses, n=hidden, k=hidden, bias=hidden,
+               count=HYDRA_BLOCKS - 1.0),
+        elementwise(f"head_{place}_activations", share=share, cost=RESIDUAL_ACTIVATION, rows=guesses, width=hidden,
+                    count=HYDRA_BLOCKS, role="lm_head"),
+        linear(f"head_{place}_vocabulary", share=share, role="lm_head", m=guesses, n=vocabulary, k=hidden, count=1.0,
+               family=Family.LM_HEAD),
+        elementwise(f"head_{place}_guesses", share=share, cost=SAMPLE, rows=guesses, width=vocabulary, count=1.0,
+                    role="lm_head"),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ class SpeculationPlan:
     first_width, draft_width : tokens per sequence in the first of the ``k`` passes of the drafter, and in the others: a
         layer over the target's features first takes in all that the last step verified, whatever of it was accepted,
         as the engines' graphs of fixed size do
+    head_widths : guesses per sequence that each of ``k`` heads extends, where one runs after another
     """
 
     method: str
@@ -42,6 +43,7 @@ class SpeculationPlan:
     verify_tokens: int
     first_width: float
     draft_width: float
+    head_widths: tuple[float, ...]
     draft_device: DraftDevice
     assumptions: tuple[Assumption, ...]
 
@@ -143,9 +145,17 @@ def _plan_of(spec: SpeculationSpec, model: Same[ModelSpec], framework: bool) -> 
         verify_tokens=verify,
         first_width=float(verify) if over_features and tree is None else width,
         draft_width=width,
+        head_widths=_extended(tree, k=k),
         draft_device=spec.draft_device or "same",
         assumptions=tuple(said),
     )
+
+
+def _extended(tree: int | tuple[int, ...] | None, *, k: int) -> tuple[float, ...]:
+    """Guesses at each depth that have children; those of a tree known by its size alone spread over its depths."""
+    if isinstance(tree, tuple):
+        return (1.0, *(float(nodes) for nodes in tree[:-1]))
+    return (1.0, *(1.0 if tree is None else max(1.0, tree / k),) * (k - 1))
 
 
 def _assumed(field: str, value: object = None, *, detail: str) -> Assumption:
@@ -278,4 +288,5 @@ def with_run_length(plan: SpeculationPlan, *, k: int) -> SpeculationPlan:
         verify_tokens=1 + k,
         first_width=1.0 + k if plan.first_width > 1.0 else 1.0,
         draft_width=1.0,
+        head_widths=(1.0,) * k,
     )

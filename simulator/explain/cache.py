@@ -18,8 +18,8 @@ from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.document import Block, Figure, fraction, number, seconds
 from simulator.reports.content.quantities import bytes_text
 from simulator.specs.question.techniques import KvPolicySpec, MlaOverride, StructureSpec, TechniquesSpec
-from simulator.techniques.kv_compression import SINK_TOKENS
 from simulator.techniques.complexity import LAYER_KINDS, length_cost
+from simulator.techniques.kv_compression import SINK_TOKENS
 from simulator.units import GIGA, KIB, MEGA, MILLI
 
 HEAVY_HITTERS_SHARE = 0.2

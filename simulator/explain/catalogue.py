@@ -114,7 +114,7 @@ def page(topic: Topic, example: Example) -> Page:
 
 
 def _otherwise(topic: Topic, example: Example) -> str:
-    """A model that the topic suits, and the nearest topics that say something of the example: first those of its group."""
+    """A model that the topic suits, and topics that say something of the example, those of the same group first."""
     near = sorted(TOPICS, key=lambda other: other.group != topic.group)
     fitting = (other.key for other in near if other is not topic and not other.why_not(example))
     suits = "" if topic.why_not(example.of(topic.suits)) else f"--model {topic.suits}; "

@@ -23,7 +23,7 @@ from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.reports.content.document import Block, fraction, number, seconds
 from simulator.specs.engine.engine import SchedulerName
 from simulator.specs.model.architecture import FeedForward, MlpSpec, ModelSpec, MoeSpec
-from simulator.specs.model.fitted import speculation_table
+from simulator.specs.model.fitted import routing_skew, speculation_table
 from simulator.specs.question.plan_values import READING_TOKENS_PER_S
 from simulator.specs.question.techniques import (
     ContextualSparsitySpec,
@@ -291,7 +291,7 @@ def _experts(example: Example) -> tuple[Block, ...]:
         num_experts=float(moe.num_experts),
         num_experts_per_tok=float(moe.num_experts_per_tok),
         local_experts=float(moe.num_experts),
-        skew=moe.routing_skew or 0.0,
+        skew=routing_skew(moe),
     )
     steps = example.decode(replica, batch=BATCHES)
     dense = example.decode(replace(example, model=_dense(example.model)).deployed(), batch=BATCHES)

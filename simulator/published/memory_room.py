@@ -1,4 +1,4 @@
-"""Published counts of what a memory holds in few bits: devices of a model, sequences beside it, tokens a second then."""
+"""Published counts of what a memory holds in few bits: devices of a model, sequences beside it, their rate."""
 
 from __future__ import annotations
 
@@ -58,8 +58,10 @@ def bitnet_batch_ratio() -> float:
 
 def bitnet_throughput_ratio() -> float:
     """Tokens a second of 1.58-bit weights over 16-bit ones, each at the source's batch [-]."""
-    few, many = (
-        sequences / float(estimate_step(_bitnet(scheme), decode_step(sequences=sequences, context=BITNET_TOKENS)).step_s[0])
-        for scheme, sequences in BITNET_BATCHES.items()
-    )
+    few, many = (_tokens_per_s(scheme, sequences) for scheme, sequences in BITNET_BATCHES.items())
     return many / few
+
+
+def _tokens_per_s(scheme: str, sequences: int) -> float:
+    step = estimate_step(_bitnet(scheme), decode_step(sequences=sequences, context=BITNET_TOKENS))
+    return sequences / float(step.step_s[0])

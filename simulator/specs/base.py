@@ -95,7 +95,7 @@ class Spec(BaseModel):
         }
 
 
-_RECALLED = re.compile(r"\bfrom (memory|knowledge)\b", re.IGNORECASE)
+_RECALLED = re.compile(r"\b(from (memory|knowledge)|recalled)\b", re.IGNORECASE)
 ASSUMED = "assumed"
 """The source of a figure that none states."""
 

@@ -28,8 +28,10 @@ def test_a_topic_is_found_by_any_spelling_and_printed_as_text_or_document() -> N
     text, document = run("Flash_Attention", "--hardware", "a100"), json.loads(run("flash-attention", "--json"))
     assert "flash_hbm_standard" in text
     assert document["topic"] == "flash-attention"
-    assert {item["name"] for item in document["published"]} >= {"flash_hbm_standard", "flash_hbm_tiled"}
-    assert all(abs(item["error"]) < 0.25 for item in document["published"])
+    errors = {item["name"]: item["error"] for item in document["published"]}
+    assert errors.keys() >= {"flash_hbm_standard", "flash_hbm_tiled"}
+    assert all(abs(error) < 0.02 for name, error in errors.items() if "hbm" in name)
+    assert all(abs(error) < 0.3 for error in errors.values())
 
 
 @pytest.mark.parametrize(("kind", "begins"), [("html", b"<!doctype html>"), ("svg", b"<svg"), ("png", b"\x89PNG")])

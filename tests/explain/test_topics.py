@@ -138,9 +138,9 @@ def test_a_word_that_one_topic_speaks_of_opens_it(name: str, key: str) -> None:
 
 
 def test_a_topic_that_says_nothing_of_a_model_says_why_and_which_would() -> None:
-    with pytest.raises(RoofcastError, match=r"bert-base is an encoder.*such as llama-3.1-8b"):
+    with pytest.raises(RoofcastError, match=r"bert-base is an encoder.*--model llama-3.1-8b; of bert-base .*memory"):
         explain("kv-cache", model="bert-base")
-    with pytest.raises(RoofcastError, match=r"llama-3.1-8b generates.*such as bert-base"):
+    with pytest.raises(RoofcastError, match=r"llama-3.1-8b generates.*--model bert-base; of llama-3.1-8b "):
         explain("retrieval", model="llama-3.1-8b")
     with pytest.raises(RoofcastError, match="the on-chip memory of tpu-v5e is not known"):
         explain("flash-attention", hardware="tpu-v5e")

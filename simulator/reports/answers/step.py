@@ -149,12 +149,14 @@ class StepAnswer(Answer):
 
     def to_text(self) -> str:
         """What ``roofcast step`` prints: a sentence with a table."""
-        document, tp_size = self.to_dict(), self.step.deployment.parallelism.tp_size
+        document, degrees = self.to_dict(), self.step.deployment.parallelism
+        others = {"pp": degrees.pp_size, "dp": degrees.dp_size, "ep": degrees.ep_size, "cp": degrees.cp_size}
+        shape = [f"tp {degrees.tp_size}", *(f"{name} {size}" for name, size in others.items() if size > 1)]
         between = range_text(document["interval"]["step_s"], seconds_text)
         lines = [
-            *([] if document["fits"] else [_too_large(document, tp_size=tp_size)]),
+            *([] if document["fits"] else [_too_large(document, tp_size=degrees.tp_size)]),
             f"{document['phase']} step of {document['model']} on {document['hardware']} "
-            f"(tp {tp_size}, batch {document['batch']}, {document['context_tokens']} tokens): "
+            f"({', '.join(shape)}, batch {document['batch']}, {document['context_tokens']} tokens): "
             f"{seconds_text(document['step_s'])} (80 % interval {between}), "
             f"{document['bound']} bound, MFU {percent_text(document['mfu'])}, MBU {percent_text(document['mbu'])}, "
             f"{document['provenance']}",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from simulator import compare
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
 from simulator.planner.workload_presets import CHAT
@@ -177,3 +178,21 @@ def test_options_of_a_batch_say_nothing_beside_a_file(base: str, capsys: pytest.
     code, out, err = call(capsys, base, "--batch", "8", "--with", "weights=fp8")
     assert (code, out) == (2, "")
     assert err.startswith("roofcast: --batch: changes nothing beside a scenario file")
+
+
+@pytest.mark.parametrize(
+    ("change", "printed"),
+    [
+        ("scheme=smoothquant-o3", "1.33x to 1.51x"),
+        ("scheme=gptq-3bit", "3.24x to 4.53x"),
+        ("speculation=eagle", "2.16x to 2.29x"),
+        ("sparsity=2:4", "1.54x to 1.79x"),
+        ("scheme=fp8", ""),
+    ],
+)
+def test_what_papers_printed_stands_beside_the_prediction(change: str, printed: str) -> None:
+    hardware = "h100" if "fp8" in change else "a100"
+    answer = compare(model="opt-13b", hardware=hardware, batch_size=4, isl_tokens=64, osl_tokens=8, changes=[change])
+    lines = answer.to_dict()["printed_speedups"]
+    assert len(lines) == bool(printed)
+    assert all(printed in line and line in answer.to_text() for line in lines)

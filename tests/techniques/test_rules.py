@@ -27,6 +27,7 @@ from simulator.techniques.sparsity import pruned_model, sparse_weights
 from simulator.techniques.speculation.drafters import (
     XEON_8480C,
     PredictionHeads,
+    SequentialHeads,
     draft_layer_model,
     join_features,
 )
@@ -134,6 +135,19 @@ def test_medusa_heads_bring_vocabularies_of_their_own() -> None:
     added = stored_bytes(works) - stored_bytes(rows(applied()))
     assert added == pytest.approx(3 * (4096 * 4096 + 4096 + 4096 * 128256) * 2, rel=1e-3)
     assert float(np.asarray(named(works, "head_vocabulary").flops).ravel()[0]) == 2 * 2 * 4096 * 128256
+
+
+def test_hydra_heads_see_the_guesses_before_their_own_behind_a_layer_of_their_own() -> None:
+    widths = (1.0, 10.0)
+    works = rows(with_rule(applied(), SequentialHeads(widths=widths)))
+    first, second = (named(works, f"head_{place}_input").shape for place in (1, 2))
+    assert isinstance(first, GemmShape)
+    assert isinstance(second, GemmShape)
+    assert (first.k, second.k) == (2 * 4096, 3 * 4096)
+    np.testing.assert_allclose(second.m, 10 * np.asarray(first.m))
+    layer = stored_bytes(tuple(row for row in works if row.name.startswith("head_prefix_")))
+    whole = stored_bytes(tuple(row for row in rows(applied()) if row.role in ("attention", "mlp", "norm")))
+    assert layer == pytest.approx(whole / MODEL.num_hidden_layers, rel=1e-3)
 
 
 def test_a_cpu_drafts_at_the_slower_of_its_two_rates() -> None:

@@ -9,11 +9,8 @@ The host's processor as a place for a draft model: a roofline of one socket.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-=======
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
->>>>>>> 7c7da69 (Hydra's heads run one after another; counts and speedups that papers print: devices of GPTQ, BitNet's throughput, 2:4 positions, FlashAttention's milliseconds; compare names what was printed)
 import numpy as np
 
 from simulator.errors import RoofcastError

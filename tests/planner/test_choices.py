@@ -245,6 +245,16 @@ class TestPools:
         advised = of_pools if found.better else plan.best.cost.per_hour or 0.0
         assert advised <= (plan.best.cost.per_hour or 0.0)
 
+    def test_prompts_are_split_at_no_length_that_none_of_them_reaches(self) -> None:
+        plan = plan_capacity(
+            plan_spec({"model": "llama-3.1-8b", "hardware": "h100", "tp": 1, "rps": 5, "isl": 40_000, "pools": True})
+        )
+        longest = plan.demand.mix.isl.longest_tokens
+        splits = plan.study(LengthSplit).splits
+        assert 0 < len(splits) < 4
+        assert longest is not None
+        assert all(split.threshold_tokens < longest for split in splits)
+
     def test_a_pool_is_the_plan_of_its_own_requests(self) -> None:
         """The short pool, asked for alone with its rate and lengths, is the same fleet."""
         plan = planned(pools=True, hardware="h100")

@@ -177,7 +177,11 @@ def length_split_of(question: Question, *, devices: int, cost_per_hour: float | 
             "all prompts have one length, so that nothing can be split", field=Option("pools"), code="no_effect"
         )
     splitter = _Splitter(question)
-    found = [(factor * isl.mean_tokens, splitter.split(factor * isl.mean_tokens)) for factor in _THRESHOLDS]
+    # Beyond the longest prompt, or before the shortest, one of both fleets would get none.
+    every = isl.partial_moment(0, below=float("inf"))
+    lengths = [factor * isl.mean_tokens for factor in _THRESHOLDS]
+    dividing = [length for length in lengths if 0.0 < isl.partial_moment(0, below=length) < every]
+    found = [(length, splitter.split(length)) for length in dividing]
     serving = [(threshold, fleets) for threshold, fleets in found if fleets is not None]
     if not serving:
         raise InfeasibleError(

@@ -146,8 +146,7 @@ def _vllm(file: ResultFile) -> ServingRun:
         has_requests=all(isinstance(file.find(field), list) for field in VLLM_REQUEST_FIELDS),
         model=file.word("model_id"),
     )
-    failed = file.number("failed") if file.find("failed") is not None else 0.0
-    return _checked(run, failed=failed, answered=answered)
+    return _checked(run, failed=file.optional("failed") or 0.0, answered=answered)
 
 
 def _guidellm(file: ResultFile) -> ServingRun:
@@ -168,8 +167,7 @@ def _guidellm(file: ResultFile) -> ServingRun:
         isl_cv=_block_cv(file, "metrics.prompt_token_count.successful", deviation="std_dev", center="mean"),
         osl_cv=_block_cv(file, "metrics.output_token_count.successful", deviation="std_dev", center="mean"),
     )
-    failed = file.find("metrics.request_totals.errored") or 0.0
-    return _checked(run, failed=float(failed), answered=answered)
+    return _checked(run, failed=file.optional("metrics.request_totals.errored") or 0.0, answered=answered)
 
 
 def _guidellm_rate(file: ResultFile) -> float | None:
@@ -214,8 +212,7 @@ def _aiperf(file: ResultFile) -> ServingRun:
         isl_cv=_block_cv(file, "input_sequence_length", deviation="std", center="avg"),
         osl_cv=_block_cv(file, "output_sequence_length", deviation="std", center="avg"),
     )
-    failed = file.find("error_request_count.avg") or 0.0
-    return _checked(run, failed=float(failed), answered=answered)
+    return _checked(run, failed=file.optional("error_request_count.avg") or 0.0, answered=answered)
 
 
 def _inferencex(file: ResultFile) -> ServingRun:

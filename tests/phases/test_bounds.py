@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from simulator.api.steps import step
+from simulator.errors import RoofcastError
 from simulator.kernels.roofline import BOUNDS, bound_indices
 from simulator.kernels.timing import Timing
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
-from simulator.specs.loading import load_hardware
+from simulator.specs.loading import list_hardware, load_hardware
 from simulator.specs.model.precision import Dtype
+from tests.for_every import for_every
 
 A100 = load_hardware("a100-sxm-80gb")
 PLAIN = MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16)
@@ -93,6 +95,19 @@ def test_a_step_of_one_sequence_on_an_a100(fields: dict[str, Any], expected: str
 def test_one_decoding_sequence_never_waits_for_the_matrix_units(hardware: str) -> None:
     for model in ("opt-1.3b", "llama-2-7b", "llama-3.1-70b", "mixtral-8x7b", "mamba2-2.7b", "t5-3b", "deepseek-v3"):
         assert step(model=model, hardware=hardware).to_dict()["bound"] != "tensor core", model
+
+
+@pytest.mark.slow
+@for_every(list_hardware)
+def test_one_decoding_sequence_waits_for_no_unit_on_any_accelerator(hardware: str) -> None:
+    for model in ("llama-3.1-8b", "gpt-oss-20b", "mamba2-2.7b", "deepseek-v2-lite"):
+        for scheme in (None, "gptq-g128", "nf4", "fp8", "bitnet"):
+            try:
+                bound = step(model=model, hardware=hardware, precision={"scheme": scheme}).to_dict()["bound"]
+            except RoofcastError:
+                # The format is not multiplied there, or has nothing to do.
+                continue
+            assert bound != "tensor core", (model, scheme)
 
 
 def test_operators_carry_their_own_bound() -> None:

@@ -88,7 +88,8 @@ def _keep_record(data: bytes, *, filename: str, over: str | None, folder: Folder
     """Keep the workload file that ``roofcast demand`` makes of recorded traffic, and the record of a benchmark."""
     name = upload_name(filename)
     suffix = Path(filename.lower()).suffix
-    path = _written(data, folder.path.joinpath(RECORDS, name + (suffix if suffix[1:] in KINDS else "")))
+    known = suffix if suffix[1:] in KINDS else ""
+    path = _written(data, folder.path.joinpath(RECORDS, f"{name}{known}"))
     with _ONE_AT_A_TIME, _named_as_uploaded(path):
         text = demand(str(path), over=over or None).to_text()
     _written(text.encode("utf-8"), folder.path.joinpath(WORKLOADS, f"{name}.yaml"))

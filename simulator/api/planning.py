@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from simulator.api.questions import Given, PlanFields, plan_question
-from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
+from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError, shown
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells
 from simulator.specs.question.plan_values import PROMISE_SEEDS
+from simulator.units import MEGA
 
 if TYPE_CHECKING:
     from simulator.planner.capacity_plan import CapacityPlan
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HEAD_CHARACTERS = 80
 _MOST_SEEDS = 100
+_MOST_REPLICAS = int(MEGA)
 _SAME = 1e-8
 """Relative difference of two figures that count as the same."""
 
@@ -252,6 +254,13 @@ def _stated_fleet(stated: Mapping[str, Any]) -> SignedFleet:
         if not isinstance(stated.get(name), kind) or isinstance(stated[name], bool):
             raise RoofcastError(
                 "is missing or of another kind", field=f"plan.{name}", code="missing_field", hint="make the plan anew"
+            )
+    for name, least in (("replicas", 1), ("spare_replicas", 0)):
+        if not least <= stated[name] <= _MOST_REPLICAS:
+            raise RoofcastError(
+                f"{shown(stated[name])} is out of range; allowed: {least} to {_MOST_REPLICAS:,}",
+                field=f"plan.{name}",
+                hint="make the plan anew",
             )
     return SignedFleet(
         hardware=stated["hardware"],

@@ -127,3 +127,15 @@ def test_a_number_of_replays_out_of_range_is_refused(seeds: int) -> None:
 def test_a_document_without_a_fleet_is_refused(plan: CapacityPlan, tmp_path: Path) -> None:
     with pytest.raises(RoofcastError, match=r"plan\.replicas"):
         simulator.verify(written(plan, tmp_path, replicas="many"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "least"), [("replicas", 0, 1), ("replicas", 10**9, 1), ("spare_replicas", -1, 0)]
+)
+def test_a_signed_fleet_of_impossible_size_is_refused(
+    plan: CapacityPlan, tmp_path: Path, field: str, value: int, least: int
+) -> None:
+    path = written(plan, tmp_path, **{field: value})
+    with pytest.raises(RoofcastError, match=f"{value} is out of range; allowed: {least} to 1,000,000") as caught:
+        simulator.verify(path)
+    assert caught.value.field == f"plan.{field}"

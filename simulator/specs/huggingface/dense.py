@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.specs.huggingface.fields import Fields
+from simulator.specs.huggingface.fields import LARGEST_SIZE, Fields
 from simulator.specs.huggingface.layers import (
     FULL,
     SLIDING,
@@ -215,8 +215,10 @@ def _width(section: Fields, *, hidden_size: int) -> int | None:
         return None
     if not section.has("ffn_mult"):
         raise section.refusal("ffn_mult", "is missing: the width of the feed-forward block is unknown")
-    width = int(2 * section.number("ffn_mult", default=1.0) * hidden_size / 3)
-    return -(-width // FFN_MULTIPLE) * FFN_MULTIPLE
+    width = 2 * section.number("ffn_mult", default=1.0) * hidden_size / 3
+    if width > LARGEST_SIZE:
+        raise section.refusal("ffn_mult", f"gives a width of {width:.3g}, allowed are at most {LARGEST_SIZE:,}")
+    return -(-int(width) // FFN_MULTIPLE) * FFN_MULTIPLE
 
 
 def read_gemma4(fields: Fields) -> ModelSpec:

@@ -196,6 +196,14 @@ def test_searched_layers_hold_what_their_block_says() -> None:
     assert total(nas(size, blocks)) == 2 * size.vocab * h + first + second + third + h
 
 
+@pytest.mark.parametrize("multiple", [1e7, 1e300, 1.7e308])
+def test_a_width_that_no_layer_has_is_refused(multiple: float) -> None:
+    size = Sizes(hidden=768, layers=1, heads=8, kv_heads=8, intermediate=0, vocab=1000)
+    with pytest.raises(RoofcastError, match="gives a width of") as caught:
+        read(nas(size, [nas_block(group=8, multiple=multiple)]))
+    assert "ffn_mult" in str(caught.value.field)
+
+
 def test_an_emptied_layer_keeps_no_cache() -> None:
     size = SIZES[0]
     full = read(nas(size, [nas_block(group=1, multiple=1.0)] * 2))

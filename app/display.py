@@ -1,12 +1,10 @@
-"""Parts that every page is made of: headline, figures with badge and interval, tables, notes, refusals."""
+"""Parts that every page is made of: headline, figures with badge and interval, notes, refusals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
 
-import pandas as pd
 import streamlit as st
 
 from app import glossary, links
@@ -26,12 +24,6 @@ COMMAND_LINE = "command_line"
 _CARD_WIDTH = 160
 FIELD_WIDTH = 150
 """Least width of a field beside others: two of them fit a phone."""
-_WHOLE_TABLE = 40
-"""Rows up to which a table is shown without scroll bars of its own."""
-_GUESSED_ROWS = 10
-"""Rows that the browser's table looks at when it chooses how wide a column is."""
-_SHORT_LETTERS = 16
-"""That fit whatever it guesses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,47 +166,6 @@ def assumptions(texts: Sequence[str]) -> None:
     """Everything that was not given, folded away."""
     with st.expander(f"Assumptions ({len(texts)})", icon=":material/rule:"):
         st.markdown("\n".join(f"- {text}" for text in texts))
-
-
-def _widths(rows: Sequence[Sequence[str]], columns: Sequence[str], *, wide: Sequence[str]) -> dict[str, Any]:
-    """Room for sentences, and for what the browser's guess would cut, which looks at the first rows alone."""
-    found = {name: st.column_config.TextColumn(width="large") for name in wide}
-    for place, name in enumerate(columns):
-        seen = max((len(name), *(len(row[place]) for row in rows[:_GUESSED_ROWS])))
-        if name not in found and any(len(row[place]) > max(seen, _SHORT_LETTERS) for row in rows):
-            found[name] = st.column_config.TextColumn(width="medium")
-    return found
-
-
-def frame(
-    rows: Sequence[Sequence[str]], columns: Sequence[str], *, wide: Sequence[str] = (), key: str | None = None
-) -> int | None:
-    """A table of text; short ones without scroll bars of their own. The row that was ticked where it has a ``key``.
-
-    wide : columns that hold sentences
-    """
-    tall: Literal["content", "auto"] = "content" if len(rows) <= _WHOLE_TABLE else "auto"
-    st.dataframe(
-        pd.DataFrame(rows, columns=list(columns)),
-        hide_index=True,
-        width="stretch",
-        height=tall,
-        on_select="ignore" if key is None else "rerun",
-        selection_mode="single-row",
-        key=key,
-        column_config=_widths(rows, columns, wide=wide),
-    )
-    ticked = [] if key is None else st.session_state[key]["selection"]["rows"]
-    return ticked[0] if ticked and ticked[0] < len(rows) else None
-
-
-@st.fragment
-def table(label: str, rows: Sequence[Sequence[str]], columns: Sequence[str], *, key: str) -> None:
-    """A table of text, made when somebody opens it."""
-    place = st.expander(label, icon=":material/table_rows:", key=key, on_change="rerun")
-    if place.open:
-        with place:
-            frame(rows, columns)
 
 
 def command_line(command: str, *, standard_input: str = "") -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import charts, display
+from app import charts, tables
 from simulator.reports.content.document import Bullets, Facts, Figure, Paragraph, Section, Table, Tone, marked_text
-from simulator.reports.formats.text import table_cells
 
 
 def section_body(section: Section, *, currency: str, whole: bool = True) -> None:
@@ -20,8 +19,7 @@ def section_body(section: Section, *, currency: str, whole: bool = True) -> None
                 if block.title:
                     st.markdown(f"**{block.title}**")
                 if block.rows:
-                    heads, rows = table_cells(block, currency=currency)
-                    display.frame(rows, heads)
+                    tables.framed(block, currency=currency)
                 if block.note:
                     st.caption(_plain(block.note))
             case Bullets():

@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from app import charts, display, glossary, inputs, question, widgets
+from app import charts, display, glossary, inputs, question, tables, widgets
 from app.answers import Answer, answered
 from app.commands import scenario_line, simulate_command
 from app.named import named_questions
@@ -18,8 +18,8 @@ from simulator.errors import RoofcastError
 from simulator.planner.comparison import scenario_quality
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart
+from simulator.reports.content.document import BEST
 from simulator.reports.tables.comparison import (
-    BEST,
     compare_columns,
     compare_headline,
     compare_provenance,
@@ -177,7 +177,7 @@ def page() -> None:
         stack = memory_stack_chart(memories, used=used)
         charts.chart(stack, key="memories", provenance=stored, interval=room_text(compared))
     rows, columns = compare_columns(compared)
-    display.frame(rows, columns)
+    tables.frame(rows, columns)
     st.caption(f"{BEST}: the best of its row. In brackets: {glossary.INTERVAL}")
     lines = "\n".join(scenario_line(answer.what_if.scenario) for answer in found)
     display.reproduce(simulate_command(), standard_input=lines)

@@ -6,7 +6,7 @@ import shlex
 
 import streamlit as st
 
-from app import charts, display, inputs, widgets
+from app import charts, display, inputs, tables, widgets
 from app.answers import explained, learned
 from app.sections import section_body
 from app.uploaded import session_profiles
@@ -78,5 +78,5 @@ def _published() -> None:
         st.markdown(f"Why it is off: {row['reason']}".replace("$", "\\$"))
     for command in row["recipe"]["commands"]:
         st.code(command, language="bash", wrap_lines=True)
-    display.frame(published_rows(answer.figures), PUBLISHED_COLUMNS)
+    tables.frame(published_rows(answer.figures), PUBLISHED_COLUMNS)
     display.reproduce(shlex.join(["roofcast", "published", "--topic", topic, "--json"]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import display, inputs, opening, widgets
+from app import display, inputs, opening, tables, widgets
 from app.commands import OWN_FOLDER
 from app.own_files import (
     DEMAND,
@@ -148,7 +148,7 @@ def _model(name: str) -> None:
         model_facts(count(item, context_tokens=_CONTEXT, profiles=profiles).to_dict())
         for item, profiles in ((name, session_profiles()), (other, None))
     )
-    display.frame(beside(mine, built_in), ("quantity", name, f"{other}, built in"))
+    tables.frame(beside(mine, built_in), ("quantity", name, f"{other}, built in"))
     _open_in({"model": name})
 
 
@@ -160,7 +160,7 @@ def _hardware(name: str) -> None:
         hardware_facts(load_hardware(item, profiles=profiles))
         for item, profiles in ((name, session_profiles()), (other, None))
     )
-    display.frame(beside(mine, built_in), ("quantity", name, f"{other}, built in"))
+    tables.frame(beside(mine, built_in), ("quantity", name, f"{other}, built in"))
     _open_in({"gpu": name})
     _open_in({"gpus": name})
 
@@ -176,7 +176,7 @@ def _prices(name: str) -> None:
 def _demand(name: str) -> None:
     path = uploaded_file(f"{WORKLOADS}/{name}.yaml")
     workload = plan_spec({}, workload=path)
-    display.frame(demand_rows(workload), demand_columns(workload))
+    tables.frame(demand_rows(workload), demand_columns(workload))
     found = peak_fields(workload)
     keys = {"rate_per_s": "rps", "isl_tokens": "isl", "osl_tokens": "osl", "prefix_hit": "prefix"}
     hours: dict[str, object] = {"hours": name} if workload.load_profile else {}
@@ -197,7 +197,7 @@ def _benchmark(record: str) -> None:
     path = uploaded_file(f"{RECORDS}/{record}")
     runs = replay_results((path,), served=served, profiles=session_profiles())
     st.markdown("**Measured and predicted**")
-    display.frame(replay_rows(runs), REPLAY_COLUMNS)
+    tables.frame(replay_rows(runs), REPLAY_COLUMNS)
     if not widgets.switch("Fit the engine to it", key="fit", help="Its time per step and per request."):
         return
     answer = fit_engine(path, served=served)

@@ -8,7 +8,7 @@ from functools import partial
 
 import streamlit as st
 
-from app import actions, charts, display, opening, question, widgets
+from app import actions, charts, display, opening, question, tables, widgets
 from app.answers import latency_ranges, planned, studied
 from app.commands import plan_command
 from app.sections import section_body
@@ -23,7 +23,6 @@ from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Section
 from simulator.reports.content.quantities import count_text, price_text, range_text
-from simulator.reports.formats.text import table_cells
 from simulator.reports.report import charts_of, study_sections
 from simulator.reports.sections.answer import fleets_table, plan_figures, price_blocks
 from simulator.reports.sections.cost import cash_flow_chart, owning_range_text, tco_waterfall_chart
@@ -84,11 +83,8 @@ def closer(plan: CapacityPlan) -> None:
         opening.doors((refused_setup(refused[chosen].candidate),))
 
 
-def _doors_of_row(
-    rows: Sequence[Sequence[str]], columns: Sequence[str], setups: Sequence[tuple[ReplicaSetup, ...]], *, key: str
-) -> None:
-    """A table whose rows open on the pages that ask about a deployment."""
-    ticked = display.frame(rows, columns, wide=("why not",), key=key)
+def _doors_of_row(ticked: int | None, setups: Sequence[tuple[ReplicaSetup, ...]]) -> None:
+    """Below a table whose rows open on the pages that ask about a deployment."""
     if ticked is None:
         st.caption("Tick a row to open it on the other pages.")
     else:
@@ -102,9 +98,9 @@ def spec_of(flags: Mapping[str, object]) -> PlanSpec:
 
 
 def _options(plan: CapacityPlan) -> None:
-    heads, rows = table_cells(fleets_table(plan.fleets), currency=plan.best.cost.currency)
     setups = [fleet_setups(plan, place) for place in range(len(plan.fleets))]
-    _doors_of_row(rows, heads, setups, key="options_table")
+    shown = fleets_table(plan.fleets)
+    _doors_of_row(tables.framed(shown, currency=plan.best.cost.currency, key="options_table"), setups)
     st.caption(
         f"Cheapest first at prices {terms_text(plan.best.cost.terms)}; latencies at the planned peak with the "
         "spares down."
@@ -125,7 +121,8 @@ def _rejected(plan: CapacityPlan) -> None:
         return
     rows = [(item.hardware, item.label, flagged(str(item.reason))) for item in nearest]
     setups = [(refused_setup(item.candidate),) for item in nearest]
-    _doors_of_row(rows, ("accelerator", "nearest setup", "why not"), setups, key="rejected_table")
+    columns = ("accelerator", "nearest setup", "why not")
+    _doors_of_row(tables.frame(rows, columns, wide=("why not",), key="rejected_table"), setups)
 
 
 def _growth(plan: CapacityPlan) -> None:
@@ -242,7 +239,7 @@ def _shown(view: str, plan: CapacityPlan, command: str) -> None:
             st.markdown("\n".join(f"- {line}" for line in explanation(plan)).replace("$", "\\$"))
         case "Assumptions":
             rows = [(item.name, item.value, item.source) for item in map(plan_input, plan.assumptions)]
-            display.frame(rows, ("assumption", "value", "where it comes from"))
+            tables.frame(rows, ("assumption", "value", "where it comes from"))
         case "Growth":
             _growth(plan)
         case "Resilience":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import display, inputs, widgets
+from app import display, inputs, tables, widgets
 from app.uploaded import session_folder, session_profiles
 from app.views.own import own_files, own_inputs
 from simulator.api.models import count
@@ -28,7 +28,7 @@ def _hardware() -> None:
     name = inputs.hardware_input()
     spec = load_hardware(name, profiles=session_profiles())
     st.markdown(f"### {hardware_headline(spec)}")
-    display.frame(hardware_facts(spec), FACT_COLUMNS, wide=("source",))
+    tables.frame(hardware_facts(spec), FACT_COLUMNS, wide=("source",))
     display.notes(spec.notes)
     display.reproduce(f"roofcast profiles show {spec.name} --json")
 
@@ -41,7 +41,7 @@ def _model() -> None:
         display.refusal(error)
         return
     st.markdown(f"### {model_headline(document)}")
-    display.frame(model_facts(document), MODEL_COLUMNS)
+    tables.frame(model_facts(document), MODEL_COLUMNS)
     source = model_source(name, profiles=session_profiles())
     if source:
         st.caption(f"Source: {source}")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import actions, charts, display, glossary, inputs, question, widgets
+from app import actions, charts, display, glossary, inputs, question, tables, widgets
 from app.answers import Steps, stepped
 from app.commands import step_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.phases.roofline import RooflinePoint, roofline_points
 from simulator.reports.charts.roofline import roofline_chart, shape_text
-from simulator.reports.content.quantities import bytes_text, count_text, percent_text, range_text, seconds_text
+from simulator.reports.content.document import EMPTY, Cell, count, fraction, number, ordered, seconds
+from simulator.reports.content.quantities import bytes_text, count_text, range_text, seconds_text
 from simulator.reports.tables.scenario_figures import (
     crossover_figure,
     least_known,
@@ -42,7 +43,6 @@ _MEANINGS = {
     "of the step": "Share of the step's time.",
     "known": "How its time is known.",
 }
-NOTHING = "–"
 
 
 def _context() -> int:
@@ -62,23 +62,27 @@ def asked() -> tuple[ScenarioSpec, int]:
     return inputs.scenario({"kind": "batch", **fields, **lengths}), context
 
 
-def _row(point: RooflinePoint) -> tuple[str, ...]:
+def _row(point: RooflinePoint) -> tuple[Cell | str, ...]:
     computes = point.flops > 0
     return (
         point.name,
         point.phase,
-        count_text(point.count),
+        count(point.count),
         shape_text(point.work),
-        format_si(point.flops, "FLOP") if computes else "none",
-        bytes_text(point.bytes),
-        f"{point.arithmetic_intensity:.3g}" if computes else NOTHING,
-        format_si(point.flops_per_s, "FLOP/s") if computes else NOTHING,
-        format_si(point.bytes_per_s, "B/s") if point.bytes else NOTHING,
-        seconds_text(point.seconds),
-        seconds_text(point.floor_s),
-        percent_text(point.share),
+        ordered(format_si(point.flops, "FLOP") if computes else "none", point.flops),
+        ordered(bytes_text(point.bytes), point.bytes),
+        number(point.arithmetic_intensity if computes else None),
+        _rate(point.flops_per_s if computes else None, "FLOP/s"),
+        _rate(point.bytes_per_s if point.bytes else None, "B/s"),
+        seconds(point.seconds),
+        seconds(point.floor_s),
+        fraction(point.share),
         point.provenance,
     )
+
+
+def _rate(value: float | None, unit: str) -> Cell | str:
+    return EMPTY if value is None else ordered(format_si(value, unit), value)
 
 
 _COLUMNS = (
@@ -137,7 +141,8 @@ def _chart(found: Steps, points: dict[str, RooflinePoint]) -> None:
     del facts["operator"], facts["phase"]
     with st.grid(len(facts), min_column_width=_FACT_WIDTH, gap="small"):
         for name, text in facts.items():
-            st.markdown(f"{name[:1].upper()}{name[1:]}  \n**{text or NOTHING}**", help=_MEANINGS.get(name))
+            shown = tables.cell_text(text) or EMPTY
+            st.markdown(f"{name[:1].upper()}{name[1:]}  \n**{shown}**", help=_MEANINGS.get(name))
 
 
 def page() -> None:
@@ -169,7 +174,7 @@ def _answer(scenario: ScenarioSpec, context: int, found: Steps) -> None:
         for point in roofline_points(phase, estimate, deployment=found.deployment, every=True)
     }
     _chart(found, points)
-    display.table("Every operator", [_row(point) for point in points.values()], _COLUMNS, key="operators")
+    tables.table("Every operator", [_row(point) for point in points.values()], _COLUMNS, key="operators")
     display.notes(decode["notes"])
     display.assumptions(decode["assumptions"])
     display.reproduce(step_command(scenario, phase="decode", batch=batch, context=context))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import actions, charts, display, glossary, inputs, question, widgets
+from app import actions, charts, display, glossary, inputs, question, tables, widgets
 from app.answers import Served, served, swept
 from app.commands import scenario_line, simulate_command
 from app.inside import inside
@@ -131,7 +131,7 @@ def _answer(answer: Served, scenario: ScenarioSpec, sweep: LoadSweep, rate: floa
     _figures(answer, chances)
     _latency_over_load(answer, sweep, rate, bounds)
     _over_time(answer)
-    display.table("Every rate", sweep_rows(sweep), SWEEP_COLUMNS, key="rates")
+    tables.table("Every rate", sweep_rows(sweep), SWEEP_COLUMNS, key="rates")
     display.notes(answer.document["notes"])
     display.assumptions(answer.document["assumptions"])
     display.reproduce(simulate_command(), standard_input=scenario_line(scenario))

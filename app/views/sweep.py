@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import actions, baseline, charts, display, glossary, inputs, opening, question, widgets
+from app import actions, baseline, charts, display, glossary, inputs, opening, question, tables, widgets
 from app.answers import answered
 from app.commands import scenario_line, simulate_command
 from app.techniques import speculation_input
@@ -135,7 +135,7 @@ def _answer(
         "Look closer at", tuple(labels), key=_POINT, default=first_label, help="Click a point, or choose here."
     )
     opening.doors((scenario_setup(labels[chosen].point.scenario, name=chosen),))
-    display.frame(swept_rows(swept, axes=axes), SWEPT_COLUMNS)
+    tables.frame(swept_rows(swept, axes=axes), SWEPT_COLUMNS)
     if refused:
         with st.expander(f"Refused ({len(refused)})", icon=":material/block:"):
             st.markdown("\n".join(f"- {name}: {error}" for name, error in refused.items()))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import streamlit as st
 
-from app import charts, display, glossary, inputs, widgets
+from app import charts, display, glossary, inputs, tables, widgets
 from app.commands import today_command, validate_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
@@ -89,7 +89,7 @@ def _kernels() -> None:
         default=inputs.profile_name(HARDWARE),
         help="Those with measured kernels.",
     )
-    display.frame(kernel_rows(name, library="vllm", profiles=session_profiles()), KERNEL_COLUMNS)
+    tables.frame(kernel_rows(name, library="vllm", profiles=session_profiles()), KERNEL_COLUMNS)
     st.caption("Shapes that the fits never saw: one in five, chosen by a hash.")
     display.command_line(validate_command(name))
 
@@ -118,7 +118,7 @@ def _figures(shown: Sequence[ValidationRow]) -> None:
 
 
 def _by_deployment(shown: Sequence[ValidationRow], choice: RunChoice) -> None:
-    display.frame(deployment_rows(shown), DEPLOYMENT_COLUMNS)
+    tables.frame(deployment_rows(shown), DEPLOYMENT_COLUMNS)
     if {row.source for row in shown} == {load_today_runs().origin.source}:
         display.command_line(today_command(choice))
 
@@ -129,15 +129,15 @@ def _by_source(rows: Sequence[ValidationRow]) -> None:
         charts.chart(error_by_source_chart(rows), key="errors", provenance="measured", sideways=True)
     with right:
         charts.chart(coverage_by_source_chart(rows), key="coverage", provenance="measured")
-    display.frame(source_rows(rows), SOURCE_COLUMNS)
+    tables.frame(source_rows(rows), SOURCE_COLUMNS)
 
 
 def _known(rows: Sequence[ValidationRow]) -> None:
     """What each word of a badge was worth on the stored runs, and where each accelerator stands."""
     for word, meaning in glossary.PROVENANCE.items():
         display.origin(word, meaning)
-    display.frame(provenance_rows(rows), PROVENANCE_COLUMNS)
-    display.frame(known_rows(library="vllm", profiles=session_profiles()), KNOWN_COLUMNS)
+    tables.frame(provenance_rows(rows), PROVENANCE_COLUMNS)
+    tables.frame(known_rows(library="vllm", profiles=session_profiles()), KNOWN_COLUMNS)
 
 
 @st.fragment
@@ -147,7 +147,7 @@ def _details(shown: Sequence[ValidationRow], choice: RunChoice) -> None:
         case "By source":
             _by_source(shown)
         case "Every run":
-            display.frame(run_rows(shown), RUN_COLUMNS)
+            tables.frame(run_rows(shown), RUN_COLUMNS)
         case "Kernels":
             _kernels()
         case "What is calibrated":

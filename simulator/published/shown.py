@@ -8,7 +8,8 @@ from simulator.published.figures import ComparedFigure
 from simulator.published.speculation import published_rows as speculation_rows
 from simulator.published.techniques import published_techniques, speedups
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
-from simulator.reports.content.quantities import number_text, percent_text, signed_percent_text
+from simulator.reports.content.document import Cell, fraction, number, ordered
+from simulator.reports.content.quantities import signed_percent_text
 from simulator.specs.question.scenario import ScenarioSpec
 
 _PERCENT = 100
@@ -51,16 +52,16 @@ def published_chart(figures: Sequence[ComparedFigure]) -> Chart:
 PUBLISHED_COLUMNS = ("figure", "unit", "published", "predicted", "error", "tolerance", "verdict")
 
 
-def published_rows(figures: Sequence[ComparedFigure]) -> list[tuple[str, ...]]:
+def published_rows(figures: Sequence[ComparedFigure]) -> list[tuple[Cell | str, ...]]:
     """One row a figure, in the order of PUBLISHED_COLUMNS."""
     return [
         (
             item.figure.name,
             item.figure.unit,
-            number_text(item.figure.published),
-            number_text(item.predicted),
-            signed_percent_text(item.error),
-            percent_text(item.figure.tolerance),
+            number(item.figure.published),
+            number(item.predicted),
+            ordered(signed_percent_text(item.error), item.error),
+            fraction(item.figure.tolerance),
             _group(item),
         )
         for item in figures

@@ -9,6 +9,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+from streamlit.dataframe_util import convert_arrow_bytes_to_pandas_df
 from streamlit.testing.v1 import AppTest
 
 from app.display import COMMAND_LINE
@@ -48,6 +50,15 @@ def captions(test: AppTest) -> list[str]:
     """Small print of the page as it is read: without what keeps ranges on one line and dollars from being formulas."""
     plain = str.maketrans({"\N{NO-BREAK SPACE}": " ", "\N{WORD JOINER}": None, "\\": None})
     return [item.value.translate(plain) for item in test.caption]
+
+
+def tables(test: AppTest) -> list[pd.DataFrame]:
+    """Tables of the page as they are read: texts where cells hold numbers that they sort by."""
+    found = []
+    for item in test.dataframe:
+        texts = item.proto.arrow_data.styler.display_values
+        found.append(convert_arrow_bytes_to_pandas_df(texts) if texts else item.value)
+    return found
 
 
 def printed(test: AppTest) -> list[dict[str, Any]]:

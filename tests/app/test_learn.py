@@ -7,7 +7,7 @@ from simulator.explain.catalogue import TOPICS, topic_named
 from simulator.published.catalogue import topics
 from simulator.published.shown import PUBLISHED_COLUMNS
 from simulator.reports.content.quantities import number_text, percent_text
-from tests.app.pages import document_of, headline, opened
+from tests.app.pages import document_of, headline, opened, tables
 
 
 def test_a_topic_equals_the_command_line() -> None:
@@ -15,7 +15,7 @@ def test_a_topic_equals_the_command_line() -> None:
     page.session_state[COMMAND_LINE] = True
     page.run()
     document = document_of(page.code[-1].value.removesuffix(" --json"))
-    table = page.dataframe[0].value
+    table = tables(page)[0]
     assert list(table.columns) == list(PUBLISHED_COLUMNS)
     assert list(table["figure"]) == [row["name"] for row in document["figures"]]
     assert list(table["predicted"]) == [number_text(row["predicted"]) for row in document["figures"]]

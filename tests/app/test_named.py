@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from streamlit.testing.v1 import AppTest
 
-from tests.app.pages import headline, opened
+from tests.app.pages import headline, opened, tables
 
 ASKED = {"model": "llama-2-7b", "gpu": "l40s", "weights": "fp8", "tp": "2"}
 
@@ -49,11 +49,11 @@ def test_kept_questions_are_columns_of_a_comparison() -> None:
     other = opened("compare", {"named": _id(page), "gpu": "h100-sxm-80gb"})
     other.multiselect(key="_beside").set_value(["small"]).run()
     assert not other.exception
-    assert list(other.dataframe[0].value.columns)[1:] == ["h100-sxm-80gb TP1", "l40s TP2 fp8"]
+    assert list(tables(other)[0].columns)[1:] == ["h100-sxm-80gb TP1", "l40s TP2 fp8"]
     assert other.selectbox(key="model_b").value == "llama-2-7b"
 
 
 def test_a_comparison_keeps_every_degree_of_the_deployment() -> None:
     asked = {"model": "deepseek-v3", "gpu": "b200-sxm", "tp": "8", "dp": "8", "ep": "8", "columns": "2"}
     page = opened("compare", asked)
-    assert "b200-sxm TP8 DP8 EP8" in page.dataframe[0].value.columns or "EP8" in headline(page)
+    assert "b200-sxm TP8 DP8 EP8" in tables(page)[0].columns or "EP8" in headline(page)

@@ -22,7 +22,7 @@ from simulator.reports.content.quantities import (
     watts_text,
 )
 from simulator.reports.tables.comparison import BEST
-from tests.app.pages import PAGES, ROOT, captions, headline, metrics, opened, printed
+from tests.app.pages import PAGES, ROOT, captions, headline, metrics, opened, printed, tables
 
 PRESET_NAMES = [preset.name for preset in PRESETS]
 
@@ -138,7 +138,7 @@ def test_serving_equals_the_command_line() -> None:
 def test_compare_equals_the_command_line() -> None:
     page = opened("compare", {"columns": "2"})
     documents = printed(page)
-    table = page.dataframe[0].value
+    table = tables(page)[0]
     row = table.set_index(table.columns[0]).loc["TPOT"]
     best = min(document["tpot_s"] for document in documents)
     for cell, document in zip(row, documents, strict=True):
@@ -154,7 +154,7 @@ def test_compare_equals_the_command_line() -> None:
 def test_profiles_equal_the_command_line() -> None:
     page = opened("profiles", {"gpu": "h200-sxm-141gb"})
     (document,) = printed(page)
-    facts = page.dataframe[0].value.set_index("quantity")
+    facts = tables(page)[0].set_index("quantity")
     assert document["memory_bytes_per_s"] == pytest.approx(
         float(facts.loc["memory bandwidth", "value"].split()[0]) * 1e12
     )
@@ -163,7 +163,7 @@ def test_profiles_equal_the_command_line() -> None:
 def test_models_equal_the_command_line() -> None:
     page = opened("profiles", {"browse": "Models", "model": "llama-3.1-8b"})
     (document,) = printed(page)
-    facts = page.dataframe[0].value.set_index("quantity")["value"]
+    facts = tables(page)[0].set_index("quantity")["value"]
     assert facts["parameters"] == parameters_text(document["parameters"])
     assert facts["KV cache"].startswith(f"{bytes_text(document['kv_bytes_per_token'])} per token")
 
@@ -171,7 +171,7 @@ def test_models_equal_the_command_line() -> None:
 def test_validation_equals_the_command_line() -> None:
     page = opened("validation", {"details": "Kernels", "kernels_of": "a100-sxm-80gb"})
     (document,) = printed(page)
-    shown = page.dataframe[0].value
+    shown = tables(page)[0]
     # The three-parameter fits that stand in where a family was not measured are left to the command line.
     fitted = [item for item in document["kernels"] if item["group"] != "roofline"]
     assert list(shown["mean error"]) == [percent_text(item["mape"]) for item in fitted]
@@ -190,7 +190,7 @@ def test_a_filter_of_validation_changes_every_figure() -> None:
     assert not page.exception
     assert headline(page) != headline(whole)
     assert all(metrics(page)[label] != text for label, text in metrics(whole).items())
-    (line,) = page.dataframe[0].value.itertuples(index=False)
+    (line,) = tables(page)[0].itertuples(index=False)
     assert line[:4] == ("mi300x", "vllm", "MoE", "aggregated")
     assert int(line[4]) == int(metrics(page)["Measured values"])
     runs = opened("validation", {**query, "details": "Every run"}).dataframe[0].value
@@ -202,7 +202,7 @@ def test_a_filter_of_validation_changes_every_figure() -> None:
 def test_risks_equal_the_command_line() -> None:
     page = opened("plan", {"gpus": "h100-sxm-80gb", "rps": "50", "view": "Risk"})
     (document,) = printed(page)
-    drawn = page.dataframe[0].value
+    drawn = tables(page)[0]
     assert drawn["P50"][0] == f"{document['uncertainty']['devices']['p50']:,.0f}"
 
 

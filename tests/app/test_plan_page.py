@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from simulator.reports.content.quantities import percent_text, range_text, rate_text, seconds_text
-from tests.app.pages import captions, headline, metrics, opened, printed
+from tests.app.pages import captions, headline, metrics, opened, printed, tables
 
 SMALL = {"gpus": "h100-sxm-80gb", "rps": "50"}
 
@@ -16,7 +16,7 @@ def test_growth_equals_the_command_line() -> None:
     page = opened("plan", {**SMALL, "view": "Growth", "growth": "0.1", "horizon": "12", "lead": "90"})
     (document,) = printed(page)
     steps = document["growth"]["steps"]
-    table = page.dataframe[1].value
+    table = tables(page)[1]
     assert list(table["After"]) == [str(step["devices_after"]) for step in steps]
     assert list(table["Order by"]) == [step["order_by"] for step in steps]
     assert len(document["growth"]["months"]) == 13
@@ -36,18 +36,18 @@ def test_no_growth_is_said_and_draws_nothing() -> None:
 def test_resilience_equals_the_command_line() -> None:
     page = opened("plan", {**SMALL, "view": "Resilience", "target": "99.9 %"})
     (document,) = printed(page)
-    found, table = document["resilience"], page.dataframe[0].value
+    found, table = document["resilience"], tables(page)[0]
     assert list(table["Lost"]) == [case["name"] for case in found["cases"]]
     assert list(table["Replicas left"]) == [str(case["replicas_left"]) for case in found["cases"]]
     assert list(table["Objectives"] == "held") == [case["holds"] for case in found["cases"]]
     spares = found["availability"]["spares"]
-    assert any(f"{spares} spare" in answer for answer in page.dataframe[1].value["Answer"])
+    assert any(f"{spares} spare" in answer for answer in tables(page)[1]["Answer"])
 
 
 def test_rejections_come_with_their_reason() -> None:
     page = opened("plan", {"model": "llama-3.1-405b", "rps": "5", "view": "Rejected"})
     (document,) = printed(page)
-    table = page.dataframe[0].value
+    table = tables(page)[0]
     reasons = {(item["hardware"], item["message"]) for item in document["rejected"]}
     assert len(table)
     for hardware, reason in zip(table["accelerator"], table["why not"], strict=True):
@@ -103,7 +103,7 @@ def test_every_chart_of_a_detail_says_how_sure_it_is(view: str, charts: int) -> 
 
 def test_validation_says_what_each_badge_was_worth() -> None:
     page = opened("validation", {"details": "What is calibrated"})
-    known, accelerators = (item.value for item in page.dataframe)
+    known, accelerators = tables(page)
     assert list(known["how it is known"])[:2] == ["calibrated", "extrapolated"]
     assert sum(int(count) for count in known["runs"]) == int(metrics(page)["Measured values"].replace(",", ""))
     assert "tpu-v6e" in list(accelerators["accelerator"])

@@ -15,7 +15,7 @@ from app.uploaded import LARGEST_UPLOADS
 from simulator.specs.loading import load_prices
 from simulator.specs.model.loading import load_model
 from simulator.specs.profiles import profile_root
-from tests.app.pages import ROOT, headline, opened
+from tests.app.pages import ROOT, headline, opened, tables
 from tests.app.tiny_model import TINY_CONFIG
 from tests.cli.test_calibrate import measured_csv
 
@@ -39,11 +39,11 @@ def _shared_files(page: AppTest) -> str:
 
 
 def _frame(page: AppTest) -> dict[str, list[str]]:
-    return {row[0]: list(row[1:]) for row in page.dataframe[0].value.to_numpy().tolist()}
+    return {row[0]: list(row[1:]) for row in tables(page)[0].to_numpy().tolist()}
 
 
 def _shown(page: AppTest) -> dict[str, str]:
-    table = page.dataframe[0].value
+    table = tables(page)[0]
     return dict(zip(table["quantity"], table["value"], strict=True))
 
 
@@ -151,14 +151,14 @@ def test_measured_kernels_are_fitted_and_counted_with(tmp_path: Path) -> None:
 def test_a_benchmark_stands_beside_its_prediction_and_fits_the_engine() -> None:
     bench = (ROOT / "examples/data/vllm_bench.json").read_text("utf-8")
     page = _own(_upload(opened("profiles", {"model": "llama-3.1-8b"}), "bench.json", bench))
-    measured = page.dataframe[1].value
+    measured = tables(page)[1]
     assert {"TTFT", "TPOT", "output"} <= set(measured["metric"])
     page.toggle(key="fit").set_value(True).run()
     assert not page.exception
     assert not page.error
     page.button(key="keep_fit").click().run()
     assert not page.exception
-    assert list(page.dataframe[1].value["error"]) != list(measured["error"])
+    assert list(tables(page)[1]["error"]) != list(measured["error"])
 
 
 def test_a_model_is_known_by_its_hub_id_and_never_by_a_path() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.operators.formats.schemes import SCHEME_NAMES
 from simulator.planner.comparison import kv_head_choices
-from tests.app.pages import PAGES, ROOT, captions, headline, metrics, opened
+from tests.app.pages import PAGES, ROOT, captions, headline, metrics, opened, tables
 
 APP = sorted((ROOT / "app").rglob("*.py"))
 WIDGETS = {
@@ -118,7 +118,7 @@ def test_an_operator_is_chosen_without_a_mouse() -> None:
 def test_columns_of_a_comparison_have_techniques_of_their_own() -> None:
     page = opened("compare", {"columns": "2", "speculation_b": "eagle", "kv_b": "fp8", "kv_heads": "1"})
     assert not page.error
-    table = page.dataframe[0].value.set_index("")
+    table = tables(page)[0].set_index("")
     assert "structure" in table.loc["Deployment", "h100-sxm-80gb TP1"]
     assert "fp8 KV cache, speculation" in table.loc["Deployment", "h200-sxm-141gb TP1"]
 

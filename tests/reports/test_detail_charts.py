@@ -99,7 +99,7 @@ def test_stored_runs_draw_and_add_up() -> None:
     for chart in (error_by_source_chart(rows), coverage_by_source_chart(rows)):
         assert plotly_figure(chart).data
         assert static_svg(chart).startswith("<svg")
-    assert sum(int(line[1]) for line in provenance_rows(rows)) == len(rows)
+    assert sum(line[1].value for line in provenance_rows(rows)) == len(rows)
 
 
 @pytest.mark.parametrize(("metric", "word"), [

@@ -165,7 +165,7 @@ def test_stored_measurements_tell_what_they_are() -> None:
     assert summary.runs == len(rows) > 900
     assert 0 < summary.median_error < summary.mean_error < 0.3
     assert len(run_rows(rows)) == len(rows)
-    assert sum(int(line[2]) for line in source_rows(rows)) == len(rows)
+    assert sum(line[2].value for line in source_rows(rows)) == len(rows)
     times = [row for row in rows if row.metric == "e2e_s"]
     chart = validation_scatter_chart(times)
     assert sum(len(series.x) for series in chart.series if series.labels) == len(times)

@@ -9,6 +9,7 @@ from simulator.fitting.replay import ReplayedRun, ReplayedValue
 from simulator.records import dataclass
 from simulator.reports.answer import Answer
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
+from simulator.reports.content.document import EMPTY, Cell, ordered
 from simulator.reports.content.quantities import range_text, rate_text, seconds_text, signed_percent_text
 from simulator.reports.contract import SCHEMA_VERSION, Json, dump
 
@@ -71,16 +72,16 @@ REPLAY_COLUMNS = ("run", "metric", "measured", "predicted", "80 % interval", "er
 _METRIC_NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "output_tokens_per_s": "output"}
 
 
-def replay_rows(runs: Sequence[ReplayedRun]) -> list[tuple[str, ...]]:
+def replay_rows(runs: Sequence[ReplayedRun]) -> list[tuple[Cell | str, ...]]:
     """A row for each value, in the order of REPLAY_COLUMNS."""
     return [
         (
             f"{item.run.tool} {place}",
             _METRIC_NAMES[value.metric],
-            _value_text(value, value.measured),
-            _value_text(value, value.predicted),
-            range_text(value.interval, partial(_value_text, value)) if value.interval else "-",
-            signed_percent_text(value.error),
+            ordered(_value_text(value, value.measured), value.measured),
+            ordered(_value_text(value, value.predicted), value.predicted),
+            range_text(value.interval, partial(_value_text, value)) if value.interval else EMPTY,
+            ordered(signed_percent_text(value.error), value.error),
         )
         for place, item in enumerate(runs, start=1)
         for value in item.values

@@ -11,6 +11,7 @@ from simulator.planner.comparison import WhatIf
 from simulator.planner.deployment_sweep import SweepAxis, SweepPoint
 from simulator.records import dataclass
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.content.document import BEST, Cell, number, ordered
 from simulator.reports.content.quantities import number_text, range_text
 from simulator.reports.contract import Json
 from simulator.units import MILLI
@@ -280,21 +281,23 @@ def sweep_headline(best: SweptPoint | None, *, metric: SweepMetric, axes: tuple[
     return f"{point[:1].upper()}{point[1:]} has the {word} {name} within the objectives: {said}"
 
 
-def _cell(item: SweptPoint, metric: SweepMetric) -> str:
+def _cell(item: SweptPoint, metric: SweepMetric, *, best: SweptPoint | None) -> Cell:
     value = metric.value(item.what_if, item.document)
     if value is None:
-        return "–"
+        return number(None)
     ends = metric.ends(item.what_if, item.document)
-    return f"{number_text(value)} ({range_text(ends, number_text)})" if ends else number_text(value)
+    text = f"{number_text(value)} ({range_text(ends, number_text)})" if ends else number_text(value)
+    return ordered(f"{BEST} {text}" if item is best else text, value)
 
 
-def swept_rows(swept: Sequence[SweptPoint], *, axes: tuple[SweepAxis, SweepAxis]) -> list[tuple[str, ...]]:
-    """One row a point, in the order of SWEPT_COLUMNS; 80 % intervals in brackets."""
+def swept_rows(swept: Sequence[SweptPoint], *, axes: tuple[SweepAxis, SweepAxis]) -> list[tuple[Cell | str, ...]]:
+    """One row a point, in the order of SWEPT_COLUMNS; 80 % intervals in brackets, the best within objectives marked."""
+    best = [best_point(swept, metric) for metric in METRICS]
     return [
         (
             point_label(item.point, *axes),
             "held" if item.holds else "missed",
-            *(_cell(item, metric) for metric in METRICS),
+            *(_cell(item, metric, best=first) for metric, first in zip(METRICS, best, strict=True)),
             item.document["provenance"],
         )
         for item in swept

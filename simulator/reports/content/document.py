@@ -53,6 +53,7 @@ class Cell:
 
     digits : decimals of money and numbers, None for as many as the size deserves
     follows : the formula over a workbook's named inputs that gives the value, empty for figures that stay
+    order : what a text that holds a number is sorted by, None for plain words
     """
 
     value: str | float | int | None
@@ -61,6 +62,7 @@ class Cell:
     origin: Origin = Origin.NONE
     digits: int | None = None
     follows: str = ""
+    order: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +194,8 @@ class Report:
 
 
 EMPTY = "–"
+BEST = "\N{BLACK STAR}"
+"""Marks the best of what is compared."""
 _SILENT = (Origin.NONE, Origin.GIVEN, Origin.COMPUTED, Origin.SOURCED)
 """Origins without a badge: nothing to doubt, or the source stands beside the value."""
 
@@ -234,6 +238,19 @@ def fact(key: str, label: str, cell: Cell, remark: str = "") -> Fact:
 def text(value: str, *, origin: Origin = Origin.NONE) -> Cell:
     """Words."""
     return Cell(value=value, origin=origin)
+
+
+def ordered(value: str, order: float | None) -> Cell:
+    """A text that holds a number, which tables are sorted by: a range, a time with its interval, a bias."""
+    return Cell(value=value, order=order)
+
+
+def cell_order(cell: Cell | str) -> float | None:
+    """The number by which a cell is sorted; None for words and for what is not known."""
+    if isinstance(cell, str):
+        return None
+    found = cell.value if cell.order is None else cell.order
+    return None if isinstance(found, str) or found is None or math.isnan(found) else float(found)
 
 
 def count(value: float | None, unit: str = "", *, origin: Origin = Origin.NONE) -> Cell:

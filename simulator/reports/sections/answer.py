@@ -19,6 +19,7 @@ from simulator.reports.content.document import (
     columns,
     count,
     kilowatts,
+    ordered,
     price,
     seconds,
     table,
@@ -198,7 +199,10 @@ def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False
         latencies = (first, EMPTY if per_request else last)
         if brief:
             return [*kind, replicas_text(fleet), bought, price(by_unit), *latencies, fleet.provenance]
-        made = (f"{fleet.devices_low}-{fleet.devices_high}", replicas_text(fleet), bought, hourly_text(fleet))
+        spread = ordered(f"{fleet.devices_low}-{fleet.devices_high}", fleet.devices_low)
+        parts = ordered(replicas_text(fleet), sum(pool.replicas + pool.spares for pool in fleet.pools))
+        hourly = ordered(hourly_text(fleet), sum(item.per_hour for item in cost.prices) if cost.prices else None)
+        made = (spread, parts, bought, hourly)
         power = kilowatts(fleet.typical_w)
         return [*kind, *made, price(by_unit), power, *latencies, resource_text(fleet.limit), fleet.provenance]
 

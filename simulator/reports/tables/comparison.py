@@ -12,6 +12,7 @@ from simulator.planner.comparison import ComparedAnswer, Comparison, WhatIf, sce
 from simulator.records import dataclass
 from simulator.reports.answer import Answer
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
+from simulator.reports.content.document import BEST
 from simulator.reports.content.quantities import (
     Quantity,
     bytes_text,
@@ -37,7 +38,6 @@ from simulator.reports.words.fields import flagged
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.techniques.quality import AnswerQuality
 
-BEST = "\N{BLACK STAR}"
 Compared = tuple[str, WhatIf, Json]
 """A name, a what-if and its contract object."""
 

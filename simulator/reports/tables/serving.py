@@ -20,6 +20,7 @@ from simulator.engine.runs.served_run import ServedRun
 from simulator.kernels.timing import DEVIATE, chance_within
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
+from simulator.reports.content.document import Cell, fraction, number, ordered, seconds
 from simulator.reports.content.quantities import (
     Quantity,
     bytes_text,
@@ -37,18 +38,18 @@ from simulator.traffic.requests import Floats
 SWEEP_COLUMNS = ("rate", "TTFT p50", "TTFT p95", "TTFT p99", "TPOT p95", "E2E p95", "mean batch", "KV in use", "state")
 
 
-def sweep_rows(sweep: LoadSweep) -> list[tuple[str, ...]]:
+def sweep_rows(sweep: LoadSweep) -> list[tuple[Cell | str, ...]]:
     """One line per rate, in the order of SWEEP_COLUMNS."""
     return [
         (
-            rate_text(point.rate_per_s, "requests"),
-            seconds_text(point.stage.ttft.p50_s),
-            seconds_text(point.stage.ttft.p95_s),
-            seconds_text(point.stage.ttft.p99_s),
-            seconds_text(point.stage.tpot.p95_s),
-            seconds_text(point.stage.e2e.p95_s),
-            f"{point.stage.mean_batch:.1f}",
-            percent_text(point.stage.kv_utilization),
+            ordered(rate_text(point.rate_per_s, "requests"), point.rate_per_s),
+            seconds(point.stage.ttft.p50_s),
+            seconds(point.stage.ttft.p95_s),
+            seconds(point.stage.ttft.p99_s),
+            seconds(point.stage.tpot.p95_s),
+            seconds(point.stage.e2e.p95_s),
+            number(point.stage.mean_batch, digits=1),
+            fraction(point.stage.kv_utilization),
             "saturated" if point.stage.saturated else "keeps up",
         )
         for point in sweep.points

@@ -9,7 +9,7 @@ from simulator.kernels.fits import fit_set
 from simulator.kernels.timing import Provenance
 from simulator.records import dataclass
 from simulator.reports.charts.validation import value_text
-from simulator.reports.content.quantities import percent_text
+from simulator.reports.content.document import EMPTY, Cell, count, fraction, ordered
 from simulator.reports.tables.scorecard import KernelScore, error_score, kernel_scores
 from simulator.specs.loading import list_hardware, load_hardware
 from simulator.specs.measured.validation_rows import ValidationRow
@@ -76,13 +76,13 @@ def metric_word(metric: str) -> str:
     return f"{_WORDS.get(name, name.replace('_', ' '))} {statistic}".rstrip()
 
 
-def source_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
+def source_rows(rows: Sequence[ValidationRow]) -> list[tuple[Cell | str, ...]]:
     """One line per source and metric, in the order of SOURCE_COLUMNS."""
     found = _grouped(rows, key=lambda row: (row.source, row.metric))
     return [(source, metric_word(metric), *_score(items)) for (source, metric), items in found]
 
 
-def deployment_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
+def deployment_rows(rows: Sequence[ValidationRow]) -> list[tuple[Cell | str, ...]]:
     """One line per accelerator, engine, class of model and mode, in the order of DEPLOYMENT_COLUMNS."""
     found = _grouped(rows, key=lambda row: (row.hardware, row.engine, row.model_class, row.mode))
     return [(*names, *_score(items)) for names, items in found]
@@ -97,26 +97,31 @@ def _grouped(
     return sorted(groups.items())
 
 
-def _score(rows: Sequence[ValidationRow]) -> tuple[str, ...]:
+def _score(rows: Sequence[ValidationRow]) -> tuple[Cell, ...]:
     """Runs, mean and median of the absolute error, bias and coverage of some rows."""
     score = error_score(rows)
     return (
-        str(score.runs),
-        percent_text(score.mean),
-        percent_text(score.median),
-        f"{100 * score.bias:+.1f} %",
-        _percent(score.coverage),
+        count(score.runs),
+        fraction(score.mean),
+        fraction(score.median),
+        _bias(score.bias),
+        fraction(score.coverage),
     )
 
 
-def provenance_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
+def _bias(value: float) -> Cell:
+    """A signed error, the largest ones apart when sorted."""
+    return ordered(f"{round(100 * value, 1) + 0.0:+.1f} %", value)
+
+
+def provenance_rows(rows: Sequence[ValidationRow]) -> list[tuple[Cell | str, ...]]:
     """One line per provenance that predictions had, the best known first, in the order of PROVENANCE_COLUMNS."""
     found = _grouped(rows, key=lambda row: (row.provenance,))
     ordered = sorted(found, key=lambda item: Provenance[item[0][0].upper()])
     return [(*names, *_score(items)) for names, items in ordered]
 
 
-def run_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
+def run_rows(rows: Sequence[ValidationRow]) -> list[tuple[Cell | str, ...]]:
     """Every run, the worst first, in the order of RUN_COLUMNS."""
     return [
         (
@@ -127,29 +132,25 @@ def run_rows(rows: Sequence[ValidationRow]) -> list[tuple[str, ...]]:
             row.deployment,
             row.load,
             metric_word(row.metric),
-            value_text(row.measured, row.metric),
-            value_text(row.predicted, row.metric),
-            f"{100 * row.error:+.1f} %",
+            ordered(value_text(row.measured, row.metric), row.measured),
+            ordered(value_text(row.predicted, row.metric), row.predicted),
+            _bias(row.error),
         )
         for row in sorted(rows, key=lambda row: -abs(row.error))
     ]
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else percent_text(value)
-
-
-def kernel_rows(hardware: str, *, library: str, profiles: str | None = None) -> list[tuple[str, ...]]:
+def kernel_rows(hardware: str, *, library: str, profiles: str | None = None) -> list[tuple[Cell | str, ...]]:
     """Held-out errors of one accelerator's kernel fits, in the order of KERNEL_COLUMNS."""
     scores: list[KernelScore] = kernel_scores(library, hardware=hardware, profiles=profiles)
     return [
         (
             score.family.replace("_", " "),
             score.format,
-            _percent(score.mape),
-            "–" if score.bias is None else f"{round(100 * score.bias, 1) + 0.0:+.1f} %",
-            _percent(score.coverage_80),
-            f"{score.points:,}",
+            fraction(score.mape),
+            EMPTY if score.bias is None else _bias(score.bias),
+            fraction(score.coverage_80),
+            count(score.points),
         )
         for score in scores
         if score.group != "roofline"

@@ -1,0 +1,119 @@
+"""Tables of a page: cells read as the library writes them and sort by the numbers that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pandas as pd
+import streamlit as st
+
+from simulator.reports.content.document import EMPTY, Cell, Table, cell_order
+from simulator.reports.content.quantities import UNKNOWN
+from simulator.reports.formats.text import shown
+
+_WHOLE_TABLE = 40
+"""Rows up to which a table is shown without scroll bars of its own."""
+_GUESSED_ROWS = 10
+"""Rows that the browser's table looks at when it chooses how wide a column is."""
+_SHORT_LETTERS = 16
+"""That fit whatever it guesses."""
+_ABSENT = ("", EMPTY, UNKNOWN)
+Line = Sequence[Cell | str]
+
+
+class _Read(float):
+    """A number with the text that stands for it."""
+
+    __slots__ = ("text",)
+
+    def __new__(cls, value: float, text: str) -> _Read:
+        """``value`` sorts, ``text`` is read."""
+        found = super().__new__(cls, value)
+        found.text = text
+        return found
+
+    text: str
+
+
+def cell_text(cell: Cell | str, *, currency: str = "", marked: bool = False) -> str:
+    """What a cell says; ``marked`` with the word of its badge."""
+    return cell if isinstance(cell, str) else shown(cell, currency=currency, marked=marked)
+
+
+def _column(cells: Line, *, currency: str, marked: bool) -> list[str] | list[_Read | None]:
+    """Numbers where every cell has one or has nothing to say; else texts."""
+    texts = [cell_text(cell, currency=currency, marked=marked) for cell in cells]
+    orders = [cell_order(cell) for cell in cells]
+    known = [order is not None or text in _ABSENT for order, text in zip(orders, texts, strict=True)]
+    if not all(known) or all(order is None for order in orders):
+        return texts
+    return [None if order is None else _Read(order, text) for order, text in zip(orders, texts, strict=True)]
+
+
+def _widths(columns: Mapping[str, Sequence[Any]], *, wide: Sequence[str]) -> dict[str, Any]:
+    """Room for sentences, and for what the browser's guess would cut, which looks at the first rows alone."""
+    found: dict[str, Any] = {name: st.column_config.TextColumn(width="large") for name in wide}
+    for name, cells in columns.items():
+        lengths = [len(cell.text if isinstance(cell, _Read) else cell or "") for cell in cells]
+        seen = max(len(name), *lengths[:_GUESSED_ROWS], 0)
+        if name not in found and any(length > max(seen, _SHORT_LETTERS) for length in lengths):
+            found[name] = st.column_config.Column(width="medium")
+    return found
+
+
+def frame(
+    rows: Sequence[Line],
+    columns: Sequence[str],
+    *,
+    wide: Sequence[str] = (),
+    key: str | None = None,
+    currency: str = "",
+    words: Sequence[str] = (),
+) -> int | None:
+    """A table; short ones without scroll bars of their own. The row that was ticked where it has a ``key``.
+
+    wide : columns that hold sentences; words : columns whose cells have their badge behind them
+    """
+    made = {
+        name: _column([row[place] for row in rows], currency=currency, marked=name in words)
+        for place, name in enumerate(columns)
+    }
+    data: Any = pd.DataFrame({name: pd.Series(cells, dtype=object) for name, cells in made.items()})
+    numbers = [name for name, cells in made.items() if any(isinstance(cell, _Read) for cell in cells)]
+    if numbers:
+        data = data.style.format(lambda cell: cell.text if isinstance(cell, _Read) else cell, subset=numbers)
+    tall: Literal["content", "auto"] = "content" if len(rows) <= _WHOLE_TABLE else "auto"
+    st.dataframe(
+        data,
+        hide_index=True,
+        width="stretch",
+        height=tall,
+        on_select="ignore" if key is None else "rerun",
+        selection_mode="single-row",
+        key=key,
+        column_config=_widths(made, wide=wide),
+        placeholder=EMPTY,
+    )
+    ticked = [] if key is None else st.session_state[key]["selection"]["rows"]
+    return ticked[0] if ticked and ticked[0] < len(rows) else None
+
+
+def framed(table: Table, *, currency: str, key: str | None = None) -> int | None:
+    """:func:`frame` for a table of a report; badges stand in columns of words alone."""
+    return frame(
+        [row.cells for row in table.rows],
+        [column.title for column in table.columns],
+        key=key,
+        currency=currency,
+        words=[column.title for column in table.columns if not column.numeric],
+    )
+
+
+@st.fragment
+def table(label: str, rows: Sequence[Line], columns: Sequence[str], *, key: str) -> None:
+    """A table, made when somebody opens it."""
+    place = st.expander(label, icon=":material/table_rows:", key=key, on_change="rerun")
+    if place.open:
+        with place:
+            frame(rows, columns)

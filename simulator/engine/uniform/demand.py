@@ -1,7 +1,8 @@
 """What the clients of a closed loop send: how long prompts and answers are, how many, and from when on.
 
 Benchmark tools draw lengths uniformly between a share of the nominal ones and the nominal ones, so that requests which
-started together drift apart and a new prompt meets a running batch; identical lengths keep whole waves together.
+started together drift apart and a new prompt meets a running batch; identical lengths keep whole waves together. How
+long the last ones of few clients run alone hangs on the very lengths, so they are drawn as vLLM's client draws them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from simulator.traffic.lengths import LengthDistribution
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
+CLIENT_SEEDS = int(np.iinfo(np.uint32).max) + 1
+"""How many seeds numpy's legacy generator tells apart; larger ones of a scenario begin again."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopLengths:
@@ -26,7 +30,8 @@ class LoopLengths:
     isl_tokens, osl_tokens : nominal lengths; osl counts the first token
     range_ratio : lengths are uniform between that share of the nominal ones and the nominal ones, 1 for equal lengths
     isl_cv, osl_cv : in place of the range, coefficients of variation of log-normal lengths around the nominal ones
-    seed : of the order in which the lengths come; context_tokens : log-normal lengths end there
+    seed : of the lengths within a range, as the client of vLLM's benchmarks takes it, or of the order of log-normal
+        ones; context_tokens : log-normal lengths end there
     answers : to each prompt, one after the other in the order of requests; every answer counts as a request
     """
 
@@ -56,17 +61,21 @@ class LoopLengths:
     def drawn(self, requests: int) -> tuple[Counts, Counts]:
         """Prompt and answer lengths of ``requests`` requests [tokens].
 
-        They are spread evenly over their distribution and come in a random order, so that a run of a few hundred
+        Within a range they are the client's own: numpy's legacy generator, all prompts before all answers. Log-normal
+        ones are spread evenly over their distribution and come in a random order, so that a run of a few hundred
         requests has the mean lengths of an endless one.
         """
-        rng = np.random.default_rng(self.seed)
-        isl, osl = (
-            self._lengths(nominal, cv=cv, beside=beside, levels=(rng.permutation(many) + 0.5) / many)
-            for nominal, cv, beside, many in (
-                (self.isl_tokens, self.isl_cv, self.osl_tokens, -(-requests // self.answers)),
-                (self.osl_tokens, self.osl_cv, self.isl_tokens, requests),
+        prompts = -(-requests // self.answers)
+        if self.isl_cv or self.osl_cv:
+            rng = np.random.default_rng(self.seed)
+            isl = self._varied(self.isl_tokens, cv=self.isl_cv, beside=self.osl_tokens, order=rng.permutation(prompts))
+            osl = self._varied(self.osl_tokens, cv=self.osl_cv, beside=self.isl_tokens, order=rng.permutation(requests))
+        else:
+            client = np.random.RandomState(self.seed % CLIENT_SEEDS)
+            isl, osl = (
+                client.randint(max(1, int(nominal * self.range_ratio)), nominal + 1, size=many).astype(np.int64)
+                for nominal, many in ((self.isl_tokens, prompts), (self.osl_tokens, requests))
             )
-        )
         return np.repeat(isl, self.answers)[:requests], osl
 
     def cached(self, isl_tokens: Counts, *, block_size_tokens: int) -> Counts:
@@ -74,13 +83,10 @@ class LoopLengths:
         blocks = (isl_tokens - 1) // block_size_tokens * block_size_tokens
         return np.where(np.arange(len(isl_tokens)) % self.answers == 0, 0, blocks)
 
-    def _lengths(self, nominal: int, *, cv: float, beside: int, levels: Array) -> Counts:
-        if self.isl_cv or self.osl_cv:
-            inverse = NormalDist().inv_cdf
-            normal = np.array([inverse(level) for level in levels.tolist()])
-            lengths = LengthDistribution(mean_tokens=nominal, cv=cv).within(self.context_tokens - beside).at(normal)
-        else:
-            lengths = nominal * (self.range_ratio + (1 - self.range_ratio) * levels)
+    def _varied(self, nominal: int, *, cv: float, beside: int, order: Counts) -> Counts:
+        inverse = NormalDist().inv_cdf
+        normal = np.array([inverse((place + 0.5) / len(order)) for place in order.tolist()])
+        lengths = LengthDistribution(mean_tokens=nominal, cv=cv).within(self.context_tokens - beside).at(normal)
         return np.maximum(np.rint(lengths), 1).astype(np.int64)
 
 

@@ -65,7 +65,7 @@ class ScenarioSpec(Spec):
     kind serve has them in its workload.
     Of kind closed_loop: lengths are uniform between ``range_ratio`` times the nominal ones and those (1: identical
     requests, which run in waves), or log-normal around them with ``isl_cv`` and ``osl_cv``; clients start evenly over
-    ``ramp_s``; ``seed`` orders the lengths.
+    ``ramp_s``; ``seed`` is that of the lengths (0, the benchmark client's own).
     """
 
     id: str | int

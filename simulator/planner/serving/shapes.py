@@ -7,6 +7,7 @@ a replica back, and how well that is known.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
@@ -112,29 +113,36 @@ class Shape(ABC):
 
     def most(self, devices: int) -> Counts | None:
         """The replicas of every part that carry most on so many accelerators; None where not one of each fits."""
+        carried = [part.replica.capacity_per_s for part in self.parts]
         sizes = [part.replica.devices for part in self.parts]
 
-        def splits(left: int, place: int) -> Iterator[Counts]:
-            if place == len(sizes) - 1:
-                yield (left // sizes[place],)
-                return
-            for count in range(1, left // sizes[place] + 1):
-                for others in splits(left - count * sizes[place], place + 1):
-                    yield (count, *others)
+        def carriers(rate_per_s: float) -> Counts:
+            return tuple(replicas_for(rate_per_s, capacity_per_s=each) for each in carried)
 
-        fitting = (counts for counts in splits(devices, 0) if min(counts) > 0)
-        return max(fitting, key=lambda counts: (self.capacity_per_s(counts), -self.devices(counts)), default=None)
+        # Some part is full: of each as many as the others keep pace with.
+        most_per_s = 0.0
+        for each, size in zip(carried, sizes, strict=True):
+            tried = range(1, devices // size + 1)
+            count = bisect_right(tried, devices, key=lambda count: self.devices(carriers(count * each)))
+            most_per_s = max(most_per_s, count * each)
+        if most_per_s == 0:
+            return None
+        *others, _ = carriers(most_per_s)
+        left = devices - sum(count * size for count, size in zip(others, sizes[:-1], strict=True))
+        return (*others, left // sizes[-1])
 
     def within(self, devices: int, *, rate_per_s: float, spare: Counts) -> tuple[Counts, Counts]:
         """Replicas and spares on so many accelerators, enough for a rate or the most; no spares before replicas.
 
         ``devices`` hold at least one replica of every part.
         """
-        for fewer in range(max(spare), -1, -1):
-            kept = tuple(min(count, fewer) for count in spare)
-            room = self.most(devices - self.devices(kept))
-            if room is not None:
-                break
+        for_spares = devices - sum(part.replica.devices for part in self.parts)
+
+        def at_most(each: int) -> Counts:
+            return tuple(min(count, each) for count in spare)
+
+        kept = at_most(bisect_right(range(1, max(spare) + 1), for_spares, key=lambda each: self.devices(at_most(each))))
+        room = self.most(devices - self.devices(kept))
         assert room is not None, "one replica of every part fits"
         needed = self.counts(rate_per_s)
         fits = self.devices(needed) <= devices - self.devices(kept)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from simulator.errors import RoofcastError
 from simulator.records import dataclass
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.units import GIB, MEGA, MIB
+from simulator.units import GIB, GIGA, MEGA, MIB
 
 LARGEST_REQUESTS = int(10 * MEGA)
 """Requests of one run, and distinct prompts among them; a run of that size takes half a minute and 1 GB."""
@@ -27,6 +27,8 @@ LARGEST_STATE_BYTES = 8 * GIB
 """Memory for the state of all replicas that are simulated at once."""
 LARGEST_REPLICAS = 10_000
 """Replicas of one run; so many take some seconds before they serve anything."""
+LARGEST_STEPS = int(GIGA)
+"""Steps of one run that take a minute; where a step goes through its sequences, a quarter of its sequences counts."""
 
 
 def check_tokens(value: float, *, field: str) -> None:
@@ -69,6 +71,17 @@ def check_replicas(replicas: int) -> None:
             field="replicas",
             code="out_of_range",
             hint="simulate a share of the replicas under the same share of the rate",
+        )
+
+
+def check_steps(steps: float) -> None:
+    """Refuse a run of more steps than are simulated in a time that anybody waits."""
+    if steps > LARGEST_STEPS:
+        raise RoofcastError(
+            f"up to {steps:.3g} steps; at most {LARGEST_STEPS:.3g} are simulated",
+            field="workload",
+            code="out_of_range",
+            hint="shorter answers or shorter stages: percentiles settle long before",
         )
 
 

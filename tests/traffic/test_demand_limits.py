@@ -13,7 +13,16 @@ from simulator.errors import RoofcastError
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.demand import build_requests
 from simulator.traffic.recorded.traces import read_trace
-from simulator.traffic.requests import LARGEST_REQUESTS, LARGEST_TOKENS, check_replicas, check_state_size, make_requests
+from simulator.traffic.requests import (
+    LARGEST_REQUESTS,
+    LARGEST_STEPS,
+    LARGEST_TOKENS,
+    check_replicas,
+    check_state_size,
+    check_steps,
+    make_requests,
+)
+from tests.golden.entry_points import run
 
 STAGE = StageSpec(rate_per_s=5.0, duration_s=10.0)
 
@@ -67,6 +76,15 @@ def test_more_replicas_than_memory_holds_are_refused() -> None:
         check_replicas(10_001)
     with pytest.raises(RoofcastError, match="1,000,000 replicas"):
         check_state_size(1e6, replicas=10**6)
+
+
+def test_more_steps_than_anybody_waits_for_are_refused() -> None:
+    """A million answers of 100,000 tokens, one after the other: hours of simulation."""
+    check_steps(LARGEST_STEPS)
+    words = "serve --model llama-3.1-8b --hardware h100 --rate 0.001 --duration 1e9 --isl 10 --osl 100000 --osl-cv 0"
+    printed = run(["roofcast", *words.split()])
+    assert printed.code == 2
+    assert "steps; at most" in printed.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e400", "-1", "2.5", "true"])

@@ -35,12 +35,24 @@ from simulator.engine.settings import Batching, Routing, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables
 from simulator.records import dataclass
-from simulator.traffic.requests import LARGEST_STATE_BYTES, Ints, Requests, check_replicas, check_state_size
+from simulator.traffic.requests import (
+    LARGEST_STATE_BYTES,
+    Ints,
+    Requests,
+    check_replicas,
+    check_state_size,
+    check_steps,
+)
 
 SLICE_REQUESTS = 20_000
 """Requests between two reports of progress."""
 
 Progress = Callable[[int, int], None]
+
+
+def _smallest_s(stages: tuple[StepTables, ...]) -> float:
+    """What any step takes at least [s]."""
+    return stages[0].step_s + sum(float(part.token_s[1:].min()) + float(part.logits_s.min()) for part in stages)
 
 
 def _check_tables(stages: tuple[StepTables, ...], settings: SchedulerSettings) -> None:
@@ -53,8 +65,7 @@ def _check_tables(stages: tuple[StepTables, ...], settings: SchedulerSettings) -
     ):
         if needed > have:
             raise RoofcastError(f"{needed}; the step tables go to {have}", field=f"engine.{field}")
-    smallest_s = tables.step_s + sum(float(part.token_s[1:].min()) + float(part.logits_s.min()) for part in stages)
-    if not smallest_s > 0:
+    if not _smallest_s(stages) > 0:
         raise RoofcastError("a step takes no time, so that the clock would stand still", field="tables")
 
 
@@ -197,6 +208,31 @@ def _prepare(
     )
 
 
+_SEQUENCES_A_STEP = 4
+"""Sequences that the walking loop goes through in the time of a step of the other."""
+
+
+def _most_steps(stages: tuple[StepTables, ...], prepared: _Prepared) -> float:
+    """Steps that a run can take, or what takes as long: one for every token and piece of a prompt; where batches are
+    formed anew and nothing walks over them, no more than fit into the time of sending, and those of full batches after.
+
+    Left out: what is computed twice because memory ran out.
+    """
+    settings, demand, taken = prepared.settings, prepared.demand, prepared.fate.outcome == at.WAITING
+    prompts = np.sum(demand.prompt_tokens, where=taken, dtype=np.float64)
+    answers = np.sum(demand.output_tokens, where=taken, dtype=np.float64)
+    tokens = float(answers + prompts / settings.max_num_batched_tokens)
+    if prepared.limits.counted_ahead:
+        return tokens / _SEQUENCES_A_STEP
+    if settings.batching is Batching.STATIC:
+        return tokens
+    arrival_s, longest = prepared.requests.arrival_s, prepared.longest_tokens
+    held = settings.kv_blocks * settings.block_size_tokens // longest
+    full = max(1, min(settings.max_num_seqs, held))
+    sending = settings.replicas * float(arrival_s[-1] - arrival_s[0]) / _smallest_s(stages)
+    return min(tokens, sending + tokens / full + settings.replicas * longest)
+
+
 def simulate_requests(
     tables: StepTables | tuple[StepTables, ...],
     *,
@@ -216,6 +252,7 @@ def simulate_requests(
     _check_tables(given, settings)
     walks = _walks(given, settings, conversations=has_turns(requests))
     prepared = _prepare(given, requests=requests, settings=settings, walks=walks, trace_steps=trace_steps)
+    check_steps(_most_steps(given, prepared))
     # A planner that never gets here need not load the loop.
     from simulator.engine.events import scheduler_lists, scheduler_walk
     from simulator.engine.events.loop import loop_of

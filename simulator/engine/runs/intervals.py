@@ -197,6 +197,8 @@ def step_sigma(*, prefill_sigma: float, decode_sigma: float, prompt_share: float
 
 RERUN_REQUESTS = 20_000
 """Runs up to this size are repeated with slower and faster steps for their intervals; longer ones are scaled."""
+RERUN_STEPS = 10_000_000
+"""Steps up to which they are: so many take half a second."""
 RESEED_REQUESTS = 5_000
 """Runs up to this size are also repeated with other seeds, because the scatter of a short run is worth knowing."""
 FURTHER_SEEDS = 3
@@ -224,7 +226,7 @@ def repeated_interval(
 ) -> ServeInterval:
     """Repeat the run where that is cheap, and say what was done."""
     count = len(result.requests)
-    if count > RERUN_REQUESTS:
+    if count > RERUN_REQUESTS or result.run.steps > RERUN_STEPS:
         return serve_interval(result, step_log_sigma=log_sigma, spread=spread)
     draws = workload.trace is None and count <= RESEED_REQUESTS
     return serve_interval(

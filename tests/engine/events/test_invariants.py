@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from simulator.engine.events import scheduler_lists, scheduler_walk
+from simulator.engine.events import scheduler_lists, scheduler_walk, simulation
 from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.compilation import WORTH_COMPILING_REQUESTS
 from simulator.engine.events.loop import loop_of
@@ -116,6 +116,18 @@ def test_requests_are_conserved(requests: Requests, chosen: SchedulerSettings) -
     np.testing.assert_array_equal(records.outcome == int(Outcome.TOO_LONG), too_long)
     if chosen.timeout_s is None:
         assert not (records.outcome == int(Outcome.TIMED_OUT)).any()
+
+
+@PROPERTY
+@given(demands(), limits())
+def test_a_run_takes_no_more_steps_than_it_is_refused_for(requests: Requests, chosen: SchedulerSettings) -> None:
+    """What is checked before a run bounds its steps, as long as nothing is computed twice."""
+    bounds: list[float] = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(simulation, "check_steps", bounds.append)
+        patched.setattr(simulation, "_SEQUENCES_A_STEP", 1)
+        served = run(requests, chosen)
+    assert served.records.preemptions.any() or served.steps <= bounds[0]
 
 
 @PROPERTY

@@ -77,6 +77,17 @@ class Question:
         return any(limit is not None for limit in limits)
 
 
+def _read_prices(spec: PlanSpec) -> PriceProfile:
+    """The price list, whose rule is known; figures of owning that only a report uses are read as well."""
+    prices = load_prices(spec.prices or "default", profiles=spec.profiles)
+    check_rule(prices, rule=plan_rule(spec))
+    if spec.ownership is not None:
+        from simulator.specs.money.ownership import load_ownership
+
+        load_ownership(spec.ownership, prices=prices.name, profiles=spec.profiles)
+    return prices
+
+
 def resolve(spec: PlanSpec) -> Question:
     """Load the model and prices, measure the demand, and list everything that was not given.
 
@@ -100,8 +111,7 @@ def resolve(spec: PlanSpec) -> Question:
             prompt_tokens=demand.mix.isl.mean_tokens,
         )
     objectives, objective_source = read_objectives(spec, mix=demand.mix)
-    prices = load_prices(spec.prices or "default", profiles=spec.profiles)
-    check_rule(prices, rule=plan_rule(spec))
+    prices = _read_prices(spec)
     check_parallelism(spec, model=model)
     check_precision(spec, model=model)
     check_power_cap(spec)

@@ -113,23 +113,17 @@ class Shape(ABC):
 
     def most(self, devices: int) -> Counts | None:
         """The replicas of every part that carry most on so many accelerators; None where not one of each fits."""
-        carried = [part.replica.capacity_per_s for part in self.parts]
-        sizes = [part.replica.devices for part in self.parts]
-
-        def carriers(rate_per_s: float) -> Counts:
-            return tuple(replicas_for(rate_per_s, capacity_per_s=each) for each in carried)
-
-        # Some part is full: of each as many as the others keep pace with.
+        # Some part is full: as many of it as the others keep pace with.
         most_per_s = 0.0
-        for each, size in zip(carried, sizes, strict=True):
-            tried = range(1, devices // size + 1)
-            count = bisect_right(tried, devices, key=lambda count: self.devices(carriers(count * each)))
+        for replica in (part.replica for part in self.parts):
+            tried, each = range(1, devices // replica.devices + 1), replica.capacity_per_s
+            count = bisect_right(tried, devices, key=lambda count: self.devices(self.counts(count * each)))
             most_per_s = max(most_per_s, count * each)
         if most_per_s == 0:
             return None
-        *others, _ = carriers(most_per_s)
-        left = devices - sum(count * size for count, size in zip(others, sizes[:-1], strict=True))
-        return (*others, left // sizes[-1])
+        others = self.counts(most_per_s)[:-1]
+        left = devices - sum(count * part.replica.devices for count, part in zip(others, self.parts[:-1], strict=True))
+        return (*others, left // self.replica.devices)
 
     def within(self, devices: int, *, rate_per_s: float, spare: Counts) -> tuple[Counts, Counts]:
         """Replicas and spares on so many accelerators, enough for a rate or the most; no spares before replicas.

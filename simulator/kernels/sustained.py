@@ -29,6 +29,7 @@ SIDE = 8192.0
 _ROWS = tuple(SIDE * share for share in (1.0, 0.5, 0.25, 0.125, 0.0625))
 _ROUNDS = 3
 """Of a fixed point that time, nearly linear in 1 / peak, reaches in two."""
+_STEP, _CHORDS, _CLOSE = 1.25, 20, 1e-3
 
 
 def large_product(dtype: Dtype, *, rows: tuple[float, ...] = (SIDE,)) -> Work:
@@ -131,7 +132,7 @@ def _nearest_published(dtype: Dtype, hardware: AcceleratorSpec) -> Dtype | None:
 
 
 def _explaining_peak(library: KernelLibrary, dtype: Dtype, *, peak: float, reached: float) -> float:
-    """The peak, at most ``peak``, at which a large product reaches ``reached``: its time is linear in 1 / peak."""
+    """The peak, at most ``peak``, at which a large product reaches ``reached``."""
     work = large_product(dtype)
 
     def seconds(at: float) -> float:
@@ -142,10 +143,22 @@ def _explaining_peak(library: KernelLibrary, dtype: Dtype, *, peak: float, reach
     fast = seconds(peak)
     if fast >= wanted:
         return peak
-    guess = peak * fast / wanted
-    slow = seconds(guess)
-    inverse = 1 / guess + (wanted - slow) * (1 / guess - 1 / peak) / (slow - fast)
-    return min(peak, 1 / inverse)
+    # Time is nearly linear in 1 / peak where arithmetic binds, and flat where something else does: chords from a
+    # peak that is low enough, or a step on where the chord of a flat part leads nowhere.
+    slower = 1 / peak * wanted / fast
+    while seconds(1 / slower) < wanted:
+        slower *= _STEP
+    faster, slow = 1 / peak, seconds(1 / slower)
+    for _ in range(_CHORDS):
+        middle = faster + (wanted - fast) * (slower - faster) / (slow - fast)
+        there = seconds(1 / middle)
+        if abs(there / wanted - 1) < _CLOSE:
+            return 1 / middle
+        if there < wanted:
+            faster, fast = middle, there
+        else:
+            slower, slow = middle, there
+    return 1 / middle
 
 
 @lru_cache(maxsize=64)

@@ -10,6 +10,7 @@ from simulator.operators.step_shape import decode_step
 from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
+from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from tests.operators.operator_models import LLAMA_31_8B
 
@@ -141,3 +142,20 @@ def test_stored_weights_of_a_four_bit_llama() -> None:
     )
     blocks = 32 * (4096 * (4096 + 2 * 1024) + 4096 * 4096 + 3 * 4096 * 14336)
     assert stored_bytes(rows) == blocks * 4.125 / 8 + 2 * (2 * 128256 * 4096 + 65 * 4096)
+
+
+@pytest.mark.parametrize(
+    ("name", "product"),
+    [
+        ("Qwen/Qwen3.5-397B-A17B", "fp8_block"),
+        ("zai-org/GLM-5", "fp8_block"),
+        ("qwen3-32b", "fp8_block"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "fp8"),
+        ("qwen2.5-72b-instruct", "fp8"),
+    ],
+)
+def test_fp8_weights_are_what_is_published_of_a_model(name: str, product: str) -> None:
+    plan = precision_plan(load_model(name), PrecisionSpec(weights=Dtype.FP8))
+    assert plan.format_for("mlp").name == product
+    assert any("as published" in note for note in plan.assumptions) is (product == "fp8_block")
+    assert precision_plan(load_model(name), PrecisionSpec(scheme="fp8")).format_for("mlp").name == "fp8"

@@ -28,7 +28,7 @@ from tests.for_every import for_every
 
 ROOT = profile_root("hardware_profiles")
 FACTS = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "hardware_facts.csv"
-READ_ON = "2026-11-24"
+READ_ON = "2026-11-26"
 
 CONTRACT_NAMES = [
     "a100-sxm-80gb", "a100-sxm-40gb", "a100-pcie-80gb", "h100-sxm-80gb", "h100-pcie-80gb", "h100-nvl-94gb",

@@ -24,9 +24,9 @@ from validation.fit.files import calibration_directory
 from validation.fit.gemm import BOUNDS, Sweep, predict
 from validation.fit.gemm import fit_format as fit_format_gemm
 from validation.fit.moe import BOUNDS as EXPERT_BOUNDS
-from validation.fit.moe import SOFTNESS, fit_format, physics_seconds, seen_rows
+from validation.fit.moe import SOFTNESS, fit_format, fit_physics, physics_seconds, seen_rows
 from validation.fit.moe_rows import KernelGroup
-from validation.fit.physics import fit_parameters
+from validation.fit.physics import Bound, fit_parameters
 from validation.silicon.amd_tables import CHIP, CHIPS, FORMATS, SOURCE, gemm_rows, moe_rows
 
 Array = NDArray[np.float64]
@@ -44,6 +44,13 @@ an expert or a byte takes."""
 
 OWN = "compute_fraction"
 """The one parameter of experts that every format has for itself."""
+
+SORTED = Bound(low=1e-11, high=1e-8, start=4e-9)
+"""What an expert adds to the sorting of tokens where a format's rows hold few counts of experts, which cannot tell it
+from a launch: CDNA4's tables, of 16 to 513 experts, say 4.4 ns [s]."""
+
+FEWEST_COUNTS = 4
+"""Counts of experts from which the rows of one chip tell it."""
 
 PRODUCTS = {
     "mi300x": {"bf16": "mi308x", "fp8": "mi308x", "fp8_block": "mi300x"},
@@ -149,9 +156,17 @@ def fit_experts(name: str, *, data: Path) -> Iterator[tuple[Fitted, int]]:
             format=FORMATS[fmt],
             file=f"{name}--{LIBRARY}.moe.npz",
             version=VERSION,
-            parameters=None if alone[fmt] else shared[fmt],
+            parameters=_own_parameters(part, hardware=hardware, fmt=fmt) if alone[fmt] else shared[fmt],
         )
         yield _told(item, EXPERTS[name][fmt], name=name), len(part)
+
+
+def _own_parameters(rows: pd.DataFrame, *, hardware: AcceleratorSpec, fmt: str) -> dict[str, float]:
+    """Parameters of one format from its own rows."""
+    seen = seen_rows(rows)
+    told = seen.groupby(CHIP)["num_experts"].nunique().max() >= FEWEST_COUNTS
+    bounds = EXPERT_BOUNDS if told else {**EXPERT_BOUNDS, "expert_s": SORTED}
+    return fit_physics(seen, hardware=hardware, format=FORMATS[fmt], bounds=bounds)
 
 
 def _told(fitted: Fitted, chips: Sequence[str], *, name: str) -> Fitted:

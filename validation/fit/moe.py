@@ -130,13 +130,19 @@ def seen_rows(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[~rows["is_score"]].reset_index(drop=True)
 
 
-def fit_physics(seen: pd.DataFrame, *, hardware: AcceleratorSpec, format: MatmulFormat) -> dict[str, float]:
+def fit_physics(
+    seen: pd.DataFrame,
+    *,
+    hardware: AcceleratorSpec,
+    format: MatmulFormat,
+    bounds: Mapping[str, Bound] = BOUNDS,
+) -> dict[str, float]:
     """Parameters of one format from its own rows."""
     sample = seen.iloc[stratified_sample(np.log2(seen["num_tokens"].to_numpy(dtype=float)), count=1500)]
     return fit_parameters(
         lambda trial: physics_seconds(sample, hardware=hardware, format=format, parameters=trial),
         sample["seconds"].to_numpy(),
-        bounds=BOUNDS,
+        bounds=bounds,
         softness=SOFTNESS,
     )
 

@@ -24,6 +24,7 @@ from simulator.specs.model.architecture import (
     QuantizationSpec,
     RoleFormatSpec,
 )
+from simulator.specs.model.checkpoints import FP8_BLOCK, published_in_blocks
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.spellings import GGUF_MIXES, plain_word, scheme_word
 from simulator.units import BITS_PER_BYTE
@@ -180,10 +181,13 @@ def _resolve_scheme(
         notes.append(f"weights {weights} (checkpoint dtype {model.dtype})")
     if precision.weights is not None and model.quantization is not None and precision.weights not in PLAIN_DTYPES:
         return _requested_over_checkpoint(model, model.quantization, precision, plain, notes)
-    product = format_of_pair(weights, precision.activations, plain=plain)
+    blocks = weights is Dtype.FP8 and published_in_blocks(model.checkpoint or model.name)
+    product = format_of_pair(weights, precision.activations, plain=plain, group_size=FP8_BLOCK if blocks else None)
     activations = precision.activations or _activations_of(product, plain)
     if precision.activations is None:
         notes.append(f"activations {activations}")
+    if blocks and product.quantises_activations:
+        notes.append(f"{product.name}, as published of {model.name}; with scheme fp8 a tensor has one scale")
     if weights is Dtype.INT4 and product.name == "w4a16":
         notes.append("int4 weights in groups of 128 with 16-bit scales")
     return Scheme(weights=weights, activations=activations, format=product)

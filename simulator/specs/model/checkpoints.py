@@ -210,6 +210,16 @@ def published_checkpoint(
     return None
 
 
+@lru_cache(maxsize=1024)
+def published_in_blocks(model_id: str) -> bool:
+    """Whether FP8 weights of a model are stored in blocks of 128 x 128: those of the first listed FP8 checkpoint that
+    was made of it, where there is none those of its publisher's other models."""
+    wanted = plain_word(model_id)
+    listed = (item.format for item in published_checkpoints() if plain_word(item.base) == wanted)
+    first = next((found for found in listed if found.weights is Dtype.FP8), None)
+    return wanted.partition("/")[0] in BLOCK_PUBLISHERS if first is None else first is _BLOCK
+
+
 DENSE = "dense"
 
 

@@ -74,6 +74,8 @@ class _Commands(Mapping[str, Any]):
         self._known: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
+        # It is a command of its own as well, and people write both.
+        name = "plan" if name == "plan-capacity" else name
         if name not in self._known:
             self._known[name] = _command(name) if name in COMMANDS else None
         if self._known[name] is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from simulator.errors import RoofcastError
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.sustained import engine_kernels
-from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
+from simulator.operators.formats.tensor_formats import PrecisionPlan, on_chip, precision_plan
 from simulator.operators.linear import check_parallelism
 from simulator.operators.transformer import is_encoder_only
 from simulator.records import dataclass
@@ -206,8 +206,9 @@ def _engine_assumptions(spec: EngineSpec, settings: EngineSettings, limits: Engi
     return tuple(found)
 
 
-def _formats(plan: PrecisionPlan) -> tuple[Assumption, ...]:
-    return tuple(Assumption(key="precision", origin=ValueOrigin.RULE, detail=note) for note in plan.assumptions)
+def _formats(plan: PrecisionPlan, asked: PrecisionSpec, taken: PrecisionSpec) -> tuple[Assumption, ...]:
+    own = () if taken is asked else (f"{asked.scheme or asked.weights} taken as {taken.scheme}, the chip's own",)
+    return tuple(Assumption(key="precision", origin=ValueOrigin.RULE, detail=note) for note in plan.assumptions + own)
 
 
 def _check_math(plan: PrecisionPlan, hardware: AcceleratorSpec) -> None:
@@ -259,11 +260,12 @@ def deploy(
 ) -> Deployment:
     """Resolve a replica, or refuse: a dtype the hardware lacks, a tensor-parallel degree the heads do not allow."""
     parallelism = parallelism or ParallelismSpec()
-    spec = engine or EngineSpec()
+    spec, asked = engine or EngineSpec(), precision or PrecisionSpec()
+    taken = on_chip(asked, model=model, hardware=hardware)
     applied = apply_techniques(
         techniques or TechniquesSpec(),
         model=model,
-        plan=_plan(Same(model), precision or PrecisionSpec(), frozenset(hardware.peak_flops_per_s)),
+        plan=_plan(Same(model), taken, frozenset(hardware.peak_flops_per_s)),
         hardware=hardware,
     )
     model, plan = applied.model, applied.plan
@@ -286,8 +288,8 @@ def deploy(
     # Where tokens see those behind them, a prompt that begins alike has nothing in common with another.
     if not shares_prefixes(applied.spec) or model.encoder is not None or is_encoder_only(model):
         settings = replace(settings, prefix_caching=False)
-    beyond = parallelism.devices > hardware.scale_up.domain_size
-    server = default_server_for(hardware.name, profiles=profiles) if beyond else None
+    linked = parallelism.devices <= hardware.scale_up.domain_size
+    server = None if linked else default_server_for(hardware.name, profiles=profiles)
     replica = Deployment(
         model=model,
         hardware=hardware,
@@ -296,10 +298,9 @@ def deploy(
         engine=settings,
         kernels=engine_kernels(profile, facts, Same(server), profiles, calibrations_changed_ns(profiles)),
         techniques=applied,
-        assumptions=(*_formats(plan), *applied.assumptions, *_engine_assumptions(spec, settings, limits)),
+        assumptions=(*_formats(plan, asked, taken), *applied.assumptions, *_engine_assumptions(spec, settings, limits)),
     )
-    replica = with_speculation(replica, profiles=profiles)
-    return _within_budget(replica, spec)
+    return _within_budget(with_speculation(replica, profiles=profiles), spec)
 
 
 def with_speculation(deployment: Deployment, *, profiles: str | None = None) -> Deployment:
@@ -343,8 +344,7 @@ def with_speculation(deployment: Deployment, *, profiles: str | None = None) -> 
 
 
 def _drafting(deployment: Deployment, draft: Draft) -> Deployment:
-    """The drafter as a deployment. A serving engine drafts inside its step: scheduling is paid once, with the verify
-    step."""
+    """The drafter as a deployment: it drafts inside the engine's step, whose scheduling is paid once."""
     engine = replace(deployment.engine, sampled_logits=0)
     if not engine.eager:
         overheads = engine.overheads.model_copy(update={"step_s": 0.0, "step_per_sequence_s": 0.0})
@@ -396,5 +396,5 @@ def _within_budget(replica: Deployment, spec: EngineSpec) -> Deployment:
 def _derived(replica: Deployment, field: LimitField, *, engine: EngineSettings, detail: object) -> Deployment:
     """The replica with a limit that follows from the others."""
     derived = Assumption(key=f"engine.{field}", value=getattr(engine, field), origin=ValueOrigin.RULE, detail=detail)
-    kept = tuple(item for item in replica.assumptions if item.key != derived.key)
+    kept = (item for item in replica.assumptions if item.key != derived.key)
     return replace(replica, engine=engine, assumptions=(*kept, derived))

@@ -219,6 +219,11 @@ class FamilyFound:
     kept: bool
 
 
+TECHNIQUES_SAVE = 4.0
+"""Most that techniques are taken to save: on an accelerator whose fleet, even when full, would still cost more than
+the best of another they are not tried."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSummary:
     """How wide the search was.
@@ -226,12 +231,15 @@ class SearchSummary:
     candidates : replica set-ups screened with the vectorised steady state; feasible : of them that can serve
     finalists : of them that were priced again exactly, one by one, and sized as fleets
     axes : what was varied, with the number of values of each
+    combined, platforms : on how many accelerators techniques were tried, of how many
     """
 
     candidates: int
     feasible: int
     finalists: int
     axes: tuple[str, ...]
+    combined: int
+    platforms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -207,3 +207,10 @@ def test_options_of_many_values_and_values_that_look_like_options_are_no_repeats
     code, _, err = call(capsys, "step", "--model", "--model")
     assert code != 0
     assert "more than once" not in err
+
+
+def test_the_plan_answers_to_its_own_name_too(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("--rps", "1", "--model", "llama-3.1-8b", "--hardware", "h100", "--output", "json", "--no-verify")
+    answers = [call(capsys, word, *asked) for word in ("plan", "plan-capacity")]
+    assert answers[0][:2] == answers[1][:2]
+    assert answers[0][0] == 0

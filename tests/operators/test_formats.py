@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.formats.tensor_formats import ROLES, precision_plan
+from simulator.operators.formats.tensor_formats import ROLES, on_chip, precision_plan
 from simulator.operators.step_shape import decode_step
 from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.loading import load_hardware
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
@@ -159,3 +160,36 @@ def test_fp8_weights_are_what_is_published_of_a_model(name: str, product: str) -
     assert plan.format_for("mlp").name == product
     assert any("as published" in note for note in plan.assumptions) is (product == "fp8_block")
     assert precision_plan(load_model(name), PrecisionSpec(scheme="fp8")).format_for("mlp").name == "fp8"
+
+
+class TestFourBitsOfTheChip:
+    """NVIDIA's chips multiply NVFP4, others OCP's MXFP4 in both factors: what is asked for in between is taken so."""
+
+    @pytest.mark.parametrize("given", [{"weights": "fp4"}, {"weights": "nvfp4"}, {"weights": "mxfp4"}])
+    def test_other_chips_take_their_own(self, given: dict[str, str]) -> None:
+        taken = on_chip(PrecisionSpec.model_validate(given), model=LLAMA_31_8B, hardware=load_hardware("mi355x"))
+        assert precision_plan(LLAMA_31_8B, taken).linear.name == "mxfp4_w4a4"
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"weights": "mxfp4", "activations": "bf16"},
+            {"weights": "fp4", "activations": "fp8"},
+            {"scheme": "nvfp4-w4a16"},
+            {"weights": "fp8"},
+            {},
+        ],
+    )
+    def test_what_says_otherwise_is_kept(self, given: dict[str, str]) -> None:
+        asked = PrecisionSpec.model_validate(given)
+        assert on_chip(asked, model=LLAMA_31_8B, hardware=load_hardware("mi355x")) is asked
+
+    @pytest.mark.parametrize("hardware", ["b200", "mi300x", "h100"])
+    def test_chips_of_nvidia_and_those_without_four_bits_keep_it(self, hardware: str) -> None:
+        asked = PrecisionSpec.model_validate({"weights": "nvfp4"})
+        assert on_chip(asked, model=LLAMA_31_8B, hardware=load_hardware(hardware)) is asked
+
+    def test_a_checkpoint_in_four_bits_keeps_its_own(self) -> None:
+        model = quantised(Dtype.FP4, Dtype.BF16, method="mxfp4")
+        asked = PrecisionSpec.model_validate({"weights": "mxfp4"})
+        assert on_chip(asked, model=model, hardware=load_hardware("mi355x")) is asked

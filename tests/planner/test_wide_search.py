@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.planner.candidate import Rejection
+from simulator.planner.candidate import NO_TECHNIQUES, Rejection
+from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.plan import plan_capacity
+from simulator.planner.search import wide_search
 from simulator.planner.search.candidates import platforms
-from simulator.planner.search.question import Question, resolve, search_space
+from simulator.planner.search.question import Question, resolve, search_space, variants
 from simulator.planner.search.screening import _slot_wait_s
 from simulator.planner.search.search import try_platforms
 from simulator.planner.search.wide_search import ScreenedSpace, pareto_front, screen_space
@@ -43,8 +45,9 @@ class TestSpace:
         asked = question(search="wide", any_precision=True)
         space = search_space(asked.spec, model=asked.model, platforms=platforms(asked.spec))
         assert len(space.parallelisms) == 4 * 3
-        assert len(space.variants) == 11 * 2
-        assert space.candidates == 3 * 12 * 22 * 16 * 6
+        # None of the three multiplies four-bit floats.
+        assert len(space.variants) == 10 * 2
+        assert space.candidates == 3 * 12 * 20 * 16 * 6
 
     def test_three_bits_put_a_large_model_on_one_device(self) -> None:
         asked = {"rps": 0.02, "model": "opt-175b", "hardware": "a100", "tp": 1, "isl": 128, "osl": 128, "spares": 0}
@@ -170,6 +173,64 @@ class TestSearch:
         for item in try_platforms(asked, platforms(asked.spec)).trial.sized:
             engine = item.evaluated.replica.deployment.engine
             assert engine.max_num_batched_tokens in (512, 1024, 2048, 4096, 8192, 16384)
+
+
+class TestTechniques:
+    """Techniques are tried where set-ups without them may come out best: nothing better is left out."""
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {},
+            {"model": "llama-3.1-8b", "rps": 5},
+            {"model": "qwen3-32b", "rps": 100, "ttft_p95": "300ms", "tpot_p95": "15ms"},
+            {"model": "gpt-oss-20b", "isl": 8000, "osl": 300, "rps": 20},
+            {"max_quality_loss": 0.01},
+        ],
+    )
+    @pytest.mark.parametrize("hardware", [("h100", "mi300x", "l40s", "a100"), ("b200", "mi355x", "rtx-pro-6000")])
+    def test_in_stages_as_all_at_once(
+        self, fields: dict[str, object], hardware: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = question(**{"hardware": hardware, "any_technique": True, "any_precision": True, **fields})
+        bests = []
+        for _ in range(2):
+            found = try_platforms(asked, platforms(asked.spec)).trial.sized
+            bests.append(min(found, key=lambda item: item.rank).cost.per_hour)
+            monkeypatch.setattr(wide_search, "_in_stages", lambda _, offered: (offered, {}))
+        assert bests[0] == pytest.approx(bests[1], rel=0.02)
+
+    def test_an_accelerator_that_costs_several_times_as_much_is_left_without(self) -> None:
+        asked = question(any_technique=True)
+        every = question(hardware=(), any_technique=True, any_precision=True)
+        named, found = screened(asked), screened(every)
+        assert named.combined == len(named.space.platforms)
+        assert found.combined < len(found.space.platforms)
+        dear = {item.platform for item in found.tables} - {
+            item.platform for item in found.tables if item.variant.techniques != NO_TECHNIQUES
+        }
+        rule = plan_rule(every.spec)
+        priced = [item for item in dear if market_price(every.prices, hardware=item.hardware.name, rule=rule)]
+        best = min(try_platforms(every, platforms(every.spec)).trial.sized, key=lambda item: item.rank)
+        for platform in priced:
+            alone = question(hardware=(platform.hardware.name,), any_technique=True, any_precision=True)
+            sized = try_platforms(alone, platforms(alone.spec)).trial.sized
+            assert all((item.cost.per_hour or np.inf) > (best.cost.per_hour or 0.0) for item in sized)
+
+    def test_a_format_that_another_beats_everywhere_is_not_combined(self) -> None:
+        found = screened(question(hardware="h100", any_technique=True, any_precision=True))
+        formats = [
+            {item.variant.precision for item in found.tables if plain == (item.variant.techniques == NO_TECHNIQUES)}
+            for plain in (True, False)
+        ]
+        assert formats[1] < formats[0]
+
+    @pytest.mark.parametrize(("hardware", "own"), [("b200", "nvfp4"), ("mi355x", "mxfp4-w4a4"), ("h100", None)])
+    def test_four_bit_floats_are_those_of_the_chip(self, hardware: str, own: str | None) -> None:
+        asked = question(hardware=hardware, any_precision=True)
+        offered = variants(asked.spec, model=asked.model, platform=platforms(asked.spec)[0])
+        found = {item.precision.scheme for item in offered} & {"nvfp4", "mxfp4-w4a4"}
+        assert found == ({own} if own else set())
 
 
 class TestPareto:

@@ -13,6 +13,7 @@ from simulator.errors import RoofcastError, did_you_mean
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, Scheme, format_of_pair, scheme_named
 from simulator.operators.work import MatmulFormat
 from simulator.records import dataclass
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.format_kernels import load_format_kernels
 from simulator.specs.model.architecture import (
     AttentionSpec,
@@ -55,6 +56,30 @@ OWN_KERNELS: Mapping[str, str] = {
     "llm.int8": "llm.int8", "bnb-nf4": "nf4", "bitnet": "bitnet", **{mix: mix for mix in GGUF_MIXES},
 }  # fmt: skip
 PLAIN_DTYPES = (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP16)
+
+
+FP4_SCHEMES = ("nvfp4", "mxfp4")
+
+
+def fp4_scheme(hardware: AcceleratorSpec) -> str | None:
+    """The scheme of four-bit products that a chip multiplies: NVFP4 is NVIDIA's, others follow [OCP2023]."""
+    if Dtype.FP4 not in hardware.peak_flops_per_s:
+        return None
+    return "nvfp4" if hardware.vendor == "nvidia" else "mxfp4-w4a4"
+
+
+def on_chip(precision: PrecisionSpec, *, model: ModelSpec, hardware: AcceleratorSpec) -> PrecisionSpec:
+    """Four-bit floats in the format of the chip, as checkpoints that are made for it hold them, activations too.
+
+    What names 16- or 8-bit activations or a kernel keeps it, and so does a checkpoint that is in four bits already.
+    """
+    own, kept = fp4_scheme(hardware), model.quantization
+    if own in (None, *FP4_SCHEMES) or precision.kernel or precision.activations not in (None, Dtype.FP4):
+        return precision
+    asked = scheme_word(precision.scheme) in FP4_SCHEMES if precision.scheme else precision.weights is Dtype.FP4
+    if not asked or (kept is not None and kept.weights is Dtype.FP4):
+        return precision
+    return precision.model_copy(update={"weights": None, "activations": None, "scheme": own})
 
 
 # Methods whose kernels take 16-bit activations and quantise them on the way.

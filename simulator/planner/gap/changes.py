@@ -161,7 +161,7 @@ def _change(question: Question, *, kind: str, name: str, given: tuple[FieldValue
 
 
 def _weights_changes(question: Question) -> list[GapChange]:
-    formats = [PrecisionSpec(scheme=name) for name in WIDE_SCHEMES] + [PrecisionSpec(weights=Dtype.INT8)]
+    formats = [PrecisionSpec(scheme=name) for name in (*WIDE_SCHEMES, "nvfp4")] + [PrecisionSpec(weights=Dtype.INT8)]
     found = []
     for precision in formats:
         name = str(precision.scheme or precision.weights)

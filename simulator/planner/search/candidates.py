@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import product
 
 from simulator.errors import Option, ProfileError, RoofcastError
-from simulator.operators.formats.tensor_formats import precision_plan
+from simulator.operators.formats.tensor_formats import fp4_scheme, precision_plan
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.linear import check_parallelism as check_degrees
 from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform
@@ -285,7 +285,11 @@ def default_checkpoint(
     """
     peaks = hardware.peak_flops_per_s
     plain = peaks.get(Dtype.BF16, peaks.get(Dtype.FP16, 0.0))
-    faster = [item for dtype, item in _trusted(Same(model), floor) if peaks.get(dtype, 0.0) > plain]
+    faster = [
+        item
+        for dtype, item in _trusted(Same(model), floor)
+        if peaks.get(dtype, 0.0) > plain and (dtype is not Dtype.FP4 or fp4_scheme(hardware) == item.format.method)
+    ]
     return faster[0] if faster else None
 
 

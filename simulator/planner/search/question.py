@@ -11,6 +11,7 @@ from statistics import NormalDist
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import RoofcastError
+from simulator.operators.formats.tensor_formats import fp4_scheme
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.linear import check_parallelism as check_degrees
 from simulator.operators.transformer import is_encoder_only
@@ -219,7 +220,7 @@ WIDE_TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
 WIDE_PP_SIZES = (1, 2, 4)
 
 
-WIDE_SCHEMES = ("fp8", "fp8-block", "gptq-g128", "awq", "nvfp4")
+WIDE_SCHEMES = ("fp8", "fp8-block", "gptq-g128", "awq")
 
 
 NARROW_SCHEMES = ("gptq-3bit", "nf4", "q4-k-m", "aqlm-2x8")
@@ -235,7 +236,9 @@ def variants_on(space: SearchSpace, platform: Platform, *, spec: PlanSpec, model
     return tuple(item for item in space.variants if item in own)
 
 
-def search_summary(space: SearchSpace, *, feasible: int, finalists: int, serving: tuple[str, ...]) -> SearchSummary:
+def search_summary(
+    space: SearchSpace, *, combined: int, feasible: int, finalists: int, serving: tuple[str, ...]
+) -> SearchSummary:
     """How wide the search was; of two pools, every set-up of either counts, not their pairs."""
     ways = set(serving)
     prefill = len(space.platforms) * len(space.parallelisms) * len(space.variants) * len(space.tokens)
@@ -251,7 +254,14 @@ def search_summary(space: SearchSpace, *, feasible: int, finalists: int, serving
         f"{len(space.sequences)} batch limits",
         f"{len(space.tokens)} token budgets",
     )
-    return SearchSummary(candidates=candidates, feasible=feasible, finalists=finalists, axes=axes)
+    return SearchSummary(
+        candidates=candidates,
+        feasible=feasible,
+        finalists=finalists,
+        axes=axes,
+        combined=combined,
+        platforms=len(space.platforms),
+    )
 
 
 def parallelisms(spec: PlanSpec, *, model: ModelSpec) -> tuple[ParallelismSpec, ...]:
@@ -288,19 +298,21 @@ def _allowed(parallelism: ParallelismSpec, model: ModelSpec) -> bool:
 def variants(spec: PlanSpec, *, model: ModelSpec, platform: Platform) -> tuple[Variant, ...]:
     """The formats to compare on a platform, each with every technique to compare.
 
-    With ``any_precision`` the model's own format, those of WIDE_SCHEMES and NARROW_SCHEMES, INT8, and FP8 caches.
+    With ``any_precision`` the model's own format, those of WIDE_SCHEMES and NARROW_SCHEMES, INT8, the four-bit floats
+    that the platform multiplies, and FP8 caches.
     """
-    formats = _any_precisions(spec) if spec.any_precision else precisions(spec, model=model, hardware=platform.hardware)
+    named = precisions(spec, model=model, hardware=platform.hardware)
+    formats = _any_precisions(spec, platform) if spec.any_precision else named
     return tuple(
         Variant(precision=precision, techniques=item) for precision, item in product(formats, technique_choices(spec))
     )
 
 
-def _any_precisions(spec: PlanSpec) -> tuple[PrecisionSpec, ...]:
-    caches = spec.kv_cache or (None, Dtype.FP8)
+def _any_precisions(spec: PlanSpec, platform: Platform) -> tuple[PrecisionSpec, ...]:
+    caches, fp4 = spec.kv_cache or (None, Dtype.FP8), fp4_scheme(platform.hardware)
     weights = (
         PrecisionSpec(),
-        *(PrecisionSpec(scheme=name) for name in (*WIDE_SCHEMES, *NARROW_SCHEMES)),
+        *(PrecisionSpec(scheme=name) for name in (*WIDE_SCHEMES, *((fp4,) if fp4 else ()), *NARROW_SCHEMES)),
         PrecisionSpec(weights=Dtype.INT8),
     )
     return tuple(item.model_copy(update={"kv_cache": cache}) for item, cache in product(weights, caches))

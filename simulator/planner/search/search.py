@@ -68,7 +68,13 @@ def wide_search(question: Question, tried: Sequence[Platform]) -> tuple[tuple[Ca
     found = screen_space(question, tuple(tried))
     chosen = finalists(found, question) if "aggregated" in question.serving else ()
     chosen += pool_finalists(found, question) if "disaggregated" in question.serving else ()
-    return chosen, search_summary(found.space, feasible=found.feasible, finalists=len(chosen), serving=question.serving)
+    return chosen, search_summary(
+        found.space,
+        combined=found.combined,
+        feasible=found.feasible,
+        finalists=len(chosen),
+        serving=question.serving,
+    )
 
 
 def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:

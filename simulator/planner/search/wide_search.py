@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.lanes.load_curve import LaneLimits
+from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import Option, RoofcastError
-from simulator.planner.candidate import Candidate, Platform, SearchSpace
+from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform, SearchSpace, Variant
 from simulator.planner.money.market import market_price, plan_rule
+from simulator.planner.records import TECHNIQUES_SAVE
 from simulator.planner.search.candidates import asked_engine
 from simulator.planner.search.question import Question, own_limits, search_space, variants_on
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
 from simulator.planner.search.screening import Screened, screen
 from simulator.records import dataclass
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import load_engine
+from simulator.specs.model.precision import PrecisionSpec
 from simulator.techniques.quality import answer_quality
 from simulator.traffic.lengths import Array
 
@@ -28,6 +32,9 @@ near is worked out exactly."""
 ALIKE = 3 / 100
 """Share of a capacity that the screen does not tell apart: about its mean error beside the exact one."""
 _PARETO_FINALISTS = 16
+TECHNIQUES_DIFFER = 2.0
+"""Most by which what techniques save may differ between set-ups of one accelerator: those that cost more than this
+beside its best are not combined with them."""
 
 
 def device_power_w(platform: Platform) -> float:
@@ -53,12 +60,16 @@ def screened_limits(question: Question) -> LaneLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenedSpace:
-    """A search space with what every set-up of it sustains."""
+    """A search space with what every set-up of it sustains.
+
+    combined : platforms on which techniques were tried that a cheaper platform does not make pointless
+    """
 
     space: SearchSpace
     tables: tuple[ScreenTable, ...]
     screened: Screened
     steps: ScreenedSteps
+    combined: int
 
     @property
     def feasible(self) -> int:
@@ -105,27 +116,132 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
     maker = TableMaker(
         model=question.model, mix=question.demand.mix, space=space, engine=engine, profiles=question.policy.profiles
     )
-    made = (
-        maker.tables(
-            platform, product(space.parallelisms, variants_on(space, platform, spec=spec, model=question.model))
-        )
-        for platform in platforms
+    offered = {item: variants_on(space, item, spec=spec, model=question.model) for item in platforms}
+    bare, combined = _in_stages(question, offered)
+    found = _screened(question, maker, space, {item: product(space.parallelisms, bare[item]) for item in platforms})
+    if not any(combined.values()):
+        return found
+    wanted = worth_combining(question, found, combined)
+    more = _screened(question, maker, space, wanted)
+    tables, both = found.tables + more.tables, _both(found.screened, more.screened)
+    return replace(found, tables=tables, screened=both, combined=len(wanted))
+
+
+_Pairs = Iterable[tuple[ParallelismSpec, Variant]]
+_Offered = Mapping[Platform, tuple[Variant, ...]]
+
+
+def _in_stages(question: Question, offered: _Offered) -> tuple[_Offered, _Offered]:
+    """Variants without techniques, and those that combine them with some, where the first tell which are worth it.
+
+    All at once where every set-up counts: on a Pareto front, within limits of the fleet, and where nothing is offered
+    without techniques.
+    """
+    bare = {item: tuple(one for one in found if one.techniques == NO_TECHNIQUES) for item, found in offered.items()}
+    if question.spec.pareto or question.has_limits or question.spec.stock or not all(bare.values()):
+        return offered, {}
+    with_some = {
+        item: tuple(one for one in found if one.techniques != NO_TECHNIQUES) for item, found in offered.items()
+    }
+    return bare, with_some
+
+
+def _screened(
+    question: Question, maker: TableMaker, space: SearchSpace, wanted: Mapping[Platform, _Pairs]
+) -> ScreenedSpace:
+    tables = tuple(table for item, pairs in wanted.items() for table in maker.tables(item, pairs).values())
+    found = ScreenedSpace(
+        space=space, tables=tables, screened=_nothing(space), steps=maker.steps, combined=len(space.platforms)
     )
-    tables = tuple(table for found in made for table in found.values())
-    if not tables:
-        nothing = np.zeros((0, len(space.sequences), len(space.tokens)))
-        empty = Screened(capacity_per_s=nothing, ttft_p95_s=nothing, tpot_p95_s=nothing, e2e_p95_s=nothing)
-        return ScreenedSpace(space=space, tables=tables, screened=empty, steps=maker.steps)
+    return replace(found, screened=_capacities(question, found, question.objectives)) if tables else found
+
+
+def _nothing(space: SearchSpace) -> Screened:
+    nothing = np.zeros((0, len(space.sequences), len(space.tokens)))
+    return Screened(capacity_per_s=nothing, ttft_p95_s=nothing, tpot_p95_s=nothing, e2e_p95_s=nothing)
+
+
+def _capacities(question: Question, found: ScreenedSpace, objectives: tuple[Objective, ...]) -> Screened:
     screened = screen(
-        tables,
-        steps=maker.steps,
-        space=space,
+        found.tables,
+        steps=found.steps,
+        space=found.space,
         mix=question.demand.mix,
         limits=screened_limits(question),
-        objectives=question.objectives,
+        objectives=objectives,
         utilization=question.policy.utilization,
     )
-    return ScreenedSpace(space=space, tables=tables, screened=of_all_ranks(screened, tables), steps=maker.steps)
+    return of_all_ranks(screened, found.tables)
+
+
+def _both(first: Screened, second: Screened) -> Screened:
+    names = [field.name for field in fields(Screened)]
+    return Screened(**{name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names})
+
+
+def worth_combining(question: Question, bare: ScreenedSpace, combined: _Offered) -> dict[Platform, _Pairs]:
+    """Set-ups with techniques that may make the best fleet of an accelerator that may be the best.
+
+    bare : the set-ups without techniques, from which both are told; those that do not fit without them are tried on
+        every accelerator that is left. What the user named is compared to the end.
+    """
+    # No technique makes a step of as many tokens much faster; it may leave more room, or reach an objective.
+    endless = tuple(replace(item, kv_tokens=np.full_like(item.kv_tokens, np.inf)) for item in bare.tables)
+    roomy = replace(bare, tables=endless)
+    full = replace(roomy, screened=_capacities(question, roomy, ())) if endless else bare
+    serving, at_least = (_cheapest_limits(item, question) for item in (bare, full))
+    best, least = (_least_by_platform(bare.tables, cost) for cost in (serving, at_least))
+    cheapest = min(serving, default=np.inf)
+    dear = {
+        (table.platform, table.parallelism, table.variant.precision)
+        for table, cost in zip(bare.tables, at_least, strict=True)
+        if cost > TECHNIQUES_DIFFER * best[table.platform]
+    } | _beaten(bare)
+    named = bool(question.spec.hardware) or cheapest == np.inf
+    return {
+        item: [
+            (parallelism, one)
+            for parallelism, one in product(bare.space.parallelisms, variants)
+            if (item, parallelism, one.precision) not in dear
+        ]
+        for item, variants in combined.items()
+        if named or least.get(item, 0.0) <= TECHNIQUES_SAVE * cheapest
+    }
+
+
+def _least_by_platform(tables: tuple[ScreenTable, ...], cost: list[float]) -> dict[Platform, float]:
+    found: dict[Platform, float] = {}
+    for table, value in zip(tables, cost, strict=True):
+        found[table.platform] = min(value, found.get(table.platform, np.inf))
+    return found
+
+
+def _cheapest_limits(found: ScreenedSpace, question: Question) -> list[float]:
+    """Cost of a fleet of every table under its best engine limits; infinite without a price, or where none serves."""
+    cost, _ = _fleet_axes(found, question)
+    least: list[float] = cost.reshape(found.screened.capacity_per_s.shape).min(axis=(1, 2)).tolist()
+    return least
+
+
+def _beaten(bare: ScreenedSpace) -> set[tuple[Platform, ParallelismSpec, PrecisionSpec]]:
+    """Formats that another beats in every step of the same set-up, and in room for its cache: with techniques too."""
+    alike: dict[tuple[Platform, ParallelismSpec], list[ScreenTable]] = {}
+    for table in bare.tables:
+        alike.setdefault((table.platform, table.parallelism), []).append(table)
+    found = set()
+    for members in alike.values():
+        steps = np.stack([np.concatenate([item.decode_s, *item.shared_s, *item.full_s]) for item in members])
+        room = np.stack([item.kv_tokens.ravel() for item in members])
+        beaten = (steps[:, None] >= steps).all(axis=2) & (room[:, None] <= room).all(axis=2)
+        same = beaten & beaten.T
+        first = same & np.tri(len(members), k=-1, dtype=bool)
+        lost: list[bool] = np.any((beaten & ~same) | first, axis=1).tolist()
+        found |= {
+            (item.platform, item.parallelism, item.variant.precision)
+            for item, gone in zip(members, lost, strict=True)
+            if gone
+        }
+    return found
 
 
 def of_all_ranks(screened: Screened, tables: tuple[ScreenTable, ...]) -> Screened:

@@ -8,7 +8,7 @@ from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.records import Gap
 from simulator.planner.money.market import MarketPrice, market_price, offers_of, plan_rule
 from simulator.planner.money.tco import purchase_offer
-from simulator.planner.records import SearchSummary
+from simulator.planner.records import TECHNIQUES_SAVE, SearchSummary
 from simulator.planner.studies.length_split import LengthSplit, TriedSplit
 from simulator.planner.studies.pareto import ParetoSet, cheapest_or_fastest
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
@@ -166,10 +166,17 @@ def search_blocks(plan: CapacityPlan) -> tuple[Paragraph, ...]:
 
 
 def _searched(search: SearchSummary) -> Paragraph:
-    return Paragraph(
-        text=f"The search priced {search.candidates:,} set-ups ({', '.join(search.axes)}); {search.feasible:,} can "
-        f"serve, and the best {search.finalists} were priced again exactly."
+    text = (
+        f"The search compared {search.candidates:,} set-ups ({', '.join(search.axes)}); {search.feasible:,} of those "
+        f"priced can serve, and the best {search.finalists} were priced again exactly."
     )
+    if search.combined < search.platforms:
+        text += (
+            f" Techniques were tried on {search.combined} of {search.platforms} accelerators: the others have no "
+            f"price, or would cost over {TECHNIQUES_SAVE:g} times as much as the best even when full. Name one with "
+            "--hardware to try them on it."
+        )
+    return Paragraph(text=text)
 
 
 def pareto_blocks(plan: CapacityPlan, *, energy: bool = True) -> tuple[Table, ...]:

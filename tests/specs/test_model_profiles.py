@@ -127,7 +127,10 @@ def test_every_listed_id_is_modelled(spelling: str) -> None:
 @pytest.mark.parametrize(("spelling", "checkpoint"), [("deepseek-r1", "deepseek-ai/DeepSeek-R1"),
     ("llama-3.3-70b", "meta-llama/Llama-3.3-70B-Instruct"), ("vicuna-13b", "lmsys/vicuna-13b-v1.3"),
     ("llama-3.1-70b", "meta-llama/Llama-3.1-70B-Instruct"), ("gpt2-small", "openai-community/gpt2"),
-    ("codestral-22b", "mistralai/Codestral-22B-v0.1"), ("gpt-3", "gpt-3")])  # fmt: skip
+    ("codestral-22b", "mistralai/Codestral-22B-v0.1"), ("gpt-3", "gpt-3"),
+    # Of a base model people serve the one that its maker tuned; other trainings of the name are not it.
+    ("llama-3.1-405b", "meta-llama/Llama-3.1-405B-Instruct"), ("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B"),
+    ("mixtral-8x7b", "mistralai/Mixtral-8x7B-Instruct-v0.1"), ("dbrx", "databricks/dbrx-instruct")])  # fmt: skip
 def test_a_name_without_a_publisher_stands_for_one_checkpoint(spelling: str, checkpoint: str) -> None:
     assert load_model(spelling).checkpoint == checkpoint
 

@@ -79,16 +79,35 @@ class ModelProfile(Spec):
         """The Hugging Face id that one of the spellings stands for; the spelling itself where none was published.
 
         A name without a publisher is the id that ends in it, then one that begins so behind the publisher
-        (``llama-3.3-70b``), then the profile's own.
+        (``llama-3.3-70b``), then the profile's own. The profile's name is what people serve: of a base model the one
+        that its maker tuned to answer.
         """
         own = self.huggingface_id or spelling
         if "/" in spelling or spelling == self.name:
-            return spelling if "/" in spelling else own
+            return spelling if "/" in spelling else self._tuned(own)
         ids = [name for name in self.spellings if "/" in name]
         bare = _bare(spelling)
         ended = (name for name in ids if _bare(name) == bare)
         begun = (name for name in ids if _bare(name).startswith(bare))
         return next(ended, next(begun, own))
+
+    def _tuned(self, own: str) -> str:
+        """The maker's id of the same name with a word for tuning in it; ``own`` where there is none."""
+        untuned = _words(own) - _UNTUNED
+        if not untuned.isdisjoint(_TUNED):
+            return own
+        tuned = (name for name in self.aliases if any(_words(name) - _UNTUNED == untuned | {word} for word in _TUNED))
+        return next(tuned, own)
+
+
+_TUNED = ("instruct", "it", "chat")
+_UNTUNED = {"base", "meta"}
+
+
+def _words(model_id: str) -> set[str]:
+    """Of an id, with its publisher's name as one of them."""
+    publisher, _, bare = model_id.lower().partition("/")
+    return {publisher, *bare.split("-")}
 
 
 def _tail(name: str) -> str:

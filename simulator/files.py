@@ -133,12 +133,20 @@ def _write_all(files: Iterable[tuple[Path, Iterable[bytes]]], *, flag: str) -> N
             raise FileError(f"cannot write {str(path)!r}: {reason}", field=flag) from error
 
 
+def _mode(target: Path) -> int:
+    """Of the file that is replaced, or of a new one; an impossible name fails here, before any file has its name."""
+    try:
+        return stat.S_IMODE(target.stat().st_mode)
+    except FileNotFoundError:
+        return 0o666
+
+
 def _written(pieces: Iterable[bytes], path: Path, open_files: ExitStack) -> _Written:
     """The content on the disk without a name, or with a temporary one where the file system knows no other way."""
     # What a link points to is written, and the link stays.
     target = path.resolve()
     _remove_left_behind(target)
-    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o666
+    mode = _mode(target)
     name = None
     try:
         handle = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, mode)

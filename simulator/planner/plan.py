@@ -187,10 +187,16 @@ def checked(plan: CapacityPlan) -> CapacityPlan:
     from simulator.planner.verification.recommended import with_check
 
     found = with_check(plan)
-    if found.verification is None or found.verification.holds:
+    if found.verification is None:
         return found
-    again = plan_capacity(plan.spec, resized=True)
-    return completed(again) if is_complete(plan) else again
+    if not found.verification.holds:
+        again = plan_capacity(plan.spec, resized=True)
+        found = completed(again) if is_complete(plan) else again
+    if not plan.spec.pools:
+        return found
+    from simulator.planner.studies.length_split import with_held_fleets
+
+    return with_held_fleets(found)
 
 
 ILLUSTRATED_GROWTH_PER_MONTH = 0.05

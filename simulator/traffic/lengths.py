@@ -107,6 +107,49 @@ class LengthDistribution:
         return np.clip(lengths, 1.0, max(self.longest_tokens, self.mean_tokens))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartOfLengths(LengthDistribution):
+    """Those lengths of ``whole`` that are in [low_tokens, high_tokens); mean and variation are theirs."""
+
+    whole: LengthDistribution
+    low_tokens: float
+    high_tokens: float
+
+    def within(self, longest_tokens: float) -> LengthDistribution:
+        """The same: the whole was cut before it was divided."""
+        return self
+
+    def moment(self, order: int) -> float:
+        """E[X^order] of the part [tokens^order]."""
+        return self.partial_moment(order, below=self.high_tokens)
+
+    def partial_moment(self, order: int, *, below: float) -> float:
+        """E[X^order; X < below] of the part [tokens^order]."""
+        ends = (self.low_tokens, max(min(below, self.high_tokens), self.low_tokens))
+        start, end = (self.whole.partial_moment(order, below=tokens) for tokens in ends)
+        return (end - start) / self._shares[1]
+
+    @property
+    def _shares(self) -> tuple[float, float]:
+        """Of the whole's lengths: below the part, and in it."""
+        below, up_to = (self.whole.partial_moment(0, below=tokens) for tokens in (self.low_tokens, self.high_tokens))
+        return below, up_to - below
+
+    def at(self, normal: Array) -> Array:
+        """See ``LengthDistribution``."""
+        return np.interp(normal, _DEVIATES, _part_lengths(self))
+
+
+@lru_cache(maxsize=64)
+def _part_lengths(part: PartOfLengths) -> Array:
+    """Lengths of a part at the tabulated deviates [tokens]."""
+    below, inside = part._shares
+    shares = below + inside * np.array([_cdf(deviate) for deviate in _DEVIATES.tolist()])
+    inverse, edge = NormalDist().inv_cdf, float(np.finfo(np.float64).eps)
+    normal = np.array([inverse(share) for share in np.clip(shares, edge, 1 - edge).tolist()])
+    return np.clip(part.whole.at(normal), part.low_tokens, part.high_tokens)
+
+
 @lru_cache(maxsize=256)
 def _cut_location(share: float, *, sigma: float, longest: float) -> float | None:
     """Mean of the logarithm of a log-normal that has, cut at ``longest``, a mean of that share of it."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import sqrt
+from math import inf, sqrt
 from typing import ClassVar
 
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.planner.candidate import Platform
-from simulator.planner.capacity_plan import StudyContext
+from simulator.planner.capacity_plan import CapacityPlan, StudyContext
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.records import Demand, Study
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms
+from simulator.planner.verification.finalists import check_fleet
 from simulator.records import dataclass
-from simulator.traffic.lengths import LengthDistribution
+from simulator.traffic.lengths import LengthDistribution, PartOfLengths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class TriedSplit:
 class LengthSplit(Study):
     """Two fleets by prompt length against one: what is saved is negative where splitting costs more.
 
-    saved_per_hour : None where a price is unknown; splits : every length that was tried
+    saved_per_hour : None where a price is unknown; splits : every length that was tried, before any was simulated
     """
 
     key: ClassVar[str] = "length_split"
@@ -77,16 +78,25 @@ _ACCELERATORS = 6
 
 
 def truncated_lengths(lengths: LengthDistribution, *, low: float, high: float) -> tuple[float, LengthDistribution]:
-    """Share of lengths that vary in [low, high), and the lengths in it by their first two moments."""
+    """Share of lengths that vary in [low, high), and the lengths in it."""
     share, first, second = (
         lengths.partial_moment(order, below=high) - lengths.partial_moment(order, below=low) for order in (0, 1, 2)
     )
     mean = first / share
-    spread = max(second / share - mean**2, 0.0)
-    return share, LengthDistribution(mean_tokens=max(mean, 1.0), cv=sqrt(spread) / mean).within(lengths.longest_tokens)
+    cv = sqrt(max(second / share - mean**2, 0.0)) / mean
+    part = PartOfLengths(
+        mean_tokens=max(mean, 1.0),
+        cv=cv,
+        longest_tokens=min(high, lengths.longest_tokens),
+        whole=lengths,
+        low_tokens=low,
+        high_tokens=high,
+    )
+    return share, part
 
 
-def _part(demand: Demand, *, low: float, high: float) -> Demand:
+def part_of(demand: Demand, *, low: float, high: float) -> Demand:
+    """The requests with prompts in [low, high) tokens as a demand of their own; answers do not depend on them."""
     share, isl = truncated_lengths(demand.mix.isl, low=low, high=high)
     return replace(demand, mean_rate_per_s=demand.mean_rate_per_s * share, mix=replace(demand.mix, isl=isl))
 
@@ -108,7 +118,7 @@ def _shortlist(ranked: list[Sized]) -> tuple[Platform, ...]:
 def _fleet(item: Sized, demand: Demand, *, low: float, high: float) -> SplitFleet:
     return SplitFleet(
         from_tokens=low,
-        to_tokens=None if high == float("inf") else high,
+        to_tokens=None if high == inf else high,
         rate_per_s=demand.planned_rate_per_s,
         isl_mean_tokens=demand.mix.isl.mean_tokens,
         hardware=item.evaluated.candidate.platform.hardware.name,
@@ -134,8 +144,8 @@ class _Splitter:
     def split(self, threshold: float) -> tuple[SplitFleet, ...] | None:
         """The cheapest fleet of either fleet, or None where one of them cannot serve."""
         fleets = []
-        for place, (low, high) in enumerate(((0.0, threshold), (threshold, float("inf")))):
-            demand = _part(self._question.demand, low=low, high=high)
+        for place, (low, high) in enumerate(((0.0, threshold), (threshold, inf))):
+            demand = part_of(self._question.demand, low=low, high=high)
             ranked = _ranked(replace(self._question, demand=demand), self._tried[place])
             if not ranked:
                 return None
@@ -178,7 +188,7 @@ def length_split_of(question: Question, *, devices: int, cost_per_hour: float | 
         )
     splitter = _Splitter(question)
     # Beyond the longest prompt, or before the shortest, one of both fleets would get none.
-    every = isl.partial_moment(0, below=float("inf"))
+    every = isl.partial_moment(0, below=inf)
     lengths = [factor * isl.mean_tokens for factor in _THRESHOLDS]
     dividing = [length for length in lengths if 0.0 < isl.partial_moment(0, below=length) < every]
     found = [(length, splitter.split(length)) for length in dividing]
@@ -203,6 +213,31 @@ def length_split_of(question: Question, *, devices: int, cost_per_hour: float | 
             for length, part in sorted(found, key=lambda pair: pair[0])
         ),
     )
+
+
+def _held(question: Question, fleet: SplitFleet) -> SplitFleet:
+    """A fleet with as many replicas as hold in the event simulation; as it was where up to twice as many do not."""
+    high = inf if fleet.to_tokens is None else fleet.to_tokens
+    spec = question.spec.model_copy(update={"hardware": (fleet.hardware,)})
+    own = replace(question, spec=spec, demand=part_of(question.demand, low=fleet.from_tokens, high=high))
+    sized = next(item for item in _ranked(own, platforms(spec)) if item.evaluated.candidate.label == fleet.label)
+    return _fleet(check_fleet(own, sized).sized, own.demand, low=fleet.from_tokens, high=high)
+
+
+def with_held_fleets(plan: CapacityPlan) -> CapacityPlan:
+    """``plan``, whose fleets by prompt length have as many replicas as hold in the event simulation."""
+    split = plan.study(LengthSplit)
+    if split is None:
+        return plan
+    fleets, best = tuple(_held(plan.basis.question, fleet) for fleet in split.fleets), plan.best
+    cost, single = _cost(fleets), best.cost.per_hour
+    held = replace(
+        split,
+        fleets=fleets,
+        saved_devices=best.devices - _devices(fleets),
+        saved_per_hour=None if cost is None or single is None else single - cost,
+    )
+    return replace(plan, studies=tuple(held if item is split else item for item in plan.studies))
 
 
 def study(context: StudyContext) -> LengthSplit | None:

@@ -158,6 +158,7 @@ def steady_check(
     objectives: tuple[Objective, ...],
     busiest: Latencies,
     seeds: int = SEEDS,
+    first_seed: int = 0,
 ) -> SteadyCheck:
     """Compile a replica and draw requests, as many as fill the batch of its ``busiest`` state many times over.
 
@@ -167,7 +168,7 @@ def steady_check(
     count, block = _count(busiest), deployment.engine.block_size_tokens
     samples = tuple(
         requests_of_mix(mix, rate_per_s=busiest.rate_per_s, count=count, seed=seed, block_size_tokens=block)
-        for seed in range(seeds)
+        for seed in range(first_seed, first_seed + seeds)
     )
     return SteadyCheck(served=served, samples=samples, objectives=objectives)
 
@@ -204,6 +205,7 @@ class PoolCheck:
     demand: Demand
     objectives: tuple[Objective, ...]
     seeds: int
+    first_seed: int = 0
 
     def at(self, counts: Counts, steady: Latencies) -> Verification:
         """With (prefill, decode) replicas at the planned rate, beside a steady state."""
@@ -218,7 +220,7 @@ class PoolCheck:
         block = self.pools.decode.deployment.engine.block_size_tokens
         samples = [
             requests_of_mix(self.demand.mix, rate_per_s=rate, count=count, seed=seed, block_size_tokens=block)
-            for seed in range(self.seeds)
+            for seed in range(self.first_seed, self.first_seed + self.seeds)
         ]
         served = replace(
             self.pools,
@@ -239,6 +241,7 @@ def pool_check(
     demand: Demand,
     objectives: tuple[Objective, ...],
     seeds: int = SEEDS,
+    first_seed: int = 0,
 ) -> PoolCheck:
     """Compile both pools. Raises RoofcastError for what the event simulation does not model."""
     pools = ServedPools(
@@ -247,4 +250,4 @@ def pool_check(
         link="nic" if server is not None else "scale_up",
         server=server,
     )
-    return PoolCheck(pools=pools, demand=demand, objectives=objectives, seeds=seeds)
+    return PoolCheck(pools=pools, demand=demand, objectives=objectives, seeds=seeds, first_seed=first_seed)

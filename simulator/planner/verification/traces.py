@@ -80,7 +80,7 @@ def _chance_below(bound_s: float, *, value_s: float, deviation_s: float, replays
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceCheck:
     """One replica, compiled once, and the trace with ``times`` as many requests; ``step_s`` about a step of its [s],
-    ``steps`` about how many a check takes.
+    ``steps`` about how many a check takes; its replays are numbered from ``first_seed`` on.
 
     Percentiles are over all requests of the trace, its busiest minutes among them. A replica gets every so-manyth
     request, as round-robin routing gives.
@@ -92,6 +92,7 @@ class TraceCheck:
     step_s: float
     steps: int
     objectives: tuple[Objective, ...]
+    first_seed: int = 0
 
     def at(self, replicas: int, *, steady: Latencies) -> Verification:
         """With that many replicas; holds where nine replays in ten should meet every bound.
@@ -145,7 +146,7 @@ class TraceCheck:
                     times=self.times,
                     replicas=replicas,
                     replica=place,
-                    seed=seed,
+                    seed=self.first_seed + seed,
                     prompt_token_delay_s=self.served.deployment.engine.overheads.prompt_token_s,
                     block_size_tokens=self.served.deployment.engine.block_size_tokens,
                 )
@@ -163,7 +164,7 @@ class TraceCheck:
         return tuple(shares), each
 
 
-def trace_check(question: Question, shape: Shape, *, steps: int = FINE_STEPS) -> TraceCheck:
+def trace_check(question: Question, shape: Shape, *, steps: int = FINE_STEPS, first_seed: int = 0) -> TraceCheck:
     """Compile a replica and read the trace; a check takes about that many engine ``steps``.
 
     Raises RoofcastError for what the event simulation does not model.
@@ -180,6 +181,7 @@ def trace_check(question: Question, shape: Shape, *, steps: int = FINE_STEPS) ->
         step_s=replica.at_capacity.tpot_mean_s or replica.at_capacity.ttft_mean_s,
         steps=steps,
         objectives=question.objectives,
+        first_seed=first_seed,
     )
 
 
@@ -198,8 +200,12 @@ def steady_states(question: Question, sized: Sized) -> Callable[[int], Latencies
     return state
 
 
-def simulation(question: Question, sized: Sized, *, steps: int = COARSE_STEPS, seeds: int = SEEDS) -> CheckOf:
+def simulation(
+    question: Question, sized: Sized, *, steps: int = COARSE_STEPS, seeds: int = SEEDS, first_seed: int = 0
+) -> CheckOf:
     """The event simulation of a fleet of any size: ``steps`` of a trace's replay, else ``seeds`` runs.
+
+    first_seed : of the draws; from 0 on are those that plans are checked with
 
     Raises
     ------
@@ -209,11 +215,13 @@ def simulation(question: Question, sized: Sized, *, steps: int = COARSE_STEPS, s
     shape, state, rate_per_s = sized.evaluated, steady_states(question, sized), question.demand.planned_rate_per_s
     deployments = tuple(part.replica.deployment for part in shape.parts)
     if replays_trace(question.spec):
-        replay = trace_check(question, sized.evaluated, steps=steps)
+        replay = trace_check(question, sized.evaluated, steps=steps, first_seed=first_seed)
         return lambda replicas: replay.at(replicas, steady=state(replicas))
     if len(deployments) == 1:
         mix, objectives, busiest = question.demand.mix, question.objectives, state(sized.replicas)
-        steady = steady_check(deployments[0], mix=mix, objectives=objectives, busiest=busiest, seeds=seeds)
+        steady = steady_check(
+            deployments[0], mix=mix, objectives=objectives, busiest=busiest, seeds=seeds, first_seed=first_seed
+        )
         return lambda replicas: steady.at(state(replicas))
     pools = pool_check(
         *deployments,
@@ -221,6 +229,7 @@ def simulation(question: Question, sized: Sized, *, steps: int = COARSE_STEPS, s
         demand=question.demand,
         objectives=question.objectives,
         seeds=seeds,
+        first_seed=first_seed,
     )
     return lambda replicas: pools.at(shape.counts(rate_per_s, replicas=replicas), state(replicas))
 

@@ -201,7 +201,7 @@ def promises_of(case: Case, *, confidence: float, seeds: int, verify: bool | Non
     question, best = plan.basis.question, plan.best
     if plan.finalists is not None and not plan.finalists.chosen.found.holds:
         # Nothing is promised: the plan itself says that it misses.
-        raise RoofcastError(plan.finalists.outcome, field="verify")
+        raise RoofcastError("planned, and said to miss its objectives in the simulation", field="verify")
     if case.split:
         split = plan.study(LengthSplit)
         for part in split.fleets if split is not None else ():

@@ -131,7 +131,7 @@ def measure(deployed: Deployed, *, path: Path, rate: float, slo: dict[str, str],
         )
     )
     if plan.finalists is not None and not plan.finalists.chosen.found.holds:
-        raise RoofcastError(plan.finalists.outcome, field="--trace")
+        raise RoofcastError("planned, and said to miss its objectives in the simulation", field="--trace")
     trace = read_trace(path)
     replays = Replays(
         plan=plan,

@@ -184,12 +184,12 @@ def checked(plan: CapacityPlan) -> CapacityPlan:
     """
     if plan.spec.verify is not None or plan.verification is not None or keeps_nothing():
         return plan
-    from simulator.planner.verification.recommended import with_check
+    from simulator.planner.verification.recommended import surely_holds, with_check
 
     found = with_check(plan)
     if found.verification is None:
         return found
-    if not found.verification.holds:
+    if not surely_holds(found.verification):
         again = plan_capacity(plan.spec, resized=True)
         found = completed(again) if is_complete(plan) else again
     if not plan.spec.pools:

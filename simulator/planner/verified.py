@@ -38,7 +38,7 @@ class Verification:
     holds : every objective holds and the queue does not grow; False where nothing was simulated (see ``reason``)
     means and p95 : TTFT, TPOT, E2E [s]; unanswered_fraction : requests that the engine refused
     reason : why there is no simulation, empty where there is one
-    chance : that one replay of a trace with the whole fleet meets every objective; None where no trace is replayed
+    chance : that one further replay meets every objective, of a trace with the whole fleet; None of few runs
     held_fraction : of the replays, those that meet every objective each by itself
     """
 

@@ -15,9 +15,8 @@ from simulator.engine.runs.rate_simulation import simulate_as_sent
 from simulator.engine.runs.serving import served_deployment
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
-from simulator.planner.verification.finalists import MOST_ADDED, bar_chance, sized_again, smallest_that_holds, surer
-from simulator.planner.verification.simulation import refused
-from simulator.planner.verification.traces import _chance_below
+from simulator.planner.verification.finalists import MOST_ADDED, sized_again, smallest_that_holds, surer
+from simulator.planner.verification.simulation import bar_chance, chance_below, refused
 from simulator.planner.verified import Verdict, Verification
 from simulator.reports.plan_text import plan_text
 from simulator.reports.sections.performance import finalists_outcome
@@ -81,10 +80,10 @@ def test_a_single_replica_that_is_sure_stays_single(nothing: Verification) -> No
     [(5, 2.132, 0.95), (5, 3.747, 0.99), (10, 1.383, 0.90), (31, 1.697, 0.95), (31, -1.697, 0.05), (5, 0.0, 0.5)],
 )
 def test_the_chance_of_a_replay_is_students(replays: int, deviate: float, chance: float) -> None:
-    found = _chance_below(10 + 2 * deviate, value_s=10.0, deviation_s=2.0, replays=replays)
+    found = chance_below(10 + 2 * deviate, value_s=10.0, deviation_s=2.0, replays=replays)
     assert found == pytest.approx(chance, abs=0.001)
-    assert _chance_below(1.0, value_s=0.9, deviation_s=0.0, replays=replays) == 1
-    assert _chance_below(1.0, value_s=np.inf, deviation_s=0.0, replays=replays) == 0
+    assert chance_below(1.0, value_s=0.9, deviation_s=0.0, replays=replays) == 1
+    assert chance_below(1.0, value_s=np.inf, deviation_s=0.0, replays=replays) == 0
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.3, 0.8, 0.9, 0.95, 1.0])

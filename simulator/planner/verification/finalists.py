@@ -22,10 +22,9 @@ from simulator.planner.gap.limits import fleet_limits, within
 from simulator.planner.records import BusiestMinute, NotConfirmed
 from simulator.planner.search.question import Question
 from simulator.planner.search.wide_search import pareto_front
-from simulator.planner.verification.simulation import beside, refused
+from simulator.planner.verification.simulation import SURE, beside, hold_chance, refused
 from simulator.planner.verification.traces import (
     FINE_STEPS,
-    MANY,
     CheckOf,
     once_each,
     simulation,
@@ -40,8 +39,6 @@ MOST_ADDED = 1.0
 """Fleets that would need more than this share of their replicas again are given up."""
 # Steps of the search upwards, as shares of the planned replicas; the first adds one.
 _STEPS = (0.0, 0.02, 0.06, 0.14, 0.3, 0.6, MOST_ADDED)
-SURE = 0.95
-"""Chance that nine of `MANY` replays hold which a fleet should have."""
 UNDECIDED = (0.0001, 0.9999)
 """Chances between which short replays are followed by longer ones."""
 HOLDING = (Verdict.HOLDS, Verdict.RESIZED)
@@ -87,11 +84,6 @@ def smallest_that_holds(at: CheckOf, *, planned: int, fewer: bool, step: int | N
     return high
 
 
-def bar_chance(chance: float) -> float:
-    """That at least nine of ten replays hold, each with that chance."""
-    return chance**MANY + MANY * chance ** (MANY - 1) * (1 - chance)
-
-
 def decided(chance: float | None) -> bool:
     """Whether longer replays would hardly change the answer."""
     return chance is not None and not UNDECIDED[0] <= chance <= UNDECIDED[1]
@@ -105,7 +97,7 @@ def surer(at: CheckOf, *, smallest: int) -> int:
     """
 
     def holds(replicas: int) -> float:
-        return bar_chance(at(replicas).chance or 0.0) if replicas > 0 else 0.0
+        return hold_chance(at(replicas)) if replicas > 0 else 0.0
 
     if holds(smallest) >= SURE:
         return smallest
@@ -137,8 +129,13 @@ def _replayed(question: Question, sized: Sized, at: CheckOf) -> tuple[int | None
         short = at(replicas)
         return short if decided(short.chance) else fine(replicas)
 
-    needed = smallest_that_holds(longer, planned=about, fewer=True, step=1)
-    return None if needed is None else surer(longer, smallest=needed), longer
+    def careful(replicas: int) -> Verification:
+        # More replicas hold at least as surely: where the next size does worse, both were drawn luckily.
+        found, more = longer(replicas), longer(replicas + 1)
+        return replace(found, holds=found.holds and more.holds, chance=min(found.chance or 0.0, more.chance or 0.0))
+
+    needed = smallest_that_holds(careful, planned=about, fewer=True, step=1)
+    return None if needed is None else surer(careful, smallest=needed), longer
 
 
 def check_fleet(question: Question, sized: Sized) -> Checked:
@@ -163,6 +160,7 @@ def check_fleet(question: Question, sized: Sized) -> Checked:
         needed = None if needed is None else ceil(needed * sized.evaluated.replica.step_margin)
     else:
         needed = smallest_that_holds(at, planned=planned, fewer=False)
+        needed = None if needed is None else surer(at, smallest=needed)
     verdict, kept = Verdict.MISSES, sized
     if needed is not None:
         kept = sized_again(question, sized, replicas=needed)

@@ -11,6 +11,7 @@ from simulator.engine.events.compilation import loops_on_disk
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.records import NotConfirmed
+from simulator.planner.verification.simulation import SURE, hold_chance
 from simulator.planner.verified import FleetVerification
 
 _LOOPS = frozenset({"scheduler_lists", "scheduler_walk"})
@@ -40,3 +41,8 @@ def with_check(plan: CapacityPlan) -> CapacityPlan:
         return plan
     warnings = plan.warnings if found.holds else (*plan.warnings, NotConfirmed(reason=found.reason))
     return replace(plan, verification=found, warnings=warnings)
+
+
+def surely_holds(found: FleetVerification) -> bool:
+    """Whether nine of ten further replays would hold, as far as the runs tell, with the spares up and down."""
+    return found.holds and min(map(hold_chance, (found.at_peak, found.degraded))) >= SURE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import sqrt
+from math import atan, inf, pi, sqrt
 
 import numpy as np
 
@@ -33,6 +33,50 @@ FEWEST_TIMES = 8
 """The same at least: what is left between filling and emptying is long enough to be looked at."""
 ENOUGH = 0.9
 """Share of runs that have to hold every objective, each by itself."""
+MANY = 10
+"""Runs of which nine have to hold."""
+SURE = 0.95
+"""Chance that nine of `MANY` replays hold which a fleet should have."""
+_ANGLES = 4001
+
+
+def chance_below(bound_s: float, *, value_s: float, deviation_s: float, replays: int) -> float:
+    """That another replay stays at or under ``bound_s``: Student's law, as few replays do not tell their deviation.
+
+    Certain either way without a deviation.
+    """
+    if not np.isfinite(value_s) or deviation_s == inf:
+        return 0.0
+    if deviation_s == 0:
+        return float(value_s <= bound_s)
+    freedom = replays - 1
+    # The density over the angle whose tangent is the deviate over the root of the degrees of freedom has no long tails.
+    angles = np.linspace(-pi / 2, pi / 2, _ANGLES)
+    density = np.cos(angles) ** (freedom - 1)
+    below = angles <= atan((bound_s - value_s) / deviation_s / sqrt(freedom))
+    return float(density[below].sum() / density.sum())
+
+
+def bar_chance(chance: float) -> float:
+    """That at least nine of ten replays hold, each with that chance."""
+    return chance**MANY + MANY * chance ** (MANY - 1) * (1 - chance)
+
+
+def hold_chance(found: Verification) -> float:
+    """That at least nine of ten further replays hold; of few runs that surely hold it is not asked."""
+    return float(found.holds) if found.chance is None else bar_chance(found.chance)
+
+
+def _chance(point: RatePoint, objectives: tuple[Objective, ...]) -> float:
+    """That another run meets every objective: none of them scatters beyond its bound more often."""
+    chances = []
+    for place, objective in enumerate(objectives):
+        values_s = np.array([checks[place].value_s for checks in point.by_seed])
+        count, known = len(values_s), bool(np.isfinite(values_s).all())
+        deviation_s = float(values_s.std(ddof=1)) * sqrt(1 + 1 / count) if known else inf
+        mean_s = float(values_s.mean()) if known else inf
+        chances.append(chance_below(objective.bound_s, value_s=mean_s, deviation_s=deviation_s, replays=count))
+    return min(chances, default=1.0)
 
 
 def beside(verification: Verification, steady: Latencies) -> Verification:
@@ -70,12 +114,14 @@ def _objective(objective: Objective, *, point: RatePoint, place: int, steady_s: 
 def verification_of(
     point: RatePoint, *, objectives: tuple[Objective, ...], steady: Latencies, seeds: int, requests: int
 ) -> Verification:
-    """A simulated rate beside the steady state of the plan. It holds where enough runs do, and all of them together."""
+    """A simulated rate beside the steady state of the plan. It holds where enough runs do, by their number and their
+    scatter, and all of them together."""
     held_fraction = float(np.mean([all(check.holds for check in checks) for checks in point.by_seed]))
+    chance = _chance(point, objectives) if len(point.by_seed) >= MANY else None
     means, p95 = point.means_s, point.p95_s
     return Verification(
         rate_per_s=point.rate_per_s,
-        holds=point.holds and held_fraction >= ENOUGH,
+        holds=point.holds and held_fraction >= ENOUGH and (chance is None or chance >= ENOUGH),
         saturated=point.saturated,
         unanswered_fraction=point.unanswered_fraction,
         ttft_mean_s=means[0],
@@ -93,6 +139,7 @@ def verification_of(
         steady=steady,
         seeds=seeds,
         requests=requests,
+        chance=chance,
         held_fraction=held_fraction,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from math import atan, ceil, inf, pi, sqrt
+from math import ceil, inf, sqrt
 
 import numpy as np
 
@@ -18,7 +18,15 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.search.question import Question
 from simulator.planner.serving.capacity import Latencies
 from simulator.planner.serving.shapes import DEVIATE_80, Shape
-from simulator.planner.verification.simulation import SEEDS, objective_specs, pool_check, steady_check, verification_of
+from simulator.planner.verification.simulation import (
+    MANY,
+    SEEDS,
+    chance_below,
+    objective_specs,
+    pool_check,
+    steady_check,
+    verification_of,
+)
 from simulator.planner.verified import Verification
 from simulator.records import dataclass
 from simulator.traffic.recorded.replay import replica_share
@@ -27,16 +35,13 @@ from simulator.traffic.requests import Requests
 
 BEYOND = 2_000
 """Requests of a check beyond the rarest percentile asked for: where that is, is then known to about a hundredth."""
-LEAST_SHARES, MOST_SHARES = 4, 128
+LEAST_SHARES, MOST_SHARES = 4, 384
 """Shares of single replicas that a check simulates, whatever they cost."""
 GROUPS = 8
 """Replays among which those are divided: what the shares of one replay have in common does not average out."""
-_ANGLES = 4001
-MANY = 10
-"""Runs of which nine have to hold."""
 MOST = 0.5
 """Share of a few runs that have to hold before more are made."""
-COARSE_STEPS, FINE_STEPS = 600_000, 3_000_000
+COARSE_STEPS, FINE_STEPS = 600_000, 9_000_000
 """Steps of a check, about, to come near and to decide: a long trace takes its time even where few requests come."""
 
 
@@ -58,23 +63,6 @@ def _replay_deviation_s(point: RatePoint, place: int, *, replicas: int) -> float
         return sqrt(between)
     within = float(runs_s.var(axis=1, ddof=1).mean())
     return sqrt(max(between - within / each, 0.0) + within / replicas)
-
-
-def _chance_below(bound_s: float, *, value_s: float, deviation_s: float, replays: int) -> float:
-    """That another replay stays at or under ``bound_s``: Student's law, as few replays do not tell their deviation.
-
-    Certain either way without a deviation.
-    """
-    if not np.isfinite(value_s) or deviation_s == inf:
-        return 0.0
-    if deviation_s == 0:
-        return float(value_s <= bound_s)
-    freedom = replays - 1
-    # The density over the angle whose tangent is the deviate over the root of the degrees of freedom has no long tails.
-    angles = np.linspace(-pi / 2, pi / 2, _ANGLES)
-    density = np.cos(angles) ** (freedom - 1)
-    below = angles <= atan((bound_s - value_s) / deviation_s / sqrt(freedom))
-    return float(density[below].sum() / density.sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +101,7 @@ class TraceCheck:
         deviations_s = [_replay_deviation_s(point, place, replicas=replicas) for place in range(len(found.objectives))]
         of_mean = sqrt(1 + replicas / len(shares))
         chances = (
-            _chance_below(
+            chance_below(
                 item.bound_s,
                 value_s=item.simulated_s,
                 deviation_s=of_mean * deviation_s,

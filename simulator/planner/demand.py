@@ -237,6 +237,7 @@ def _read_trace(spec: PlanSpec) -> _Traced:
     from simulator.traffic.recorded.traces import read_trace, summarise
 
     trace = read_trace(spec.trace)
+    trace.check_rate_is_its_own("trace")
     found = measured_demand(trace, tool="trace", prefix_hit=trace_hits(trace))
     return _Traced(
         summary=summarise(trace),

@@ -13,7 +13,8 @@ from simulator.errors import RoofcastError
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.arrivals import conversation_requests, stage_arrivals, trace_arrivals
 from simulator.traffic.lengths import LengthDistribution, RequestMix, whole_lengths
-from simulator.traffic.recorded.traces import HASH_BLOCK_TOKENS, RequestTrace, read_trace
+from simulator.traffic.recorded.trace_formats import HASH_BLOCK_TOKENS
+from simulator.traffic.recorded.traces import RequestTrace, read_trace
 from simulator.traffic.requests import (
     LARGEST_TOKENS,
     NO_PREFIX,
@@ -81,7 +82,9 @@ def _prompts(
 
 
 def _trace_requests(workload: WorkloadSpec, trace: RequestTrace, *, block_size_tokens: int) -> Requests:
-    """The trace as recorded, or scaled to each stage's rate."""
+    """The trace as recorded, or scaled to each stage's rate; turns that wait for answers are sent when those come."""
+    if workload.stages:
+        trace.check_rate_is_its_own("workload.stages")
     times, stages = trace.arrival_s, None
     source = np.arange(len(times))
     stage_end_s = None
@@ -103,6 +106,8 @@ def _trace_requests(workload: WorkloadSpec, trace: RequestTrace, *, block_size_t
         prefix_list=None if lists is None else source if trace.hashes is not None else np.zeros_like(source),
         list_start=None if lists is None else lists.list_start,
         block_ids=None if lists is None else lists.block_ids,
+        previous=trace.previous,
+        think_s=trace.wait_s,
     )
 
 

@@ -13,6 +13,7 @@ from simulator.errors import RoofcastError
 from simulator.specs.question.workload import ConversationSpec, StageSpec, WorkloadSpec
 from simulator.traffic.arrivals import turn_counts
 from simulator.traffic.demand import build_requests
+from simulator.traffic.recorded.replay import resampled_requests
 from simulator.traffic.recorded.traces import read_trace
 from simulator.traffic.requests import Requests
 
@@ -158,3 +159,61 @@ def test_options_that_would_change_nothing_are_refused(fields: dict[str, object]
     with pytest.raises(RoofcastError) as caught:
         requests(**fields)
     assert caught.value.field == field
+
+
+def agents(*rows: dict[str, object]) -> str:
+    return "\n".join(json.dumps({"output_length": 10, **row}) for row in rows)
+
+
+TOOLS = agents(
+    {"session_id": "a", "timestamp": 0, "input_length": 1024, "hash_ids": [1, 2]},
+    {"session_id": "b", "timestamp": 100, "input_length": 512, "hash_ids": [1]},
+    {"session_id": "a", "delay": 400, "input_length": 2048, "hash_ids": [1, 2, 3, 4]},
+    {"session_id": "a", "delay": 50.5, "input_length": 2560, "hash_ids": [1, 2, 3, 4, 5]},
+    {"session_id": "b", "delay": 0, "input_length": 1024, "hash_ids": [1, 7]},
+)
+
+
+def test_turns_of_agents_wait_for_their_tools(tmp_path: Path) -> None:
+    trace = read_trace(written(tmp_path, TOOLS))
+    assert trace.previous is not None
+    assert trace.wait_s is not None
+    # Sorted by the earliest time: a at 0, b and its second turn at 100 ms, a's second and third at 400 and 450.5 ms.
+    assert trace.isl_tokens.tolist() == [1024, 512, 1024, 2048, 2560]
+    assert trace.previous.tolist() == [-1, -1, 1, 0, 3]
+    assert trace.wait_s.tolist() == pytest.approx([0, 0, 0, 0.4, 0.0505])
+    sent = build_requests(WorkloadSpec(arrival="trace", trace=trace.source), block_size_tokens=16)
+    assert sent.previous.tolist() == trace.previous.tolist()
+    assert sent.think_s.tolist() == trace.wait_s.tolist()
+
+
+def test_a_trace_whose_turns_carry_times_waits_for_nothing(tmp_path: Path) -> None:
+    rows = ({"session_id": 1, "timestamp": at, "input_length": 600, "hash_ids": [1]} for at in (0, 900))
+    assert read_trace(written(tmp_path, agents(*rows))).previous is None
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"session_id": "b", "delay": 5}, "earlier line"),
+        ({"delay": 5}, "earlier line"),
+        ({"session_id": "a", "delay": -1}, "delay must be"),
+        ({"session_id": "a", "delay": 5, "timestamp": 7}, "in place of timestamp"),
+        ({"session_id": ["a"], "delay": 5}, "a word or a number"),
+        ({"session_id": "a"}, "timestamp is missing"),
+    ],
+)
+def test_a_turn_that_waits_for_nothing_known_is_refused(tmp_path: Path, row: dict[str, object], reason: str) -> None:
+    first = {"session_id": "a", "timestamp": 0, "input_length": 600, "hash_ids": [1]}
+    text = agents(first, {"input_length": 700, "hash_ids": [1], **row})
+    with pytest.raises(RoofcastError, match=f"line 2.*{reason}"):
+        read_trace(written(tmp_path, text))
+
+
+def test_turns_that_wait_come_at_no_other_rate(tmp_path: Path) -> None:
+    path = written(tmp_path, TOOLS)
+    workload = WorkloadSpec(arrival="trace", trace=path, stages=(StageSpec(rate_per_s=2, duration_s=5),))
+    with pytest.raises(RoofcastError, match="no rate but"):
+        build_requests(workload, block_size_tokens=16)
+    with pytest.raises(RoofcastError, match="no rate but"):
+        resampled_requests(read_trace(path), times=1.0, seed=0)

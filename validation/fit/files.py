@@ -91,7 +91,7 @@ def write_engine_fits(
     release: str | None = None,
     vendor: str | None = None,
     overheads: Mapping[str, float] | None = None,
-    spread: Mapping[str, float] | None = None,
+    spread: Mapping[str, float | dict[str, float]] | None = None,
     sources: Mapping[str, Source] | None = None,
     directory: Path | None = None,
 ) -> Path:
@@ -102,15 +102,19 @@ def write_engine_fits(
     before: EngineFits | EngineFit = fits if release is None else fits.releases[release]
     if vendor in fits.vendors:
         before = fits.vendors[vendor]
+    widths = {
+        name: round(width, 3) if isinstance(width, float) else _rounded(width, digits=3)
+        for name, width in (spread or {}).items()
+    }
     fitted: dict[str, object] = {
         "overheads": before.overheads.model_copy(update=_rounded(overheads, digits=4)),
-        "spread": before.spread.model_copy(update={name: round(value, 3) for name, value in (spread or {}).items()}),
+        "spread": before.spread.model_copy(update=widths),
         "sources": {**before.sources, **(sources or {})},
     }
     if vendor in fits.vendors:
         # One spread for all releases there: runs pool them.
         releases = {
-            ended: fit.model_copy(update={"spread": fit.spread.model_copy(update=_rounded(spread, digits=3))})
+            ended: fit.model_copy(update={"spread": fit.spread.model_copy(update=widths)})
             for ended, fit in fits.vendors[vendor].releases.items()
         }
         own = before.model_copy(update={**fitted, "releases": releases})
@@ -120,6 +124,15 @@ def write_engine_fits(
     dated = {**fitted, "date": datetime.now(UTC).date().isoformat()}
     write_whole(path, yaml_text(fits.model_copy(update=dated), heading=HEADING))
     return path
+
+
+def vendor_source(vendor: str, *, note: str) -> Source:
+    """What engines were fitted to on a vendor's accelerators."""
+    return Source(
+        source=f"InferenceX (database dump of 2026-07-20), closed loops on {vendor}; validation/fit/vendor_engines.py",
+        date=datetime.now(UTC).date().isoformat(),
+        note=note,
+    )
 
 
 def write_vendor_fits(
@@ -141,12 +154,7 @@ def write_vendor_fits(
     """
     path = (directory or calibration_directory() / "engines") / f"{engine}.yaml"
     fits = validate(EngineFits, read_yaml(path), where=str(path))
-    today = datetime.now(UTC).date().isoformat()
-    source = Source(
-        source=f"InferenceX (database dump of 2026-07-20), closed loops on {vendor}; validation/fit/vendor_engines.py",
-        date=today,
-        note=note,
-    )
+    source = vendor_source(vendor, note=note)
     kept = fits.vendors.get(vendor)
     known = kept if kept is None or before is None else kept.releases.get(before, kept)
     fit = EngineFit(
@@ -160,7 +168,7 @@ def write_vendor_fits(
         own = kept.model_copy(update={"releases": {**kept.releases, before: fit}})
     else:
         own = VendorFit(**dict(fit), releases=kept.releases)
-    changed = {"vendors": {**fits.vendors, vendor: own}, "date": today}
+    changed = {"vendors": {**fits.vendors, vendor: own}, "date": source.date}
     write_whole(path, yaml_text(fits.model_copy(update=changed), heading=HEADING))
     return path
 

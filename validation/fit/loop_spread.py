@@ -2,9 +2,9 @@
 
 ``python -m validation.fit.loop_spread --data DIR [--pools] [--vendor amd] [--every N] [--write]``: InferenceX's runs on
 machines, releases and recipes of others, with prediction layers and without, ``--pools`` the disaggregated ones. One
-spread an engine and vendor for time per token and throughput: the smallest that holds 80 % of its rows, those left out
-whose kernels are known so little that their own spread covers all; for the score it is fitted without the accelerator,
-model and weight format of each row.
+spread an engine and vendor for time per token and throughput, without ``--pools`` also one a class of models: the
+smallest that holds 80 % of its rows, those left out whose kernels are known so little that their own spread covers all;
+for the score it is fitted without the accelerator, model and weight format of each row.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class LoopResidual:
 
     engine: str
     vendor: str
+    model_class: str
     left_out: tuple[str, str, str]
     metric: str
     error: float
@@ -79,6 +80,7 @@ def residuals(items: Sequence[TodayRun]) -> list[LoopResidual]:
                 LoopResidual(
                     engine=result.deployment.engine.name,
                     vendor=result.deployment.hardware.vendor,
+                    model_class=result.deployment.model.model_class,
                     left_out=(item.hardware, item.model, item.weights),
                     metric=metric,
                     error=error,
@@ -89,15 +91,38 @@ def residuals(items: Sequence[TodayRun]) -> list[LoopResidual]:
     return found
 
 
-def held(rows: Sequence[LoopResidual]) -> list[bool]:
+FEWEST = 20
+"""Values of a class from which it has a spread of its own."""
+
+
+def spreads(rows: Sequence[LoopResidual]) -> tuple[float, dict[str, float]]:
+    """The spread of all rows, and of each class with enough of them."""
+    by_class = {name: [row.missing for row in rows if row.model_class == name] for name in _classes(rows)}
+    own = {name: covering(missing) for name, missing in by_class.items() if len(missing) >= FEWEST}
+    return covering([row.missing for row in rows]), own
+
+
+def _classes(rows: Sequence[LoopResidual]) -> list[str]:
+    return sorted({row.model_class for row in rows})
+
+
+def held(rows: Sequence[LoopResidual], *, by_class: bool) -> list[bool]:
     """Which rows are inside, the spread of each fitted without its accelerator and model."""
     inside = []
     for group in sorted({row.left_out for row in rows}):
-        others = [row.missing for row in rows if row.left_out != group]
+        others = [row for row in rows if row.left_out != group]
         if others:
-            spread = covering(others)
-            inside += [row.missing <= spread for row in rows if row.left_out == group]
+            overall, own = spreads(others)
+            own = own if by_class else {}
+            same = [row for row in rows if row.left_out == group]
+            inside += [row.missing <= own.get(row.model_class, overall) for row in same]
     return inside
+
+
+def _by_group(rows: Sequence[LoopResidual]) -> list[LoopResidual]:
+    """In the order of `held`; one group alone is in no score."""
+    groups = sorted({row.left_out for row in rows})
+    return [row for group in groups for row in rows if row.left_out == group and len(groups) > 1]
 
 
 def main() -> None:
@@ -117,16 +142,28 @@ def main() -> None:
         members = [row for row in rows if (row.engine, row.vendor) == (engine, vendor)]
         own = [row for row in members if row.kernels < KNOWN]
         little = [row for row in members if row.kernels >= KNOWN]
-        spread, inside = covering([row.missing for row in own]), held(own)
+        spread, classes = spreads(own)
+        inside = held(own, by_class=not arguments.pools)
         share = f"{np.mean(inside):.0%}" if len(inside) else "no row"
         said = f"{len(own)} values: {share} lie inside where accelerator, model and format were left out"
         if little:
             covered = np.mean([row.missing <= spread for row in little])
             said += f"; {covered:.0%} of {len(little)} whose kernels are known little"
         print(f"{engine:14s} {vendor:8s} spread {spread:.3f}, {said}")
+        if not arguments.pools:
+            one = held(own, by_class=False)
+            for name in _classes(own):
+                same = [place for place, row in enumerate(_by_group(own)) if row.model_class == name]
+                width, shares = classes.get(name, spread), [np.mean([part[i] for i in same]) for part in (one, inside)]
+                print(
+                    f"  {name:20s} {len(same):4d} spread {width:.3f}, inside: one {shares[0]:.0%}, own {shares[1]:.0%}"
+                )
         if arguments.write:
             name = "pools" if arguments.pools else "loops"
-            write_engine_fits(engine, vendor=vendor, spread={name: spread}, sources={name: _source(arguments, said)})
+            found: dict[str, float | dict[str, float]] = {name: spread}
+            if not arguments.pools:
+                found["loops_of"] = classes
+            write_engine_fits(engine, vendor=vendor, spread=found, sources={name: _source(arguments, said)})
 
 
 def _source(arguments: argparse.Namespace, said: str) -> Source:

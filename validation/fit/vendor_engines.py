@@ -6,8 +6,10 @@ engine: device time between kernels, host time per running sequence, and the sha
 drawing a token from a nucleus takes is the engine's own number elsewhere. Printed
 beside the errors of all runs are those of every model (of every accelerator where an engine ran but one model, of every
 weight format where it ran on one accelerator), under numbers that were fitted without it. Where speculation came to the
-vendor with a later release of the engine, ``--mode mtp`` fits that release to the runs that speculate. ``--write`` puts
-the numbers into the vendor's part of hardware_profiles/calibration/engines/.
+vendor with a later release of the engine, ``--mode mtp`` fits that release to the runs that speculate and to pools,
+which run it too: those whose decode workers are one tensor-parallel group, and none that the package's sample scores.
+Of an engine that speculates in the release of all its runs, it fits the host time of a round per sequence alone.
+``--write`` puts the numbers into the vendor's part of hardware_profiles/calibration/engines/.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.runs.answers import run_of
-from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
+from simulator.engine.runs.answers import pools_run, run_of
+from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, pool_deployments
 from simulator.engine.runs.served_run import ServedRun
+from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.kernels.engine_traits import row_kind
 from simulator.kernels.timing import DEVIATE, LEVEL
@@ -33,8 +37,11 @@ from simulator.specs.documents import validate
 from simulator.specs.engine.engine import load_engine
 from simulator.specs.loading import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
-from validation.end_to_end.inferencex import MODES, TodayRun, load_inferencex
-from validation.fit.files import write_vendor_fits
+from validation.end_to_end.inferencex import MODES, TodayRun, load_disaggregated, load_inferencex
+from validation.end_to_end.layouts import served_by
+from validation.end_to_end.stored import TODAY_EVERY
+from validation.end_to_end.today import thinned
+from validation.fit.files import vendor_source, write_engine_fits, write_vendor_fits
 from validation.fit.robust import robust_step
 
 Array = NDArray[np.float64]
@@ -48,13 +55,36 @@ LOWEST: Mapping[str, float] = {"launch_gap_s": 0.0, "sequence_s": 0.0, "slowness
 every step or, in runs that speculate, of their rounds."""
 
 
+Kind = Literal["steps", "release", "rounds"]
+"""What is fitted: steps without speculation; a later release, to runs that speculate and to pools; what the rounds of
+a release take whose steps are known."""
+FREE: Mapping[Kind, tuple[str, ...]] = {"steps": tuple(SCALES), "release": tuple(SCALES), "rounds": ("sequence_s",)}
+
+POOLS_EVERY = 4
+"""Pools take longer than one replica, and change little from one number of clients to the next."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A measured run with its replica, built once."""
+    """A measured run with its replica (with pools one of the decode pool, and ``prefill`` one of the other), built
+    once; ``kind`` says which numbers are fitted to it."""
 
     today: TodayRun
     scenario: ScenarioSpec
     deployment: Deployment
+    kind: Kind
+    prefill: Deployment | None = None
+
+    def run(self, values: Mapping[str, float]) -> UniformRun:
+        """The closed loop with these numbers on its hosts."""
+        decode = _with(self.deployment, values, kind=self.kind)
+        if self.prefill is None:
+            found = run_of(self.scenario, decode, options=ServeOptions())
+            assert not isinstance(found, ServedRun), "a closed loop is no served load"
+            return found
+        prefill, spec = _with(self.prefill, values, kind=self.kind), self.scenario.disaggregation
+        assert spec is not None, "two pools"
+        return pools_run(self.scenario, prefill, decode, spec=spec, profiles=None)
 
 
 def later_release(engine: str, *, vendor: str) -> str | None:
@@ -67,37 +97,57 @@ def cases_of(
 ) -> dict[str, list[Case]]:
     """Every n-th run on the vendor's accelerators, by engine; runs that are refused are left out, and runs that
     speculate on the release that others ran on."""
-    found: dict[str, list[Case]] = {}
-    runs = [
-        item
-        for item in load_inferencex(data)
-        if item.mode == mode and (mode == "aggregated" or later_release(item.engine, vendor=vendor) is not None)
-    ]
+    runs = [item for item in load_inferencex(data) if item.mode == mode]
+    if mode != "aggregated":
+        runs += [item for item in unscored_groups(data) if later_release(served_by(item.engine), vendor=vendor)]
     own = [item for item in runs if load_hardware(str(item.run.scenario["hardware"])).vendor == vendor]
+    found: dict[str, list[Case]] = {}
     for item in own[::every]:
-        if engines and item.engine not in engines:
+        engine = served_by(item.engine)
+        stood_still = any(name not in item.run.measured for name in METRICS)
+        if stood_still or (engines and engine not in engines):
             continue
         scenario = validate(ScenarioSpec, item.run.scenario, where=item.run.source)
+        kind: Kind = (
+            "steps" if mode == "aggregated" else "release" if later_release(engine, vendor=vendor) else "rounds"
+        )
         try:
-            deployment = deployment_of(scenario)
-            run_of(scenario, deployment, options=ServeOptions())
+            case = _case(item, scenario, kind=kind)
+            case.run(_now(case))
         except RoofcastError:
             continue
-        found.setdefault(item.engine, []).append(Case(today=item, scenario=scenario, deployment=deployment))
+        found.setdefault(engine, []).append(case)
     return found
 
 
-def _sequence_field(speculates: bool) -> str:
-    return "speculation_sequence_s" if speculates else "step_per_sequence_s"
+def _case(item: TodayRun, scenario: ScenarioSpec, *, kind: Kind) -> Case:
+    if scenario.disaggregation is None:
+        return Case(today=item, scenario=scenario, deployment=deployment_of(scenario), kind=kind)
+    prefill, decode = pool_deployments(scenario, scenario.disaggregation)
+    return Case(today=item, scenario=scenario, deployment=decode, prefill=prefill, kind=kind)
 
 
-def overheads_of(values: Mapping[str, float], speculates: bool) -> dict[str, float]:
-    """Fitted numbers under the names that an engine's overheads have."""
-    return {
-        "launch_gap_s": values["launch_gap_s"],
-        "tuned_share": 1.0 / values["slowness"],
-        _sequence_field(speculates): values["sequence_s"],
-    }
+def unscored_groups(data: Path) -> list[TodayRun]:
+    """Disaggregated runs whose decode workers are one tensor-parallel group, every ``POOLS_EVERY``-th of those that the
+    package's sample does not hold."""
+    pools = load_disaggregated(data)
+    scored = {item.run.scenario["id"] for item in thinned(pools, every=TODAY_EVERY["disaggregated"])}
+    groups = [
+        item
+        for item in pools
+        if item.run.scenario["disaggregation"].get("decode_ep_size") == 1 and item.run.scenario["id"] not in scored
+    ]
+    return list(thinned(groups, every=POOLS_EVERY))
+
+
+def overheads_of(values: Mapping[str, float], *, kind: Kind) -> dict[str, float]:
+    """Fitted numbers under the names that an engine's overheads have; a release that overlaps a plain step's host time
+    with the device spends it in the rounds that speculate alone."""
+    rounds = {"speculation_sequence_s": values["sequence_s"]}
+    if kind == "rounds":
+        return rounds
+    host = {"step_per_sequence_s": values["sequence_s"]} if kind == "steps" else {**rounds, "step_per_sequence_s": 0.0}
+    return {"launch_gap_s": values["launch_gap_s"], "tuned_share": 1.0 / values["slowness"], **host}
 
 
 SAMPLING = ("sampled_logit_s", "sampled_bytes_per_logit")
@@ -110,9 +160,9 @@ def sampling_elsewhere(engine: str) -> dict[str, float]:
     return {name: float(getattr(elsewhere, name)) for name in SAMPLING}
 
 
-def _with(deployment: Deployment, values: Mapping[str, float]) -> Deployment:
+def _with(deployment: Deployment, values: Mapping[str, float], *, kind: Kind) -> Deployment:
     """The replica with these numbers on its own host."""
-    found = overheads_of(values, deployment.speculation is not None) | sampling_elsewhere(deployment.engine.name)
+    found = overheads_of(values, kind=kind) | sampling_elsewhere(deployment.engine.name)
     overheads = deployment.engine.overheads.model_copy(update=found)
     traits = replace(deployment.kernels.traits, launch_gap_s=overheads.launch_gap_s, tuned_share=overheads.tuned_share)
     engine = replace(deployment.engine, overheads=overheads)
@@ -130,15 +180,14 @@ def whole_runs(cases: Sequence[Case]) -> dict[str, tuple[str, ...]]:
 
 def own_errors(cases: Sequence[Case]) -> Array:
     """`log_errors` under the numbers that the engines have."""
-    return np.concatenate([log_errors([case], _now(case.deployment)) for case in cases])
+    return np.concatenate([log_errors([case], _now(case)) for case in cases])
 
 
-def _now(deployment: Deployment) -> dict[str, float]:
-    overheads = deployment.engine.overheads
-    sequence_s = getattr(overheads, _sequence_field(deployment.speculation is not None))
+def _now(case: Case) -> dict[str, float]:
+    overheads = case.deployment.engine.overheads
     return {
         "launch_gap_s": overheads.launch_gap_s,
-        "sequence_s": float(sequence_s),
+        "sequence_s": overheads.step_per_sequence_s if case.kind == "steps" else overheads.speculation_sequence_s,
         "slowness": 1.0 / overheads.tuned_share,
     }
 
@@ -147,25 +196,22 @@ def log_errors(cases: Sequence[Case], values: Mapping[str, float]) -> Array:
     """log(predicted / measured) of every metric of every case, shape (cases, metrics)."""
     errors = []
     for case in cases:
-        run = run_of(case.scenario, _with(case.deployment, values), options=ServeOptions())
-        assert not isinstance(run, ServedRun), "a closed loop is no served load"
+        run = case.run(values)
         assert run.spread is not None, "a closed loop knows its requests"
         assert run.spread.tpot is not None, "every answer has several tokens"
-        ranks = case.scenario.dp_size / run.ranks
+        ranks = case.scenario.dp_size / run.ranks if case.prefill is None else 1.0
         predicted = (run.spread.tpot.p50_s, run.total_tokens_per_s * ranks)
         measured = [case.today.run.measured[name] for name in METRICS]
         errors.append([float(np.log(ours / theirs)) for ours, theirs in zip(predicted, measured, strict=True)])
     return np.array(errors)
 
 
-def _moved(here: Array, slopes: Array, values: Mapping[str, float]) -> dict[str, float]:
-    """The numbers that make the linearised errors smallest."""
-    low = np.array([(LOWEST[name] - values[name]) / scale for name, scale in SCALES.items()])
-    step = robust_step(here.ravel(), slopes.reshape(-1, len(SCALES)), low=low, outlier=OUTLIER)
-    return {
-        name: max(values[name] + move * scale, LOWEST[name])
-        for (name, scale), move in zip(SCALES.items(), step, strict=True)
-    }
+def _moved(here: Array, slopes: Array, values: Mapping[str, float], *, free: Sequence[str]) -> dict[str, float]:
+    """The numbers that make the linearised errors smallest; those that are not ``free`` stay."""
+    low = np.array([(LOWEST[name] - values[name]) / SCALES[name] for name in free])
+    step = robust_step(here.ravel(), slopes.reshape(-1, len(free)), low=low, outlier=OUTLIER)
+    moved = {name: max(values[name] + move * SCALES[name], LOWEST[name]) for name, move in zip(free, step, strict=True)}
+    return {**values, **moved}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,10 +226,12 @@ class Fitted:
 
 def fit(cases: Sequence[Case]) -> Fitted:
     """Fit on all cases, and once more without each model (accelerator, weight format where there is one of them)."""
-    values: dict[str, float] = {"launch_gap_s": 3e-6, "sequence_s": 1e-5, "slowness": 1.1}
+    free = FREE[cases[0].kind]
+    start = {"launch_gap_s": 3e-6, "sequence_s": 1e-5, "slowness": 1.1}
+    values = {**_now(cases[0]), **{name: start[name] for name in free}}
     for _ in range(ROUNDS):
-        here, slopes = _linearised(cases, values)
-        before, values = values, _moved(here, slopes, values)
+        here, slopes = _linearised(cases, values, free=free)
+        before, values = values, _moved(here, slopes, values, free=free)
     left_out = next(
         (name for name in ("model", "hardware") if len({getattr(case.today, name) for case in cases}) > 1), "weights"
     )
@@ -191,15 +239,15 @@ def fit(cases: Sequence[Case]) -> Fitted:
     held_out = np.zeros_like(here)
     for owner in sorted(set(owners)):
         seen = owners != owner
-        without = _moved(here[seen], slopes[seen], before) if seen.any() else values
+        without = _moved(here[seen], slopes[seen], before, free=free) if seen.any() else values
         held_out[~seen] = log_errors([case for case, used in zip(cases, seen, strict=True) if not used], without)
     return Fitted(values=values, seen=log_errors(cases, values), held_out=held_out, left_out=left_out)
 
 
-def _linearised(cases: Sequence[Case], values: Mapping[str, float]) -> tuple[Array, Array]:
+def _linearised(cases: Sequence[Case], values: Mapping[str, float], *, free: Sequence[str]) -> tuple[Array, Array]:
     """Errors at ``values``, and their slopes per scaled number."""
     here = log_errors(cases, values)
-    slopes = [log_errors(cases, {**values, name: values[name] + scale}) - here for name, scale in SCALES.items()]
+    slopes = [log_errors(cases, {**values, name: values[name] + SCALES[name]}) - here for name in free]
     return here, np.stack(slopes, axis=-1)
 
 
@@ -207,11 +255,13 @@ def report(engine: str, cases: Sequence[Case], fitted: Fitted) -> None:
     """Numbers, then errors by accelerator and model: of the fit, and with the group left out."""
     values = ", ".join(f"{name} {value:.4g}" for name, value in fitted.values.items())
     print(f"{engine}: {values}; held out by {fitted.left_out}", flush=True)
-    groups: dict[tuple[str, str, str], list[int]] = {}
+    groups: dict[tuple[str, ...], list[int]] = {}
     for place, case in enumerate(cases):
-        groups.setdefault((case.today.hardware, case.today.model, case.today.weights), []).append(place)
-    for (hardware, model, weights), places in sorted(groups.items()):
-        parts = [f"  {hardware:8s} {model.split('/')[-1]:24s} {weights:6s} {len(places):4d}"]
+        today = case.today
+        key = (today.hardware, today.model, today.weights, today.pools, today.speculation)
+        groups.setdefault(key, []).append(place)
+    for (hardware, model, *words), places in sorted(groups.items()):
+        parts = [f"  {hardware:8s} {model.split('/')[-1]:24s} {' '.join(words):18s} {len(places):4d}"]
         for title, errors in (("fit", fitted.seen), ("held out", fitted.held_out)):
             for column, metric in enumerate(METRICS):
                 signed = np.expm1(errors[places, column])
@@ -242,17 +292,28 @@ def main() -> None:
         fitted = fit(cases)
         report(engine, cases, fitted)
         if arguments.write:
-            errors = np.abs(np.expm1(fitted.held_out)).mean(axis=0)
-            write_vendor_fits(
-                engine,
-                vendor=vendor,
-                before=later_release(engine, vendor=vendor) if mode == "aggregated" else None,
-                overheads=overheads_of(fitted.values, mode != "aggregated") | sampling_elsewhere(engine),
-                spread=spread_of(fitted),
-                whole_runs=whole_runs(cases),
-                note=f"Three numbers for all models. Leave one {fitted.left_out} out: TPOT {errors[0]:.1%}, tokens/s "
-                f"{errors[1]:.1%}. The other overheads are those of the engine elsewhere.",
-            )
+            _write(engine, cases, fitted, vendor=vendor)
+
+
+def _write(engine: str, cases: Sequence[Case], fitted: Fitted, *, vendor: str) -> None:
+    """Put the numbers into the vendor's part of the engine's fits."""
+    kind = cases[0].kind
+    errors = np.abs(np.expm1(fitted.held_out)).mean(axis=0)
+    found = overheads_of(fitted.values, kind=kind)
+    score = f"Leave one {fitted.left_out} out: TPOT {errors[0]:.1%}, tokens/s {errors[1]:.1%}."
+    if kind == "rounds":
+        said = vendor_source(vendor, note=f"{len(cases)} runs with multi-token prediction. {score}")
+        write_engine_fits(engine, vendor=vendor, overheads=found, sources={kind: said})
+        return
+    write_vendor_fits(
+        engine,
+        vendor=vendor,
+        before=later_release(engine, vendor=vendor) if kind == "steps" else None,
+        overheads=found | sampling_elsewhere(engine),
+        spread=spread_of(fitted),
+        whole_runs=whole_runs(cases),
+        note=f"Three numbers for all models. {score} The other overheads are those of the engine elsewhere.",
+    )
 
 
 if __name__ == "__main__":

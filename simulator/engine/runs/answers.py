@@ -245,8 +245,8 @@ def run_intervals(scenario: ScenarioSpec, deployment: Deployment, run: UniformRu
         return _served_intervals(run.interval)
     spread = deployment.engine.spread
     if scenario.kind == "closed_loop":
-        of_loops = spread.loops if run.pools is None or spread.pools is None else spread.pools
-        spread = spread if of_loops is None else spread.model_copy(update={"tpot": of_loops, "e2e": of_loops})
+        assert isinstance(run, UniformRun), "a closed loop is no served load"
+        spread = spread.of_loop(deployment.model.model_class, pools=run.pools is not None)
     means = mean_intervals(
         run,
         spread=spread,
@@ -356,7 +356,7 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
     )
 
 
-def _pools_loop(
+def pools_run(
     scenario: ScenarioSpec, prefill: Deployment, decode: Deployment, *, spec: DisaggregationSpec, profiles: str | None
 ) -> UniformRun:
     """The closed loop of a scenario on two pools."""
@@ -388,7 +388,7 @@ def answer(
         return _result(scenario, deployment, run_of(scenario, deployment, options=chosen))
     prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
     if workload is None:
-        return _result(scenario, decode, _pools_loop(scenario, prefill, decode, spec=spec, profiles=profiles))
+        return _result(scenario, decode, pools_run(scenario, prefill, decode, spec=spec, profiles=profiles))
     from simulator.engine.runs.served_run import disaggregated_run
 
     run = disaggregated_run(prefill, decode, workload=workload, spec=spec, options=chosen, profiles=profiles)

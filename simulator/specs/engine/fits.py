@@ -75,6 +75,7 @@ class EngineSpread(Spec):
         never makes one early
     loops : of time per token and throughput of closed loops on others' machines, releases and recipes, in place of
         ``tpot`` and ``e2e``; None where none were measured
+    loops_of : the same by class of the model (`ModelSpec.model_class`), where runs of that class were measured
     pools : the same of closed loops over a prefill and a decode pool
     steps : share of the spread of calibrated step times that is left in whole runs, because the overheads were fitted
         on whole runs and take up part of what the kernels' errors have in common
@@ -85,8 +86,15 @@ class EngineSpread(Spec):
     e2e: NonNegativeFloat
     ttft_tail: NonNegativeFloat = 0.0
     loops: NonNegativeFloat | None = None
+    loops_of: dict[str, NonNegativeFloat] = Field(default_factory=dict)
     pools: NonNegativeFloat | None = None
     steps: float = Field(default=1.0, gt=0, le=1)
+
+    def of_loop(self, model_class: str, *, pools: bool) -> EngineSpread:
+        """The spread of a closed loop of a model of this class, over two pools or not."""
+        own = self.loops_of.get(model_class, self.loops)
+        found = own if not pools or self.pools is None else self.pools
+        return self if found is None else self.model_copy(update={"tpot": found, "e2e": found})
 
 
 class EngineFit(Spec):

@@ -121,7 +121,8 @@ class WorkloadSpec(Spec):
     question and answer lengths (log-normal; 0 for equal lengths). A client gives a request up ``timeout_s`` after
     sending it; 300 s is what Python's common HTTP client, and so most load generators, waits. None waits for ever.
     ``trace`` replays a recorded file (Azure, BurstGPT, Mooncake, vLLM benchmark), as recorded or, with stages, scaled
-    to their rates; prompts share what its hashes say. ``lengths_trace`` draws prompt and answer lengths together
+    to their rates; prompts share what its hashes say, and turns of agents are sent when the answer before has come and
+    their tools are done. ``lengths_trace`` draws prompt and answer lengths together
     from the requests of such a file (the empirical distribution) and leaves arrivals to ``arrival``. ``conversation``
     makes multi-turn chats. ``answers_per_request`` answers are sampled for every prompt, which is computed and cached
     once (n, best of n): rates of stages are of requests, all figures are of answers.

@@ -14,12 +14,14 @@ from simulator.specs.parsing import MalformedError, parse_json
 from simulator.traffic.recorded.benchmarks import aiperf_demand, guidellm_demand, vllm_bench_demand
 from simulator.traffic.recorded.demand import RecordedDemand, measured_demand
 from simulator.traffic.recorded.prometheus import parsed, prometheus_demand, range_demand
-from simulator.traffic.recorded.traces import HASH_BLOCK_TOKENS, RequestTrace, read_trace
-from simulator.traffic.requests import CACHE_TOKENS
+from simulator.traffic.recorded.trace_formats import HASH_BLOCK_TOKENS
+from simulator.traffic.recorded.traces import RequestTrace, read_trace
+from simulator.traffic.requests import CACHE_TOKENS, NO_PREVIOUS
 
 FORMATS = (
     "Azure CSV (TIMESTAMP,ContextTokens,GeneratedTokens), BurstGPT CSV (Timestamp,Request tokens,Response tokens), "
-    "Mooncake JSON lines, Prometheus text or range-query JSON of vLLM, results of vllm bench serve, GuideLLM or AIPerf"
+    "Mooncake JSON lines (turns of agents with session_id and delay), Prometheus text or range-query JSON of vLLM, "
+    "results of vllm bench serve, GuideLLM or AIPerf"
 )
 
 _HEAD_CHARACTERS = 80
@@ -78,11 +80,23 @@ def trace_hits(trace: RequestTrace, *, cache_tokens: float = CACHE_TOKENS) -> fl
 
 def _trace(path: str, *, tool: str) -> RecordedDemand:
     trace = read_trace(path)
+    waits = () if trace.previous is None else (_waiting(trace),)
     if trace.hashes is None:
-        return measured_demand(trace, tool=tool)
+        return measured_demand(trace, tool=tool, notes=waits)
     endless = trace_hits(trace, cache_tokens=inf)
     note = f"prefix hits: a cache of {CACHE_TOKENS:,} tokens that every request can reach; an endless one {endless:.2f}"
-    return measured_demand(trace, tool=tool, prefix_hit=trace_hits(trace), notes=(note,))
+    return measured_demand(trace, tool=tool, prefix_hit=trace_hits(trace), notes=(*waits, note))
+
+
+def _waiting(trace: RequestTrace) -> str:
+    """That the times of a trace are not those at which its requests were sent."""
+    assert trace.previous is not None, "turns wait"
+    assert trace.wait_s is not None, "for answers"
+    waiting = trace.previous != NO_PREVIOUS
+    return (
+        f"{int(waiting.sum()):,} of {len(waiting):,} requests are turns that wait for an answer and then "
+        f"{float(trace.wait_s[waiting].mean()):.3g} s for tools: rate and bursts are those of answers without time"
+    )
 
 
 def _benchmark(file: _Text) -> RecordedDemand:

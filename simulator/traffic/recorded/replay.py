@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.traffic.recorded.traces import HASH_BLOCK_TOKENS, RequestTrace
+from simulator.traffic.recorded.trace_formats import HASH_BLOCK_TOKENS
+from simulator.traffic.recorded.traces import RequestTrace
 from simulator.traffic.requests import Floats, Ints, PrefixLists, Requests, hashed_prompts, make_requests
 from simulator.units import SECONDS_PER_MINUTE
 
 
 def _resampled(trace: RequestTrace, *, times: float, seed: int) -> tuple[Floats, Ints, float]:
     """Moments, rows of the trace, and the end of the last whole minute [s]."""
+    trace.check_rate_is_its_own("trace")
     generator = np.random.default_rng(seed)
     window_s = min(SECONDS_PER_MINUTE, float(trace.arrival_s[-1]))
     windows = int(trace.arrival_s[-1] // window_s)

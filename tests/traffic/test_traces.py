@@ -14,6 +14,7 @@ from simulator.specs.question.workload import ConversationSpec, StageSpec, Workl
 from simulator.traffic.arrivals import turn_counts
 from simulator.traffic.demand import build_requests
 from simulator.traffic.recorded.replay import resampled_requests
+from simulator.traffic.recorded.trace_formats import trace_rows
 from simulator.traffic.recorded.traces import read_trace
 from simulator.traffic.requests import Requests
 
@@ -175,6 +176,7 @@ TOOLS = agents(
 
 
 def test_turns_of_agents_wait_for_their_tools(tmp_path: Path) -> None:
+    assert [row.previous for row in trace_rows(TOOLS, path="trace")] == [None, None, 0, 2, 1]
     trace = read_trace(written(tmp_path, TOOLS))
     assert trace.previous is not None
     assert trace.wait_s is not None

@@ -1,43 +1,37 @@
-"""Calls of the library, kept for as long as their question stays the same. The only module that computes."""
+"""Answers of the library, kept for as long as their question stays the same; the long ones are made by workers."""
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from app import turns
+from app import turns, work
 from app.question import prices as asked_prices
+from app.work import Planned, Served
+from app.workers import CREW, PATIENT
 from simulator.api.explanations import ExplainAnswer, explain_topic
 from simulator.api.published import PublishedAnswer, published
 from simulator.api.steps import step
 from simulator.engine.runs.answers import ScenarioResult, answer
-from simulator.engine.runs.disaggregation import served_pools
-from simulator.engine.runs.load_sweep import LoadSweep, load_sweep, pools_sweep
-from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, pool_deployments, server_of
+from simulator.engine.runs.load_sweep import LoadSweep
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
-from simulator.planner import plan as planner
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.comparison import TechniqueStep, WhatIf, run_cost, technique_steps
-from simulator.planner.gap.highest import DemandField, Highest, highest
-from simulator.planner.serving.replica_load import LatencyRange, latency_range
+from simulator.planner.gap.highest import DemandField, Highest
+from simulator.planner.serving.replica_load import LatencyRange
 from simulator.reports.contract import result_object
-from simulator.reports.decide.decision import PlanVerdict, plan_verdict
-from simulator.reports.formats.files import ReportFormat, render
-from simulator.reports.report import build_report
-from simulator.reports.studies import Studies, gather
+from simulator.reports.decide.decision import PlanVerdict
+from simulator.reports.formats.files import ReportFormat
+from simulator.reports.studies import Studies
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.scenario import ScenarioSpec
 
-TRACE_STEPS = 20_000
-_AT_ONCE = threading.BoundedSemaphore(2)
-"""Heavy questions that run at the same time: a dashboard must not starve the machine that it runs on."""
 _MOST_RESIZED = 100
 _CHECKS = ThreadPoolExecutor(max_workers=1, thread_name_prefix="check")
 """Simulates one fleet at a time, while pages stay free for the next question."""
@@ -49,14 +43,6 @@ class Answer:
     """A what-if and the JSON object that ``roofcast simulate`` prints for it."""
 
     what_if: WhatIf
-    document: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """A served scenario and the JSON object that ``roofcast simulate`` prints for it."""
-
-    result: ScenarioResult
     document: dict[str, Any]
 
 
@@ -90,9 +76,8 @@ def technique_answers(scenario: ScenarioSpec, *, profiles: str | None) -> tuple[
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)
-def _planned(question: str, _spec: PlanSpec) -> CapacityPlan:
-    with _AT_ONCE:
-        return planner.plan_capacity(_spec)
+def _planned(question: str, _spec: PlanSpec) -> Planned:
+    return CREW.ask(work.planned, _spec)
 
 
 @st.cache_resource(show_spinner=False)
@@ -104,7 +89,7 @@ def _resized() -> dict[str, CapacityPlan]:
 def planned(spec: PlanSpec) -> CapacityPlan:
     """The plan that ``plan-capacity`` makes, as far as it is known without a simulation; refusals are raised."""
     question = spec.model_dump_json()
-    return _resized().get(question) or _planned(question, spec)
+    return _resized().get(question) or _planned(question, spec).plan
 
 
 def _kept_as(plan: CapacityPlan) -> str:
@@ -115,7 +100,8 @@ def _kept_as(plan: CapacityPlan) -> str:
 
 def _check(plan: CapacityPlan) -> CapacityPlan:
     turns.let_others_ask()
-    return planner.checked(plan)
+    changed = PATIENT.ask(work.check_of_question, plan.spec) if PATIENT.most else work.check_of(plan)
+    return replace(plan, **changed) if changed else plan
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)
@@ -154,8 +140,7 @@ def checked(plan: CapacityPlan) -> CapacityPlan:
 
 @st.cache_resource(max_entries=100, show_spinner=False)
 def _highest(question: str, field: DemandField, most: float, _spec: PlanSpec) -> Highest:
-    with _AT_ONCE:
-        return highest(_spec, field=field, most=most)
+    return CREW.ask(work.solved, _spec, field, most)
 
 
 def solved(spec: PlanSpec, *, field: DemandField, most: float) -> Highest:
@@ -164,37 +149,29 @@ def solved(spec: PlanSpec, *, field: DemandField, most: float) -> Highest:
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)
-def _ranges(question: str, _plan: CapacityPlan) -> LatencyRange:
-    return latency_range(_plan.best)
+def _judged(question: str, _plan: CapacityPlan) -> Planned:
+    return work.judged(_plan)
+
+
+def _of_plan(plan: CapacityPlan) -> Planned:
+    """A plan with its verdict: as it was worked out, or for a fleet that was sized again."""
+    found = _planned(plan.spec.model_dump_json(), plan.spec)
+    return found if found.plan is plan else _judged(_kept_as(plan), plan)
 
 
 def latency_ranges(plan: CapacityPlan) -> LatencyRange:
     """The 80 % intervals of the chosen fleet's latencies."""
-    return _ranges(_kept_as(plan), plan)
-
-
-@st.cache_resource(max_entries=100, show_spinner=False)
-def _judged(question: str, _plan: CapacityPlan) -> PlanVerdict:
-    with _AT_ONCE:
-        return plan_verdict(_plan, _studied(question, "", False, _plan))
+    return _of_plan(plan).ranges
 
 
 def judged(plan: CapacityPlan) -> PlanVerdict:
     """Whether the chosen fleet serves, how surely, and how that is known."""
-    return _judged(_kept_as(plan), plan)
+    return _of_plan(plan).verdict
 
 
 @st.cache_resource(max_entries=60, show_spinner=False)
 def _swept(question: str, profiles: str | None, _scenario: ScenarioSpec) -> LoadSweep:
-    workload, spec = _scenario.workload, _scenario.disaggregation
-    assert workload is not None, "the page asks for kind serve"
-    with _AT_ONCE:
-        if spec is None:
-            deployment = deployment_of(_scenario, profiles=profiles)
-            return load_sweep(deployment, workload=workload, replicas=_scenario.replicas)
-        prefill, decode = pool_deployments(_scenario, spec, profiles=profiles)
-        server = server_of(decode, profiles=profiles)
-        return pools_sweep(served_pools(prefill, decode, spec=spec, server=server), workload=workload)
+    return CREW.ask(work.swept, _scenario, profiles)
 
 
 def swept(scenario: ScenarioSpec, *, profiles: str | None) -> LoadSweep:
@@ -204,9 +181,7 @@ def swept(scenario: ScenarioSpec, *, profiles: str | None) -> LoadSweep:
 
 @st.cache_resource(max_entries=60, show_spinner=False)
 def _served(question: str, profiles: str | None, _scenario: ScenarioSpec) -> Served:
-    with _AT_ONCE:
-        result = answer(_scenario, profiles=profiles, options=ServeOptions(trace_steps=TRACE_STEPS))
-    return Served(result=result, document=result_object(result))
+    return CREW.ask(work.served, _scenario, profiles)
 
 
 def served(scenario: ScenarioSpec, *, profiles: str | None) -> Served:
@@ -264,30 +239,25 @@ def stepped(scenario: ScenarioSpec, *, context_tokens: int, profiles: str | None
 @st.cache_resource(max_entries=50, show_spinner=False)
 def explained(topic: str, model: str, hardware: str, profiles: str | None) -> ExplainAnswer:
     """A topic of the field, worked with this model and accelerator; refusals are raised."""
-    with _AT_ONCE:
-        return explain_topic(topic, model=model, hardware=hardware, profiles=profiles)
+    return explain_topic(topic, model=model, hardware=hardware, profiles=profiles)
 
 
 @st.cache_resource(max_entries=20, show_spinner=False)
 def learned(topic: str) -> PublishedAnswer:
     """The published figures of a topic beside what is predicted."""
-    with _AT_ONCE:
-        return published(topic)
+    return published(topic)
 
 
 @st.cache_resource(max_entries=50, show_spinner=False)
-def _studied(question: str, command: str, complete: bool, _plan: CapacityPlan) -> Studies:
-    return gather(_plan, command=command, complete=complete)
+def _studied(question: str, command: str, _plan: CapacityPlan) -> Studies:
+    return work.studied(_plan, command)
 
 
 def studied(plan: CapacityPlan, *, command: str) -> Studies:
     """What a report shows beside the plan: ownership, carbon, facilities, launch commands."""
-    return _studied(_kept_as(plan), command, False, plan)
+    return _studied(_kept_as(plan), command, plan)
 
 
 def report_file(plan: CapacityPlan, command: str, form: ReportFormat) -> bytes:
     """The report in one format."""
-    simulated = checked(plan)
-    with _AT_ONCE:
-        studies = _studied(_kept_as(simulated), command, True, simulated)
-        return render(build_report(studies), studies, form)[0].data
+    return CREW.ask(work.report_file, checked(plan), command, form)

@@ -63,8 +63,8 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
             trace["textangle"] = 0
         elif crowded and trace.get("mode") == "markers":
             trace["marker"] |= {"size": 6, "opacity": 0.6}
-    # Two lines across may stand close to each other: their texts must not.
-    for note, height in zip(layout["annotations"], cycle((12, -2)), strict=False):
+    # Lines across may stand close to each other, and below the legend: their texts must not.
+    for note, height in zip(layout["annotations"], cycle((-2, -16, -30)), strict=False):
         note["yshift"] = height if note.get("yref") == "y domain" else 12
         if "xref" not in note and "yref" not in note:
             note["xshift"] = 12

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from app import baseline, opening, question, widgets
+from app import baseline, opening, previews, question, widgets
 from app.named import NAMED, named, named_id
 from app.uploaded import FILES, has_files, shared_id
 from simulator import __version__
@@ -174,7 +174,9 @@ def _share() -> None:
                     f"Your files stay on this server, as `{files}`, until it starts again or many newer ones have "
                     "come; a link that outlives them says so. Profiles has them for download."
                 )
-            st.code(f"{st.context.url or ''}?{urlencode(parameters(), doseq=True)}", language=None, wrap_lines=True)
+            address = f"{st.context.url or ''}?{urlencode(parameters(), doseq=True)}"
+            previews.remember(address, answer=st.session_state.get(_SAID, ""), question=question.line())
+            st.code(address, language=None, wrap_lines=True)
 
 
 def controls(page: str) -> None:

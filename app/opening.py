@@ -9,10 +9,13 @@ import streamlit as st
 
 from app import inputs, question
 from simulator.planner.replica_setup import PoolsSetup, ReplicaSetup, pools_setup
+from simulator.specs.question.techniques import TechniquesSpec
 
 _PAGES = "_pages"
 ASKING = ("What-if", "Serving", "Roofline", "Compare")
 """Pages that ask about one deployment."""
+_TECHNICAL = ("What-if", "Compare")
+"""Those of them that ask with techniques."""
 _LOADED, _SERVED = ("What-if", "Roofline", "Compare"), ("Serving",)
 """Those that ask about one pool of two, and the one that takes both."""
 
@@ -89,10 +92,30 @@ def also(label: str, titles: Sequence[str], values: Mapping[str, Any]) -> None:
     links(label, titles, {key: str(value) for key, value in {**question.kept(), **values}.items()})
 
 
+def guess_values(techniques: TechniquesSpec) -> dict[str, Any]:
+    """Speculation by the keys of the widgets that say it, on the pages that have them."""
+    guess = techniques.speculation
+    if guess is None:
+        return {}
+    # One probability has a widget; those of each place have none.
+    acceptance = None if isinstance(guess.acceptance, tuple) else guess.acceptance
+    return {"speculation": guess.method, "k": guess.k, "acceptance": acceptance, "draft": guess.draft_model}
+
+
+def open_in(values: Mapping[str, Any], techniques: Mapping[str, Any], *, but: str) -> None:
+    """Links that open a deployment; apart those to pages that cannot ask with its techniques, which ``but`` says."""
+    if not techniques:
+        links("Open in", ASKING, address_of(values))
+        return
+    links("Open in", _TECHNICAL, address_of({**values, **techniques}))
+    links(but, [title for title in ASKING if title not in _TECHNICAL], address_of(values))
+
+
 def doors(setups: Sequence[ReplicaSetup]) -> None:
     """Links that open a fleet, and each kind of its replicas, on the pages that ask about one."""
     if len(setups) == 1:
-        links("Open in", ASKING, address_of(widget_values(setups[0])))
+        values, guesses = widget_values(setups[0]), guess_values(setups[0].techniques)
+        open_in(values, guesses, but="Without speculation")
         return
     links("Both pools", _SERVED, address_of(fleet_values(setups)))
     for setup in setups:

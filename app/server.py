@@ -1,20 +1,12 @@
-"""What ``roofcast app`` runs: the pages behind small additions to every HTML answer.
-
-The front end is told where its server is, so that it does not probe for one below each page's address; it gets the
-style sheet before anything is drawn; and the browser is told to keep the dashboard out of foreign frames and to guess
-no content types.
-"""
+"""What ``roofcast app`` runs: the pages, the answers around them, and the workers that work answers out."""
 
 from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
-from http import HTTPStatus
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import streamlit as st
 from starlette.middleware import Middleware
@@ -24,76 +16,9 @@ if _HOME not in sys.path:
     sys.path.insert(0, _HOME)
 
 # Imported before anybody visits: the pages bring pandas and plotly with them.
-from app import shell  # noqa: E402, F401 - found through the line above
+from app import shell, turns, work, workers  # noqa: E402, F401 - found through the line above
+from app.page_answers import PageAnswers  # noqa: E402
 from simulator.errors import RoofcastError  # noqa: E402
-from simulator.planner.plan import plan_capacity  # noqa: E402
-from simulator.specs.question.plan import plan_spec  # noqa: E402
-from simulator.specs.question.plan_values import PLANNED_MODEL, PLANNED_RATE_PER_S  # noqa: E402
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
-
-_SCRIPT = b'<script>window.__streamlit={BACKEND_BASE_URL:window.location.origin+"/"}</script>'
-_STYLE, _REFUSED = (Path(__file__).with_name(name).read_bytes() for name in ("style.css", "refused.js"))
-_HEAD = b"".join((_SCRIPT, b"<style>", _STYLE, b"</style><script>", _REFUSED, b"</script></head>"))
-_FIRST_PAGE = b"plan"
-"""Relative, so that it holds below any prefix of a proxy."""
-_HEADERS = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"same-origin"),
-    (b"x-frame-options", b"SAMEORIGIN"),
-)
-
-
-class PageAnswers:
-    """ASGI middleware: completes HTML pages, passes everything else on as it is."""
-
-    def __init__(self, app: Asgi) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Handle one connection."""
-        headers = dict(scope.get("headers", ()))
-        if scope["type"] != "http" or b"text/html" not in headers.get(b"accept", b""):
-            await self.app(scope, receive, send)
-            return
-        if scope["path"] == "/":
-            await _to_first_page(scope, send)
-            return
-        # A page is small: it may come uncompressed, so that it can be completed.
-        plain = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
-        held: list[Message] = []
-
-        async def collect(message: Message) -> None:
-            held.append(message)
-            if message["type"] == "http.response.body" and not message.get("more_body", False):
-                for item in _completed(held):
-                    await send(item)
-
-        await self.app({**scope, "headers": plain}, receive, collect)
-
-
-async def _to_first_page(scope: Message, send: Send) -> None:
-    """From the bare address to the first page's own, with its parameters: the menu then shows where one is."""
-    query = scope.get("query_string", b"")
-    target = b"?".join(part for part in (_FIRST_PAGE, query) if part)
-    headers = [(b"location", target), (b"content-length", b"0"), *_HEADERS]
-    await send({"type": "http.response.start", "status": HTTPStatus.TEMPORARY_REDIRECT, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
-
-
-def _completed(messages: list[Message]) -> list[Message]:
-    start = messages[0]
-    body = b"".join(message.get("body", b"") for message in messages[1:])
-    body = body.replace(b"<title>Streamlit</title>", b"<title>roofcast</title>", 1).replace(b"</head>", _HEAD, 1)
-    kept = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
-    length = (b"content-length", str(len(body)).encode())
-    return [
-        {**start, "headers": [*kept, *_HEADERS, length]},
-        {"type": "http.response.body", "body": body, "more_body": False},
-    ]
 
 
 def _warm_up() -> None:
@@ -102,10 +27,12 @@ def _warm_up() -> None:
     What is imported and read by then stays for good: collections of garbage need not look at it again.
     """
     with suppress(RoofcastError):
-        plan_capacity(plan_spec({"rps": PLANNED_RATE_PER_S, "model": PLANNED_MODEL}))
+        work.warm_up()
     gc.collect()
     gc.freeze()
 
 
+workers.start()
+turns.allow(workers.at_once())
 Thread(target=_warm_up, name="warm-up", daemon=True).start()
 app = st.App(Path(__file__).with_name("streamlit_app.py"), middleware=[Middleware(PageAnswers)])

@@ -18,6 +18,10 @@ _GUESSED_ROWS = 10
 """Rows that the browser's table looks at when it chooses how wide a column is."""
 _SHORT_LETTERS = 16
 """That fit whatever it guesses."""
+_LONGEST_NUMBER = 20
+"""Letters of a number with its unit; what is longer holds words too."""
+_NUMBER_WIDTH = 125
+"""Pixels of a column whose numbers grow longer further down."""
 _ABSENT = ("", EMPTY, UNKNOWN)
 Line = Sequence[Cell | str]
 
@@ -52,12 +56,21 @@ def _column(cells: Line, *, currency: str, marked: bool) -> list[str] | list[_Re
 
 
 def _widths(columns: Mapping[str, Sequence[Any]], *, wide: Sequence[str]) -> dict[str, Any]:
-    """Room for sentences, and for what the browser's guess would cut, which looks at the first rows alone."""
+    """Room for sentences, and for what the browser's guess would cut, which looks at the first rows alone.
+
+    Numbers stand flush right, where a cut hides their first digits: they have what the longest needs. Longer texts that
+    begin with a number start at the left.
+    """
     found: dict[str, Any] = {name: st.column_config.TextColumn(width="large") for name in wide}
     for name, cells in columns.items():
         lengths = [len(cell.text if isinstance(cell, _Read) else cell or "") for cell in cells]
-        seen = max(len(name), *lengths[:_GUESSED_ROWS], 0)
-        if name not in found and any(length > max(seen, _SHORT_LETTERS) for length in lengths):
+        most, seen = max(lengths, default=0), max((len(name), *lengths[:_GUESSED_ROWS]))
+        if name in found:
+            continue
+        if any(isinstance(cell, _Read) for cell in cells):
+            side: Literal["left", "right"] = "left" if most > _LONGEST_NUMBER else "right"
+            found[name] = st.column_config.Column(width=None if most <= seen else _NUMBER_WIDTH, alignment=side)
+        elif most > max(seen, _SHORT_LETTERS):
             found[name] = st.column_config.Column(width="medium")
     return found
 

@@ -1,8 +1,8 @@
-"""Whose turn it is on a busy server: numbers one visitor after the other, and all of them before anybody's charts.
+"""Whose turn it is on a busy server: numbers a few visitors at a time, and all of them before anybody's charts.
 
-Sessions share one interpreter. Left alone they take turns within every answer, and all numbers arrive when the last
-one is ready; one after the other, half of them arrive in half that time and none later. Nobody waits long for others:
-beside a question that takes longer than ``PATIENCE_S`` the rest goes on as if there were no turns.
+Sessions share one interpreter and its workers. Left alone they take turns within every answer, and all numbers arrive
+when the last one is ready; one after the other, half of them arrive in half that time and none later. Nobody waits long
+for others: beside a question that takes longer than ``PATIENCE_S`` the rest goes on as if there were no turns.
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ _SEEN_S = 0.2
 """What a browser takes to show a number, where it shares a machine with those of others."""
 _ALONE_S = 0.04
 """What it takes at least: a chart that comes sooner is drawn together with the number, before anything is shown."""
-_turn = threading.Lock()
+_turn = threading.Semaphore()
 _changed = threading.Condition()
 _asking: dict[int, bool] = {}
 """Threads that have no number yet, and whether it is their turn."""
 _unseen: dict[str, object] = {}
 """Visitors who were sent a number a moment ago."""
+
+
+def allow(together: int) -> None:
+    """Let so many have their turn together: as many as are answered without slowing each other down."""
+    for _ in range(1, together):
+        _turn.release()
 
 
 @contextmanager

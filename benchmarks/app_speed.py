@@ -1,6 +1,6 @@
 """Speed of the dashboard in a real browser, beside bare pages with the same widgets that only echo.
 
-    python benchmarks/app_speed.py
+    python benchmarks/app_speed.py [page ...]
 
 Opening, and from a change to another number on the page, for one user and for five at once; medians, both servers in
 turn on the same machine, both without a collection of garbage after each rerun. Bars, as multiples of the bare page:
@@ -30,6 +30,7 @@ OPENING_BAR, USERS_BAR, PROCESSOR_BAR_S = 1.5, 2.0, 0.31 / 3
 Server = tuple[str, int]
 """Address and process of a running dashboard."""
 _PATIENCE_MS = 120_000
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _DONE = "() => document.querySelector('h2') && !document.querySelector('[data-testid=stStatusWidget]')"
 # When the headline becomes another one, as the browser sees it, after the key that changes an input.
 _ARM = """() => { const text = () => document.querySelector('[data-testid=stMain] h2')?.innerText ?? ''
@@ -105,9 +106,16 @@ def changes_s(pages: Sequence[Any], move: Move, *, moves: int) -> list[float]:
 
 
 def processor_s(process: int) -> float:
-    """Processor time of a process, itself and for it by the system [s]."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Processor time of a process and those that it started, themselves and for them by the system [s]."""
+    used, parents = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        number = int(stat.parent.name)
+        used[number], parents[number] = int(fields[11]) + int(fields[12]), int(fields[1])
+    return sum(used[item] for item in (process, *(child for child in used if parents[child] == process))) / _TICKS_PER_S
 
 
 def _median_change_s(browser: Any, server: Server, move: Move, *, users: int) -> tuple[float, float]:
@@ -136,7 +144,7 @@ def main() -> int:
         return 2
     held = []
     with serving() as server, serving(BARE_PAGE) as bare, chromium() as browser:
-        for move in MOVED:
+        for move in [move for move in MOVED if move.path in (sys.argv[1:] or [move.path])]:
             for address, _ in (server, bare):
                 opening_s(browser, f"{address}/{move.path}")
             opened = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 
 
@@ -57,6 +57,14 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - len(_MARK)]}{_MARK}"
 
 
+def _again(kind: type[RoofcastError], said: tuple[object, ...], held: Mapping[str, object]) -> RoofcastError:
+    """A refusal as it was before it was pickled."""
+    found = kind.__new__(kind, *said)
+    found.args = said
+    found.__dict__.update(held)
+    return found
+
+
 class RoofcastError(Exception):
     """A refusal. ``str()`` is one line, which names options between backquotes.
 
@@ -79,6 +87,10 @@ class RoofcastError(Exception):
         self.code = code
         self.hint = one_line(hint)
         self.exit_code = exit_code
+
+    def __reduce__(self) -> tuple[Callable[..., RoofcastError], tuple[object, ...]]:
+        # Refusals cross processes; their constructors differ.
+        return _again, (type(self), self.args, dict(self.__dict__))
 
     def __str__(self) -> str:
         hint = f" ({self.hint})" if self.hint else ""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import streamlit as st
 
-from app import charts, display, glossary, inputs, question, tables, widgets
+from app import charts, display, glossary, inputs, opening, question, tables, widgets
 from app.answers import Answer, answered
 from app.commands import scenario_line, simulate_command
 from app.named import named_questions
@@ -34,10 +34,10 @@ _PLACES = ("", "_b", "_c", "_d")
 """Ends of the keys of each column; the first one is the deployment of the question."""
 
 
-_COLUMN_KEYS = (
-    *("model", "gpu", "tp", "pp", "dp", "ep", "cp", "weights", "kv", "sparsity", "zeros_sparsity"),
-    *("speculation", "k", "acceptance", "draft", "kv_heads"),
-)
+_DEPLOYED_KEYS = ("model", "gpu", "tp", "pp", "dp", "ep", "cp", "weights", "kv")
+_TECHNIQUE_KEYS = ("sparsity", "zeros_sparsity", "speculation", "k", "acceptance", "draft", "kv_heads")
+_UNUSED = ("none", "as published")
+_COLUMN_KEYS = (*_DEPLOYED_KEYS, *_TECHNIQUE_KEYS)
 """What of a kept question a column can ask."""
 _BESIDE = "_beside"
 _NARROWEST = 260
@@ -132,9 +132,10 @@ def places(count: int) -> Iterator[tuple[str, str, Any]]:
         yield place, hardware, container
 
 
-def _answers(work: dict[str, Any], count: int) -> list[Answer]:
-    """The deployments that can be answered; the others show their refusal in place."""
+def _answers(work: dict[str, Any], count: int) -> tuple[list[Answer], list[str]]:
+    """The deployments that can be answered and the ends of their keys; the others show their refusal in place."""
     found: list[Answer] = []
+    answered_at: list[str] = []
     first: dict[str, Any] = {}
     for place, hardware, container in places(count):
         with container:
@@ -146,16 +147,29 @@ def _answers(work: dict[str, Any], count: int) -> list[Answer]:
                 answer = answered(inputs.scenario({**work, **given}), profiles=session_profiles())
                 title.markdown(f"**{compared_name(answer.what_if)}**")
                 found.append(answer)
+                answered_at.append(place)
             except RoofcastError as error:
                 display.refusal(error)
-    return found
+    return found, answered_at
+
+
+def _doors(columns: Mapping[str, str]) -> None:
+    """One of the columns on a page of its own. columns : the end of its keys by its name"""
+    chosen = widgets.choice(
+        "Look closer at", tuple(columns), key="closer", default=next(iter(columns)), help="Opens it on another page."
+    )
+    place = columns[chosen]
+    values = {key: st.session_state.get(f"{key}{place}") for key in _DEPLOYED_KEYS}
+    techniques = {key: st.session_state.get(f"{key}{place}") for key in _TECHNIQUE_KEYS}
+    used = any(techniques[key] not in (None, *_UNUSED) for key in _TECHNIQUE_KEYS)
+    opening.open_in(values, techniques if used else {}, but="Without its techniques")
 
 
 def page() -> None:
     """The page."""
     work, count = asked()
     top = st.container()
-    found = _answers(work, count)
+    found, answered_at = _answers(work, count)
     question.show()
     if not found:
         return
@@ -179,5 +193,6 @@ def page() -> None:
     rows, columns = compare_columns(compared)
     tables.frame(rows, columns)
     st.caption(f"{BEST}: the best of its row. In brackets: {glossary.INTERVAL}")
+    _doors({name: place for (name, _, _), place in zip(compared, answered_at, strict=True)})
     lines = "\n".join(scenario_line(answer.what_if.scenario) for answer in found)
     display.reproduce(simulate_command(), standard_input=lines)

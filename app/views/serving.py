@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import actions, charts, display, glossary, inputs, question, tables, widgets
-from app.answers import Served, served, swept
+from app.answers import served, swept
 from app.commands import scenario_line, simulate_command
 from app.inside import inside
 from app.uploaded import session_profiles
 from app.variation import variation_inputs
+from app.work import Served
 from simulator.engine.runs.load_sweep import LoadSweep, at_rate, demand_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError

@@ -135,7 +135,12 @@ def _answer(
         "Look closer at", tuple(labels), key=_POINT, default=first_label, help="Click a point, or choose here."
     )
     opening.doors((scenario_setup(labels[chosen].point.scenario, name=chosen),))
-    tables.frame(swept_rows(swept, axes=axes), SWEPT_COLUMNS)
+    ticked = tables.frame(swept_rows(swept, axes=axes), SWEPT_COLUMNS, key="swept_table")
+    if ticked is None:
+        st.caption("Tick a row to open it on the other pages.")
+    else:
+        setup = scenario_setup(swept[ticked].point.scenario, name=point_label(swept[ticked].point, *axes))
+        opening.doors((setup,))
     if refused:
         with st.expander(f"Refused ({len(refused)})", icon=":material/block:"):
             st.markdown("\n".join(f"- {name}: {error}" for name, error in refused.items()))

@@ -162,13 +162,13 @@ def page() -> None:
 
 def _answer(answer: Answer, scenario: ScenarioSpec) -> None:
     before, name = _baseline(scenario)
-    document = answer.document
+    document, offer = answer.document, answer.what_if.cost.offer.replace("_", " ")
     with st.container(horizontal=True, gap="small", key="answer"):
         with st.container():
             display.headline(
                 scenario_headline(answer.what_if, document),
                 provenance=document["provenance"],
-                detail=f"{power_text(document)} while running, no interval known · {answer.what_if.cost.offer}",
+                detail=f"{power_text(document)} while running, no interval known · {offer}",
             )
         baseline.pin_button(_BASELINE, scenario.model_dump(mode="json", exclude_unset=True, exclude_none=True))
     _figures(_top(answer), _top(before) if before else (), answer=answer, name=name)

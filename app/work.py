@@ -1,0 +1,104 @@
+"""What a page asks of the library, as functions of the question alone: a process beside the server's can run them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from simulator.engine.runs.answers import ScenarioResult, answer
+from simulator.engine.runs.disaggregation import served_pools
+from simulator.engine.runs.load_sweep import LoadSweep, load_sweep, pools_sweep
+from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, pool_deployments, server_of
+from simulator.planner import plan as planner
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.gap.highest import DemandField, Highest, highest
+from simulator.planner.serving.replica_load import LatencyRange, latency_range
+from simulator.reports.contract import result_object
+from simulator.reports.decide.decision import PlanVerdict, plan_verdict
+from simulator.reports.formats.files import ReportFormat, render
+from simulator.reports.report import build_report
+from simulator.reports.studies import Studies, gather
+from simulator.specs.question.plan import PlanSpec, plan_spec
+from simulator.specs.question.plan_values import PLANNED_MODEL, PLANNED_RATE_PER_S
+from simulator.specs.question.scenario import ScenarioSpec
+
+TRACE_STEPS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan with what stands on top of its page: the 80 % intervals of its latencies, and whether it serves."""
+
+    plan: CapacityPlan
+    ranges: LatencyRange
+    verdict: PlanVerdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A served scenario and the JSON object that ``roofcast simulate`` prints for it."""
+
+    result: ScenarioResult
+    document: dict[str, Any]
+
+
+def planned(spec: PlanSpec) -> Planned:
+    """The plan that ``plan-capacity`` makes, as far as it is known without a simulation; refusals are raised."""
+    return judged(planner.plan_capacity(spec))
+
+
+def judged(plan: CapacityPlan) -> Planned:
+    """A plan with its intervals and its verdict."""
+    verdict = plan_verdict(plan, gather(plan, command="", complete=False))
+    return Planned(plan=plan, ranges=latency_range(plan.best), verdict=verdict)
+
+
+def check_of(plan: CapacityPlan) -> dict[str, Any]:
+    """The fields of a plan that its check by the event simulation changes: the fleet too, where it misses."""
+    found = planner.checked(plan)
+    pairs = ((item.name, getattr(found, item.name), getattr(plan, item.name)) for item in fields(plan))
+    return {name: value for name, value, before in pairs if value is not before}
+
+
+def check_of_question(spec: PlanSpec) -> dict[str, Any]:
+    """:func:`check_of` where the plan is in another process: planning again is quicker than sending it."""
+    return check_of(planner.plan_capacity(spec))
+
+
+def solved(spec: PlanSpec, field: DemandField, most: float) -> Highest:
+    """The highest demand that the limits of a plan allow; refusals are raised."""
+    return highest(spec, field=field, most=most)
+
+
+def served(scenario: ScenarioSpec, profiles: str | None) -> Served:
+    """The answer to a scenario of kind serve, with its steps kept."""
+    result = answer(scenario, profiles=profiles, options=ServeOptions(trace_steps=TRACE_STEPS))
+    return Served(result=result, document=result_object(result))
+
+
+def swept(scenario: ScenarioSpec, profiles: str | None) -> LoadSweep:
+    """Latency over load of a scenario of kind serve, whatever its stages."""
+    workload, spec = scenario.workload, scenario.disaggregation
+    assert workload is not None, "the page asks for kind serve"
+    if spec is None:
+        deployment = deployment_of(scenario, profiles=profiles)
+        return load_sweep(deployment, workload=workload, replicas=scenario.replicas)
+    prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
+    server = server_of(decode, profiles=profiles)
+    return pools_sweep(served_pools(prefill, decode, spec=spec, server=server), workload=workload)
+
+
+def studied(plan: CapacityPlan, command: str, *, complete: bool = False) -> Studies:
+    """What a report shows beside the plan."""
+    return gather(plan, command=command, complete=complete)
+
+
+def report_file(plan: CapacityPlan, command: str, form: ReportFormat) -> bytes:
+    """The report of a checked plan in one format."""
+    studies = studied(plan, command, complete=True)
+    return render(build_report(studies), studies, form)[0].data
+
+
+def warm_up() -> None:
+    """Read the calibrations of the first page before its first visitor waits for them."""
+    planned(plan_spec({"rps": PLANNED_RATE_PER_S, "model": PLANNED_MODEL}))

@@ -1,0 +1,82 @@
+"""Answers of a worker are those of this process, refusals included; one that ends is replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from app import work
+from app.workers import LARGEST_WORKER_BYTES, Crew
+from simulator.errors import RoofcastError
+from simulator.planner.gap.records import GapError
+from simulator.specs.question.plan import PlanSpec, plan_spec
+from simulator.specs.question.scenario import ScenarioSpec
+
+START_S = 120.0
+
+
+def _asked(**changed: object) -> PlanSpec:
+    return plan_spec({"model": "llama-3.1-8b", "hardware": ("h100-sxm-80gb",), "rate_per_s": 20.0, **changed})
+
+
+def _ready(crew: Crew) -> Crew:
+    until = time.monotonic() + START_S
+    while not crew.is_ready():
+        assert time.monotonic() < until, "no worker came"
+        time.sleep(0.05)
+    return crew
+
+
+@pytest.fixture(scope="module")
+def crew() -> Iterator[Crew]:
+    found = Crew(most=1)
+    found.grow()
+    yield _ready(found)
+    found.end()
+
+
+def test_a_plan_of_a_worker_is_the_plan_of_this_process(crew: Crew) -> None:
+    there, here = crew.ask(work.planned, _asked()), work.planned(_asked())
+    assert there.plan.best == here.plan.best
+    assert there.verdict == here.verdict
+    assert there.ranges == here.ranges
+    assert crew.ask(os.getpid) != os.getpid()
+
+
+def test_a_served_scenario_is_the_same_in_both(crew: Crew) -> None:
+    load = {"isl_tokens": 200, "osl_tokens": 20, "stages": [{"rate_per_s": 2.0, "duration_s": 20.0}]}
+    fields = {"id": "served", "kind": "serve", "model": "llama-3.1-8b", "hardware": "h100-sxm-80gb", "workload": load}
+    scenario = ScenarioSpec.model_validate(fields)
+    assert crew.ask(work.served, scenario, None).document == work.served(scenario, None).document
+
+
+def test_a_refusal_is_raised_here_with_all_it_says(crew: Crew) -> None:
+    with pytest.raises(GapError) as there:
+        crew.ask(work.planned, _asked(rate_per_s=2000.0, max_gpus=2))
+    with pytest.raises(GapError) as here:
+        work.planned(_asked(rate_per_s=2000.0, max_gpus=2))
+    assert str(there.value) == str(here.value)
+    assert there.value.hint == here.value.hint
+    assert there.value.gap == here.value.gap
+
+
+def test_too_much_memory_is_refused_and_the_worker_lives(crew: Crew) -> None:
+    before = crew.ask(os.getpid)
+    with pytest.raises(RoofcastError, match="memory"):
+        crew.ask(bytearray, LARGEST_WORKER_BYTES)
+    assert crew.ask(os.getpid) == before
+
+
+def test_a_worker_that_ends_is_replaced(crew: Crew) -> None:
+    before = crew.ask(os.getpid)
+    with pytest.raises(RoofcastError, match="ended"):
+        crew.ask(os.kill, before, signal.SIGKILL)
+    assert _ready(crew).ask(os.getpid) not in (before, os.getpid())
+
+
+def test_without_workers_this_process_answers() -> None:
+    assert Crew(most=0).ask(os.getpid) == os.getpid()

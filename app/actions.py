@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import streamlit as st
 
@@ -15,6 +15,7 @@ from simulator.planner.gap.records import Gap, GapOption
 from simulator.specs.question.plan_values import duration_s
 from simulator.specs.question.scenario import ScenarioSpec
 
+Shown = TypeVar("Shown")
 _BEFORE = "_answer_before"
 _KEYS = {"tp_size": "tp", "scheme": "weights", "kv_cache": "kv"}
 _NAMES = {"tp_size": "TP", "scheme": "Weights", "kv_cache": "KV cache"}
@@ -22,13 +23,13 @@ _NAMES = {"tp_size": "TP", "scheme": "Weights", "kv_cache": "KV cache"}
 _PLAN_KEYS = {"ttft_p95": "ttft", "tpot_p95": "tpot", "hardware": "gpus", "scheme": "formats", "weights": "formats"}
 
 
-def now(show: Callable[..., None], *found: Any) -> None:
+def now(show: Callable[..., Shown], *found: Any) -> Shown:
     """Show an answer, and remember it for the case that the next question is refused."""
     st.session_state[_BEFORE] = (show.__module__, found)
-    show(*found)
+    return show(*found)
 
 
-def before(show: Callable[..., None]) -> None:
+def before(show: Callable[..., object]) -> None:
     """Below a refusal the answer before it, in grey: it is not the answer to what is asked now."""
     page, found = st.session_state.get(_BEFORE, ("", ()))
     if page != show.__module__:

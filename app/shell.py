@@ -14,7 +14,10 @@ from app.uploaded import adopt_files
 from app.views import compare, learn, plan, profiles, roofline, serving, sweep, validation, what_if
 
 _ICON, _LOGO = (str(Path(__file__).with_name(name)) for name in ("icon.svg", "logo.svg"))
-PAGES: dict[str, tuple[str, str, Callable[[], None]]] = {
+Later = Callable[[], None]
+Body = Callable[[], Later | None]
+"""A page; what it gives back is worked out when everything else stands."""
+PAGES: dict[str, tuple[str, str, Body]] = {
     "plan": ("Plan", ":material/dns:", plan.page),
     "what-if": ("What-if", ":material/tune:", what_if.page),
     "roofline": ("Roofline", ":material/show_chart:", roofline.page),
@@ -27,7 +30,7 @@ PAGES: dict[str, tuple[str, str, Callable[[], None]]] = {
 }
 
 
-def _page(title: str, body: Callable[[], None]) -> None:
+def _page(title: str, body: Body) -> None:
     """One page between the question and the banner of its link."""
     widgets.begin()
     adopt_files()
@@ -40,12 +43,14 @@ def _page(title: str, body: Callable[[], None]) -> None:
         controls = st.container(key="controls", horizontal=True, width="content", gap="small")
     complaints = st.container()
     with st.container(key="answered"), turns.asking():
-        body()
+        later = body()
     question.show_once()
     links.end(complaints)
     # Last, so that a link holds every widget of this run.
     with controls:
         links.controls(title)
+    if later is not None:
+        later()
 
 
 def main(first: str = "plan") -> None:

@@ -20,8 +20,9 @@ _SHORT_LETTERS = 16
 """That fit whatever it guesses."""
 _LONGEST_NUMBER = 20
 """Letters of a number with its unit; what is longer holds words too."""
-_NUMBER_WIDTH = 125
+_NUMBER_WIDTH, _RANGE_WIDTH = 85, 125
 """Pixels of a column whose numbers grow longer further down."""
+_LETTERS_OF_NUMBER = 8
 _ABSENT = ("", EMPTY, UNKNOWN)
 Line = Sequence[Cell | str]
 
@@ -69,7 +70,8 @@ def _widths(columns: Mapping[str, Sequence[Any]], *, wide: Sequence[str]) -> dic
             continue
         if any(isinstance(cell, _Read) for cell in cells):
             side: Literal["left", "right"] = "left" if most > _LONGEST_NUMBER else "right"
-            found[name] = st.column_config.Column(width=None if most <= seen else _NUMBER_WIDTH, alignment=side)
+            room = _NUMBER_WIDTH if most <= _LETTERS_OF_NUMBER else _RANGE_WIDTH
+            found[name] = st.column_config.Column(width=None if most <= seen else room, alignment=side)
         elif most > max(seen, _SHORT_LETTERS):
             found[name] = st.column_config.Column(width="medium")
     return found

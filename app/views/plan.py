@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app import actions, baseline, charts, display, glossary, inputs, question, widgets
 from app.answers import checked, judged, latency_ranges, planned
@@ -188,12 +192,17 @@ def _memory(best: Fleet) -> None:
     )
 
 
-def _simulated(plan: CapacityPlan) -> None:
+def _simulated(plan: CapacityPlan, place: DeltaGenerator) -> None:
     """What the event simulation says of the fleet; worked out last, when everything else stands already."""
     found = checked(plan)
     if found.best is not plan.best:
         # Sized again: every number of the page is of another fleet.
         st.rerun()
+    with place.container():
+        _check_said(plan, found)
+
+
+def _check_said(plan: CapacityPlan, found: CapacityPlan) -> None:
     if found.verification is None and checked_text(found):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption("Sized in steady state, not simulated yet.", width="content")
@@ -216,8 +225,8 @@ def _look_at(name: str) -> None:
     st.session_state[LOOK] = name
 
 
-def page() -> None:
-    """The page."""
+def page() -> Callable[[], None] | None:
+    """The page, and its check by the event simulation."""
     flags, outlook = asked()
     sure = _CONFIDENCE[widgets.view("How sure", tuple(_CONFIDENCE), key="sure")]
     flags |= {} if sure is None else {"confidence": sure}
@@ -230,13 +239,14 @@ def page() -> None:
         display.refusal(error)
         gap_details(error)
         actions.before(_answer)
-        return
+        return None
     question.show(fleet=fleet_text(plan.best))
     hand_on(plan)
-    actions.now(_answer, plan, flags, outlook)
+    return partial(_simulated, plan, actions.now(_answer, plan, flags, outlook))
 
 
-def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> None:
+def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> DeltaGenerator:
+    """The answer; where its check goes once that is known."""
     command, known = plan_command(flags), plan.best.provenance
     compared, name = _baseline(flags)
     found = judged(plan)
@@ -258,5 +268,4 @@ def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> N
     with right:
         _memory(plan.best)
     details(flags, outlook)
-    with simulated.container():
-        _simulated(plan)
+    return simulated

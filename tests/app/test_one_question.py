@@ -113,7 +113,7 @@ def test_a_fleet_that_is_sized_again_is_the_one_that_every_number_is_of(monkeypa
         (pool,) = plan.best.pools
         return replace(plan, best=replace(plan.best, pools=(replace(pool, replicas=before + 1),)))
 
-    monkeypatch.setattr("app.answers.planner.checked", one_more)
+    monkeypatch.setattr("app.work.planner.checked", one_more)
     asked = {"model": "llama-3.1-8b", "rps": "7.25"}
     page = opened("plan", asked)
     assert not page.exception

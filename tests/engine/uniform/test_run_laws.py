@@ -1,4 +1,4 @@
-"""``simulator.engine.uniform.runs``: laws of equal requests on any engine, model and accelerator."""
+"""``simulator.engine.uniform.loops``: laws of equal requests on any engine, model and accelerator."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ OWN = (
     "simulator.phases.compiled",
     "simulator.phases.draft_cost",
     "simulator.phases.power",
-    "simulator.engine.uniform.runs",
+    "simulator.engine.uniform.loops",
     "simulator.planner.studies.stock",
     "simulator.planner.studies.resilience",
     "simulator.reports.formats.html",

@@ -46,7 +46,7 @@ class RecipeFits:
     """Fits that price products ("gemm") or experts ("moe") of one weight format, and the format of their table.
 
     slower : fits of a slower kernel of the same products, towards which a release's own lies by ``slower_share``
-    exchanged : only for experts whose tokens all-to-all brings
+    exchanged : only for experts whose tokens all-to-all brings; spread : also for experts spread over ranks
     """
 
     family: str
@@ -56,6 +56,7 @@ class RecipeFits:
     slower: FitSet | None = None
     slower_share: float = 0.0
     exchanged: bool = False
+    spread: bool = True
     width_multiple: int = 1
 
     def filled(self, shape: MoeShape) -> MoeShape:
@@ -76,13 +77,11 @@ class EngineTraits:
         once for every query head [1/s]
     untuned : the tile of 16-bit experts that nobody tuned; tuned : those that somebody did, as (experts, width)
     staged, staged_above : experts that no fused kernel of the recipe takes, and the tokens above which they run slower
-    compute_units : of the accelerator [-]
-    undivided_rows, block_flops_per_s : query rows from which on latent decode attention gives each thread block all
-        keys of a sequence for as many rows, and the rate of one [FLOP/s]
-    narrow_latent : how many heads latent decode attention takes at a time; None for all
-    quantised_before : formats whose activations the kernel before a product narrows
-    split_products : products of few rows on kernels that divide the inner size, as the table's do not
-    replaced : kernels that stand in for the library's own
+    compute_units : of the accelerator [-]; undivided_rows, block_flops_per_s : query rows from which on latent decode
+        attention gives each thread block all keys of a sequence for as many rows, and the rate of one [FLOP/s]
+    narrow_latent : how many heads latent decode attention takes at a time; quantised_before : formats whose activations
+        the kernel before a product narrows
+    split_products : products of few rows on kernels that divide the inner size; replaced : kernels that stand in
     fused : fits of all-reduces with the residual norm in them, up to ``fused_bytes`` by number of devices
     launch_gap_s : device time between a kernel of a step and the next [s]
     tuned_share : share of the rate of tuned kernels that products and experts reach [-]
@@ -110,9 +109,9 @@ class EngineTraits:
     tuned_share: float = 1.0
     in_whole_runs: frozenset[str] = frozenset()
 
-    def kernel_of(self, weights: str, *, family: str, exchanged: bool = False) -> RecipeFits | None:
+    def kernel_of(self, name: str, *, family: str, exchanged: bool = False, spread: bool = False) -> RecipeFits | None:
         """The fits that the engine's recipe names for a format; for experts first those that all-to-all feeds."""
-        named = (one for one in self.replaced if (one.family, one.weights) == (family, weights))
+        named = (one for one in self.replaced if (one.family, one.weights) == (family, name) and one.spread >= spread)
         return max((one for one in named if one.exchanged <= exchanged), key=lambda one: one.exchanged, default=None)
 
     def lent(self, relative: Relative, *, kind: str) -> Relative:
@@ -197,6 +196,7 @@ def with_recipe(
                 slower=slower(kernel),
                 slower_share=kernel.slower_share,
                 exchanged=kernel.exchanged,
+                spread=kernel.spread,
                 width_multiple=kernel.width_multiple,
             )
             for kernel, fits in named

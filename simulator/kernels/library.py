@@ -261,7 +261,8 @@ class KernelLibrary:
 
     def _moe(self, work: Work, shape: MoeShape) -> Timing:
         name = shape.format.name
-        recipe = self.traits.kernel_of(name, family="moe", exchanged=shape.exchanged)
+        spread = shape.local_experts < shape.num_experts
+        recipe = self.traits.kernel_of(name, family="moe", exchanged=shape.exchanged, spread=spread)
         if recipe is not None and not shape.format.kernel:
             narrowed = replace(shape, format=narrowed_format(shape.format, kernel=recipe.kernel))
             named = find_experts(recipe.fits, shape=narrowed, fmt=recipe.kernel)

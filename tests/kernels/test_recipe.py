@@ -223,6 +223,20 @@ def test_experts_that_all_to_all_feeds_run_grouped_products_on_racks_alone() -> 
     assert seconds["gb200", False] == pytest.approx(seconds["b200-sxm", False], rel=0.15)
 
 
+def test_tensor_parallel_experts_may_run_another_kernel_than_spread_ones() -> None:
+    """TensorRT-LLM's block-scaled FP8 experts on Blackwell: its own kernels where tensor parallelism divides them."""
+    profile = load_engine("tensorrt-llm")
+    traits = with_recipe(NO_TRAITS, profile.at(profile.version).recipe, hardware=load_hardware("b200-sxm"))
+    divided, spread, exchanged = (
+        traits.kernel_of("fp8_block", family="moe", spread=spread, exchanged=exchanged)
+        for spread, exchanged in ((False, False), (True, False), (True, True))
+    )
+    assert divided is not None
+    assert spread is None
+    assert exchanged is not None
+    assert divided.fits is not exchanged.fits
+
+
 def test_a_kernel_that_narrows_nothing_takes_the_format_as_it_is() -> None:
     assert narrowed_format(MXFP4, kernel="w4a16") == MXFP4
 

@@ -63,19 +63,20 @@ def pools_of(row: Row) -> tuple[PoolLayout, PoolLayout] | None:
     return (prefill, decode) if prefill.devices == float(found[5]) else None
 
 
-def degrees(tp: int, ep: int, *, attention_dp: bool, engine: str, has_experts: bool) -> dict[str, int]:
-    """Parallel degrees as a scenario says them: attention data parallelism shards experts over the same devices."""
+def degrees(tp: int, ep: int, *, attention_dp: bool, experts_follow: bool = False) -> dict[str, int]:
+    """Parallel degrees as a scenario says them: attention data parallelism shards experts over the same devices.
+
+    experts_follow : experts are sharded over the tensor-parallel devices, whatever the label says
+    """
     if attention_dp:
         return {"dp_size": tp, "ep_size": tp}
-    if engine == "tensorrt-llm" and has_experts:
-        return {"tp_size": tp, "ep_size": tp}
-    return {"tp_size": tp, "ep_size": ep}
+    return {"tp_size": tp, "ep_size": tp if experts_follow else ep}
 
 
-def disaggregation(prefill: PoolLayout, decode: PoolLayout, *, engine: str) -> dict[str, Any]:
+def disaggregation(prefill: PoolLayout, decode: PoolLayout) -> dict[str, Any]:
     """Both pools as a scenario says them."""
     said: dict[str, Any] = {"prefill_replicas": prefill.workers, "decode_replicas": decode.workers}
     for name, pool in (("prefill", prefill), ("decode", decode)):
-        own = degrees(pool.each, pool.ep, attention_dp=pool.attention_dp, engine=engine, has_experts=True)
+        own = degrees(pool.each, pool.ep, attention_dp=pool.attention_dp)
         said |= {f"{name}_{degree}": size for degree, size in own.items()}
     return said

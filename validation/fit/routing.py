@@ -1,10 +1,11 @@
-"""Fit how unevenly routers choose experts to closed loops of today's models, and score it on models left out.
+"""Fit how unevenly routers choose experts to closed loops of today's models, and score it on what was left out.
 
 ``python -m validation.fit.routing --data DIR [--write]``: the skew under which time per token (validation.end_to_end.
-steps) grows with the batch as it was measured, on NVIDIA accelerators without attention data parallelism. A fixed part
-of each deployment, which says nothing about routing, is left free. Models of vLLM's serving runs join with their TPOT,
-models whose routing was published with that. The fit is the median of the models' own skews, and each fitted model is
-scored under the median of the others. ``--write`` puts the skew into
+steps) grows with the batch as it was measured, without attention data parallelism. A fixed part of each layout, which
+says nothing about routing, is left free, and every accelerator, engine and weight format of a model counts alike.
+Models of vLLM's serving runs join with their TPOT, models whose routing was published with that. The skew of all models
+is the median of their own, each model scored under the median of the others. A family that ran on several accelerators
+keeps its own; printed beside it is what one chosen without an accelerator does there. ``--write`` puts both into
 hardware_profiles/calibration/routing.yaml.
 """
 
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.specs.base import Source
+from simulator.specs.huggingface.registry import field_table
 from simulator.specs.model.architecture import MoeSpec
 from simulator.specs.model.fitted import RoutingFit
 from simulator.specs.model.loading import load_model
@@ -39,20 +41,23 @@ from validation.fit.files import HEADING, calibration_directory
 from validation.writing import write_whole
 
 Array = NDArray[np.float64]
+Group = tuple[str, ...]
+"""Accelerator, engine, model, weight format."""
 TPOT = "tpot_mean_s"
 PUBLISHED = ("mistralai/Mixtral-8x7B-v0.1",)
 """Models whose profile brings a skew."""
+LEAST_ACCELERATORS = 3
+"""Of a family with a skew of its own, so that leaving one out leaves more than one."""
 GRID = tuple(round(0.1 * step, 1) for step in range(19))
 """Coefficients of variation to try: an error is flat around its least."""
 
 
 def routed_runs(data: Path) -> list[TodayRun]:
-    """Runs of models with experts on NVIDIA accelerators, each rank with all sequences."""
+    """Runs of models with experts, without speculation, each rank with all sequences."""
     return [
         item
         for item in load_inferencex(data)
-        if not item.hardware.startswith("MI") and "dp_size" not in item.run.scenario and "ep_size" in item.run.scenario
-        if "Llama" not in item.model
+        if "dp_size" not in item.run.scenario and "Llama" not in item.model and item.speculation == "none"
     ]
 
 
@@ -70,14 +75,40 @@ def left_errors(loop: Loop) -> Array:
     return left
 
 
-def errors_by_model(runs: Iterable[TodayRun], *, skew: float) -> dict[str, float]:
-    """Mean absolute error that is left, by model."""
+def errors_by_group(runs: Iterable[TodayRun], *, skew: float) -> dict[Group, float]:
+    """Mean absolute error that is left, by accelerator, engine, model and weight format."""
     found, _ = loops(with_skew(item, skew) for item in runs)
-    gathered: dict[str, list[Array]] = defaultdict(list)
+    gathered: dict[Group, list[Array]] = defaultdict(list)
     for loop in found:
         if len(loop.batch) >= LEAST_RUNS:
-            gathered[loop.key[2]].append(np.abs(left_errors(loop)))
-    return {model: float(np.concatenate(parts).mean()) for model, parts in gathered.items()}
+            gathered[loop.key[:4]].append(np.abs(left_errors(loop)))
+    return {group: float(np.concatenate(parts).mean()) for group, parts in gathered.items()}
+
+
+def of_models(errors: dict[Group, float], *, but: str | None = None, only: str | None = None) -> dict[str, float]:
+    """Errors by model, every group alike; ``but``, ``only``: without an accelerator, on one alone."""
+    gathered: dict[str, list[float]] = defaultdict(list)
+    for (hardware, _, model, _), error in errors.items():
+        if hardware != but and only in (None, hardware):
+            gathered[model].append(error)
+    return {model: float(np.mean(parts)) for model, parts in gathered.items()}
+
+
+def families(table: Sequence[dict[Group, float]], *, skew: float) -> dict[str, float]:
+    """Skews of the models of several accelerators; prints errors on one left out, beside those under ``skew``."""
+    chips: dict[str, set[str]] = defaultdict(set)
+    for hardware, _, model, _ in table[0]:
+        chips[model].add(hardware)
+    found = {}
+    for model, ran in sorted(chips.items()):
+        if len(ran) < LEAST_ACCELERATORS:
+            continue
+        for left in sorted(ran):
+            chosen = best_skew([of_models(row, but=left) for row in table], model)
+            unseen, general = (of_models(table[GRID.index(one)], only=left)[model] for one in (chosen, skew))
+            print(f"{model:20s} without {left:9s} {chosen:.1f}: {100 * general:.1f} -> {100 * unseen:.1f} %")
+        found[model] = best_skew([of_models(row) for row in table], model)
+    return found
 
 
 def serving_cases(data: Path) -> list[ServingRun]:
@@ -120,35 +151,44 @@ def main() -> None:
     runs = routed_runs(arguments.data)
     serving = serving_cases(arguments.data)
 
-    def errors(skew: float) -> dict[str, float]:
-        return {**errors_by_model(runs, skew=skew), **serving_errors_by_model(serving, skew=skew)}
-
-    table = [errors(skew) for skew in GRID]
+    groups = [errors_by_group(runs, skew=skew) for skew in GRID]
+    table = [
+        {**of_models(row), **serving_errors_by_model(serving, skew=skew)}
+        for row, skew in zip(groups, GRID, strict=True)
+    ]
     models = sorted(table[0])
     published = {name.rsplit("/", 1)[-1]: _experts(name)[0].routing_skew or 0.0 for name in PUBLISHED}
     own = {**{model: best_skew(table, model) for model in models}, **published}
     scores = []
     for model in models:
         others = float(np.median([skew for name, skew in own.items() if name != model]))
-        uniform, unseen = table[0][model], errors(others)[model]
+        uniform, unseen = table[0][model], float(np.interp(others, GRID, [row[model] for row in table]))
         scores.append((uniform, unseen))
         said = f"uniform {100 * uniform:.1f} -> {100 * unseen:.1f} %"
         print(f"{model:20s} own {own[model]:.1f}, others' {others:.2f}: {said}")
     skew = float(np.median(list(own.values())))
     before, after = (100 * float(np.mean(part)) for part in zip(*scores, strict=True))
     print(f"skew {skew:.1f}; leave one model out: uniform {before:.1f} -> {after:.1f} %")
+    apart = families(groups, skew=skew)
     if not arguments.write:
         return
+    names = {item.model.rsplit("/", 1)[-1]: item.model for item in runs}
+    classes = {model: field_table().families[load_model(names[model]).model_type]["config_class"] for model in apart}
     date = datetime.now(UTC).date().isoformat()
     source = Source(
-        source=f"InferenceX closed loops on H200 and B200 and vLLM's serving runs on H100 of {', '.join(models)}, and "
-        f"published routing of {', '.join(published)}; validation/fit/routing.py",
+        source=f"InferenceX closed loops and vLLM's serving runs on H100 of {', '.join(models)}, and published routing "
+        f"of {', '.join(published)}; validation/fit/routing.py",
         date=date,
         note=f"Median of the models' own ({', '.join(f'{value:.1f}' for value in own.values())}). Error that no fixed "
         f"time per step explains (serving: TPOT), each model under the median of the others: {after:.1f} %, "
-        f"uniform routing {before:.1f} %.",
+        f"uniform routing {before:.1f} %. Families of three accelerators and more keep their own.",
     )
-    fit = RoutingFit(date=date, skew=skew, sources={"skew": source})
+    fit = RoutingFit(
+        date=date,
+        skew=skew,
+        families={classes[model]: value for model, value in apart.items()},
+        sources={"skew": source},
+    )
     write_whole(calibration_directory() / "routing.yaml", yaml_text(fit, heading=HEADING))
 
 

@@ -208,6 +208,7 @@ class TableKernel(Spec):
         lies from the first to it; slower_until : the release that runs the first alone
     since : the first release that runs it
     exchanged : only for experts whose tokens all-to-all brings, from ranks with attention of their own
+    spread : also for experts that are spread over ranks, not only for those that one device holds or all divide
     width_multiple : to which experts' widths are filled up, by passes over the tokens before and behind them
     domain_at_least : only where the scale-up link joins that many accelerators
     """
@@ -222,6 +223,7 @@ class TableKernel(Spec):
     slower_until: str | None = None
     since: str | None = None
     exchanged: bool = False
+    spread: bool = True
     domain_at_least: PositiveInt = 1
     width_multiple: PositiveInt = 1
 

@@ -19,6 +19,7 @@ from simulator.specs.model.architecture import (
     ModelSpec,
     MoeSpec,
 )
+from simulator.specs.model.fitted import load_routing_fit
 
 SLIDING = "sliding_attention"
 FULL = "full_attention"
@@ -208,6 +209,7 @@ def read_experts(
         moe_intermediate_size=width,
         shared_expert_intermediate_size=shared if shared_count is None else width * fields.count(shared_count),
         correction_bias=correction_bias,
+        routing_skew=load_routing_fit().families.get(fields.config_class),
     )
 
 

@@ -215,8 +215,8 @@ def _blocks(fields: Fields, layout: DecoderLayout, experts: ExpertsLayout) -> Se
             "shared_expert_gate": experts.shared_gate,
             "expert_bias": experts.biased,
             "router_bias": experts.biased,
-            "routing_skew": experts.routing_skew,
         }
+        | ({} if experts.routing_skew is None else {"routing_skew": experts.routing_skew})
     )
     is_sparse = _sparse_layers(fields, experts)
     fields.costless(experts.dense_width)

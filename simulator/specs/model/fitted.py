@@ -46,10 +46,12 @@ class AcceptanceFit(Spec):
 
 
 class RoutingFit(Spec):
-    """``skew``: coefficient of variation of how often the tokens of a step choose each expert of a layer."""
+    """``skew``: coefficient of variation of how often the tokens of a step choose each expert of a layer; ``families``:
+    that of the families of which several accelerators were measured, by their class of configuration."""
 
     date: str
     skew: NonNegativeFloat
+    families: dict[str, NonNegativeFloat] = Field(default_factory=dict)
     sources: dict[str, Source]
 
 

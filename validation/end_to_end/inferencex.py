@@ -63,6 +63,11 @@ _FIRST_LABELLED = 177
 """The first configuration (they are numbered as they came) that names an expert-parallel degree. The launch scripts of
 those before spread TensorRT-LLM's experts over all devices: 46 of 50 such rows labelled 1 ran within 2 % of their later
 twins that say so, while of later ones labelled 1 beside such a twin 1 of 16 does."""
+_SPREAD_DECODE_SEQUENCES = 256
+"""As SGLang's recipes for pools on AMD set --max-running-requests of decode workers that share attention and spread
+experts (from memory, verify). Rows agree: with 512 and 1,024 clients such a worker holds 192 to 240 sequences (answers
+a second x time per token x tokens of an answer), and first tokens wait 30 s while prompts come at half of what the
+prefill pool takes elsewhere; every other decode worker of these rows goes on to more."""
 _LAYOUT = re.compile(r"tp(\d+) ep(\d+) dp_attention([01])")
 
 # Guesses of the recipes with multi-token prediction (from memory, verify): three steps of one guess each, two in
@@ -177,6 +182,9 @@ def _scenario(row: Row) -> dict[str, Any]:
         "max_model_len": int(row["isl"]) + int(row["osl"]) + 256,
     }
     tokens = _PREFILL_TOKENS.get((engine, vendor, row["model"]))
+    pools = pools_of(row)
+    if engine == "sglang" and vendor == "amd" and pools is not None and pools[1].ep > 1 and not pools[1].attention_dp:
+        limits["max_num_seqs"] = _SPREAD_DECODE_SEQUENCES
     if engine == "sglang":
         tokens = _SGLANG_PREFILL_TOKENS
         # Recipes give weights and cache a share of their own, which the engine would else derive from its step.

@@ -1,8 +1,9 @@
 """Prefill and decode in pools of their own: prompts in one, their KV cache over a link, answers in the other.
 
 Nothing flows back from the decode pool, so that the pools are simulated one after the other. The first token travels
-with the KV cache: clients see it when the transfer is complete. Left out: prefixes that the decode pool has already
-(all prompt tokens are sent), and prefill replicas that hold blocks until they are fetched.
+with the KV cache, and the decode pool streams it: clients see it when their answer has a seat there. Left out:
+prefixes that the decode pool has already (all prompt tokens are sent), and prefill replicas that hold blocks until they
+are fetched.
 
 References
 ----------
@@ -210,7 +211,7 @@ def _joined_run(
     cached[taken], preemptions[taken] = early.cached_tokens, early.preemptions
     if second is not None:
         moved, late = transfers.requests, second.records
-        first_token_s[moved], finish_s[moved] = transfers.arrived_s, late.finish_s
+        first_token_s[moved], finish_s[moved] = late.admitted_s, late.finish_s
         outcome[moved], replica[moved] = late.outcome, late.replica
         preemptions[moved] += late.preemptions
     records = RequestRecords(

@@ -69,7 +69,7 @@ def disaggregated_loop(
 ) -> UniformRun:
     """``concurrency`` clients of the pools of ``spec``, made of copies of ``prefill`` and ``decode``.
 
-    Throughput is that of both pools; a first token is seen when its cache has reached the decode pool.
+    Throughput is that of both pools; a first token is seen when the answer has a seat in the decode pool.
     """
     pools = (
         Pool(deployment=prefill, replicas=spec.prefill_replicas),

@@ -98,6 +98,7 @@ class Engine:
     """Ranks that step together (one, or those of attention data parallelism, of which the slowest sets the pace).
 
     event_s : when what is under way ends, or when an idle engine wakes (infinite where nobody comes)
+    seated : requests whose prompt another pool has computed, that have a seat since ``begin``
     expert_s : seconds by new tokens of what the ranks share, () where there is one rank: every rank waits for the
         tokens of all, so that their mean counts there and the slowest rank's own everywhere else
     """
@@ -113,6 +114,7 @@ class Engine:
     ) -> None:
         self.clock, self.policy, self.work = clock, policy, work
         self.event_s = inf
+        self.seated: list[int] = []
         self.busy_s = 0.0
         self.steps = 0
         self._ranks = [_Rank() for _ in range(ranks)]
@@ -147,6 +149,7 @@ class Engine:
             # There is no step under way to be one ahead of.
             self._idle, self._last_start_s = False, now_s
         seen_s = self._last_start_s if self.policy.ahead else now_s
+        self.seated = []
         self._admit(seen_s)
         busy = False
         for rank in self._ranks:
@@ -190,6 +193,7 @@ class Engine:
                     rank.prompts.append([request, 0])
                 else:
                     self._decode(rank, request)
+                    self.seated.append(request)
 
     def _decode(self, rank: _Rank, request: int) -> None:
         """Let a request whose first token is there decode from the next step on."""

@@ -52,11 +52,11 @@ class _Loop:
                 self.send(now_s)
 
     def _hand_over(self, request: int, sender: Engine, now_s: float) -> None:
-        """Send a prompt's cache to the decode pool; its client sees the first token when it is there."""
+        """Send a prompt's cache to the decode pool; its client sees the first token when it has a seat there."""
         sets_out_s = max(now_s, self._link_free_s[sender])
         # Every rank of attention sends over the links of its own devices.
         self._link_free_s[sender] = sets_out_s + self.transfer_s[request] / sender.ranks
-        arrives_s = self.first_s[request] = sets_out_s + self.transfer_s[request]
+        arrives_s = sets_out_s + self.transfer_s[request]
         _emptiest(self.decode).deliver(request, ready_s=arrives_s)
 
     def advance(self, engine: Engine) -> None:
@@ -74,6 +74,8 @@ class _Loop:
             else:
                 self._finish(request, now_s)
         engine.begin(now_s)
+        for request in engine.seated:
+            self.first_s[request] = now_s
 
 
 def _emptiest(engines: Sequence[Engine]) -> Engine:

@@ -110,9 +110,24 @@ def test_pools_pass_prompts_over_the_link() -> None:
     first = Engine(clock, policy=policy, work=loop_work(asked, rounds=None, answers=False))
     second = Engine(clock, policy=policy, work=loop_work(asked, rounds=None, computes=False))
     records = simulate_loop(asked, engines=[first], decode=[second], transfer_s=[0.5, 0.5])
-    # Both prompts in one step; their caches leave one after the other.
-    np.testing.assert_array_equal(records.first_token_s, [1.5, 2.0])
+    # Both prompts in one step; their caches leave one after the other, and the second waits for a step to end.
+    np.testing.assert_array_equal(records.first_token_s, [1.5, 2.5])
     np.testing.assert_array_equal(records.finish_s, [4.5, 5.5])
+
+
+def test_who_waits_for_a_seat_of_the_decode_pool_has_no_first_token_yet() -> None:
+    asked = demand(requests=6, at_once=6, isl=10, osl=4)
+    clock, work = StepClock(TABLES), loop_work(asked, rounds=None, computes=False)
+    first = Engine(
+        clock,
+        policy=LoopPolicy(resident=6, step_tokens=64),
+        work=loop_work(asked, rounds=None, answers=False),
+    )
+    second = Engine(clock, policy=LoopPolicy(resident=1, step_tokens=64), work=work)
+    records = simulate_loop(asked, engines=[first], decode=[second], transfer_s=[0.0] * 6)
+    pace_s = records.finish_s - records.first_token_s
+    np.testing.assert_array_equal(pace_s, np.full(6, pace_s[0]))
+    np.testing.assert_array_equal(records.first_token_s[1:], records.finish_s[:-1])
 
 
 def test_runs_of_too_many_steps_are_refused_before_they_begin_or_where_they_turn_out_so(

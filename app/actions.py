@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Any, TypeVar
 
 import streamlit as st
@@ -20,6 +21,12 @@ _BEFORE = "_answer_before"
 _KEYS = {"tp_size": "tp", "scheme": "weights", "kv_cache": "kv"}
 _NAMES = {"tp_size": "TP", "scheme": "Weights", "kv_cache": "KV cache"}
 # Fields of a plan that have a widget, and how a value becomes the widget's.
+_LIMITS: Mapping[str, tuple[str, Callable[[int], float]]] = {
+    "max_gpus": ("max_gpus", int),
+    "max_cost_per_hour": ("max_cost", float),
+    "max_power_kw": ("max_kw", float),
+}
+"""Limits of a fleet by their field: the widget's key and what it takes."""
 _PLAN_KEYS = {"ttft_p95": "ttft", "tpot_p95": "tpot", "hardware": "gpus", "scheme": "formats", "weights": "formats"}
 
 
@@ -90,19 +97,39 @@ def _widget_values(option: GapOption) -> dict[str, Any] | None:
     return found
 
 
+def _option_name(option: GapOption) -> str:
+    """``FP8 weights``, ``hardware: b200-sxm``: a change with its value, unless its name says that already."""
+    values = ", ".join(str(item.value) for item in option.given)
+    name = f"{option.name[:1].upper()}{option.name[1:]}"
+    return name if values.lower() in option.name.lower() else f"{name}: {values}"
+
+
 def gap_actions(gap: Gap) -> None:
-    """Every single change that would make a plan possible and that a widget can say."""
-    serving = [option for option in gap.options if option.devices is not None]
+    """Every single change that makes a plan possible and that a widget can say, and limits as wide as they must be."""
     with st.container(horizontal=True, gap="small"):
-        for place, option in enumerate(serving):
-            values = _widget_values(option)
+        for place, option in enumerate(gap.options):
+            serves = option.closes if gap.limits else option.devices is not None
+            values = _widget_values(option) if serves else None
             if values is None:
                 continue
             st.button(
-                f"{option.name.capitalize()}: {', '.join(str(item.value) for item in option.given)}",
+                _option_name(option),
                 key=f"gap_{place}",
                 on_click=apply,
                 args=(values,),
                 icon=":material/build:",
                 help=f"{option.devices:,} {option.hardware} {option.label} serve then.",
+            )
+        for limit in gap.limits:
+            if limit.field not in _LIMITS or limit.start is None or not limit.excess:
+                continue
+            key, number = _LIMITS[limit.field]
+            needed = ceil(limit.start)
+            st.button(
+                f"Allow {needed:,} {limit.unit}",
+                key=f"allow_{key}",
+                on_click=apply,
+                args=({key: number(needed)},),
+                icon=":material/open_in_full:",
+                help="What the fleet takes as asked; nothing else changes.",
             )

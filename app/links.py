@@ -71,6 +71,11 @@ def _same(texts: Sequence[str], value: object) -> bool:
     return text == ("" if value is None else str(value))
 
 
+def _number(value: object) -> object:
+    """A number as people write it; anything else as it is."""
+    return f"{value:,.10g}" if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
 def _quoted(text: str) -> str:
     """What an address says, as inert text."""
     return "".join(letter for letter in text[:_LONGEST_SHOWN] if letter.isprintable() and letter != "`")
@@ -83,7 +88,7 @@ def _complaint(key: str, texts: Sequence[str]) -> str:
         value = st.session_state[key]
         if _same(texts, value):
             return ""
-        instead = ", ".join(map(str, value)) if isinstance(value, list) else value
+        instead = ", ".join(map(str, value)) if isinstance(value, list) else _number(value)
         return f"`{name}={given}` is not possible here: {shown.allowed}. Answered with `{instead or 'nothing'}`."
     if key in question.READ:
         return "" if question.read(key, texts[-1]) is not None else f"`{name}={given}` is not possible: left out."

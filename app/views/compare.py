@@ -140,8 +140,12 @@ def _answers(work: dict[str, Any], count: int) -> tuple[list[Answer], list[str]]
     for place, hardware, container in places(count):
         with container:
             title = st.empty()
+            # Beside an accelerator stands another one, until somebody asks for the same.
+            beside = (
+                COMPARED_HARDWARE[0] if place and first.get("hardware") == inputs.profile_name(hardware) else hardware
+            )
             try:
-                fields = deployment_asked(place, hardware, first)
+                fields = deployment_asked(place, beside, first)
                 first = first or fields
                 given = {name: value for name, value in fields.items() if name not in ("formats", "degrees")}
                 answer = answered(inputs.scenario({**work, **given}), profiles=session_profiles())

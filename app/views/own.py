@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from streamlit.runtime.uploaded_file_manager import UploadedFile
 
 _CHOSEN = "mine"
+BROWSE, OWN = "browse", "Your files"
+"""Key of what the page of profiles shows, and the part of it that is a session's own."""
 _CONTEXT = 4096
 _ASKED_OF = {
     "model": ("Plan", "What-if", "Serving", "Roofline", "Compare"),
@@ -107,7 +109,8 @@ def _taken(found: UploadedFile, over: str) -> None:
             folder = next_folder()
             kept = keep_file(found.getvalue(), filename=found.name, over=over, folder=folder)
             remember(folder, file_id=found.file_id, said=(said := kept.said))
-            st.session_state[_CHOSEN] = kept.label
+            # What was understood is shown at once.
+            st.session_state[_CHOSEN], st.session_state[BROWSE] = kept.label, OWN
         st.success(said, icon=":material/check_circle:")
     except RoofcastError as error:
         # One line: a file has many fields, and which one is meant belongs to the message.

@@ -6,7 +6,7 @@ import streamlit as st
 
 from app import display, inputs, tables, widgets
 from app.uploaded import session_folder, session_profiles
-from app.views.own import own_files, own_inputs
+from app.views.own import BROWSE, OWN, own_files, own_inputs
 from simulator.api.models import count
 from simulator.errors import RoofcastError
 from simulator.reports.tables.profiles import (
@@ -21,7 +21,6 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import model_source
 
 _CONTEXT = 4096
-_OWN = "Your files"
 
 
 def _hardware() -> None:
@@ -54,6 +53,6 @@ def page() -> None:
     display.headline("Every number has a source", detail="Datasheet facts and Hugging Face configurations, as shipped.")
     with st.container(border=True):
         own_inputs()
-    views = {_OWN: own_files} if session_folder() is not None else {}
+    views = {OWN: own_files} if session_folder() is not None else {}
     views |= {"Accelerators": _hardware, "Models": _model}
-    views[widgets.view("Profiles", tuple(views), key="browse")]()
+    views[widgets.view("Profiles", tuple(views), key=BROWSE)]()

@@ -128,6 +128,7 @@ def test_uploads_travel_with_a_link_and_survive_a_reload() -> None:
     page = opened("profiles", {"browse": "Models"})
     page.file_uploader[0].set_value(("tiny.json", json.dumps(TINY_CONFIG).encode(), "application/json")).run()
     assert page.success
+    page.segmented_control(key="browse").set_value("Models").run()
     page.selectbox(key="model").set_value("tiny").run()
     sent = _link(page)
     assert FILES in sent

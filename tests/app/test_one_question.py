@@ -99,7 +99,7 @@ def test_a_plan_is_handed_on_as_it_was_found() -> None:
     assert not page.warning
     (document,) = printed(page)
     assert document["overall"]["requests_per_s"] > 0
-    assert f"one of {count_text(plan.best.replicas)} replicas of b200-sxm TP8" in _bar(page)
+    assert f"one of {count_text(plan.best.replicas)} replicas of b200-sxm {plan.best.label}" in _bar(page)
     # Four ways to say the same deployment: its memory is the plan's, to the block.
     assert document["memory"]["kv_blocks"] * 16 == plan.best.replica.memory.kv_capacity_tokens
 

@@ -125,6 +125,15 @@ def test_a_plan_within_limits_is_solved_backwards() -> None:
     assert page.number_input(key="rps").value == rate
 
 
+@pytest.mark.parametrize(("limit", "low"), [("max_gpus", "100"), ("max_cost", "100"), ("max_kw", "50")])
+def test_a_limit_that_is_too_tight_is_widened_by_one_click(limit: str, low: str) -> None:
+    page = opened("plan", {**SMALL, "model": "llama-3.1-70b", "rps": "1000", limit: low})
+    assert page.error
+    page.button(key=f"allow_{limit}").click().run()
+    assert not page.error
+    assert "GPUs = " in headline(page)
+
+
 def test_what_exists_is_used_first_and_nothing_is_solved_without_a_limit() -> None:
     page = opened("plan", {"model": "llama-3.1-8b", "gpus": "l40s", "rps": "5", "owned": "h100-sxm-80gb"})
     assert "0 of them to obtain" in headline(page)

@@ -29,8 +29,12 @@ def _upload(page: AppTest, name: str, data: str) -> AppTest:
     return page.file_uploader[0].set_value((name, data.encode(), kind)).run()
 
 
+def _browsed(page: AppTest, view: str) -> AppTest:
+    return page.segmented_control(key="browse").set_value(view).run()
+
+
 def _own(page: AppTest) -> AppTest:
-    return page.segmented_control(key="browse").set_value("Your files").run()
+    return _browsed(page, "Your files")
 
 
 def _shared_files(page: AppTest) -> str:
@@ -47,15 +51,21 @@ def _shown(page: AppTest) -> dict[str, str]:
     return dict(zip(table["quantity"], table["value"], strict=True))
 
 
+def test_what_was_understood_of_a_file_is_shown_at_once() -> None:
+    page = _upload(opened("profiles", {"browse": "Models"}), "quotes.csv", QUOTES)
+    assert page.segmented_control(key="browse").value == "Your files"
+    assert page.selectbox(key="mine").value == "quotes (prices)"
+
+
 def test_an_uploaded_model_can_be_chosen_and_is_read_again_when_it_changes() -> None:
     page = opened("profiles", {"browse": "Models"})
     _upload(page, "tiny.json", json.dumps(TINY_CONFIG))
     assert page.success[0].value.startswith("tiny can now be chosen")
-    page.selectbox(key="model").set_value("tiny").run()
+    _browsed(page, "Models").selectbox(key="model").set_value("tiny").run()
     assert _shown(page)["layers"] == "4"
     # The same name with another content: nothing remembered may answer for it.
     _upload(page, "tiny.json", json.dumps({**TINY_CONFIG, "num_hidden_layers": 8}))
-    assert _shown(page)["layers"] == "8"
+    assert _shown(_browsed(page, "Models"))["layers"] == "8"
     assert not page.error
 
 
@@ -64,7 +74,7 @@ def test_an_uploaded_accelerator_can_take_the_place_of_a_built_in_one() -> None:
     built_in = _shown(page)["memory bandwidth"]
     _upload(page, "mine.yaml", H100.replace("memory_bytes_per_s: 3.35e+12", "memory_bytes_per_s: 1.00e+12"))
     assert "in place of the built-in one" in page.success[0].value
-    assert _shown(page)["memory bandwidth"] != built_in
+    assert _shown(_browsed(page, "Accelerators"))["memory bandwidth"] != built_in
     # Looked at as a file, it stands beside the one that it replaces.
     assert _frame(_own(page))["memory bandwidth"] == ["1 TB/s", built_in]
     # Another session still has the built-in one.
@@ -104,7 +114,7 @@ def test_a_session_has_room_for_so_many_files() -> None:
     _upload(page, "one-more.json", json.dumps(TINY_CONFIG))
     assert not page.success
     assert "reload the page" in page.warning[0].value
-    assert "one-more" not in page.selectbox(key="model").options
+    assert "one-more" not in _browsed(page, "Models").selectbox(key="model").options
 
 
 def test_quotes_are_what_every_page_counts_with() -> None:

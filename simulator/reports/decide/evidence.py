@@ -29,7 +29,7 @@ from simulator.reports.content.document import (
     table,
     text,
 )
-from simulator.reports.content.quantities import counted_text, percent_text
+from simulator.reports.content.quantities import chance_text, counted_text, percent_text
 from simulator.reports.sections.ways_to_pay import ways_table
 from simulator.reports.studies import Studies
 from simulator.reports.tables.scorecard import ErrorScore, error_score
@@ -72,7 +72,7 @@ class Confidence:
     def text(self) -> str:
         """``Confidence B, of A to D: holds its objectives in 83 % of draws of the step times; 40 whole runs of ...``"""
         held = (
-            f"holds its objectives in {percent_text(self.chance)} of draws of the step times; " if self.chances else ""
+            f"holds its objectives in {chance_text(self.chance)} of draws of the step times; " if self.chances else ""
         )
         return f"Confidence {self.letter}, of A to D: {held}{self.reason}."
 

@@ -28,6 +28,7 @@ LONGEST_VALUE = 80
 """Characters of what was given that a message repeats."""
 _LONGEST_MESSAGE = 1000
 _QUOTED = re.compile(rf"'[^']{{{LONGEST_VALUE + 1},}}'")
+_LONGEST_NAME = 3 * LONGEST_VALUE
 _MARK = "..."
 
 
@@ -57,6 +58,13 @@ def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - len(_MARK)]}{_MARK}"
 
 
+def _cut_name(field: str) -> str:
+    """A dotted name, of which whoever wrote the file chose the parts."""
+    if len(field) > LONGEST_VALUE:
+        field = _cut(".".join(_cut(part, LONGEST_VALUE) for part in field.split(".")), _LONGEST_NAME)
+    return one_line(field)
+
+
 def _again(kind: type[RoofcastError], said: tuple[object, ...], held: Mapping[str, object]) -> RoofcastError:
     """A refusal as it was before it was pickled."""
     found = kind.__new__(kind, *said)
@@ -83,7 +91,7 @@ class RoofcastError(Exception):
     ) -> None:
         self.message = one_line(message)
         super().__init__(self.message)
-        self.field = field if isinstance(field, Option) else one_line(field)
+        self.field = field if isinstance(field, Option) else _cut_name(field)
         self.code = code
         self.hint = one_line(hint)
         self.exit_code = exit_code

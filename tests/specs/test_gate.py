@@ -91,6 +91,8 @@ def test_long_values_are_cut() -> None:
     assert len(shown(value)) == LONGEST_VALUE
     assert len(str(RoofcastError(f"{value!r} is not {value!r}"))) < 3 * LONGEST_VALUE
     assert len(one_line(" ".join(["word"] * 1000))) <= 1000
+    assert len(RoofcastError("wrong", field=".".join(["releases", value, "version"])).field) < 2 * LONGEST_VALUE
+    assert len(RoofcastError("wrong", field=".".join([value] * 100)).field) == 3 * LONGEST_VALUE
     assert shown([[[]]]) == "[[[]]]"
     assert shown(10**5000) == "a int"
 

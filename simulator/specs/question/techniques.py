@@ -237,7 +237,7 @@ class SpeculationSpec(Spec):
     method: SpeculationMethod
     k: Annotated[int, Field(gt=0, le=LARGEST_K)] | None = None
     acceptance: float | tuple[float, ...] | None = None
-    accepted_tokens: float | None = None
+    accepted_tokens: Annotated[float, Field(le=LARGEST_K + 1)] | None = None
     draft_model: str | None = None
     draft_device: DraftDevice | None = None
     draft_hardware: str | None = None

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Literal
 
 from simulator.errors import FileError, Option
 from simulator.files import STANDARD_STREAM, check_target, is_stream
@@ -33,7 +33,7 @@ class LineSink:
         if target == STANDARD_STREAM or is_stream(Path(target)):
             if resume:
                 raise FileError("needs a file to go on with", field=Option("resume"), hint=f"{flag} FILE")
-            self._stream = None if target == STANDARD_STREAM else open(target, "wb", buffering=0)  # noqa: SIM115
+            self._stream = None if target == STANDARD_STREAM else self._opened(Path(target), "wb")
             return
         partial = self._target.with_name(self._target.name + ENDING)
         check_target(target, flag=flag, force=force or (resume and partial.exists()))
@@ -44,10 +44,7 @@ class LineSink:
                 hint="`resume` goes on with it, `force` starts anew",
             )
         self.partial = partial
-        try:
-            self._stream = open(partial, "r+b" if resume and partial.exists() else "wb", buffering=0)  # noqa: SIM115
-        except OSError as error:
-            raise self._failure(error) from error
+        self._stream = self._opened(partial, "r+b" if resume and partial.exists() else "wb")
 
     def __enter__(self) -> LineSink:
         return self
@@ -57,6 +54,12 @@ class LineSink:
             if kind is None and self.partial is not None:
                 self._finish(self.partial, self._stream)
             self._stream.close()
+
+    def _opened(self, path: Path, mode: Literal["wb", "r+b"]) -> IO[bytes]:
+        try:
+            return open(path, mode, buffering=0)
+        except OSError as error:
+            raise self._failure(error) from error
 
     def kept(self) -> Iterator[bytes]:
         """The whole lines of an earlier run; read to the end, what follows is cut off and writing goes on there."""

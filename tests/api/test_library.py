@@ -12,10 +12,12 @@ import pytest
 
 import simulator
 from simulator import PlanSpec, RoofcastError, ScenarioSpec, capacity, compare, plan, report, serve, simulate, step
+from simulator.api.capacities import CapacityAnswer
 from simulator.api.questions import PlanFields, ScenarioFields, plan_question, scenario_spec
 from simulator.cli.entry import run
 from simulator.cli.plan_capacity import main
 from simulator.cli.roofcast import app
+from simulator.reports.tables.capacity import capacity_text
 
 ROOT = Path(__file__).resolve().parents[2]
 BATCH: dict[str, Any] = {
@@ -141,6 +143,19 @@ def test_capacity_holds_its_objective() -> None:
     frame = answer.to_frame()
     assert frame[frame["rate_per_s"] <= answer["rate_per_s"]]["ttft_p95_s"].max() <= 1.0
     assert math.isfinite(answer["interval"]["rate_per_s"][0])
+    assert isinstance(answer, CapacityAnswer)
+    rate, points = answer["rate_per_s"], answer.rows()
+    assert max(point["rate_per_s"] for point in points if point["holds"]) == rate
+    text = capacity_text(answer.result, listed=False)
+    assert answer.to_text() == text
+    assert text.startswith(f"{rate:.4g} requests/s: llama-3.1-8b on 1 x TP1 h100-sxm-80gb")
+    assert text.count("holds <- capacity") == 1
+    assert [series.name for series in answer.chart().series] == ["TTFT", "TPOT", "E2E"]
+
+
+def test_capacity_takes_open_arrivals() -> None:
+    with pytest.raises(RoofcastError, match="'batch'; capacity takes kind serve"):
+        capacity({**BATCH, "kind": "batch"}, objectives={"ttft-p95": "1s"})
 
 
 def test_a_report_of_an_answer_does_not_ask_again(tmp_path: Path) -> None:

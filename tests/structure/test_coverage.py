@@ -13,11 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = sorted((ROOT / "simulator").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-GROUND = ("specs", "operators", "techniques", "kernels", "phases", "traffic", "fitting")
-"""Rooms in which no module may be without a test of its own name."""
-UNNAMED_AT_MOST = 55
-"""Modules of the other rooms that are tested through what calls them. Only ever lower this."""
-LINES_OF_TESTS_AT_LEAST = 0.59
+LINES_OF_TESTS_AT_LEAST = 0.64
 """Per line of library; the aim is 0.7. Only ever raise this."""
 
 
@@ -48,24 +44,29 @@ def unnamed() -> list[str]:
     return [name for name in modules() if name not in names_in_tests()]
 
 
-def room(name: str) -> str:
-    parts = name.split(".")
-    return parts[1] if len(parts) > 2 else ""
-
-
 def lines_of(paths: list[Path]) -> int:
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
 
-@pytest.mark.parametrize("name", GROUND)
-def test_every_module_of_the_ground_floor_has_a_test_that_names_it(name: str) -> None:
-    assert [item for item in unnamed() if room(item) == name] == []
+def test_every_module_has_a_test_that_names_it() -> None:
+    assert unnamed() == []
 
 
-def test_few_modules_above_are_tested_through_others_alone(record_property: pytest.RecordProperty) -> None:
-    above = [item for item in unnamed() if room(item) not in GROUND]
-    record_property("modules without a test that names them", len(above))
-    assert len(above) <= UNNAMED_AT_MOST, f"{len(above)} modules that no test names: {', '.join(above)}"
+def is_there(name: str) -> bool:
+    """Whether a dotted name is a module, or something that its nearest module says."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:length])
+        for source in (path.with_suffix(".py"), path / "__init__.py"):
+            if source.is_file():
+                said = source.read_text(encoding="utf-8")
+                return all(re.search(rf"\b{re.escape(part)}\b", said) for part in parts[length : length + 1])
+    return False
+
+
+def test_what_tests_name_is_there() -> None:
+    invented = {"simulator.nothing.of_that_name", "simulator.plans"}
+    assert [name for name in sorted(names_in_tests()) if name not in invented and not is_there(name)] == []
 
 
 def test_tests_keep_pace_with_the_library(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,5 +79,3 @@ def test_tests_keep_pace_with_the_library(capsys: pytest.CaptureFixture[str]) ->
 def test_the_check_can_fail() -> None:
     assert "simulator.nothing.of_that_name" not in modules()
     assert "simulator.units" in names_in_tests()
-    assert room("simulator.units") == ""
-    assert room("simulator.specs.loading") == "specs"

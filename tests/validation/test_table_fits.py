@@ -181,3 +181,18 @@ def test_fits_that_are_not_made_again_keep_their_lattices(tmp_path: Path) -> Non
         assert read is not None
         assert np.array_equal(read.nodes[0], item.lattice.nodes[0])
         np.testing.assert_allclose(read.values, item.lattice.values, atol=1e-12)
+
+
+def test_one_row_takes_the_time_of_two_where_a_table_has_it_slower_throughout() -> None:
+    def table(first: float) -> pd.DataFrame:
+        rows = [
+            {"gemm_dtype": "fp8", "m": m, "n": n, "k": 1024, "seconds": seconds}
+            for n in (1024, 2048, 4096)
+            for m, seconds in ((1, first), (2, 6e-6), (4, 7e-6))
+        ]
+        return pd.DataFrame(rows)
+
+    slow, like = (gemm.gemm_rows(table(first), gemm_dtype="fp8") for first in (20e-6, 6.6e-6))
+    assert set(slow[slow["m"] == 1]["seconds"]) == {6e-6}
+    assert set(slow[slow["m"] == 4]["seconds"]) == {7e-6}
+    assert set(like[like["m"] == 1]["seconds"]) == {6.6e-6}

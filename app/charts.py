@@ -23,6 +23,7 @@ _NAMES_HEIGHT = 44
 _VALUES_WIDTH, _VALUES_HEIGHT = 62, 54
 _NAME_LETTERS = 34
 _FEW_BARS = 8
+_SIDE_BY_SIDE, _NARROW_LETTERS = 2, 10
 _MANY_POINTS = 60
 _PLOTLY = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d", "toImage"]}
 _FORMS: dict[Literal["svg", "png"], str] = {"svg": "image/svg+xml", "png": "image/png"}
@@ -80,12 +81,18 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
         title["text"] = title["text"].replace(" (", "<br>(")
     if _has_short_names(described):
         layout["xaxis"]["tickangle"] = 0
+        several = len(described.x.categories) > _SIDE_BY_SIDE
         for trace in spec["data"]:
-            trace["x"] = [str(name).replace(" ", "<br>", 1) for name in trace["x"]]
+            trace["x"] = [_broken(str(name), narrow=several) for name in trace["x"]]
         # Few short names: the room that the theme keeps for more is better used by the bars.
         layout["margin"]["b"] = _NAMES_HEIGHT
-        layout["xaxis"]["automargin"] = False
+        layout["xaxis"]["automargin"] = several
     return spec
+
+
+def _broken(name: str, *, narrow: bool) -> str:
+    """A name below a bar in lines; narrow ones stand beside each other in half of a small screen."""
+    return fill(name, _NARROW_LETTERS).replace("\n", "<br>") if narrow else name.replace(" ", "<br>", 1)
 
 
 class _Checked(BaseFigure):  # type: ignore[misc]

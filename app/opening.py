@@ -102,13 +102,17 @@ def guess_values(techniques: TechniquesSpec) -> dict[str, Any]:
     return {"speculation": guess.method, "k": guess.k, "acceptance": acceptance, "draft": guess.draft_model}
 
 
-def open_in(values: Mapping[str, Any], techniques: Mapping[str, Any], *, but: str) -> None:
-    """Links that open a deployment; apart those to pages that cannot ask with its techniques, which ``but`` says."""
+def open_in(values: Mapping[str, Any], techniques: Mapping[str, Any], *, but: str, here: str = "") -> None:
+    """Links that open a deployment; apart those to pages that cannot ask with its techniques, which ``but`` says.
+
+    here : the page that they stand on
+    """
+    titles = [title for title in ASKING if title != here]
     if not techniques:
-        links("Open in", ASKING, address_of(values))
+        links("Open in", titles, address_of(values))
         return
-    links("Open in", _TECHNICAL, address_of({**values, **techniques}))
-    links(but, [title for title in ASKING if title not in _TECHNICAL], address_of(values))
+    links("Open in", [title for title in titles if title in _TECHNICAL], address_of({**values, **techniques}))
+    links(but, [title for title in titles if title not in _TECHNICAL], address_of(values))
 
 
 def doors(setups: Sequence[ReplicaSetup]) -> None:

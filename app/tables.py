@@ -18,7 +18,7 @@ _GUESSED_ROWS = 10
 """Rows that the browser's table looks at when it chooses how wide a column is."""
 _SHORT_LETTERS = 16
 """That fit whatever it guesses."""
-_LONGEST_NUMBER = 20
+_LONGEST_NUMBER = 30
 """Letters of a number with its unit; what is longer holds words too."""
 _NUMBER_WIDTH, _RANGE_WIDTH = 85, 125
 """Pixels of a column whose numbers grow longer further down."""

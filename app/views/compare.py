@@ -166,7 +166,7 @@ def _doors(columns: Mapping[str, str]) -> None:
     values = {key: st.session_state.get(f"{key}{place}") for key in _DEPLOYED_KEYS}
     techniques = {key: st.session_state.get(f"{key}{place}") for key in _TECHNIQUE_KEYS}
     used = any(techniques[key] not in (None, *_UNUSED) for key in _TECHNIQUE_KEYS)
-    opening.open_in(values, techniques if used else {}, but="Without its techniques")
+    opening.open_in(values, techniques if used else {}, but="Without its techniques", here="Compare")
 
 
 def page() -> None:

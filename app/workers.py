@@ -25,7 +25,7 @@ from typing import BinaryIO, ParamSpec, TypeVar
 
 from simulator.errors import RoofcastError
 
-MOST_WORKERS = 4
+MOST_WORKERS = 3
 LARGEST_WORKER_BYTES = 6_442_450_944
 """Address space of a worker, 6 GiB: a question that needs more is refused, and the server lives on."""
 _PATIENCE = 10

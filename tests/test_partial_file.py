@@ -57,7 +57,7 @@ def test_a_stopped_run_leaves_the_old_file_and_its_answers(target: Path) -> None
 def test_going_on_drops_half_a_line_and_writes_behind_the_whole_ones(target: Path) -> None:
     stopped_run(target, "one", "two")
     with partial_of(target).open("a") as cut:
-        cut.write('{"half')
+        cut.write('{"half of an answer, longer than what follows')
     with LineSink(str(target), force=False, resume=True) as sink:
         assert list(sink.kept()) == [b"one\n", b"two\n"]
         sink.write("three")

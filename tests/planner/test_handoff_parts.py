@@ -293,6 +293,11 @@ class TestRouting:
         assert router is not None
         found = " ".join(router_flags(router, items))
         assert all(pool_name(item) in found for item in items)
+        assert all(flag in found for flag in router.pool_flags)
+        both = " ".join(router_flags(router, [replace(items[0], role="")]))
+        assert router.pool_flags
+        assert all(flag in both for flag in router.flags)
+        assert not any(flag in both for flag in router.pool_flags)
         assert f"--service-discovery-port {items[0].launch.port}" in found
 
     def test_it_may_read_pods_and_nothing_else(self) -> None:

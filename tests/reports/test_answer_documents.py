@@ -115,6 +115,10 @@ class TestModel:
         assert full["trained_share"] == 1
         assert 0 < lora["trained_share"] < 0.01
         assert tuning["sequences"] == 2
+        (half,) = count(SMALL, context_tokens=2048, fine_tune=("full",), train_batch=2).to_dict()["fine_tuning"][
+            "methods"
+        ]
+        assert full["activation_bytes"] == 2 * half["activation_bytes"], "4,096 tokens where none are named"
 
     def test_a_longer_context_than_the_model_takes_is_noted(self) -> None:
         assert any(

@@ -97,6 +97,23 @@ def test_the_grade_is_that_of_measured_runs_alone(monkeypatch: pytest.MonkeyPatc
     assert len(set(letters)) > 2
 
 
+def test_runs_of_another_class_of_models_are_not_the_closest(monkeypatch: pytest.MonkeyPatch) -> None:
+    studies = studied()
+    exact = evidence_of(studies)[0]
+    assert exact.runs > 0
+
+    def others() -> ValidationTable:
+        table = load_validation_table()
+        return replace(table, rows=tuple(replace(row, model_class="of another class") for row in table.rows))
+
+    evidence._levels.cache_clear()
+    monkeypatch.setattr(evidence, "load_validation_table", others)
+    found = evidence_of(studies)
+    evidence._levels.cache_clear()
+    assert (found[0].runs, found[2].runs) == (0, 0)
+    assert found[1].runs > 0
+
+
 def test_without_a_run_on_the_accelerator_nothing_is_better_than_d() -> None:
     _, kind, _, hardware, engine = evidence_of(encoder())
     assert (kind.runs, hardware.runs) == (0, 0)

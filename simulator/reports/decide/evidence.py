@@ -123,9 +123,12 @@ def _levels(ran: _Ran) -> tuple[Evidence, ...]:
     shape = f"{ran.engine} on {ran.hardware}"
     return (
         _level(
-            f"{shape}, {ran.parallel}, {ran.weights}",
+            f"{ran.model_class} models under {shape}, {ran.parallel}, {ran.weights}",
             rows,
-            lambda row: same(row) and (row.parallel, row.weights) == (ran.parallel, ran.weights),
+            lambda row: (
+                same(row)
+                and (row.parallel, row.weights, row.model_class) == (ran.parallel, ran.weights, ran.model_class)
+            ),
         ),
         _level(f"{shape}, other degrees or formats too", rows, same),
         _level(

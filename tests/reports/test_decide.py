@@ -97,21 +97,22 @@ def test_the_grade_is_that_of_measured_runs_alone(monkeypatch: pytest.MonkeyPatc
     assert len(set(letters)) > 2
 
 
-def test_runs_of_another_class_of_models_are_not_the_closest(monkeypatch: pytest.MonkeyPatch) -> None:
-    studies = studied()
-    exact = evidence_of(studies)[0]
-    assert exact.runs > 0
+@pytest.mark.parametrize(("model_class", "counts"), [("dense", True), ("MoE", False)])
+def test_only_runs_of_its_class_of_models_are_the_closest(
+    model_class: str, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alike = {"parallel": "TP1", "weights": "fp8", "model_class": model_class}
 
-    def others() -> ValidationTable:
-        table = load_validation_table()
-        return replace(table, rows=tuple(replace(row, model_class="of another class") for row in table.rows))
+    def table() -> ValidationTable:
+        found = load_validation_table()
+        return replace(found, rows=tuple(replace(row, **alike) for row in found.rows))
 
     evidence._levels.cache_clear()
-    monkeypatch.setattr(evidence, "load_validation_table", others)
-    found = evidence_of(studies)
+    monkeypatch.setattr(evidence, "load_validation_table", table)
+    exact, kind, *_ = evidence_of(studied())
     evidence._levels.cache_clear()
-    assert (found[0].runs, found[2].runs) == (0, 0)
-    assert found[1].runs > 0
+    assert kind.runs > 0
+    assert exact.runs == (kind.runs if counts else 0)
 
 
 def test_without_a_run_on_the_accelerator_nothing_is_better_than_d() -> None:

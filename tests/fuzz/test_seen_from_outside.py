@@ -105,6 +105,8 @@ SEEN: dict[str, tuple[str, Any, str]] = {
     "a wide cell": ("record", samples.AZURE + "2024-05-10 00:01:00," + "9" * 200_000 + ",5\n", "limit"),
     "a nested trace": ("record", "[" * 600 + "]" * 600, "nested"),
     "a long guess": ("plan", f"{PLAN} --speculation eagle:k=1e9".split(), "--speculation"),
+    "hardly ever": ("plan", [*PLAN.split()[:-1], "1e-300"], "--rps"),
+    "once in thirty years": ("plan", [*PLAN.split()[:-1], "1e-9", "--uncertainty", "--draws", "50"], ANSWERED),
     "nothing is quick enough": ("plan", f"{PLAN} --e2e-p95 0.001 --any-technique".split(), "no "),
     "owned by nobody": ("plan", f"{PLAN} --ownership foo".split(), "unknown ownership profile 'foo'"),
     "pools": ("plan", f"{PLAN} --pools --isl 4000".split(), ANSWERED),

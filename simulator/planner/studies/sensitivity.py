@@ -57,6 +57,8 @@ class BreaksFirst:
 # Ends of the bars in shares of the whole, for fractions; relative for rates and lengths. Chosen, not measured.
 SHARE_END = 0.1
 _LARGEST_UTILIZATION = 0.98
+_LARGEST_EXPONENT = 700.0
+"""Beyond it the exponential is no number; so is what fits it no limit that anybody meets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +237,8 @@ def breaks_first(question: Question, sized: Sized) -> tuple[BreaksFirst, ...]:
     for name, curve in curves:
         less = curve.share(up)
         elasticity = -log(less) / log(up) if 0 < less < 1 else 0.0
-        margin = exp(log(own) / elasticity) - 1 if elasticity > 0 else inf
+        exponent = log(own) / elasticity if elasticity > 0 else inf
+        margin = exp(exponent) - 1 if exponent < _LARGEST_EXPONENT else inf
         # A pool of its own computes prompts, in a time that grows with them at least in proportion.
         found.append((name, min([margin, *(other - 1 for other in others)]) if name == "prompt length" else margin))
     lost = (slack - 1) / slack

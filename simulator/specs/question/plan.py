@@ -80,7 +80,7 @@ class PlanSpec(Spec):
     """
 
     rate_per_s: float | None = Field(
-        default=None, gt=0, le=GIGA, description="Requests/s at the peak; their mean with `peak_to_mean`."
+        default=None, ge=1 / GIGA, le=GIGA, description="Requests/s at the peak; their mean with `peak_to_mean`."
     )
     model: str | None = Field(default=None, description="Name, Hugging Face id, config.json or its folder.")
     hardware: tuple[str, ...] = Field(default=(), description="Accelerators to compare.")

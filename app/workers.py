@@ -1,9 +1,9 @@
 """Processes beside the server's own, in which long answers are worked out.
 
 One interpreter runs one answer at a time: what takes 100 ms there keeps every other visitor's page waiting. A worker
-takes one question at a time from a pipe and gives its answer back; more of them start while all are busy, up to as
-many as there are processors. One more, which yields to all others, makes what no reader waits for. Where none runs (in
-tests, or before the first one is ready) answers are made in the process that asks.
+takes one question at a time from a pipe and gives its answer back; there are as many as processors, and few. One
+more, which yields to all others, makes what no reader waits for. Where none runs (in tests, or before the first one
+is ready) answers are made in the process that asks.
 
 Sizes, on Linux: 95 MB a worker, 280 MB once it simulates requests.
 """
@@ -111,6 +111,8 @@ class Crew:
                 self._hired[place] = worker
                 self._waits = True
             self._free.put(worker)
+            # The next one warms up while nobody waits for it, rather than when five visitors do.
+            self.grow()
         else:
             worker.end()
             with self._changes:
@@ -157,7 +159,7 @@ PATIENT = Crew(most=0, patient=True)
 
 
 def start() -> None:
-    """Let there be workers: the first one starts at once, others when they are needed."""
+    """Let there be workers, one after the other; the patient one comes when it is needed."""
     CREW.most = max(1, min(MOST_WORKERS, os.cpu_count() or 1))
     PATIENT.most = 1
     CREW.grow()

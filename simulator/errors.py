@@ -171,15 +171,17 @@ def _plain(word: str) -> str:
 
 
 def did_you_mean(value: str, known: Iterable[str], *, limit: int = 3, otherwise: str = "") -> str:
-    """Name what else ``value`` is called, else close spellings, else say ``otherwise``, else list a few."""
+    """What else ``value`` is called, else what begins so or is spelled alike, else ``otherwise``, else a few."""
     names = sorted(set(known))
     same = [name for name in names if _plain(name) in same_words(value)]
     if same:
         return f"did you mean {' or '.join(same[:limit])}?"
-    close = difflib.get_close_matches(value.lower(), [name.lower() for name in names], n=limit, cutoff=0.5)
     spelled = {name.lower(): name for name in names}
-    if close:
-        return "did you mean " + " or ".join(spelled[name] for name in close) + "?"
+    begun = [name for name in spelled if len(value) > 1 and name.startswith(value.lower())]
+    close = difflib.get_close_matches(value.lower(), spelled, n=limit, cutoff=0.5)
+    found = list(dict.fromkeys(sorted(begun, key=len) + close))[:limit]
+    if found:
+        return "did you mean " + " or ".join(spelled[name] for name in found) + "?"
     if otherwise:
         return otherwise
     shown = ", ".join(names[:12])

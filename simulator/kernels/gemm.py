@@ -268,7 +268,8 @@ def _best_tile(
         reduction = _reduction_seconds(
             (m * n)[:, None], splits, batch=batch, l2_rate=hbm * p["l2_speedup"], parameters=p
         )
-        seconds = seconds + reduction[:, None, :]
+        # Partial sums pass through memory as operands do: beside other kernels they take as much away.
+        seconds, memory = seconds + reduction[:, None, :], memory + reduction[:, None, :]
     flat = seconds.reshape(len(m), -1)
     best, cases = np.argmin(flat, axis=1), np.arange(len(m))
     return Terms(

@@ -48,8 +48,7 @@ class AttentionSpec(Spec):
     head, "full" for one over all heads together, which tensor-parallel ranks have to add up.
     ``sliding_window`` bounds the keys a query sees (also used for chunked local attention).
     ``shares_kv_with_previous``: the layer stores and computes no keys and values of its own.
-    ``value_is_key``: no value projection, values reuse the keys' projection.
-    ``is_cross``: keys and values come from the encoder's output.
+    ``value_is_key``: values reuse the keys' projection. ``is_cross``: both come from the encoder's output.
     ``kept``: a what-if on the cache, never part of a checkpoint.
     """
 
@@ -188,8 +187,7 @@ class MlpSpec(Spec):
 class MoeSpec(Spec):
     """Mixture of experts: a router picks ``num_experts_per_tok`` of ``num_experts``; shared experts see every token.
 
-    ``latent_size``: the experts work in a narrower space, entered and left by a projection each.
-    ``correction_bias`` is one number per expert beside the router.
+    ``latent_size``: of the narrower space that experts work in. ``correction_bias``: one number per expert.
     ``routing_skew``: coefficient of variation of how often experts are chosen, 0 for uniform; None for the fitted one.
     """
 
@@ -207,6 +205,12 @@ class MoeSpec(Spec):
     router_parameters_extra: NonNegativeInt = 0
     routing_skew: NonNegativeFloat | None = None
 
+    @model_validator(mode="after")
+    def _no_more_than_there_are(self) -> MoeSpec:
+        if self.num_experts_per_tok > self.num_experts:
+            raise ValueError(f"num_experts_per_tok is {self.num_experts_per_tok:,} of {self.num_experts:,} experts")
+        return self
+
 
 RecurrentSpec = MambaSpec | Mamba2Spec | GatedDeltaSpec | LightningSpec | ShortConvolutionSpec
 RECURRENT_KINDS = ("mamba", "mamba2", "gated_delta", "lightning", "short_convolution")
@@ -217,8 +221,7 @@ FeedForward = Annotated[MlpSpec | MoeSpec, Field(discriminator="kind")]
 class LayerSpec(Spec):
     """One block: an optional mixer, optional cross attention, feed-forward blocks, and the norms around them.
 
-    ``feed_forward`` is a tuple because some models run a dense and a sparse block side by side.
-    ``norms`` counts the norms over hidden_size in the layer.
+    ``feed_forward`` : some models run a dense and a sparse block side by side. ``norms`` : those over hidden_size.
     ``summed_once``: attention and feed-forward read the same input, and ranks add up the sum of both in one all-reduce.
     ``extra_parameters`` are the layer's remaining scalars and small vectors, which cost storage and nothing else.
     """
@@ -290,8 +293,7 @@ class ProjectionSpec(Spec):
 class PicturesSpec(Spec):
     """Pictures in the prompts of a question, never part of a checkpoint.
 
-    per_prompt_token : pictures (or tiles of them) in a prompt over its tokens; patches : of one picture or tile
-    tokens : that the language model sees of it
+    per_prompt_token : pictures, or tiles, over tokens of a prompt; patches : of one; tokens : that the model sees of it
     """
 
     per_prompt_token: PositiveFloat

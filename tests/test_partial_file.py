@@ -86,7 +86,7 @@ def test_a_file_that_is_there_is_refused_unless_forced_or_resumed(target: Path) 
     target.write_text("old\n")
     with pytest.raises(FileError) as caught:
         LineSink(str(target), force=False)
-    assert "answers.jsonl" in caught.value.message
+    assert "exists" in caught.value.message
     with pytest.raises(FileError):
         LineSink(str(target), force=False, resume=True)
     assert target.read_text() == "old\n"

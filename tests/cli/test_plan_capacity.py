@@ -106,8 +106,8 @@ def test_workload_file_and_flags(capsys: pytest.CaptureFixture[str], tmp_path: P
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (["--rps", "0"], 2, "rps: input should be greater than 0"),
-        (["--rps", "-5"], 2, "rps: input should be greater than 0, got -5"),
+        (["--rps", "0"], 2, "rps: input should be greater than or equal to 0.000000001, got 0"),
+        (["--rps", "-5"], 2, "rps: input should be greater than or equal to 0.000000001, got -5"),
         (["--rps", "many"], 2, "--rps"),
         (["--model", "llama-3.1-8b"], 2, "--rps: a request rate is needed"),
         (["--rsp", "5"], 2, "did you mean --rps"),

@@ -19,7 +19,6 @@ from simulator.specs.model.architecture import (
     ModelSpec,
     MoeSpec,
 )
-from simulator.specs.model.fitted import load_routing_fit
 
 SLIDING = "sliding_attention"
 FULL = "full_attention"
@@ -203,6 +202,9 @@ def read_experts(
     if chosen > experts:
         raise fields.refusal(picked, f"is {chosen}, more than the {experts} experts")
     width = width or fields.size("moe_intermediate_size")
+    # Models without experts need no fits of routers.
+    from simulator.specs.model.fitted import load_routing_fit
+
     return MoeSpec(
         num_experts=experts,
         num_experts_per_tok=chosen,

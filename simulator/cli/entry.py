@@ -132,10 +132,11 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
         if debug:
             raise
         line = one_line(_usage_line(error))
-        if line:  # a group without a subcommand has printed its help already
-            context = getattr(error, "ctx", None)
-            asked = name if context is None else context.command_path
-            print(f"{name}: {line.rstrip('.')}; try {asked} --help", file=sys.stderr)
+        if not line:  # a group without a subcommand has printed its help, as the bare command does
+            return int(ExitCode.OK)
+        context = getattr(error, "ctx", None)
+        asked = name if context is None else context.command_path
+        print(f"{name}: {line.rstrip('.')}; try {asked} --help", file=sys.stderr)
         return int(ExitCode.USAGE)
     except (BrokenPipeError, SystemExit):
         # The reader went away (head, a pager), upon which the parser of commands asks to leave with 1: not an error,

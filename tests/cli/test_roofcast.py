@@ -214,3 +214,10 @@ def test_the_plan_answers_to_its_own_name_too(capsys: pytest.CaptureFixture[str]
     answers = [call(capsys, word, *asked) for word in ("plan", "plan-capacity")]
     assert answers[0][:2] == answers[1][:2]
     assert answers[0][0] == 0
+
+
+@pytest.mark.parametrize("words", [(), ("profiles",), ("prices",)])
+def test_a_group_without_a_command_shows_its_help(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(capsys, *words)
+    assert (code, err) == (0, "")
+    assert "Usage" in out

@@ -28,8 +28,7 @@ KEPT = Path(__file__).resolve().parent / "kept"
 """Cases that once failed, one a file: they are asked again in every run of the tests."""
 _TIMES_SEED = 20
 _LEAST_S = 40.0
-"""Below this a case is not slow, whatever its seed takes: the largest questions that are allowed, ten million requests
-or a thousand million steps, take half a minute."""
+"""Below this a case is not slow, whatever its seed takes: ten million requests, the most that is allowed, take 32 s."""
 _WAITING_TIMES = 20
 """Limits of processor time after which a case is slow by the clock as well: other programs may have the processor, but
 what waits for ever takes none."""

@@ -58,14 +58,14 @@ OWN_KERNELS: Mapping[str, str] = {
 PLAIN_DTYPES = (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP16)
 
 
-FP4_SCHEMES = ("nvfp4", "mxfp4")
+NVFP4, MXFP4 = "nvfp4", "mxfp4"
 
 
 def fp4_scheme(hardware: AcceleratorSpec) -> str | None:
     """The scheme of four-bit products that a chip multiplies: NVFP4 is NVIDIA's, others follow [OCP2023]."""
     if Dtype.FP4 not in hardware.peak_flops_per_s:
         return None
-    return "nvfp4" if hardware.vendor == "nvidia" else "mxfp4-w4a4"
+    return NVFP4 if hardware.vendor == "nvidia" else "mxfp4-w4a4"
 
 
 def on_chip(precision: PrecisionSpec, *, model: ModelSpec, hardware: AcceleratorSpec) -> PrecisionSpec:
@@ -74,9 +74,9 @@ def on_chip(precision: PrecisionSpec, *, model: ModelSpec, hardware: Accelerator
     What names 16- or 8-bit activations or a kernel keeps it, and so does a checkpoint that is in four bits already.
     """
     own, kept = fp4_scheme(hardware), model.quantization
-    if own in (None, *FP4_SCHEMES) or precision.kernel or precision.activations not in (None, Dtype.FP4):
+    if own in (None, NVFP4) or precision.kernel or precision.activations not in (None, Dtype.FP4):
         return precision
-    asked = scheme_word(precision.scheme) in FP4_SCHEMES if precision.scheme else precision.weights is Dtype.FP4
+    asked = scheme_word(precision.scheme) in (NVFP4, MXFP4) if precision.scheme else precision.weights is Dtype.FP4
     if not asked or (kept is not None and kept.weights is Dtype.FP4):
         return precision
     return precision.model_copy(update={"weights": None, "activations": None, "scheme": own})

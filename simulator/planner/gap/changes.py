@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from math import log2
 from typing import Any
 
+from simulator.operators.formats.tensor_formats import NVFP4
 from simulator.planner.candidate import Candidate
 from simulator.planner.records import FieldValue
 from simulator.planner.search.candidates import USUAL_DP_SIZES, USUAL_SPARSITY, USUAL_SPECULATION, has_experts
@@ -161,7 +162,7 @@ def _change(question: Question, *, kind: str, name: str, given: tuple[FieldValue
 
 
 def _weights_changes(question: Question) -> list[GapChange]:
-    formats = [PrecisionSpec(scheme=name) for name in (*WIDE_SCHEMES, "nvfp4")] + [PrecisionSpec(weights=Dtype.INT8)]
+    formats = [PrecisionSpec(scheme=name) for name in (*WIDE_SCHEMES, NVFP4)] + [PrecisionSpec(weights=Dtype.INT8)]
     found = []
     for precision in formats:
         name = str(precision.scheme or precision.weights)

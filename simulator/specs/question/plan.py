@@ -180,7 +180,9 @@ class PlanSpec(Spec):
     )
     any_precision: bool = Field(default=False, description="Compare number formats; answers change with them.")
     any_technique: bool = Field(
-        default=False, description="Compare speculation, 2:4 sparsity and, with experts, data-parallel attention."
+        default=False,
+        description="Compare speculation, 2:4 sparsity and, with experts, data-parallel attention, on every "
+        "accelerator that is named or may come out cheapest.",
     )
     max_quality_loss: float | None = Field(
         default=None,

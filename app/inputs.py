@@ -346,11 +346,7 @@ def engine_input(*, limits: bool = True) -> dict[str, Any]:
             help=glossary.MAX_BATCHED,
         )
     # What is the engine's own is left to it, and listed among the assumptions.
-    given = {
-        "name": None if name == DEFAULT_ENGINE else name,
-        "max_num_seqs": most,
-        "max_num_batched_tokens": step,
-    }
+    given = {"name": None if name == DEFAULT_ENGINE else name, "max_num_seqs": most, "max_num_batched_tokens": step}
     return {field: value for field, value in given.items() if value is not None}
 
 

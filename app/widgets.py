@@ -126,12 +126,6 @@ def view(label: str, options: Sequence[str], *, key: str) -> str:
     """One of a few things to look at; the first until another is chosen."""
     _register(key, options[0], _names(options))
     chosen = st.segmented_control(
-        label,
-        options,
-        default=options[0],
-        key=key,
-        bind="query-params",
-        label_visibility="collapsed",
-        required=True,
+        label, options, default=options[0], key=key, bind="query-params", label_visibility="collapsed", required=True
     )
     return chosen or options[0]

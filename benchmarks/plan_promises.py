@@ -151,11 +151,7 @@ def _of_lengths(demand: Demand, part: SplitFleet, *, seed: int, block_size_token
     """The requests of the whole demand whose prompts are as long as one of two fleets takes them."""
     count = ceil(REQUESTS * demand.planned_rate_per_s / part.rate_per_s)
     whole = requests_of_mix(
-        demand.mix,
-        rate_per_s=demand.planned_rate_per_s,
-        count=count,
-        seed=seed,
-        block_size_tokens=block_size_tokens,
+        demand.mix, rate_per_s=demand.planned_rate_per_s, count=count, seed=seed, block_size_tokens=block_size_tokens
     )
     longest = inf if part.to_tokens is None else part.to_tokens
     taken = (whole.prompt_tokens >= part.from_tokens) & (whole.prompt_tokens < longest)

@@ -24,61 +24,25 @@ class Deployed:
 LONGER_PROMPTS = 16
 DEPLOYED = (
     Deployed(
-        model="llama-3.1-8b",
-        hardware="a100",
-        tp=1,
-        rates=(30, 15, 3),
-        ttft=(0.8, 3),
-        tpot=(0.04, 0.12),
-        e2e=(12, 30),
+        model="llama-3.1-8b", hardware="a100", tp=1, rates=(30, 15, 3), ttft=(0.8, 3), tpot=(0.04, 0.12), e2e=(12, 30)
     ),
     Deployed(
-        model="llama-3.1-70b",
-        hardware="h100",
-        tp=4,
-        rates=(20, 10, 3),
-        ttft=(1, 4),
-        tpot=(0.05, 0.15),
-        e2e=(18, 40),
+        model="llama-3.1-70b", hardware="h100", tp=4, rates=(20, 10, 3), ttft=(1, 4), tpot=(0.05, 0.15), e2e=(18, 40)
     ),
     Deployed(
-        model="mixtral-8x7b",
-        hardware="h200",
-        tp=2,
-        rates=(60, 30, 8),
-        ttft=(0.6, 3),
-        tpot=(0.04, 0.12),
-        e2e=(12, 30),
+        model="mixtral-8x7b", hardware="h200", tp=2, rates=(60, 30, 8), ttft=(0.6, 3), tpot=(0.04, 0.12), e2e=(12, 30)
     ),
     Deployed(
-        model="qwen3-32b",
-        hardware="b200",
-        tp=1,
-        rates=(25, 15, 8),
-        ttft=(0.8, 3),
-        tpot=(0.05, 0.12),
-        e2e=(15, 35),
+        model="qwen3-32b", hardware="b200", tp=1, rates=(25, 15, 8), ttft=(0.8, 3), tpot=(0.05, 0.12), e2e=(15, 35)
     ),
 )
 
 BLIND = (
     Deployed(
-        model="qwen2.5-7b",
-        hardware="l40s",
-        tp=1,
-        rates=(20, 8, 1.5),
-        ttft=(1, 4),
-        tpot=(0.06, 0.15),
-        e2e=(18, 40),
+        model="qwen2.5-7b", hardware="l40s", tp=1, rates=(20, 8, 1.5), ttft=(1, 4), tpot=(0.06, 0.15), e2e=(18, 40)
     ),
     Deployed(
-        model="llama-3.1-8b",
-        hardware="l40s",
-        tp=1,
-        rates=(20, 8, 1.5),
-        ttft=(1, 4),
-        tpot=(0.06, 0.15),
-        e2e=(18, 40),
+        model="llama-3.1-8b", hardware="l40s", tp=1, rates=(20, 8, 1.5), ttft=(1, 4), tpot=(0.06, 0.15), e2e=(18, 40)
     ),
     Deployed(
         model="mistral-small-24b",

@@ -46,11 +46,7 @@ _NARROWEST = 260
 def deployment_asked(place: str, hardware: str, first: dict[str, Any]) -> dict[str, Any]:
     """One column of widgets; what ``first`` chose is where the others start."""
     model = widgets.choice(
-        "Model",
-        inputs.model_names(),
-        key=f"model{place}",
-        default=first.get("model", MODEL),
-        help="Model profile.",
+        "Model", inputs.model_names(), key=f"model{place}", default=first.get("model", MODEL), help="Model profile."
     )
     fields: dict[str, Any] = {"model": model}
     fields["hardware"] = widgets.choice(

@@ -263,10 +263,7 @@ def _stated_fleet(stated: Mapping[str, Any]) -> SignedFleet:
                 hint="make the plan anew",
             )
     return SignedFleet(
-        hardware=stated["hardware"],
-        label=stated["setup"],
-        replicas=stated["replicas"],
-        spares=stated["spare_replicas"],
+        hardware=stated["hardware"], label=stated["setup"], replicas=stated["replicas"], spares=stated["spare_replicas"]
     )
 
 

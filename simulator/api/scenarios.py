@@ -105,11 +105,7 @@ class ServeAnswer(ScenarioAnswer):
 
 
 def simulate(
-    scenario: ScenarioSpec | Given | None = None,
-    /,
-    *,
-    profiles: str | None = None,
-    **fields: Unpack[ScenarioFields],
+    scenario: ScenarioSpec | Given | None = None, /, *, profiles: str | None = None, **fields: Unpack[ScenarioFields]
 ) -> ScenarioAnswer:
     """What one deployment does: latency, throughput, memory, energy, each with its interval: ``roofcast simulate``.
 

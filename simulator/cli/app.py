@@ -45,8 +45,7 @@ def app_command(*, host: str, port: int, open_browser: bool) -> tuple[str, ...]:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise MissingPackageError(
-            f"the dashboard needs {', '.join(missing)}",
-            hint="install the extra: pip install '.[app]'",
+            f"the dashboard needs {', '.join(missing)}", hint="install the extra: pip install '.[app]'"
         )
     if not 1 <= port <= _LARGEST_PORT:
         raise RoofcastError(f"{port} is not a port; allowed: 1 to {_LARGEST_PORT}", field="--port")

@@ -102,8 +102,7 @@ def prices_import(
         str, typer.Option("--extends", metavar="NAME", help="Price list to take from what the quotes leave open.")
     ] = "default",
     keep: Annotated[
-        bool,
-        typer.Option("--keep", help="Keep the listed offers of the same accelerator and term beside the quotes."),
+        bool, typer.Option("--keep", help="Keep the listed offers of the same accelerator and term beside the quotes.")
     ] = False,
     force: Force = False,
     profiles: Profiles = None,

@@ -316,8 +316,7 @@ def compare(
         ),
     ],
     scenario: Annotated[
-        str | None,
-        typer.Argument(metavar="BASE.yaml", help='A scenario of any kind, YAML or JSON; "-" is stdin.'),
+        str | None, typer.Argument(metavar="BASE.yaml", help='A scenario of any kind, YAML or JSON; "-" is stdin.')
     ] = None,
     price_kind: Annotated[
         PriceKind | None,

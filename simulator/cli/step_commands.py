@@ -232,13 +232,7 @@ def explain(
 
     check_target(plot, flag=explanations.PLOT, force=force)
     found = explanations.explain(
-        topic,
-        model=model,
-        hardware=hardware,
-        batch_size=batch,
-        context_tokens=context,
-        tpot=tpot,
-        profiles=profiles,
+        topic, model=model, hardware=hardware, batch_size=batch, context_tokens=context, tpot=tpot, profiles=profiles
     )
     if plot is not None:
         write_bytes(found.picture(Path(plot).suffix.removeprefix(".")), plot, force=force, flag=explanations.PLOT)

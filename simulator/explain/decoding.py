@@ -36,11 +36,7 @@ from simulator.specs.question.techniques import (
 )
 from simulator.techniques.contextual_sparsity import union_fraction
 from simulator.techniques.early_exit import executed_fraction, staying
-from simulator.techniques.speculation.acceptance import (
-    any_child_accepted,
-    mean_tokens,
-    rounds_needed,
-)
+from simulator.techniques.speculation.acceptance import any_child_accepted, mean_tokens, rounds_needed
 from simulator.units import GIGA, MILLI
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

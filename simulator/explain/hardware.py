@@ -201,11 +201,7 @@ def _fusion(example: Example) -> tuple[Block, ...]:
         replica = example.deployed(techniques=TechniquesSpec(fusion=fused))
         found[name] = example.phases(replica)[-1][1]
     rows = [
-        (
-            name,
-            float(_step_sum(item, "bytes")[0]) / GIGA,
-            seconds(float(item.step_s[0]), origin=example.known(item)),
-        )
+        (name, float(_step_sum(item, "bytes")[0]) / GIGA, seconds(float(item.step_s[0]), origin=example.known(item)))
         for name, item in found.items()
     ]
     families = list(found["unfused"].breakdown_s)

@@ -221,11 +221,7 @@ def _size(errors: Sequence[Means]) -> float:
 
 def _errors(run: ServingRun, before: Means, after: Means) -> RunErrors:
     return RunErrors(
-        run=run,
-        ttft_before=before.ttft,
-        tpot_before=before.tpot,
-        ttft_after=after.ttft,
-        tpot_after=after.tpot,
+        run=run, ttft_before=before.ttft, tpot_before=before.tpot, ttft_after=after.ttft, tpot_after=after.tpot
     )
 
 

@@ -215,11 +215,7 @@ def whole_errors(rows: Sequence[MeasuredKernel], *, model: ModelSpec, kernels: K
         mine = error[[(row.family, row.kernel) == (family, phase) for row in rows]]
         found.append(
             WholeError(
-                family=family,
-                phase=phase,
-                steps=len(mine),
-                mean=float(np.abs(mine).mean()),
-                bias=float(mine.mean()),
+                family=family, phase=phase, steps=len(mine), mean=float(np.abs(mine).mean()), bias=float(mine.mean())
             )
         )
     return tuple(found)

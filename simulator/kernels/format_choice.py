@@ -102,12 +102,7 @@ def with_family(fit: KernelFit, family: FormatKernelSpec) -> KernelFit:
 
 
 def derived_gemm_timing(
-    shape: GemmShape,
-    *,
-    hardware: AcceleratorSpec,
-    fit: KernelFit,
-    lattice: Lattice | None,
-    family: FormatKernelSpec,
+    shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, lattice: Lattice | None, family: FormatKernelSpec
 ) -> Timing:
     """Price one product in a format without measurements from the 16-bit ``fit``, vectorised over ``shape.m``.
 

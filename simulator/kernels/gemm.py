@@ -288,14 +288,7 @@ def _reduction_seconds(
 
 
 def _waves(
-    m: Array,
-    n: Array,
-    k: Array,
-    *,
-    splits: Array,
-    batch: float,
-    machine: GemmMachine,
-    parameters: Mapping[str, float],
+    m: Array, n: Array, k: Array, *, splits: Array, batch: float, machine: GemmMachine, parameters: Mapping[str, float]
 ) -> tuple[Array, Array]:
     """Waves (cases, tiles, splits) and the k steps of a tile with its prologue (cases, 1, splits)."""
     tiles = np.ceil(m[:, None] / TILES[:, 0]) * np.ceil(n[:, None] / TILES[:, 1]) * batch

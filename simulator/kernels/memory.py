@@ -66,11 +66,7 @@ def pass_seconds(
 
 
 def elementwise_timing(
-    shape: ElementwiseShape,
-    *,
-    hardware: AcceleratorSpec,
-    fit: KernelFit | None,
-    relative: Relative | None = None,
+    shape: ElementwiseShape, *, hardware: AcceleratorSpec, fit: KernelFit | None, relative: Relative | None = None
 ) -> Timing:
     """Price of one memory pass [s]; no bytes take no time.
 

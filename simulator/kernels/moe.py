@@ -155,9 +155,7 @@ def moe_seconds(
     passes = _passes_seconds(load, columns=columns, machine=machine, parameters=parameters)
     launch = parameters["launch_s"] + parameters["expert_s"] * load.local_experts
     return Terms(
-        seconds=launch + up[0] + down[0] + passes,
-        compute_s=up[1] + down[1],
-        memory_s=up[2] + down[2] + passes,
+        seconds=launch + up[0] + down[0] + passes, compute_s=up[1] + down[1], memory_s=up[2] + down[2] + passes
     )
 
 

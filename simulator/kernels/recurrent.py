@@ -85,11 +85,7 @@ def convolution_seconds(cases: RecurrentCases, *, machine: AttentionMachine, par
 
 
 def scan_seconds(
-    cases: RecurrentCases,
-    *,
-    machine: AttentionMachine,
-    parameters: Mapping[str, float],
-    cold: bool = False,
+    cases: RecurrentCases, *, machine: AttentionMachine, parameters: Mapping[str, float], cold: bool = False
 ) -> tuple[Array, Array, Array]:
     """Total, compute and memory time of the scan [s].
 
@@ -142,12 +138,7 @@ def choose_recurrent_fit(fits: tuple[KernelFit, ...], *, shape: RecurrentShape) 
 
 
 def recurrent_timing(
-    shape: RecurrentShape,
-    *,
-    hardware: AcceleratorSpec,
-    fit: KernelFit,
-    lattice: Lattice | None,
-    cold: bool = True,
+    shape: RecurrentShape, *, hardware: AcceleratorSpec, fit: KernelFit, lattice: Lattice | None, cold: bool = True
 ) -> Timing:
     """Price one layer's convolution and scan, vectorised over sequences and tokens.
 

@@ -133,9 +133,7 @@ def _link_family(kind: str) -> str:
 
 
 def _nearest(
-    hardware: AcceleratorSpec,
-    available: Sequence[AcceleratorSpec],
-    distance_to: Callable[[AcceleratorSpec], float],
+    hardware: AcceleratorSpec, available: Sequence[AcceleratorSpec], distance_to: Callable[[AcceleratorSpec], float]
 ) -> tuple[AcceleratorSpec, float]:
     if not available:
         raise ProfileError(

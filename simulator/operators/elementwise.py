@@ -138,10 +138,7 @@ def hyper_rows(spec: HyperConnectionSpec, *, share: DeviceShare, sites: float) -
     sinkhorn = float(SINKHORN_LAUNCHES * spec.sinkhorn_iterations)
     # Unfused, in 32 bit: widen (3), square (4) and mean (2) of the streams; weigh (4) and sum (2); narrow the result.
     gather = PassCost(
-        fused_passes=streams + 1,
-        fused_launches=2,
-        unfused_passes=15 * streams + 5,
-        unfused_launches=12 + sinkhorn,
+        fused_passes=streams + 1, fused_launches=2, unfused_passes=15 * streams + 5, unfused_launches=12 + sinkhorn
     )
     # Unfused: the outer product, streams x streams weighed copies written, read and summed, the sum of both.
     spread = PassCost(

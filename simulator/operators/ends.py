@@ -72,13 +72,7 @@ def _per_layer_embedding(share: DeviceShare) -> tuple[Work, ...]:
         family=Family.EMBEDDING,
     )
     projection = linear(
-        "per_layer_model_proj",
-        share=share,
-        role="embedding",
-        m=share.tokens,
-        n=width,
-        k=model.hidden_size,
-        count=1.0,
+        "per_layer_model_proj", share=share, role="embedding", m=share.tokens, n=width, k=model.hidden_size, count=1.0
     )
     norm = elementwise(
         "per_layer_norm",

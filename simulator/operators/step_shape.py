@@ -104,10 +104,7 @@ def decode_step(
     ``source_tokens`` of the context are an encoder's output.
     """
     return mixed_step(
-        decode_sequences=sequences,
-        decode_context=context,
-        decode_tokens=tokens,
-        decode_source_tokens=source_tokens,
+        decode_sequences=sequences, decode_context=context, decode_tokens=tokens, decode_source_tokens=source_tokens
     )
 
 

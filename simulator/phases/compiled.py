@@ -153,14 +153,7 @@ def step_seconds(
 ) -> Any:
     """Time of a step, engine overhead included, where each decoding sequence adds one token [s]. Scalars."""
     seconds = device_seconds(
-        tables,
-        prefill_sequences,
-        prefill_tokens,
-        prefill_work2,
-        prefill_logits,
-        decode_sequences,
-        1,
-        decode_context,
+        tables, prefill_sequences, prefill_tokens, prefill_work2, prefill_logits, decode_sequences, 1, decode_context
     )
     host_s = tables.step_s + tables.sequence_s * (prefill_sequences + decode_sequences)
     return host_s + seconds

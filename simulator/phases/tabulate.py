@@ -11,15 +11,7 @@ from numpy.typing import NDArray
 
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step
 from simulator.operators.transformer import is_encoder_only
-from simulator.operators.work import (
-    Collective,
-    CollectiveShape,
-    ElementwiseShape,
-    Family,
-    GemmShape,
-    KernelShape,
-    Work,
-)
+from simulator.operators.work import Collective, CollectiveShape, ElementwiseShape, Family, GemmShape, KernelShape, Work
 from simulator.phases.compiled import (
     CONTEXT_NODES,
     CONTEXT_UNIT_TOKENS,

@@ -186,9 +186,7 @@ KINDS = (
     StudyKind(key="gap", module="gap.closing", asked=lambda spec: spec.explain_gap),
     StudyKind(key="stock", module="studies.stock", asked=lambda spec: bool(spec.stock)),
     StudyKind(
-        key="measured_rate",
-        module="studies.measured_rate",
-        asked=lambda spec: spec.measured_rps_per_gpu is not None,
+        key="measured_rate", module="studies.measured_rate", asked=lambda spec: spec.measured_rps_per_gpu is not None
     ),
     StudyKind(key="length_split", module="studies.length_split", asked=lambda spec: spec.pools),
     StudyKind(

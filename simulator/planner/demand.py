@@ -273,12 +273,7 @@ def read_demand(spec: PlanSpec, *, context_tokens: float = inf, encodes: bool = 
         (named.prefix_hit if named else 0.0, ValueOrigin.DEFAULT, named),
     )
     arrival_cv = _first((spec.arrival_cv, ValueOrigin.GIVEN, None), (1.0, ValueOrigin.DEFAULT, read.arrival_cv))
-    mix = RequestMix(
-        isl=isl.lengths,
-        osl=osl.lengths,
-        prefix_hit_fraction=prefix.value,
-        arrival_cv=arrival_cv.value,
-    )
+    mix = RequestMix(isl=isl.lengths, osl=osl.lengths, prefix_hit_fraction=prefix.value, arrival_cv=arrival_cv.value)
     mix = mix.answered(spec.answers_per_request).within(context_tokens)
     answers = Assumption(key="answers_per_request", value=spec.answers_per_request, origin=ValueOrigin.GIVEN)
     assumptions = (

@@ -144,10 +144,7 @@ def _moefication_share() -> float:
     model = load_model("llama-2-7b")
     spec = TechniquesSpec(structure=StructureSpec(moe=MoeOverride(num_experts=4, num_experts_per_tok=1)))
     changed = apply_techniques(
-        spec,
-        model=model,
-        plan=precision_plan(model, PrecisionSpec()),
-        hardware=load_hardware("h100"),
+        spec, model=model, plan=precision_plan(model, PrecisionSpec()), hardware=load_hardware("h100")
     ).model
     counts = parameter_counts(changed)
     dense = model.num_hidden_layers * 3.0 * model.hidden_size * 11008.0

@@ -117,12 +117,7 @@ def _steps(plan: CapacityPlan, *, sequences: int) -> tuple[tuple[str, StepEstima
 
 
 def gather(
-    plan: CapacityPlan,
-    *,
-    command: str,
-    ownership: str | None = None,
-    created: str | None = None,
-    complete: bool = True,
+    plan: CapacityPlan, *, command: str, ownership: str | None = None, created: str | None = None, complete: bool = True
 ) -> Studies:
     """Work out everything that a report shows beside the plan itself.
 

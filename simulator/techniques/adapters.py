@@ -23,13 +23,7 @@ from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import AdaptersSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
 
-NEEDS = {
-    "lora": ("rank",),
-    "qlora": ("rank",),
-    "adapter": ("rank",),
-    "prompt_tuning": ("prompt_tokens",),
-    "bitfit": (),
-}
+NEEDS = {"lora": ("rank",), "qlora": ("rank",), "adapter": ("rank",), "prompt_tuning": ("prompt_tokens",), "bitfit": ()}
 """Sizes that each method needs; it takes no other."""
 
 MERGEABLE = ("lora", "bitfit")

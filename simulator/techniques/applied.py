@@ -32,12 +32,7 @@ class RowContext:
     def share(self) -> DeviceShare:
         """One device's part in the step, for rows that a rule adds."""
         return DeviceShare.of(
-            self.model,
-            plan=self.plan,
-            parallelism=self.parallelism,
-            step=self.step,
-            source=self.step,
-            fused=self.fused,
+            self.model, plan=self.plan, parallelism=self.parallelism, step=self.step, source=self.step, fused=self.fused
         )
 
 

@@ -118,10 +118,7 @@ def structured_sparsity(applied: AppliedTechniques, hardware: AcceleratorSpec) -
     model = pruned_model(applied.model, spec)
     assumed = () if spec.target else (Assumption(key="sparsity.target", value=spec.pruned),)
     return replace(
-        applied,
-        model=model,
-        notes=(*applied.notes, _quality_note(spec)),
-        assumptions=(*applied.assumptions, *assumed),
+        applied, model=model, notes=(*applied.notes, _quality_note(spec)), assumptions=(*applied.assumptions, *assumed)
     )
 
 

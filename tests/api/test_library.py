@@ -166,11 +166,7 @@ def test_a_report_of_an_answer_does_not_ask_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "field"),
-    [
-        ({"modle": "llama-3.1-8b"}, "modle"),
-        ({"batch_size": 0}, "batch_size"),
-        ({"duration_s": 3.0}, "duration_s"),
-    ],
+    [({"modle": "llama-3.1-8b"}, "modle"), ({"batch_size": 0}, "batch_size"), ({"duration_s": 3.0}, "duration_s")],
 )
 def test_a_refusal_names_the_field(fields: dict[str, Any], field: str) -> None:
     with pytest.raises(RoofcastError) as refused:

@@ -7,13 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulator.api.line_stream import (
-    NumberedLine,
-    answer_request,
-    answered_lines,
-    numbered_lines,
-    unanswered_lines,
-)
+from simulator.api.line_stream import NumberedLine, answer_request, answered_lines, numbered_lines, unanswered_lines
 from simulator.api.published import COLUMNS, published
 from simulator.errors import FileError, RoofcastError
 

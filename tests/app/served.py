@@ -42,13 +42,7 @@ def serving(script: Path | None = None) -> Iterator[tuple[str, int]]:
     command = app_command(host="127.0.0.1", port=port, open_browser=False)
     words = [str(script) if script is not None and word == str(app_entry()) else word for word in command]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        words,
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address = f"http://127.0.0.1:{port}"
     try:
         _wait_for(f"{address}/_stcore/health", process)

@@ -51,11 +51,7 @@ class Writer:
 
     def command(self) -> dict[str, Any]:
         """What starts it."""
-        return {
-            "args": [*COMMAND, *self.words, "--force"],
-            "cwd": self.home,
-            "stdout": subprocess.DEVNULL,
-        }
+        return {"args": [*COMMAND, *self.words, "--force"], "cwd": self.home, "stdout": subprocess.DEVNULL}
 
     def run(self, before: Callable[[], None] | None = None) -> tuple[int, str]:
         """Exit code and what it says on stderr."""

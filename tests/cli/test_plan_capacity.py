@@ -115,11 +115,7 @@ def test_workload_file_and_flags(capsys: pytest.CaptureFixture[str], tmp_path: P
         (["--rps", "5", "--ttft-p95"], 2, "a time such as 2s"),
         (["--rps", "5", "--ttft-p95", "soon"], 2, "--ttft-p95: a duration above zero"),
         (["--rps", "5", "--latency-p95", "reading"], 2, "the time per token, got 'reading', in 'latency-p95=reading'"),
-        (
-            ["--rps", "5", "--ttft-p100", "2s"],
-            2,
-            "--ttft-p100: input should be less than 100, got 100.0",
-        ),
+        (["--rps", "5", "--ttft-p100", "2s"], 2, "--ttft-p100: input should be less than 100, got 100.0"),
         (
             ["--rps", "5", "--measured-rps-per-gpu", "3", "--measured-at", "latency-p95=abc"],
             2,

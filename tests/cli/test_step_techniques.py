@@ -65,10 +65,7 @@ def test_techniques_stand_in_the_document() -> None:
         (["crossover", *MODEL, "--formats", "bf16"], "two or more"),
         (["crossover", *MODEL, "--formats", "bf16,gptqq"], "--formats: unknown scheme 'gptqq' .did you mean"),
         (["crossover", *MODEL, "--formats", "bf17"], "--formats: unknown scheme 'bf17' .did you mean bf16"),
-        (
-            ["published", "--topic", "formts"],
-            "`topic`: no figure is of 'formts'; allowed: [^()]* .did you",
-        ),
+        (["published", "--topic", "formts"], "`topic`: no figure is of 'formts'; allowed: [^()]* .did you"),
         (["published", "--topic", "xyz"], "`topic`: no figure is of 'xyz'; allowed: [^()]* .all of them without it"),
         (["crossover", *MODEL, "--hardware", "a100", "--formats", "bf16,fp8"], "no fp8 matrix units"),
     ],

@@ -90,12 +90,7 @@ def test_quantile_is_zero_for_those_who_do_not_wait() -> None:
     assert p50 == 0
 
 
-@given(
-    load=st.floats(0.05, 0.95),
-    servers=st.integers(1, 40),
-    service_cv=st.floats(0, 3),
-    arrival_cv=st.floats(0.1, 3),
-)
+@given(load=st.floats(0.05, 0.95), servers=st.integers(1, 40), service_cv=st.floats(0, 3), arrival_cv=st.floats(0.1, 3))
 def test_waits_grow_with_load_and_variability(load: float, servers: int, service_cv: float, arrival_cv: float) -> None:
     def mean_s(share: float, cs: float, ca: float) -> float:
         return float(

@@ -51,9 +51,7 @@ CASES = {
     "unequal lengths": Case(DENSE, 8.0, SPREAD),
     "bursts": Case(DENSE, 6.0, {**SPREAD, "arrival": "gamma", "burstiness": 2.0}),
     "a shared prefix": Case(
-        DENSE | {"system_prompt_tokens": 512},
-        8.0,
-        {"isl_tokens": 900, "osl_tokens": 64, "system_prompt_tokens": 512},
+        DENSE | {"system_prompt_tokens": 512}, 8.0, {"isl_tokens": 900, "osl_tokens": 64, "system_prompt_tokens": 512}
     ),
     "pipeline": Case({"model": "llama-3.1-70b", "tp_size": 4, "pp_size": 2}, 3.0, SPREAD),
     "attention ranks and experts": Case(

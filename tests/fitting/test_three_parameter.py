@@ -32,11 +32,7 @@ def points(values: tuple[float, float, float], *, rows: int = 60, seed: int = 0,
 
 
 @settings(max_examples=8, deadline=None)
-@given(
-    launch_s=st.floats(5e-7, 3e-5),
-    compute=st.floats(0.1, 0.95),
-    memory=st.floats(0.1, 0.95),
-)
+@given(launch_s=st.floats(5e-7, 3e-5), compute=st.floats(0.1, 0.95), memory=st.floats(0.1, 0.95))
 def test_known_parameters_come_back(launch_s: float, compute: float, memory: float) -> None:
     found = np.exp(search(points((launch_s, compute, memory)), within=RANGE))
     assert found == pytest.approx([launch_s, compute, memory], rel=0.01)

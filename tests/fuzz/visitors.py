@@ -24,17 +24,11 @@ _KERNELS = (
     "gemm,linear,bf16,16,512,1024,,,,,,,,,,1e-5,graph,GPU,1,2.13.0,2026-11-02\n"
 )
 _ADDRESSES = (
-    (
-        "what_if",
-        {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "tp": "2", "batch": "40", "weights": "fp8"},
-    ),
+    ("what_if", {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "tp": "2", "batch": "40", "weights": "fp8"}),
     ("what_if", {"baseline": '{"model":"llama-3.1-8b","hardware":"h100-sxm-80gb","batch_size":8}', "isl": "700"}),
     ("roofline", {"model": "mixtral-8x7b", "context": "2048", "operator": "gate_up_proj (decode)", "ep": "2"}),
     ("serving", {"rate": "4", "isl_cv": "0.5", "prefix": "0.2", "ttft": "2", "replicas": "3", "pool": "decode"}),
-    (
-        "compare",
-        {"model_b": "qwen3-8b", "gpu_b": "l40s", "weights_b": "int4", "named": "0123", "files": "4567"},
-    ),
+    ("compare", {"model_b": "qwen3-8b", "gpu_b": "l40s", "weights_b": "int4", "named": "0123", "files": "4567"}),
     ("profiles", {"browse": "Models", "model": "mixtral-8x7b", "hub": "RedHatAI/Qwen3-32B-NVFP4", "over": "6h"}),
     ("plan", {"rps": "20", "gpus": "h100-sxm-80gb", "model": "llama-3.1-8b", "view": "Growth", "growth": "0.06"}),
 )

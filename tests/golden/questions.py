@@ -59,10 +59,7 @@ def _scenarios() -> list[Question]:
     lines = (HERE / "scenarios.jsonl").read_text("utf-8").splitlines()
     return [
         Question(
-            group="scenarios",
-            name=_identifier(line, number=number),
-            quick=number % _QUICK_SCENARIOS == 0,
-            line=line,
+            group="scenarios", name=_identifier(line, number=number), quick=number % _QUICK_SCENARIOS == 0, line=line
         )
         for number, line in enumerate(lines, start=1)
     ]

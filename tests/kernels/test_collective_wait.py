@@ -21,9 +21,7 @@ LAG_S = 1e-4
 
 def _steps(tp_size: int) -> tuple[Deployment, StepEstimate, StepEstimate]:
     replica = deploy(
-        model=load_model("llama-3.1-8b"),
-        hardware=load_hardware("h100"),
-        parallelism=ParallelismSpec(tp_size=tp_size),
+        model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"), parallelism=ParallelismSpec(tp_size=tp_size)
     )
     waiting = replace(replica, kernels=replace(replica.kernels, traits=EngineTraits(collective_lag_s=LAG_S)))
     step = decode_step(sequences=np.array([1.0, 64.0]), context=1000.0)

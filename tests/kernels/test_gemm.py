@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import ProfileError
 from simulator.kernels.correction import lattice_of
-from simulator.kernels.gemm import (
-    SPLITS,
-    TILES,
-    GemmMachine,
-    gemm_machine,
-    gemm_seconds,
-    gemm_timing,
-)
+from simulator.kernels.gemm import SPLITS, TILES, GemmMachine, gemm_machine, gemm_seconds, gemm_timing
 from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.work import GemmShape, MatmulFormat
 from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration

@@ -50,11 +50,7 @@ def _one(value: float) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
 def test_pairs_are_the_sum_over_queries(queries: int, context: int) -> None:
     seen = np.arange(context + 1, context + queries + 1, dtype=float)
     raw = np.minimum(seen, 128)
-    sums = {
-        WINDOW: raw.sum(),
-        INDEXED: (raw + np.minimum(seen / 4, 512)).sum(),
-        DENSE: (raw + seen / 128).sum(),
-    }
+    sums = {WINDOW: raw.sum(), INDEXED: (raw + np.minimum(seen / 4, 512)).sum(), DENSE: (raw + seen / 128).sum()}
     for spec, pairs in sums.items():
         counted = compressed_pairs(spec, queries=_one(queries), context=_one(context))[0]
         assert counted == pytest.approx(pairs)

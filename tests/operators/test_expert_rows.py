@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from simulator.errors import RoofcastError
 from simulator.operators.linear import check_parallelism
 from simulator.operators.mlp import dense_block, mlp_rows
-from simulator.operators.moe import (
-    distinct_experts,
-    expert_devices,
-    experts_work,
-    moe_rows,
-    rank_load,
-)
+from simulator.operators.moe import distinct_experts, expert_devices, experts_work, moe_rows, rank_load
 from simulator.operators.step_shape import decode_step
 from simulator.operators.work import Collective, CollectiveShape, MoeShape, Work
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -28,9 +22,7 @@ from tests.operators.shares import DECODE, HIDDEN, PREFILL, SMALL, named, names,
 FEW = settings(max_examples=20, deadline=None)
 EXPERTS, PICKED, WIDTH = 16, 2, 64
 MOE = MoeSpec(num_experts=EXPERTS, num_experts_per_tok=PICKED, moe_intermediate_size=WIDTH)
-MODEL = SMALL.model_copy(
-    update={"layers": (SMALL.layers[0].model_copy(update={"feed_forward": (MOE,)}),)},
-)
+MODEL = SMALL.model_copy(update={"layers": (SMALL.layers[0].model_copy(update={"feed_forward": (MOE,)}),)})
 
 
 def rows(spec: MoeSpec = MOE, **degrees: int) -> tuple[Work, ...]:

@@ -107,11 +107,7 @@ def test_a_prompt_is_linear_in_its_tokens(spec: RecurrentSpec, tokens: int) -> N
     [
         (MAMBA, 7 * 16 * 512, 7 * 16 * 512),
         (MAMBA2, 5 * 64 * 32 * 16, 2 * 128 * 64 * 4 + 2 * 128 * 32 * 16 + 4 * 64 * 32 * 16),
-        (
-            DELTA,
-            7 * 32 * 48 * 8,
-            (6 * GATED_DELTA_CHUNK * 32 + 4 * GATED_DELTA_CHUNK * 48 + 6 * 32 * 48) * 8,
-        ),
+        (DELTA, 7 * 32 * 48 * 8, (6 * GATED_DELTA_CHUNK * 32 + 4 * GATED_DELTA_CHUNK * 48 + 6 * 32 * 48) * 8),
         (LIGHTNING, 5 * 32 * 32 * 8, (4 * 256 * 32 + 4 * 32 * 32) * 8),
     ],
     ids=IDS,

@@ -39,10 +39,7 @@ def deployment(model: str, hardware: str, tp_size: int, *, engine: str = "vllm")
         hardware=load_hardware(hardware),
         parallelism=ParallelismSpec(tp_size=tp_size),
         engine=EngineSpec(
-            name=engine,
-            max_num_batched_tokens=MAX_TOKENS,
-            max_num_seqs=MAX_SEQUENCES,
-            max_model_len=MAX_CONTEXT,
+            name=engine, max_num_batched_tokens=MAX_TOKENS, max_num_seqs=MAX_SEQUENCES, max_model_len=MAX_CONTEXT
         ),
     )
 

@@ -25,9 +25,7 @@ from simulator.specs.model.precision import Dtype, PrecisionSpec
 
 def deployment(model: str = "llama-2-7b", hardware: str = "h100", *, tp: int = 1, pp: int = 1) -> Deployment:
     return deploy(
-        model=load_model(model),
-        hardware=load_hardware(hardware),
-        parallelism=ParallelismSpec(tp_size=tp, pp_size=pp),
+        model=load_model(model), hardware=load_hardware(hardware), parallelism=ParallelismSpec(tp_size=tp, pp_size=pp)
     )
 
 
@@ -59,11 +57,7 @@ def test_scalar_answer_is_the_array_answer_with_one_element() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    sequences=st.integers(1, 256),
-    context=st.integers(2, 16384),
-    tokens=st.integers(1, 8192),
-)
+@given(sequences=st.integers(1, 256), context=st.integers(2, 16384), tokens=st.integers(1, 8192))
 def test_no_step_beats_the_roofline_and_more_work_takes_longer(sequences: int, context: int, tokens: int) -> None:
     replica = deployment("llama-3.1-8b")
     shape = mixed_step(

@@ -76,8 +76,7 @@ class TestEveryPair:
         """Weights are read once for both."""
         deployment = replica(*pair)
         both = estimate_step(
-            deployment,
-            mixed_step(prefill_sequences=1, prefill_tokens=512, decode_sequences=16, decode_context=1024),
+            deployment, mixed_step(prefill_sequences=1, prefill_tokens=512, decode_sequences=16, decode_context=1024)
         ).step_s[0]
         prompt = estimate_step(deployment, prefill_step(sequences=1.0, tokens=512.0)).step_s[0]
         decode = estimate_step(deployment, decode_step(sequences=16.0, context=1024.0)).step_s[0]

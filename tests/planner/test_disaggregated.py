@@ -263,8 +263,7 @@ class TestTransfer:
 
 class TestSizing:
     @given(
-        counts=st.tuples(st.integers(1, 50), st.integers(1, 50)),
-        powers=st.tuples(st.integers(0, 5), st.integers(0, 5)),
+        counts=st.tuples(st.integers(1, 50), st.integers(1, 50)), powers=st.tuples(st.integers(0, 5), st.integers(0, 5))
     )
     def test_servers_hold_both_pools(self, counts: tuple[int, int], powers: tuple[int, int]) -> None:
         devices = (2 ** powers[0], 2 ** powers[1])

@@ -44,10 +44,7 @@ def replica_on(
     platform: Platform, *, tp_size: int = 4, objectives: tuple[Objective, ...] = DEFAULT_OBJECTIVES
 ) -> Aggregated | Rejection:
     candidate = Candidate(
-        platform=platform,
-        parallelism=ParallelismSpec(tp_size=tp_size),
-        precision=PrecisionSpec(),
-        engine=EngineSpec(),
+        platform=platform, parallelism=ParallelismSpec(tp_size=tp_size), precision=PrecisionSpec(), engine=EngineSpec()
     )
     return evaluate(
         candidate,

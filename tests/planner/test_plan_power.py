@@ -81,11 +81,7 @@ def test_more_servers_fit_a_rack() -> None:
 def test_a_limit_that_one_never_reaches_leaves_it_as_it_is() -> None:
     mixed, alone = plan(400.0, "h100", "l40s"), plan(None, "l40s")
     found = next(fleet for fleet in mixed.fleets if fleet.hardware == "l40s")
-    assert (found.label, found.devices, found.typical_w) == (
-        alone.best.label,
-        alone.best.devices,
-        alone.best.typical_w,
-    )
+    assert (found.label, found.devices, found.typical_w) == (alone.best.label, alone.best.devices, alone.best.typical_w)
     assert "<= 400 W" in next(fleet for fleet in mixed.fleets if fleet.hardware == "h100-sxm-80gb").label
 
 

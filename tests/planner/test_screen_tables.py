@@ -108,10 +108,7 @@ class TestTables:
     def test_with_speculation_it_is_the_pace_of_a_token(self) -> None:
         found = some(table(GUESSING))
         deployment = deploy(
-            model=question().model,
-            hardware=platform().hardware,
-            techniques=GUESSING.techniques,
-            engine=EngineSpec(),
+            model=question().model, hardware=platform().hardware, techniques=GUESSING.techniques, engine=EngineSpec()
         )
         alone_s = per_token_step(deployment, maker().steps.step, seconds=lambda found: found.step_s)
         np.testing.assert_allclose(found.decode_s, alone_s[: len(found.decode_s)], rtol=1e-6)

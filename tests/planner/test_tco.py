@@ -285,9 +285,7 @@ def test_single_devices_are_looked_after_too() -> None:
 
 
 def test_a_misspelt_accelerator_in_a_price_list_is_named() -> None:
-    misspelt = PRICES.model_copy(
-        update={"offers": (PRICES.offers[0].model_copy(update={"hardware": "h1000"}),)},
-    )
+    misspelt = PRICES.model_copy(update={"offers": (PRICES.offers[0].model_copy(update={"hardware": "h1000"}),)})
     with pytest.raises(ProfileError, match="no accelerator is called h1000") as caught:
         total_cost(
             plan(), prices=misspelt, ownership=OWNERSHIP.model_copy(update={"owning_reference_per_device_hour": {}})

@@ -107,10 +107,7 @@ class TestAxes:
 
     @pytest.mark.parametrize(
         ("fields", "text"),
-        [
-            ({"speculation": "nonsense"}, "eagle"),
-            ({"any_technique": True, "sparsity": "2:4"}, "contradicts"),
-        ],
+        [({"speculation": "nonsense"}, "eagle"), ({"any_technique": True, "sparsity": "2:4"}, "contradicts")],
     )
     def test_what_means_nothing_is_refused(self, fields: dict[str, object], text: str) -> None:
         with pytest.raises(RoofcastError) as caught:

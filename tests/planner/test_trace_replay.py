@@ -24,10 +24,7 @@ SEEDS = 10
 # Other draws than the planner's own.
 FIRST_SEED = 1000
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not TRACE.exists(), reason="the trace is not here"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not TRACE.exists(), reason="the trace is not here")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

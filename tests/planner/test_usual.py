@@ -41,11 +41,7 @@ def test_remembered_is_what_would_be_worked_out() -> None:
     question, candidate = _question()
     found = _outcome(question, candidate)
     fresh = evaluate(
-        candidate,
-        model=question.model,
-        mix=question.demand.mix,
-        objectives=question.objectives,
-        policy=question.policy,
+        candidate, model=question.model, mix=question.demand.mix, objectives=question.objectives, policy=question.policy
     )
     assert isinstance(found, Aggregated)
     assert isinstance(fresh, Aggregated)
@@ -71,11 +67,7 @@ def test_pools_are_remembered_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = replace(candidate, prefill=candidate)
     found = _outcome(question, pair)
     fresh = disaggregated.evaluate_pools(
-        pair,
-        model=question.model,
-        mix=question.demand.mix,
-        objectives=question.objectives,
-        policy=question.policy,
+        pair, model=question.model, mix=question.demand.mix, objectives=question.objectives, policy=question.policy
     )
     assert isinstance(found, disaggregated.Disaggregated)
     assert isinstance(fresh, disaggregated.Disaggregated)

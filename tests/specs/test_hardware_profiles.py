@@ -36,12 +36,7 @@ CONTRACT_NAMES = [
     "rtx-4090", "rtx-5090", "rtx-6000-ada", "rtx-pro-6000", "b200-sxm", "b300-sxm", "gb200", "gb300", "mi250x",
     "mi300x", "mi325x", "mi355x", "gaudi2", "gaudi3", "tpu-v5e", "tpu-v5p", "tpu-v6e", "trainium2",
 ]  # fmt: skip
-CONTRACT_ALIASES = {
-    "a100": "a100-sxm-80gb",
-    "h100": "h100-sxm-80gb",
-    "h200": "h200-sxm-141gb",
-    "b200": "b200-sxm",
-}
+CONTRACT_ALIASES = {"a100": "a100-sxm-80gb", "h100": "h100-sxm-80gb", "h200": "h200-sxm-141gb", "b200": "b200-sxm"}
 HARDWARE = list_hardware()
 SERVERS = list_profiles("servers")
 

@@ -15,13 +15,7 @@ from simulator.errors import ExitCode, FileError, ProfileError, RoofcastError
 from simulator.specs.documents import read_json, read_yaml, validate
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.loading import (
-    default_server_for,
-    list_hardware,
-    load_hardware,
-    load_prices,
-    load_server,
-)
+from simulator.specs.loading import default_server_for, list_hardware, load_hardware, load_prices, load_server
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.profiles import find_profile, list_profiles, profile_root
 from simulator.specs.question.scenario import ScenarioSpec

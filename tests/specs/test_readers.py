@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.specs.huggingface import (
-    deepseek,
-    encoder,
-    linear_attention,
-    moe,
-    recurrent,
-)
+from simulator.specs.huggingface import deepseek, encoder, linear_attention, moe, recurrent
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import (
     FULL,

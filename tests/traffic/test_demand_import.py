@@ -139,12 +139,7 @@ VLLM_RUN = {
 
 
 def test_vllm_arrays_give_spreads(tmp_path: Path) -> None:
-    data = {
-        **VLLM_RUN,
-        "input_lens": [10, 20, 30],
-        "output_lens": [10, 10, 10],
-        "start_times": [0.0, 1.0, 2.0, 3.0],
-    }
+    data = {**VLLM_RUN, "input_lens": [10, 20, 30], "output_lens": [10, 10, 10], "start_times": [0.0, 1.0, 2.0, 3.0]}
     found = import_demand(write(tmp_path, json.dumps(data), "bench.json"))
     assert found.isl.cv == pytest.approx(np.std([10, 20, 30]) / 20)
     assert found.osl.cv == 0

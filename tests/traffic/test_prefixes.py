@@ -32,12 +32,7 @@ def common(first: list[int], second: list[int]) -> int:
 
 
 @FEW
-@given(
-    groups=st.integers(1, 5),
-    per_group=st.integers(1, 5),
-    system=st.integers(0, 200),
-    question=st.integers(1, 200),
-)
+@given(groups=st.integers(1, 5), per_group=st.integers(1, 5), system=st.integers(0, 200), question=st.integers(1, 200))
 def test_prompts_share_the_full_blocks_of_their_groups_system_prompt(
     groups: int, per_group: int, system: int, question: int
 ) -> None:

@@ -55,11 +55,7 @@ def test_gamma_gaps_have_their_mean_and_variation(burstiness: float) -> None:
 
 
 @FEW
-@given(
-    gaps=st.lists(st.floats(0.01, 10), min_size=1, max_size=30),
-    rate=st.floats(0.1, 20),
-    duration=st.floats(1, 60),
-)
+@given(gaps=st.lists(st.floats(0.01, 10), min_size=1, max_size=30), rate=st.floats(0.1, 20), duration=st.floats(1, 60))
 def test_a_replayed_trace_keeps_its_pattern_at_the_asked_rate(gaps: list[float], rate: float, duration: float) -> None:
     recorded = np.concatenate([[0.0], np.cumsum(gaps)])
     times, source = trace_arrivals(stage(rate, duration), recorded_s=recorded)

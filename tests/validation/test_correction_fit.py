@@ -43,11 +43,7 @@ def test_outliers_lose_their_weight() -> None:
 def test_without_data_nearby_the_correction_returns_to_nothing() -> None:
     near = POINTS[POINTS[:, 0] < 2]
     lattice = fit_lattice(
-        near,
-        np.full(len(near), 0.3),
-        axes=("m", "n"),
-        nodes=NODES,
-        prior=(Smoothness(lengths=(1.0, 4.0), noise=0.05),),
+        near, np.full(len(near), 0.3), axes=("m", "n"), nodes=NODES, prior=(Smoothness(lengths=(1.0, 4.0), noise=0.05),)
     )
     assert log_correction(lattice, np.array([[1.0, 8.0]]))[0] == pytest.approx(0.3, abs=0.03)
     assert abs(log_correction(lattice, np.array([[9.0, 8.0]]))[0]) < 0.01

@@ -114,9 +114,7 @@ def lattice(values: tuple[float, ...]) -> Lattice:
 def test_the_score_counts_the_correction_and_the_physics_apart() -> None:
     measured = np.ones(4)
     predicted = Predicted(
-        seconds=np.array([1.1, 0.9, 1.0, 1.0]),
-        log_sigma=np.full(4, 0.1),
-        physics_s=np.array([1.5, 0.5, 9.0, 9.0]),
+        seconds=np.array([1.1, 0.9, 1.0, 1.0]), log_sigma=np.full(4, 0.1), physics_s=np.array([1.5, 0.5, 9.0, 9.0])
     )
     held = np.array([True, True, False, False])
     found = scored(draft(), lattice=lattice((0.0, 0.1)), measured=measured, predicted=predicted, is_score=held)

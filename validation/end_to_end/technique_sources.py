@@ -45,11 +45,7 @@ def everywhere(scheme: str, kernel: str | None = None) -> dict[str, Any]:
 
 
 BF16 = {"weights": "bf16", "activations": "bf16"}
-GPT_FAST_PRECISIONS = {
-    "bf16": BF16,
-    "int8": everywhere("gptq-8bit"),
-    "int4 g32": everywhere("tinygemm-g32"),
-}
+GPT_FAST_PRECISIONS = {"bf16": BF16, "int8": everywhere("gptq-8bit"), "int4 g32": everywhere("tinygemm-g32")}
 TORCHAO_PRECISIONS = {
     "bf16": BF16,
     "int8dq (W8A8 dynamic)": everywhere("w8a8", "torchao-int8dq"),

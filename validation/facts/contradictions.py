@@ -47,7 +47,7 @@ EXCEPTIONS: Mapping[tuple[str, Dtype], str] = {
 """By architecture (or profile) and the format that breaks the ratio: why it does."""
 
 SPARSE_EXCEPTIONS: Mapping[tuple[str, Dtype], str] = {
-    ("blackwell-ultra", Dtype.FP4): "vendor figures give 4/3: the dense rate was raised, the sparse one kept",
+    ("blackwell-ultra", Dtype.FP4): "vendor figures give 4/3: the dense rate was raised, the sparse one kept"
 }
 """By architecture and format: where 2:4 does not double the rate."""
 

@@ -139,8 +139,5 @@ def cross_validate(seen: KernelRows, *, machine: AttentionMachine, traits: Mappi
     errors = np.mean(np.abs(np.expm1(-residuals)), axis=1)
     best = int(np.argmin(errors))
     return CrossValidation(
-        prior=priors[best],
-        residual=residuals[best],
-        physics_residual=physics_residual,
-        mape=float(errors[best]),
+        prior=priors[best], residual=residuals[best], physics_residual=physics_residual, mape=float(errors[best])
     )

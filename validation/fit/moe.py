@@ -21,15 +21,7 @@ from simulator.units import BITS_PER_BYTE
 from validation.fit.corrected import Fitted, Predicted, report, scored, write_fits
 from validation.fit.files import fit_tables
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
-from validation.fit.moe_rows import (
-    KernelGroup,
-    kernel_groups,
-    load_of,
-    model_folds,
-    moe_rows,
-    moe_tables,
-    table_of,
-)
+from validation.fit.moe_rows import KernelGroup, kernel_groups, load_of, model_folds, moe_rows, moe_tables, table_of
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
 from validation.fit.residuals import NOT_SCORED, regime_sigmas
 from validation.silicon.amd_tables import CHIP, CHIPS
@@ -131,11 +123,7 @@ def seen_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def fit_physics(
-    seen: pd.DataFrame,
-    *,
-    hardware: AcceleratorSpec,
-    format: MatmulFormat,
-    bounds: Mapping[str, Bound] = BOUNDS,
+    seen: pd.DataFrame, *, hardware: AcceleratorSpec, format: MatmulFormat, bounds: Mapping[str, Bound] = BOUNDS
 ) -> dict[str, float]:
     """Parameters of one format from its own rows."""
     sample = seen.iloc[stratified_sample(np.log2(seen["num_tokens"].to_numpy(dtype=float)), count=1500)]

@@ -29,13 +29,7 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.writing import yaml_text
 from validation.end_to_end.inferencex import TodayRun, load_inferencex
-from validation.end_to_end.serving import (
-    ServingRun,
-    deployment_of,
-    load_serving,
-    predicted_stages,
-    stage_metric,
-)
+from validation.end_to_end.serving import ServingRun, deployment_of, load_serving, predicted_stages, stage_metric
 from validation.end_to_end.steps import LEAST_RUNS, Loop, loops, predicted_seconds
 from validation.fit.files import HEADING, calibration_directory
 from validation.writing import write_whole

@@ -23,14 +23,7 @@ from simulator.kernels.timing import DEVIATE, LEVEL
 from simulator.specs.engine.fits import EngineSpread
 from validation.end_to_end.serving import METRICS as SCORED
 from validation.end_to_end.serving import with_overheads, with_spread
-from validation.fit.engine import (
-    Case,
-    FittedOverheads,
-    fit_and_score,
-    fit_overheads,
-    measured_cases,
-    overheads_from,
-)
+from validation.fit.engine import Case, FittedOverheads, fit_and_score, fit_overheads, measured_cases, overheads_from
 from validation.fit.files import write_engine_fits
 
 Array = NDArray[np.float64]
@@ -131,11 +124,7 @@ def fit_spread(residuals: Sequence[Residual]) -> EngineSpread:
     slowest = of("ttft", "p99_s")
     late = [float(np.sqrt(max(r.missing(share=share) ** 2 - ttft**2, 0.0))) if r.error > 0 else 0.0 for r in slowest]
     return EngineSpread(
-        steps=share,
-        ttft=ttft / DEVIATE,
-        tpot=tpot / DEVIATE,
-        e2e=e2e / DEVIATE,
-        ttft_tail=covering(late) / DEVIATE,
+        steps=share, ttft=ttft / DEVIATE, tpot=tpot / DEVIATE, e2e=e2e / DEVIATE, ttft_tail=covering(late) / DEVIATE
     )
 
 

@@ -42,13 +42,7 @@ ROUNDS = 2
 OUTLIER = 0.1
 ELEMENTS = "vector_elements_per_clock"
 """Of decode attention on vector units; the other numbers are overheads."""
-SCALES = {
-    "step_s": 1e-4,
-    "step_per_sequence_s": 1e-5,
-    "eager_launch_s": 1e-6,
-    "collective_lag_s": 1e-5,
-    ELEMENTS: 1.0,
-}
+SCALES = {"step_s": 1e-4, "step_per_sequence_s": 1e-5, "eager_launch_s": 1e-6, "collective_lag_s": 1e-5, ELEMENTS: 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +87,7 @@ QUESTIONS = (
         fitted=("step_per_sequence_s", "eager_launch_s", "collective_lag_s"),
     ),
     Question(
-        engine="deepspeed-mii",
-        sources=("argonne",),
-        fitted=("step_s", "step_per_sequence_s", "collective_lag_s"),
+        engine="deepspeed-mii", sources=("argonne",), fitted=("step_s", "step_per_sequence_s", "collective_lag_s")
     ),
     # Two rows, each the check of the other: what the host does between steps besides issuing kernels.
     Question(engine="llama.cpp", before="b2800", sources=("llama.cpp",), fitted=("step_s",), scatters=False),

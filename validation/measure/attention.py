@@ -18,11 +18,7 @@ from validation.measure.design import Axis, Choice, shapes
 from validation.measure.table import Shape
 from validation.measure.timing import Call, Case
 
-BACKENDS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "math": SDPBackend.MATH,
-}
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION, "math": SDPBackend.MATH}
 HEAD_DIMS = (64, 128, 192, 256)
 """192 is the width of an expanded latent head (DeepSeek), its values padded to it."""
 QUERIES_PER_KV_HEAD = (1, 4, 8, 32)

@@ -60,10 +60,7 @@ _PANELS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
             *("kv_policy", "weight_offload", "kv_allocation", "dp_size", "ep_size", "cp_size"),
         ),
     ),
-    "Limits of the fleet": (
-        (),
-        ("max_cost_per_hour", "max_power_kw", "max_racks", "stock", "max_quality_loss"),
-    ),
+    "Limits of the fleet": ((), ("max_cost_per_hour", "max_power_kw", "max_racks", "stock", "max_quality_loss")),
     "Gap": ((), ("explain_gap",)),
     "Resilience": (
         (),
@@ -127,8 +124,7 @@ Report = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files of --out and --report.", rich_help_panel=_OUTPUT)]
 HelpAll = Annotated[
-    bool,
-    typer.Option(HELP_ALL, callback=print_whole_help, is_eager=True, help="Every option, each with its default."),
+    bool, typer.Option(HELP_ALL, callback=print_whole_help, is_eager=True, help="Every option, each with its default.")
 ]
 Version = Annotated[
     bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and stop.")

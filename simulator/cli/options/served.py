@@ -27,18 +27,9 @@ def served_group(
     ] = None,
     tp_size: Annotated[int | None, _whole("--tp", "Tensor-parallel size.")] = None,
     pp_size: Annotated[int | None, _whole("--pp", "Pipeline stages.")] = None,
-    dp_size: Annotated[
-        int | None,
-        _whole("--dp", "Ranks of data-parallel attention."),
-    ] = None,
-    ep_size: Annotated[
-        int | None,
-        _whole("--ep", "Devices that share the experts."),
-    ] = None,
-    cp_size: Annotated[
-        int | None,
-        _whole("--cp", "Ranks that share a prompt's tokens."),
-    ] = None,
+    dp_size: Annotated[int | None, _whole("--dp", "Ranks of data-parallel attention.")] = None,
+    ep_size: Annotated[int | None, _whole("--ep", "Devices that share the experts.")] = None,
+    cp_size: Annotated[int | None, _whole("--cp", "Ranks that share a prompt's tokens.")] = None,
     engine: Annotated[
         str | None, typer.Option("--engine", help="Engine profile (vllm).", rich_help_panel=_PANEL)
     ] = None,
@@ -51,25 +42,15 @@ def served_group(
     scheme: Annotated[
         str | None, typer.Option("--scheme", help="Quantization method, such as gptq-g128.", rich_help_panel=_PANEL)
     ] = None,
-    max_num_seqs: Annotated[
-        int | None,
-        _whole("--max-num-seqs", "Batch limit of the engine."),
-    ] = None,
-    max_num_batched_tokens: Annotated[
-        int | None,
-        _whole("--max-num-batched-tokens", "Token budget of a step."),
-    ] = None,
-    max_model_len: Annotated[
-        int | None,
-        _whole("--max-model-len", "Longest request in tokens."),
-    ] = None,
+    max_num_seqs: Annotated[int | None, _whole("--max-num-seqs", "Batch limit of the engine.")] = None,
+    max_num_batched_tokens: Annotated[int | None, _whole("--max-num-batched-tokens", "Token budget of a step.")] = None,
+    max_model_len: Annotated[int | None, _whole("--max-model-len", "Longest request in tokens.")] = None,
     gpu_memory_utilization: Annotated[
         float | None,
         typer.Option("--gpu-memory-utilization", help="Share of memory the engine uses.", rich_help_panel=_PANEL),
     ] = None,
     system_prompt_tokens: Annotated[
-        int | None,
-        _whole("--system-prompt-tokens", "That all prompts begin with."),
+        int | None, _whole("--system-prompt-tokens", "That all prompts begin with.")
     ] = None,
 ) -> None:
     """What answered the benchmark."""

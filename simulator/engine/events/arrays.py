@@ -129,13 +129,7 @@ def _untouched(shape: tuple[int, ...], dtype: Any = np.float64) -> Any:
 
 
 def make_state(
-    limits: Limits,
-    requests: Requests,
-    *,
-    replicas: int,
-    stages: int,
-    longest_tokens: int,
-    trace_steps: int,
+    limits: Limits, requests: Requests, *, replicas: int, stages: int, longest_tokens: int, trace_steps: int
 ) -> EngineState:
     """Empty replicas: every block unused, every slot free, the clock asleep at infinity."""
     slots, rows = limits.max_seqs, limits.step_mask + 1

@@ -209,10 +209,7 @@ def _earlier(fate: Any, left: int, right: int) -> bool:
 
 @compiled
 def _swap(fate: Any, left: int, right: int) -> None:
-    fate.heap_s[left], fate.heap_s[right] = (
-        fate.heap_s[right],
-        fate.heap_s[left],
-    )
+    fate.heap_s[left], fate.heap_s[right] = (fate.heap_s[right], fate.heap_s[left])
     fate.heap[left], fate.heap[right] = fate.heap[right], fate.heap[left]
 
 

@@ -69,10 +69,7 @@ class PromptCosts:
     def scaled(self, factor: float) -> PromptCosts:
         """All times ``factor`` times as long."""
         return replace(
-            self,
-            added_s=factor * self.added_s,
-            together_s=factor * self.together_s,
-            growth_s=factor * self.growth_s,
+            self, added_s=factor * self.added_s, together_s=factor * self.together_s, growth_s=factor * self.growth_s
         )
 
     def of_several(self) -> PromptCosts:

@@ -248,10 +248,7 @@ def run_intervals(scenario: ScenarioSpec, deployment: Deployment, run: UniformRu
         assert isinstance(run, UniformRun), "a closed loop is no served load"
         spread = spread.of_loop(deployment.model.model_class, pools=run.pools is not None)
     means = mean_intervals(
-        run,
-        spread=spread,
-        pace=pace_sigma(scenario.techniques.speculation),
-        copies=_copies(scenario, run),
+        run, spread=spread, pace=pace_sigma(scenario.techniques.speculation), copies=_copies(scenario, run)
     )
     return loop_intervals(run, means) if isinstance(run, UniformRun) and scenario.kind == "closed_loop" else means
 
@@ -325,9 +322,7 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
         interval_method=served.interval.source if served and served.interval else None,
         load=_load(scenario, deployment, run),
         memory=memory_result(
-            deployment,
-            run.memory,
-            kv_utilization=uniform_kv_utilization(deployment, uniform) if uniform else None,
+            deployment, run.memory, kv_utilization=uniform_kv_utilization(deployment, uniform) if uniform else None
         ),
         power_w=sum(powers_w),
         energy_per_output_token_j=sum(powers_w) / output_tokens_per_s,
@@ -343,10 +338,7 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
             *_warnings(scenario, deployment, run),
         ),
         speculation=speculation_result(
-            deployment,
-            run.decode,
-            memory=run.memory,
-            decoded_tokens=uniform.osl_tokens - 1 if uniform else None,
+            deployment, run.decode, memory=run.memory, decoded_tokens=uniform.osl_tokens - 1 if uniform else None
         ),
         step_provenance=known,
         pace_log_sigma=pace,

@@ -242,10 +242,7 @@ def _transfers(requests: Requests, taken: Ints, first: RequestRecords, *, token_
     arrived_s = transfer_ends_s(ready_s, duration_s, sender=first.replica[done])
     order = np.argsort(arrived_s, kind="stable")
     return _Transfers(
-        requests=taken[done][order],
-        ready_s=ready_s[order],
-        arrived_s=arrived_s[order],
-        link_s=float(duration_s.sum()),
+        requests=taken[done][order], ready_s=ready_s[order], arrived_s=arrived_s[order], link_s=float(duration_s.sum())
     )
 
 

@@ -90,11 +90,7 @@ def percentile_s(values_s: Floats, percentile: float) -> float:
 
 
 def check_objectives(
-    requests: Requests,
-    records: RequestRecords,
-    *,
-    objectives: tuple[ObjectiveSpec, ...],
-    inside: NDArray[np.bool_],
+    requests: Requests, records: RequestRecords, *, objectives: tuple[ObjectiveSpec, ...], inside: NDArray[np.bool_]
 ) -> tuple[ObjectiveCheck, ...]:
     """The simulated percentile of each objective over the requests that ``inside`` picks.
 

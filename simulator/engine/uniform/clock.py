@@ -53,12 +53,7 @@ class StepClock:
     """
 
     def __init__(
-        self,
-        tables: StepTables,
-        *,
-        verify_tokens: int = 1,
-        draft_s: Array | None = None,
-        prompt_token_s: float = 0.0,
+        self, tables: StepTables, *, verify_tokens: int = 1, draft_s: Array | None = None, prompt_token_s: float = 0.0
     ) -> None:
         self.verify_tokens = verify_tokens
         self._tables = tables

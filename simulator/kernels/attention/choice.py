@@ -125,8 +125,7 @@ def _chosen(fits: Same[tuple[KernelFit, ...]], kernel: _Kernel) -> AttentionChoi
     family = "decode_attention" if kernel.is_decode else "prefill_attention"
     candidates = [fit for fit in fits.held if fit.family == family]
     ranked = sorted(
-        (choice for fit in candidates if (choice := _choice(fit, kernel=kernel)) is not None),
-        key=lambda pair: pair[0],
+        (choice for fit in candidates if (choice := _choice(fit, kernel=kernel)) is not None), key=lambda pair: pair[0]
     )
     return ranked[0][1] if ranked else None
 

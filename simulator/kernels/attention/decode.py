@@ -221,12 +221,7 @@ def decode_grid_of(cases: AttentionCases, *, machine: AttentionMachine, paramete
 
 
 def decode_attention_timing(
-    shape: AttentionShape,
-    *,
-    hardware: AcceleratorSpec,
-    fit: KernelFit,
-    lattice: Lattice | None,
-    cold: bool = True,
+    shape: AttentionShape, *, hardware: AcceleratorSpec, fit: KernelFit, lattice: Lattice | None, cold: bool = True
 ) -> Timing:
     """Price decode attention, vectorised over sequences and tokens: physics x correction, interval, provenance.
 
@@ -244,19 +239,11 @@ def decode_attention_timing(
 
 
 def _split_terms(
-    own: Terms,
-    cases: AttentionCases,
-    *,
-    machine: AttentionMachine,
-    parameters: Mapping[str, float],
-    cold: bool,
+    own: Terms, cases: AttentionCases, *, machine: AttentionMachine, parameters: Mapping[str, float], cold: bool
 ) -> Terms:
     """``own``, or where it is faster the same kernel with its keys divided as suits the call [FlashDecoding2023]."""
     grid = decode_grid(
-        cases,
-        compute_units=machine.compute_units,
-        tile_rows=parameters["tile_rows"],
-        split_rule=SplitRule.OWN,
+        cases, compute_units=machine.compute_units, tile_rows=parameters["tile_rows"], split_rule=SplitRule.OWN
     )
     free = decode_seconds(cases, grid=grid, machine=machine, parameters=parameters, cold=cold)
     faster = free.seconds < own.seconds

@@ -61,10 +61,7 @@ def tile_rows(cases: AttentionCases, parameters: Mapping[str, float]) -> Array:
 def latent_grid_of(cases: AttentionCases, *, machine: AttentionMachine, parameters: Mapping[str, float]) -> DecodeGrid:
     """Tiles of heads over the latents of each sequence, which the kernel divides among compute units as it likes."""
     return decode_grid(
-        cases,
-        compute_units=machine.compute_units,
-        tile_rows=tile_rows(cases, parameters),
-        split_rule=SplitRule.OWN,
+        cases, compute_units=machine.compute_units, tile_rows=tile_rows(cases, parameters), split_rule=SplitRule.OWN
     )
 
 
@@ -129,12 +126,7 @@ def latent_decode_seconds(
 
 
 def latent_decode_timing(
-    shape: AttentionShape,
-    *,
-    hardware: AcceleratorSpec,
-    fit: KernelFit,
-    lattice: Lattice | None,
-    cold: bool = True,
+    shape: AttentionShape, *, hardware: AcceleratorSpec, fit: KernelFit, lattice: Lattice | None, cold: bool = True
 ) -> Timing:
     """Price decode of latent attention: physics x correction, interval, provenance.
 

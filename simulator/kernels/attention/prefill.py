@@ -220,12 +220,7 @@ def grid_of(cases: AttentionCases, *, machine: AttentionMachine, parameters: Map
 
 
 def attention_timing(
-    shape: AttentionShape,
-    *,
-    hardware: AcceleratorSpec,
-    fit: KernelFit,
-    lattice: Lattice | None,
-    cold: bool = True,
+    shape: AttentionShape, *, hardware: AcceleratorSpec, fit: KernelFit, lattice: Lattice | None, cold: bool = True
 ) -> Timing:
     """Price prefill attention, vectorised over sequences and tokens: physics x correction, interval, provenance.
 

@@ -207,11 +207,7 @@ def model_seconds(
     [Hockney1994]
     """
     law_s = fastest_seconds(
-        model.laws,
-        operation=operation,
-        message_bytes=message_bytes,
-        participants=participants,
-        bytes_per_s=bytes_per_s,
+        model.laws, operation=operation, message_bytes=message_bytes, participants=participants, bytes_per_s=bytes_per_s
     )
     if model.residual is None:
         return law_s

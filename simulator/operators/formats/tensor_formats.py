@@ -183,12 +183,7 @@ def _plain_dtype(
 
 
 def _resolve_scheme(
-    model: ModelSpec,
-    precision: PrecisionSpec,
-    plain: Dtype,
-    notes: list[str],
-    *,
-    multiplied: Collection[Dtype] | None,
+    model: ModelSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str], *, multiplied: Collection[Dtype] | None
 ) -> Scheme:
     if precision.scheme is not None:
         scheme = scheme_named(precision.scheme, plain=plain, model=model)

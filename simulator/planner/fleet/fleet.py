@@ -112,9 +112,7 @@ class Trial:
     def with_more(self, other: Trial) -> Trial:
         """Two trials as one."""
         return Trial(
-            sized=self.sized + other.sized,
-            rejections=self.rejections + other.rejections,
-            more=self.more + other.more,
+            sized=self.sized + other.sized, rejections=self.rejections + other.rejections, more=self.more + other.more
         )
 
 

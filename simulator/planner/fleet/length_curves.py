@@ -47,11 +47,7 @@ def capacity_per_s(
 
         evaluated = evaluate_pools
     outcome = evaluated(
-        tried,
-        model=question.model,
-        mix=mix or question.demand.mix,
-        objectives=question.objectives,
-        policy=policy,
+        tried, model=question.model, mix=mix or question.demand.mix, objectives=question.objectives, policy=policy
     )
     return 0.0 if isinstance(outcome, Rejection) else outcome.replica.capacity_per_s
 

@@ -338,9 +338,7 @@ def nothing_fits(question: Question, trial: Trial, gap: Gap) -> InfeasibleError:
     count = len(trial.rejections)
     message = f"no feasible plan for {question.model.name} among {count} candidates; closest is {closest.hardware} "
     return InfeasibleError(
-        f"{message}{closest.label}: {closest.reason}",
-        field=_FIELDS.get(closest.code, closest.code),
-        hint=gap.hint,
+        f"{message}{closest.label}: {closest.reason}", field=_FIELDS.get(closest.code, closest.code), hint=gap.hint
     )
 
 

@@ -75,13 +75,7 @@ def fleet_limits(question: Question) -> tuple[FleetLimit, ...]:
             spec.max_cost_per_hour,
             lambda item: item.cost.per_hour,
         ),
-        (
-            "power",
-            "max_power_kw",
-            "kW nameplate",
-            spec.max_power_kw,
-            lambda item: fleet_power(item).maximum_w / KILO,
-        ),
+        ("power", "max_power_kw", "kW nameplate", spec.max_power_kw, lambda item: fleet_power(item).maximum_w / KILO),
         ("racks", "max_racks", "racks", spec.max_racks, _racks(question) if spec.max_racks else lambda _: None),
     )
     return tuple(

@@ -183,9 +183,6 @@ def smaller_fleets(question: Question, ranked: list[Sized], overrun: Overrun, st
         given = tuple(FieldValue(field=field, value=value) for field, value in update.items())
         return [option_of(changed, best, name=name, given=given, overrun=overrun, start=start)]
 
-    single = [
-        *option("single devices", loose),
-        *option("no spare replica", bare),
-    ]
+    single = [*option("single devices", loose), *option("no spare replica", bare)]
     both = {**loose, **bare} if loose and bare else {}
     return tuple(single or option("neither spares nor whole servers", both))

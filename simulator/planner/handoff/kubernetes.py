@@ -92,10 +92,7 @@ def _variables(item: LaunchSettings) -> list[Json]:
 
 
 def _mounts(item: LaunchSettings) -> list[Json]:
-    mounts: list[Json] = [
-        {"name": "models", "mountPath": MODELS},
-        {"name": "shm", "mountPath": "/dev/shm"},
-    ]
+    mounts: list[Json] = [{"name": "models", "mountPath": MODELS}, {"name": "shm", "mountPath": "/dev/shm"}]
     return [*mounts, {"name": "options", "mountPath": _OPTIONS}] if options_text(item) else mounts
 
 
@@ -182,10 +179,7 @@ def _deployment(item: LaunchSettings, *, drain_s: float) -> Json:
             # A new pod takes the accelerators of the old one.
             "strategy": {"rollingUpdate": {"maxUnavailable": max(1, item.spares), "maxSurge": 0}},
             "progressDeadlineSeconds": ceil(2 * start_s(item)) + ceil(drain_s) + 600,
-            "template": {
-                "metadata": _pod_metadata(item),
-                "spec": _pod(item, _container(item), drain_s=drain_s),
-            },
+            "template": {"metadata": _pod_metadata(item), "spec": _pod(item, _container(item), drain_s=drain_s)},
         },
     }
 

@@ -149,7 +149,7 @@ def _transfer_notes(fleet: Fleet) -> list[str]:
     degrees = [pool.replica.deployment.parallelism.tp_size for pool in fleet.pools]
     notes = [
         f"KV caches move over {fleet.transfer.link}: the pools need RDMA between all their servers (NIXL over UCX), "
-        f"{fleet.transfer.prompt_s:.3g} s for a mean prompt; check it before anything else.",
+        f"{fleet.transfer.prompt_s:.3g} s for a mean prompt; check it before anything else."
     ]
     if degrees[0] > degrees[1]:
         notes.append(

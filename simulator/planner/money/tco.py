@@ -98,10 +98,7 @@ def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
 def _capex(fleet: Fleet, *, offer: OfferSpec, ownership: OwnershipProfile, currency: str) -> tuple[CostLine, ...]:
     price = offer.per_device or 0.0
     servers = fleet.devices * price
-    shares = (
-        ("network", ownership.network_fraction.value),
-        ("storage", ownership.storage_fraction.value),
-    )
+    shares = (("network", ownership.network_fraction.value), ("storage", ownership.storage_fraction.value))
     shelf = spare_accelerators(fleet.devices, ownership=ownership)
     failing = ownership.failures_per_device_year.value * fleet.devices
     kept = f"{shelf} accelerators: {failing:,.1f} fail a year, {ownership.replacement_days.value:g} days to replace one"
@@ -222,12 +219,7 @@ def owning_cost(
 
 
 def break_even_price(
-    fleet: Fleet,
-    *,
-    rent: Renting,
-    tokens: TokenYear,
-    prices: PriceProfile,
-    ownership: OwnershipProfile,
+    fleet: Fleet, *, rent: Renting, tokens: TokenYear, prices: PriceProfile, ownership: OwnershipProfile
 ) -> float | None:
     """Price of an accelerator with its share of a server at which owning is worth what the rent is; None below zero.
 

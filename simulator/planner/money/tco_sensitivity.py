@@ -60,13 +60,7 @@ class _Bill:
 
 def _relative(name: str, base: float, at: Callable[[float], float], *, shown: Callable[[float], str]) -> OwningBar:
     low, high = base * (1 - RELATIVE_END), base * (1 + RELATIVE_END)
-    return OwningBar(
-        name=name,
-        low=shown(low),
-        high=shown(high),
-        annual_low=at(low),
-        annual_high=at(high),
-    )
+    return OwningBar(name=name, low=shown(low), high=shown(high), annual_low=at(low), annual_high=at(high))
 
 
 def _points(name: str, base: float, at: Callable[[float], float], *, by: float) -> OwningBar:

@@ -47,11 +47,7 @@ class CacheRoom:
         shares : of the memory that the engine takes under each budget [budgets]
         """
         rest = rest_for_cache(
-            self.memory_rule,
-            share=shares,
-            visible=visible_bytes,
-            weights=self.weights_bytes,
-            beside=self.beside_bytes,
+            self.memory_rule, share=shares, visible=visible_bytes, weights=self.weights_bytes, beside=self.beside_bytes
         )
         most = np.maximum(rest, 0.0) * (STATES_SHARE if self.per_token_bytes else 1.0)
         free = rest - np.minimum(self.states_bytes, most)

@@ -125,8 +125,7 @@ def _lanes(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, *, mix: Reques
             LatencyMetric.TTFT: ttft,
             LatencyMetric.TPOT: Moments(mean_s=step_s, variance=tpot_cv2 * step_s**2),
             LatencyMetric.E2E: Moments(
-                mean_s=ttft.mean_s + stay_s,
-                variance=ttft.variance + stay_s**2 * (mix.osl.cv**2 + tpot_cv2),
+                mean_s=ttft.mean_s + stay_s, variance=ttft.variance + stay_s**2 * (mix.osl.cv**2 + tpot_cv2)
             ),
         },
     )

@@ -69,11 +69,7 @@ def wide_search(question: Question, tried: Sequence[Platform]) -> tuple[tuple[Ca
     chosen = finalists(found, question) if "aggregated" in question.serving else ()
     chosen += pool_finalists(found, question) if "disaggregated" in question.serving else ()
     return chosen, search_summary(
-        found.space,
-        combined=found.combined,
-        feasible=found.feasible,
-        finalists=len(chosen),
-        serving=question.serving,
+        found.space, combined=found.combined, feasible=found.feasible, finalists=len(chosen), serving=question.serving
     )
 
 
@@ -270,10 +266,7 @@ def screened_prefill(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, ques
     for load in LOADS:
         rho = load * question.policy.utilization
         wait_s = gg1_wait_mean_s(
-            arrival_rate_per_s=rho / full_s,
-            service_mean_s=full_s,
-            service_cv=mix.isl.cv,
-            arrival_cv=mix.arrival_cv,
+            arrival_rate_per_s=rho / full_s, service_mean_s=full_s, service_cv=mix.isl.cv, arrival_cv=mix.arrival_cv
         )
         ttft = Moments(
             mean_s=host_s + own_s + wait_s,
@@ -363,10 +356,7 @@ def _pair(found: ScreenedSpace, question: Question, pools: ScreenedPools, first:
     """The tables at two places, each under the limits nearest to its engine's own among those that carry most."""
     space, made = found.space, []
     fits = _holds_one(found.tables[first], question)
-    for index, good in (
-        (first, fits & alike(pools.prefill_per_s[first])),
-        (second, alike(pools.decode_per_s[second])),
-    ):
+    for index, good in ((first, fits & alike(pools.prefill_per_s[first])), (second, alike(pools.decode_per_s[second]))):
         table = found.tables[index]
         own = own_limits(
             asked_engine(question.spec), table.platform, table.parallelism, profiles=question.policy.profiles

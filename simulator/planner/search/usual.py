@@ -306,11 +306,7 @@ def evaluate_together(question: Question, tried: Sequence[Candidate]) -> None:
     alone = [candidate for candidate in tried if len(candidate.parts) == 1]
     if len(alone) <= KEPT:
         evaluate_ahead(
-            alone,
-            model=question.model,
-            mix=question.demand.mix,
-            objectives=question.objectives,
-            policy=question.policy,
+            alone, model=question.model, mix=question.demand.mix, objectives=question.objectives, policy=question.policy
         )
 
 

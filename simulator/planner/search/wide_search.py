@@ -299,10 +299,7 @@ def sizes_that_may_do(
 
 
 def _best_per_platform(
-    found: ScreenedSpace,
-    question: Question,
-    *,
-    among: Callable[[ScreenTable], bool] = lambda table: True,
+    found: ScreenedSpace, question: Question, *, among: Callable[[ScreenTable], bool] = lambda table: True
 ) -> list[int]:
     """Places of the set-ups of every accelerator ``among`` the tables that may make the smallest fleet.
 

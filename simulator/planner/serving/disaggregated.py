@@ -327,12 +327,7 @@ def _together(
 
 
 def evaluate_pair(
-    candidate: Candidate,
-    pair: Pair,
-    first: Capacity,
-    second: Capacity,
-    *,
-    objectives: tuple[Objective, ...],
+    candidate: Candidate, pair: Pair, first: Capacity, second: Capacity, *, objectives: tuple[Objective, ...]
 ) -> Disaggregated | Rejection:
     """A pair of pools as one candidate; what requests see idle and at capacity is of both pools."""
     held = _together(pair, first, second, objectives=objectives)

@@ -12,13 +12,7 @@ from math import exp
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import (
-    LoadCurve,
-    Saturation,
-    SlotLimit,
-    kv_tokens_for_one,
-    lanes,
-)
+from simulator.engine.lanes.load_curve import LoadCurve, Saturation, SlotLimit, kv_tokens_for_one, lanes
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective, SteadyState
 from simulator.errors import Option, RoofcastError
 from simulator.kernels.timing import Provenance
@@ -277,9 +271,7 @@ def memory_refusal(candidate: Candidate, memory: MemoryPlan) -> Rejection | None
     """Weights that do not fit."""
     if memory.shortfall_bytes > 0:
         reason = WeightsTooLarge(
-            shortfall_bytes=memory.shortfall_bytes,
-            weights_bytes=memory.weights_bytes,
-            budget_bytes=memory.budget_bytes,
+            shortfall_bytes=memory.shortfall_bytes, weights_bytes=memory.weights_bytes, budget_bytes=memory.budget_bytes
         )
         excess = memory.shortfall_bytes / memory.budget_bytes
         return refuse(candidate, code="memory", reason=reason, excess=excess)

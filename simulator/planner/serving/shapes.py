@@ -178,10 +178,7 @@ class Shape(ABC):
         """What requests see at each rate of a ``state`` of this shape."""
         count = lanes(self.replica.deployment)
         return lane_latencies(
-            state,
-            objectives=objectives,
-            saturation_per_s=self.replica.saturation_per_s / count,
-            count=count,
+            state, objectives=objectives, saturation_per_s=self.replica.saturation_per_s / count, count=count
         )
 
 
@@ -219,12 +216,7 @@ class Aggregated(Shape):
 
 
 def evaluate(
-    candidate: Candidate,
-    *,
-    model: ModelSpec,
-    mix: RequestMix,
-    objectives: tuple[Objective, ...],
-    policy: LoadPolicy,
+    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: LoadPolicy
 ) -> Aggregated | Rejection:
     """What one replica that does both sustains, or why it cannot serve."""
     found = prepare(candidate, model=model, mix=mix, policy=policy)

@@ -167,14 +167,7 @@ def check_fleet(question: Question, sized: Sized) -> Checked:
         verdict = Verdict.HOLDS if needed == planned else Verdict.RESIZED
         if needed > planned and not question.spec.stock and not within(fleet_limits(question), [kept]):
             kept, verdict = sized, Verdict.BEYOND_LIMITS
-    return Checked(
-        sized=kept,
-        planned=first,
-        found=at(kept.replicas),
-        planned_replicas=planned,
-        verdict=verdict,
-        at=at,
-    )
+    return Checked(sized=kept, planned=first, found=at(kept.replicas), planned_replicas=planned, verdict=verdict, at=at)
 
 
 CHEAPEST, OF_FRONT, MORE = 5, 3, 4
@@ -332,10 +325,7 @@ def with_finalists(plan: CapacityPlan, simulated: CheckedSearch) -> CapacityPlan
     if not verification.holds:
         warnings = (*warnings, NotConfirmed(reason=verification.reason))
     if finalists.replayed and finalists.chosen.replicas < finalists.chosen.planned_replicas:
-        warnings = (
-            *warnings,
-            BusiestMinute(peak_to_mean=_busiest(plan), replicas=finalists.chosen.planned_replicas),
-        )
+        warnings = (*warnings, BusiestMinute(peak_to_mean=_busiest(plan), replicas=finalists.chosen.planned_replicas))
     return replace(
         plan,
         verification=verification,

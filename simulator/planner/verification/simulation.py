@@ -190,11 +190,7 @@ class SteadyCheck:
             at_once=steady.mean_sequences,
         )
         return verification_of(
-            point,
-            objectives=self.objectives,
-            steady=steady,
-            seeds=len(self.samples),
-            requests=len(self.samples[0]),
+            point, objectives=self.objectives, steady=steady, seeds=len(self.samples), requests=len(self.samples[0])
         )
 
 

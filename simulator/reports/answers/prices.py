@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
 
-from simulator.planner.money.market import (
-    RENTALS,
-    MarketPrice,
-    PriceRule,
-    check_rule,
-    market_price,
-    named_provider,
-)
+from simulator.planner.money.market import RENTALS, MarketPrice, PriceRule, check_rule, market_price, named_provider
 from simulator.records import dataclass
 from simulator.reports.content.document import EMPTY, Block, Paragraph, Section, Table, columns, count, table
 from simulator.reports.content.quantities import price_text, signed_percent_text
@@ -34,12 +27,7 @@ class PriceFilter:
 
 
 def asked_filter(
-    prices: PriceProfile,
-    *,
-    hardware: Sequence[str],
-    kind: OfferKind | None,
-    provider: str | None,
-    profiles: str | None,
+    prices: PriceProfile, *, hardware: Sequence[str], kind: OfferKind | None, provider: str | None, profiles: str | None
 ) -> PriceFilter:
     """A filter with names as profiles and the list spell them.
 

@@ -133,10 +133,7 @@ def summary_document(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) ->
         "answered": len(rows) - codes.total(),
         "failures": [{"code": code, "points": many, "example": examples[code]} for code, many in codes.most_common()],
         "figures": [found for figure in figures if (found := _extremes(rows, figure, fields)) is not None],
-        "sensitivity": {
-            "figure": figures[0].column,
-            "fields": sensitivity(rows, figures[0], fields),
-        },
+        "sensitivity": {"figure": figures[0].column, "fields": sensitivity(rows, figures[0], fields)},
         "pareto": {
             "figures": [figure.column for figure in figures[:2]],
             "points": [{name: row[name] for name in columns} for row in front],

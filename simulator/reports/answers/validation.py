@@ -70,9 +70,7 @@ def _check_libraries(libraries: Sequence[str], *, kernels: bool) -> None:
     for library in libraries:
         if library not in LIBRARIES:
             raise RoofcastError(
-                f"unknown kernel library {library!r}",
-                field="--library",
-                hint=did_you_mean(library, LIBRARIES),
+                f"unknown kernel library {library!r}", field="--library", hint=did_you_mean(library, LIBRARIES)
             )
 
 

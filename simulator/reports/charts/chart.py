@@ -182,12 +182,7 @@ def bars_chart(*, key: str, title: str, y: Axis, names: Sequence[str], bars: Map
         x=Axis(title="", categories=tuple(names)),
         y=y,
         series=tuple(
-            Series(
-                name=name,
-                kind=SeriesKind.BAR,
-                x=places(len(values)),
-                y=tuple(float(value) for value in values),
-            )
+            Series(name=name, kind=SeriesKind.BAR, x=places(len(values)), y=tuple(float(value) for value in values))
             for name, values in bars.items()
         ),
     )

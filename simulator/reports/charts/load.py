@@ -7,12 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.engine.events.state import (
-    TRACE_DECODES,
-    TRACE_PREFILLS,
-    TRACE_START_S,
-    TRACE_WAITING,
-)
+from simulator.engine.events.state import TRACE_DECODES, TRACE_PREFILLS, TRACE_START_S, TRACE_WAITING
 from simulator.engine.runs.load_sweep import LoadSweep, summary_of
 from simulator.errors import RoofcastError
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
@@ -102,10 +97,7 @@ def batch_over_time_chart(trace: Floats) -> Chart:
         title=f"Up to {most} requests run at once",
         x=Axis(title="Time", unit="s"),
         y=Axis(title="Requests"),
-        series=(
-            _line("Running", kept, running, color=0),
-            _line("Waiting", kept, waiting, color=3),
-        ),
+        series=(_line("Running", kept, running, color=0), _line("Waiting", kept, waiting, color=3)),
         caption="First replica of the event simulation.",
     )
 

@@ -218,12 +218,7 @@ def row(*cells: Cell | str, total: bool = False) -> Row:
 
 
 def table(
-    key: str,
-    title: str,
-    heads: tuple[Column, ...],
-    rows: Iterable[Row | Sequence[Cell | str]],
-    *,
-    note: str = "",
+    key: str, title: str, heads: tuple[Column, ...], rows: Iterable[Row | Sequence[Cell | str]], *, note: str = ""
 ) -> Table:
     """A table of ``rows``, each a `Row` or its cells."""
     made = tuple(item if isinstance(item, Row) else row(*item) for item in rows)

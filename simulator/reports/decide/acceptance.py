@@ -96,9 +96,5 @@ def unsourced_table(studies: Studies) -> Table:
 def acceptance_section(studies: Studies) -> Section:
     """What the signers accept, and where they sign."""
     hashed = f"Signed is the plan of question {studies.input_hash[:12]}, made on {studies.created}."
-    blocks: tuple[Block, ...] = (
-        unsourced_table(studies),
-        Paragraph(text=hashed, tone=Tone.NOTE),
-        SignOff(roles=ROLES),
-    )
+    blocks: tuple[Block, ...] = (unsourced_table(studies), Paragraph(text=hashed, tone=Tone.NOTE), SignOff(roles=ROLES))
     return Section(key="acceptance", title="Assumptions to accept, and sign-off", blocks=blocks)

@@ -6,13 +6,7 @@ from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import AnswersMayDiffer, NotConfirmed, PlanWarning, SmallerUnpriced
 from simulator.planner.studies.resilience import Resilience
 from simulator.planner.studies.uncertainty import Uncertainty
-from simulator.reports.content.document import (
-    Block,
-    Bullets,
-    Paragraph,
-    Section,
-    Tone,
-)
+from simulator.reports.content.document import Block, Bullets, Paragraph, Section, Tone
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.sections.uncertainty import breaks_text, drawn_blocks
 from simulator.reports.studies import Studies

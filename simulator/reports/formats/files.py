@@ -51,10 +51,7 @@ _NAMES = {
     ReportFormat.JSON: "report.json",
 }
 _SUMMARY = "summary.pdf"
-_SEVERAL = {
-    ReportFormat.PDF: (_NAMES[ReportFormat.PDF], _SUMMARY),
-    ReportFormat.CSV: tuple(map(file_name, SCENARIOS)),
-}
+_SEVERAL = {ReportFormat.PDF: (_NAMES[ReportFormat.PDF], _SUMMARY), ReportFormat.CSV: tuple(map(file_name, SCENARIOS))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

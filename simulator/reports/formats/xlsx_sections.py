@@ -62,12 +62,9 @@ class Styles:
 
     def tone(self, tone: Tone) -> Format:
         """Of a sentence."""
-        return {
-            Tone.LEAD: self.lead,
-            Tone.HEAD: self.lead,
-            Tone.WARNING: self.warning,
-            Tone.NOTE: self.remark,
-        }.get(tone, self.wrapped)
+        return {Tone.LEAD: self.lead, Tone.HEAD: self.lead, Tone.WARNING: self.warning, Tone.NOTE: self.remark}.get(
+            tone, self.wrapped
+        )
 
     def _number(self, form: str, *, total: bool = False, editable: bool = False, live: bool = False) -> Format:
         key = (form, total, editable, live)

@@ -187,11 +187,7 @@ def _profiles(studies: Studies) -> Table:
         ("price list", studies.prices.name, studies.prices.date),
         ("ownership", studies.ownership.name, studies.ownership.date),
         ("engine", f"{engine.name} {engine.version}", "overheads fitted on measured runs"),
-        (
-            "model",
-            f"{model.name} ({studies.model_id})",
-            _configuration(model),
-        ),
+        ("model", f"{model.name} ({studies.model_id})", _configuration(model)),
     ]
     if fleet.server is not None:
         newest = max(source.date for source in fleet.server.sources.values())
@@ -211,11 +207,7 @@ def appendix_section(studies: Studies) -> Section:
     """Provenance and launch commands."""
     schema = ("report schema", f"{REPORT_SCHEMA_VERSION}; roofcast report --schema prints it")
     reproduce = reproduce_table(
-        schema,
-        command=studies.command,
-        created=studies.created,
-        version=studies.version,
-        question=studies.input_hash,
+        schema, command=studies.command, created=studies.created, version=studies.version, question=studies.input_hash
     )
     blocks: list[Block] = [reproduce, _profiles(studies), calibration_table(studies)]
     blocks.append(Paragraph(text="Run it", tone=Tone.HEAD))

@@ -69,12 +69,7 @@ def stock_money_blocks(studies: Studies) -> tuple[Table, ...]:
             money(new.present_value, digits=0),
             discounted,
         ),
-        (
-            "capital, if bought instead",
-            money(found.capital, digits=0),
-            money(capital, digits=0),
-            "as in total cost",
-        ),
+        ("capital, if bought instead", money(found.capital, digits=0), money(capital, digits=0), "as in total cost"),
         (
             "electricity of the existing, a year",
             money(existing, digits=0),

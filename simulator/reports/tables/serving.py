@@ -192,14 +192,7 @@ def _range(stage: StageResult, metric: str) -> str:
 def _latency_cells(name: str, metric: str, summary: LatencySummary, stage: StageResult) -> tuple[str, ...]:
     tail = [seconds_text(value) for value in (summary.p50_s, summary.p90_s, summary.p95_s, summary.p99_s)]
     mean = seconds_text(summary.mean_s)
-    return (
-        name,
-        metric.upper(),
-        mean,
-        _range(stage, f"{metric}_mean_s"),
-        *tail,
-        _range(stage, f"{metric}_p95_s"),
-    )
+    return (name, metric.upper(), mean, _range(stage, f"{metric}_mean_s"), *tail, _range(stage, f"{metric}_p95_s"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

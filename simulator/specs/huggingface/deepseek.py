@@ -6,15 +6,7 @@ DeepSeek-V4: attention over compressed keys, hyper-connections, experts in every
 from __future__ import annotations
 
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import (
-    Trunk,
-    choose,
-    decoder,
-    read_experts,
-    read_mlp,
-    read_trunk,
-    sparse_after,
-)
+from simulator.specs.huggingface.layers import Trunk, choose, decoder, read_experts, read_mlp, read_trunk, sparse_after
 from simulator.specs.model.architecture import (
     CompressedAttentionSpec,
     HyperConnectionSpec,

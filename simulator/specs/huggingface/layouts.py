@@ -165,10 +165,7 @@ def _is_on(fields: Fields, switch: Switch) -> bool:
 def _attention(fields: Fields, layout: DecoderLayout) -> AttentionSpec:
     if layout.grouped:
         attention = read_attention(
-            fields,
-            heads_default=layout.heads,
-            kv_heads_default=layout.kv_heads,
-            head_dim_default=layout.head_dim,
+            fields, heads_default=layout.heads, kv_heads_default=layout.kv_heads, head_dim_default=layout.head_dim
         )
     else:
         attention = read_heads(fields, one_kv_head=_is_on(fields, layout.one_kv_head))
@@ -211,11 +208,7 @@ def _blocks(fields: Fields, layout: DecoderLayout, experts: ExpertsLayout) -> Se
         shared=shared,
         correction_bias=_is_on(fields, experts.correction_bias),
     ).model_copy(
-        update={
-            "shared_expert_gate": experts.shared_gate,
-            "expert_bias": experts.biased,
-            "router_bias": experts.biased,
-        }
+        update={"shared_expert_gate": experts.shared_gate, "expert_bias": experts.biased, "router_bias": experts.biased}
         | ({} if experts.routing_skew is None else {"routing_skew": experts.routing_skew})
     )
     is_sparse = _sparse_layers(fields, experts)

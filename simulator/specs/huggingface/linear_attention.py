@@ -15,14 +15,7 @@ from simulator.specs.huggingface.layers import (
     sparse_after,
     sparse_steps,
 )
-from simulator.specs.model.architecture import (
-    FeedForward,
-    GatedDeltaSpec,
-    LayerSpec,
-    LightningSpec,
-    ModelSpec,
-    MoeSpec,
-)
+from simulator.specs.model.architecture import FeedForward, GatedDeltaSpec, LayerSpec, LightningSpec, ModelSpec, MoeSpec
 
 LINEAR = "linear_attention"
 FULL_ATTENTION_INTERVAL = 4  # Qwen3NextConfig, Qwen3_5TextConfig

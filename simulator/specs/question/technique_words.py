@@ -134,8 +134,5 @@ def _json(field: str, text: str) -> object:
 
 def _bad(field: str, text: str, reason: str) -> RoofcastError:
     return RoofcastError(
-        f"{text!r} {reason}",
-        field=f"{PLACE}.{field}",
-        code="invalid_input",
-        hint=f"such as {EXAMPLES[field]}",
+        f"{text!r} {reason}", field=f"{PLACE}.{field}", code="invalid_input", hint=f"such as {EXAMPLES[field]}"
     )

@@ -116,10 +116,7 @@ def histogram_quantile(buckets: dict[float, float], share: float) -> float | Non
 def histogram_spread(buckets: dict[float, float], *, mean: float) -> Spread:
     """Spread and percentiles of cumulative buckets around a mean that is known exactly."""
     return Spread(
-        mean=mean,
-        cv=histogram_cv(buckets),
-        p50=histogram_quantile(buckets, 0.5),
-        p95=histogram_quantile(buckets, 0.95),
+        mean=mean, cv=histogram_cv(buckets), p50=histogram_quantile(buckets, 0.5), p95=histogram_quantile(buckets, 0.95)
     )
 
 

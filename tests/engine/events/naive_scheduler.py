@@ -215,12 +215,7 @@ class NaiveEngine:
                 ends.append(sequence)
 
     def admit(
-        self,
-        budget: int,
-        now_s: float,
-        prefills: list[tuple[int, int]],
-        completions: list[int],
-        ends: list[Sequence],
+        self, budget: int, now_s: float, prefills: list[tuple[int, int]], completions: list[int], ends: list[Sequence]
     ) -> int:
         if self.preempted:
             sequence = self.preempted[-1]

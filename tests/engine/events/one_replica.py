@@ -76,12 +76,7 @@ def parts(
         walks=settings.walks,
     )
     stack = make_state(
-        limits,
-        requests,
-        replicas=settings.replicas,
-        stages=stages,
-        longest_tokens=longest,
-        trace_steps=trace_steps,
+        limits, requests, replicas=settings.replicas, stages=stages, longest_tokens=longest, trace_steps=trace_steps
     )
     return Parts(limits=limits, demand=demand, fate=make_fate(requests, demand, settings, order=order), stack=stack)
 

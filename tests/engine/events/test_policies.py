@@ -36,9 +36,7 @@ def serve(
 
 def equal_requests(count: int, *, prompt: int, output: int, gap_s: float = 0.0) -> Requests:
     return make_requests(
-        arrival_s=np.arange(count) * gap_s,
-        prompt_tokens=np.full(count, prompt),
-        output_tokens=np.full(count, output),
+        arrival_s=np.arange(count) * gap_s, prompt_tokens=np.full(count, prompt), output_tokens=np.full(count, output)
     )
 
 

@@ -220,12 +220,7 @@ CASES = [
     ids=[case[0] for case in CASES],
 )
 def test_agrees_with_a_simulation(
-    mix: RequestMix,
-    sequences: int,
-    budget: int,
-    load: float,
-    ttft: tuple[float, float],
-    tpot: tuple[float, float],
+    mix: RequestMix, sequences: int, budget: int, load: float, ttft: tuple[float, float], tpot: tuple[float, float]
 ) -> None:
     curve = lane(mix, sequences=sequences, batched_tokens=budget)
     rate = load * saturation(curve).rate_per_s

@@ -119,9 +119,7 @@ def test_who_waits_for_a_seat_of_the_decode_pool_has_no_first_token_yet() -> Non
     asked = demand(requests=6, at_once=6, isl=10, osl=4)
     clock, work = StepClock(TABLES), loop_work(asked, rounds=None, computes=False)
     first = Engine(
-        clock,
-        policy=LoopPolicy(resident=6, step_tokens=64),
-        work=loop_work(asked, rounds=None, answers=False),
+        clock, policy=LoopPolicy(resident=6, step_tokens=64), work=loop_work(asked, rounds=None, answers=False)
     )
     second = Engine(clock, policy=LoopPolicy(resident=1, step_tokens=64), work=work)
     records = simulate_loop(asked, engines=[first], decode=[second], transfer_s=[0.0] * 6)

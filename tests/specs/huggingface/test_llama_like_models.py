@@ -183,11 +183,7 @@ def nas(size: Sizes, blocks: list[dict[str, object]]) -> dict[str, object]:
 
 def test_searched_layers_hold_what_their_block_says() -> None:
     size = Sizes(hidden=768, layers=3, heads=8, kv_heads=8, intermediate=0, vocab=1000)
-    blocks = [
-        nas_block(group=8, multiple=5.25),
-        nas_block(group=None, multiple=1.0),
-        nas_block(group=2, multiple=None),
-    ]
+    blocks = [nas_block(group=8, multiple=5.25), nas_block(group=None, multiple=1.0), nas_block(group=2, multiple=None)]
     h = size.hidden
     widths = [-(-int(2 * multiple * h / 3) // FFN_MULTIPLE) * FFN_MULTIPLE for multiple in (5.25, 1.0)]
     first = 2 * h * h + 2 * h * (h // 8) + 3 * h * widths[0] + 2 * h
@@ -221,12 +217,7 @@ def test_a_group_that_does_not_divide_the_heads_is_refused() -> None:
 @pytest.mark.parametrize("used", [False, True])
 def test_qwen_slides_from_a_layer_on_and_only_where_told(used: bool) -> None:
     size = SIZES[3]
-    config = {
-        **plain_config("qwen2", size),
-        "use_sliding_window": used,
-        "sliding_window": 256,
-        "max_window_layers": 5,
-    }
+    config = {**plain_config("qwen2", size), "use_sliding_window": used, "sliding_window": 256, "max_window_layers": 5}
     spec = read(config)
     windows = []
     for index in spec.layer_order:

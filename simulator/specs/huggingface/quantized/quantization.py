@@ -126,11 +126,7 @@ def _compressed_tensors(section: Fields, dtype: Dtype, model: ModelSpec) -> Quan
 
 def _role_format(role: Role, spec: QuantizationSpec) -> RoleFormatSpec:
     return RoleFormatSpec(
-        role=role,
-        method=spec.method,
-        weights=spec.weights,
-        activations=spec.activations,
-        group_size=spec.group_size,
+        role=role, method=spec.method, weights=spec.weights, activations=spec.activations, group_size=spec.group_size
     )
 
 
@@ -237,12 +233,7 @@ def _config_groups(section: Fields) -> tuple[Mapping[str, object], ...]:
 
 
 def _from_group(
-    section: Fields,
-    group: Mapping[str, object],
-    *,
-    dtype: Dtype,
-    kept: tuple[Role, ...],
-    kv_cache: Dtype | None,
+    section: Fields, group: Mapping[str, object], *, dtype: Dtype, kept: tuple[Role, ...], kv_cache: Dtype | None
 ) -> QuantizationSpec:
     weights = group["weights"]
     assert isinstance(weights, Mapping)

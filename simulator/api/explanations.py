@@ -31,10 +31,7 @@ class TopicAnswer(Answer):
     def picture(self, kind: str) -> bytes:
         """The chart as a file: "html", a page of its own, "svg" or "png".
 
-        Raises
-        ------
-        RoofcastError
-            Of another kind, or a package that draws it is missing.
+        Raises RoofcastError: of another kind, or a package that draws it is missing.
         """
         chart = self.chart()
         try:
@@ -74,10 +71,7 @@ class TopicsAnswer(TopicAnswer):
     def chart(self) -> Chart:
         """There is none.
 
-        Raises
-        ------
-        RoofcastError
-            Always: a topic has a chart, the list of them none.
+        Raises RoofcastError: always: a topic has a chart, the list of them none.
         """
         raise RoofcastError("needs a topic", field=PLOT, code="missing_field", hint="roofcast explain roofline")
 
@@ -145,10 +139,7 @@ def explain(
     model : by default one that the topic says something of
     tpot : time per output token that was measured: ``14ms``, or seconds
 
-    Raises
-    ------
-    RoofcastError
-        There is no such topic, or it says nothing of this model.
+    Raises RoofcastError: there is no such topic, or it says nothing of this model.
     """
     if topic is None:
         return TopicsAnswer()

@@ -36,12 +36,8 @@ def calibrate(
     only : families ("gemm") or families and formats ("gemm/bf16") to fit
     out : folder to write profiles into, for ``profiles=`` of every function; None writes nothing
 
-    Raises
-    ------
-    RoofcastError
-        Both kinds or neither were given, an option would change nothing, or the fit is refused.
-    FileError
-        A profile exists and ``force`` is not given.
+    Raises RoofcastError: both kinds or neither were given, an option would change nothing, or the fit is refused.
+    Raises FileError: a profile exists and ``force`` is not given.
     """
     _check_calibration(measured, hardware, results, idle=tuple(served))
     assert hardware is not None, "checked"
@@ -138,9 +134,6 @@ def replay(
 
     results : files of InferenceX, vLLM bench, GuideLLM or AIPerf; the keywords say what served them
 
-    Raises
-    ------
-    RoofcastError
-        A file is of no known kind, lacks lengths or a load, or the deployment is refused.
+    Raises RoofcastError: a file is of no known kind, lacks lengths or a load, or the deployment is refused.
     """
     return ReplayAnswer(replay_results(results, served=served_spec(hardware, served), profiles=profiles))

@@ -74,12 +74,8 @@ def plan(question: PlanSpec | Given | str | None = None, /, **fields: Unpack[Pla
 
     question : a specification, a mapping or a workload file (YAML); keywords go over it
 
-    Raises
-    ------
-    RoofcastError
-        A field is unknown or out of its range, or contradicts another.
-    InfeasibleError
-        No fleet serves the demand; it says what stands in the way.
+    Raises RoofcastError: a field is unknown or out of its range, or contradicts another.
+    Raises InfeasibleError: no fleet serves the demand; it says what stands in the way.
     """
     from simulator.planner.plan import checked, plan_capacity
 
@@ -94,12 +90,8 @@ def plan_models(
     models : names; all written NAME=SHARE they are a mix behind one router, each with its share of the requests
     question, fields : as for `plan`, without the model
 
-    Raises
-    ------
-    RoofcastError
-        Shares do not sum to one, a field is unknown or out of its range.
-    InfeasibleError
-        No fleet serves the demand with any of the models, or with one of a mix.
+    Raises RoofcastError: shares do not sum to one, a field is unknown or out of its range.
+    Raises InfeasibleError: no fleet serves the demand with any of the models, or with one of a mix.
     """
     from simulator.planner.plan import plan_models as planned
     from simulator.reports.model_plans import ModelPlansAnswer
@@ -145,14 +137,9 @@ def report(
     formats : comma-separated: html, pdf, xlsx, md, csv, json, handoff; None writes all, and a report of a refusal too
     ownership : figures of owning, a name or a YAML file
 
-    Raises
-    ------
-    RoofcastError
-        The document holds no plan, or planning again gives other figures than it states.
-    InfeasibleError
-        No fleet answers the question.
-    FileError
-        Files exist and ``force`` is not given, or cannot be written.
+    Raises RoofcastError: the document holds no plan, or planning again gives other figures than it states.
+    Raises InfeasibleError: no fleet answers the question.
+    Raises FileError: files exist and ``force`` is not given, or cannot be written.
     """
     check_report_target(out, formats=formats, force=force)
     spec, document = _asked(question)
@@ -219,12 +206,8 @@ def verify(question: PlanAnswer | PlanSpec | Given | str, *, seeds: int = PROMIS
     question : as for `report`; of a plan document the fleet that it states is replayed, whatever would be planned now
     seeds : replays of each case, 2 to 100
 
-    Raises
-    ------
-    RoofcastError
-        The document holds no plan, or its set-up serves the question no more.
-    InfeasibleError
-        No fleet answers the question.
+    Raises RoofcastError: the document holds no plan, or its set-up serves the question no more.
+    Raises InfeasibleError: no fleet answers the question.
     """
     from simulator.planner.plan import plan_capacity
     from simulator.planner.verification.promise import SignedFleet, replayed_promise

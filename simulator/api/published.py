@@ -128,9 +128,6 @@ def _recipes(rows: list[Json]) -> list[str]:
 def published(topic: str | None = None) -> PublishedAnswer:
     """Published figures of one topic, or all, predicted now: ``roofcast published``.
 
-    Raises
-    ------
-    RoofcastError
-        No figure has that topic.
+    Raises RoofcastError: no figure has that topic.
     """
     return PublishedAnswer(tuple(compared(topic)))

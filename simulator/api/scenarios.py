@@ -113,10 +113,7 @@ def simulate(
         asks for a batch, ``concurrency`` for a closed loop, a workload or a rate for a served one, none for offline
     profiles : your profile directory
 
-    Raises
-    ------
-    RoofcastError
-        A field is unknown, missing, idle or out of its range, or the deployment cannot run.
+    Raises RoofcastError: a field is unknown, missing, idle or out of its range, or the deployment cannot run.
     """
     found = answer(scenario_spec(scenario, fields), profiles=profiles)
     return ScenarioAnswer(found) if isinstance(found.run, UniformRun) else ServeAnswer(found)

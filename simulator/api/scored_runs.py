@@ -90,10 +90,7 @@ def predicted_rows(
 def run_rows(run: WholeRun, *, profiles: str | None = None) -> list[ValidationRow]:
     """The values of one run beside their predictions.
 
-    Raises
-    ------
-    RoofcastError
-        The scenario is refused.
+    Raises RoofcastError: the scenario is refused.
     """
     from simulator.reports.contract import result_object
 

@@ -76,10 +76,7 @@ def step(
     context_tokens : by default 1,024, or all that the model takes where that is less
     power_cap_w : limit of each accelerator, between its idle power and its TDP [W]
 
-    Raises
-    ------
-    RoofcastError
-        A name, a number format or a technique is unknown or changes nothing.
+    Raises RoofcastError: a name, a number format or a technique is unknown or changes nothing.
     """
     if phase is not None:
         check_phase(phase)

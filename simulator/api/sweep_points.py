@@ -142,12 +142,8 @@ def cluster(backend: str) -> Iterator[Callable[[Iterable[PartTask]], Answered]]:
 
     A part whose worker dies is given to another one.
 
-    Raises
-    ------
-    RoofcastError
-        The scheme is another, or its package is not installed.
-    FileError
-        Nobody answers there; in the block: the cluster gave a part up, or went away.
+    Raises RoofcastError: the scheme is another, or its package is not installed.
+    Raises FileError: nobody answers there; in the block: the cluster gave a part up, or went away.
     """
     scheme, separator, address = backend.partition("://")
     if scheme not in SCHEMES or not separator or not address:

@@ -291,12 +291,8 @@ def sweep(
     jobs : processes of this machine; backend : a cluster instead, ``dask://host:port`` or ``ray://host:port``
     timeout_s : seconds for one point; resume : answer only the parts that are missing in ``out``
 
-    Raises
-    ------
-    RoofcastError
-        A field is unknown, no value of one makes a question, there are too many points.
-    FileError
-        The folder holds something else, its disk has no room, or nobody answers at ``backend``.
+    Raises RoofcastError: a field is unknown, no value of one makes a question, there are too many points.
+    Raises FileError: the folder holds something else, its disk has no room, or nobody answers at ``backend``.
     """
     from simulator.specs.documents import validate
 

@@ -35,10 +35,7 @@ def app_entry() -> Path:
 def app_command(*, host: str, port: int, open_browser: bool) -> tuple[str, ...]:
     """The command that serves the dashboard: bound to ``host``, without telemetry, uploads of bounded size.
 
-    Raises
-    ------
-    RoofcastError
-        The extra ``app`` is not installed, or the port is none.
+    Raises RoofcastError: the extra ``app`` is not installed, or the port is none.
     """
     from simulator.specs.uploads import LARGEST_RECORD_BYTES
 

@@ -41,10 +41,7 @@ _CITED = re.compile(r"^\[([A-Z][A-Za-z]+\d{4}[a-z]?)\] (.*)$", re.MULTILINE)
 def topic_named(name: str) -> Topic:
     """The topic of that key or title, in any case, or the only one whose title or question speaks of it.
 
-    Raises
-    ------
-    RoofcastError
-        There is none, or several; the nearest are named.
+    Raises RoofcastError: there is none, or several; the nearest are named.
     """
     wanted = _plain(name)
     found = next((topic for topic in TOPICS if wanted in (_plain(topic.key), _plain(topic.title))), None)
@@ -84,10 +81,7 @@ class Page:
 def page(topic: Topic, example: Example) -> Page:
     """The page of a topic.
 
-    Raises
-    ------
-    RoofcastError
-        The topic says nothing of the example.
+    Raises RoofcastError: the topic says nothing of the example.
     """
     reason = topic.why_not(example)
     if reason:

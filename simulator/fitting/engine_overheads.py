@@ -183,10 +183,7 @@ def fit_overheads(deployment: Deployment, *, runs: Sequence[MeasuredRun]) -> Ove
 
     The overheads in force stay where they predict every run as closely as chance lets them, or closer than the fit.
 
-    Raises
-    ------
-    RoofcastError
-        A run is overloaded, or faster than the kernels alone, so that its overheads cannot be told.
+    Raises RoofcastError: a run is overloaded, or faster than the kernels alone, so that its overheads cannot be told.
     """
     for item in runs:
         _check_load(item.run)
@@ -259,10 +256,7 @@ def calibrate_engine(files: Sequence[str], *, served: ServedSpec, profiles: str 
 
     served : the replica that answered; profiles : directory of profiles read beside the built-in ones
 
-    Raises
-    ------
-    RoofcastError
-        A run is overloaded, or faster than the kernels alone, so that its overheads cannot be told.
+    Raises RoofcastError: a run is overloaded, or faster than the kernels alone, so that its overheads cannot be told.
     """
     runs = tuple(
         MeasuredRun(run=run, scenario=run_scenario(run, identifier=name, served=served, unknown_cv=0.0))

@@ -191,9 +191,7 @@ def whole_seconds(rows: Sequence[MeasuredKernel], *, model: ModelSpec, kernels: 
 
     Valid for models of one kind of layer. Leaves out the host and what lies between two kernels of a graph.
 
-    References
-    ----------
-    [Williams2009]
+    Reference: [Williams2009]
     """
     step = _step(rows)
     one = _seconds(model, layers=1, step=step, kernels=kernels)

@@ -86,10 +86,7 @@ def run_scenario(
 
     unknown_cv : spread of lengths of which the file has means alone
 
-    Raises
-    ------
-    RoofcastError
-        Neither the file nor ``served`` names the model, or a field of the replica is refused.
+    Raises RoofcastError: neither the file nor ``served`` names the model, or a field of the replica is refused.
     """
     model = served.model or run.model
     if model is None:
@@ -108,10 +105,7 @@ def run_scenario(
 def replay_results(files: Sequence[str], *, served: ServedSpec, profiles: str | None = None) -> tuple[ReplayedRun, ...]:
     """Every run of benchmark result files (InferenceX, vLLM bench, GuideLLM, AIPerf) beside its prediction.
 
-    Raises
-    ------
-    RoofcastError
-        A file is of no known kind, lacks lengths or a load, or the deployment is refused.
+    Raises RoofcastError: a file is of no known kind, lacks lengths or a load, or the deployment is refused.
     """
     found = []
     for name in files:

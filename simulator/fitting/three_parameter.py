@@ -43,9 +43,7 @@ class ParameterRange:
 def roofline_seconds(logs: Array, *, peak_s: Array, bandwidth_s: Array) -> Array:
     """Times [candidates, rows] for parameters ``logs`` [candidates, 3] (natural logarithms) [s].
 
-    References
-    ----------
-    [Williams2009]
+    Reference: [Williams2009]
     """
     launch_s, compute, memory = np.exp(np.atleast_2d(logs)).T[:, :, None]
     seconds: Array = launch_s + np.maximum(peak_s / compute, bandwidth_s / memory)

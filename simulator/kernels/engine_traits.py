@@ -292,9 +292,7 @@ def _on_vector_units(timing: Timing, shape: AttentionShape, *, traits: EngineTra
     multiplied once per head; memory still reads it once. Valid for one query a sequence; leaves out short contexts,
     where a launch decides.
 
-    References
-    ----------
-    [NVIDIA2024b]
+    Reference: [NVIDIA2024b]
     """
     group = round(shape.num_heads / shape.num_kv_heads)
     if traits.matrix_groups is None or group in traits.matrix_groups or not shape.is_decode:

@@ -167,10 +167,8 @@ def _measured_kin(hardware: AcceleratorSpec, *, order: Sequence[str], profiles: 
 def measured_fits(hardware: AcceleratorSpec, *, profiles: str | None = None) -> FitSet | None:
     """A user's own roofline fits of this accelerator (``roofcast calibrate``), or None.
 
-    Raises
-    ------
-    ProfileError
-        The file was made for other hardware or another library, or is older than the facts it was fitted against.
+    Raises ProfileError: the file was made for other hardware or another library, or is older than the facts it was
+    fitted against.
     """
     found = load_calibration(hardware.name, library=MEASURED_LIBRARY, group="roofline", profiles=profiles)
     if found is None:

@@ -167,9 +167,7 @@ class KernelLibrary:
     def _exposed(self, timing: Timing, beside_flops: Array) -> Timing:
         """What of a transfer outlasts the products beside it, which take no less than at the 16-bit peak [s].
 
-        References
-        ----------
-        [Liu2023b]
+        Reference: [Liu2023b]
         """
         peaks = self.hardware.peak_flops_per_s
         hidden_s = beside_flops / peaks.get(Dtype.BF16, peaks.get(Dtype.FP16, max(peaks.values())))

@@ -73,9 +73,7 @@ def elementwise_timing(
     fit : of family ``elementwise``, or None for the documented assumption
     relative : set where ``fit`` comes from another accelerator
 
-    References
-    ----------
-    [Williams2009], [AIC2026]
+    Reference: [Williams2009], [AIC2026]
     """
     moved = np.atleast_1d(np.asarray(shape.bytes, dtype=np.float64))
     parameters = ASSUMED_PARAMETERS if fit is None else fit.parameters

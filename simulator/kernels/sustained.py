@@ -60,9 +60,7 @@ def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
     they are raised. Valid for large products; small ones are bound by memory and launches, which stay those of the
     relative.
 
-    References
-    ----------
-    [SemiAnalysis2024]
+    Reference: [SemiAnalysis2024]
     """
     hardware = library.hardware
     if not hardware.library_flops_per_s:
@@ -225,9 +223,7 @@ def cache_rate(library: KernelLibrary) -> CacheRate:
     It is what measured passes reach, not a limit of the hardware; where nothing is calibrated, the medians of the
     fits on other accelerators.
 
-    References
-    ----------
-    [AIC2026]
+    Reference: [AIC2026]
     """
     fits = library.elementwise
     fit = fits.find(family="elementwise", fmt=STAND_IN_FORMAT, variant="pass") if fits else None

@@ -116,9 +116,7 @@ def _kernel_distance(facts: Same[AcceleratorSpec], others: Same[AcceleratorSpec]
 def link_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> float:
     """How far a collective fit is carried: octaves of link bandwidth, plus 3 for another kind of link [-].
 
-    References
-    ----------
-    [AIC2026]
+    Reference: [AIC2026]
     """
     ours, theirs = hardware.scale_up, relative.scale_up
     octaves = abs(float(np.log2(ours.bytes_per_s_per_direction / theirs.bytes_per_s_per_direction)))
@@ -151,9 +149,7 @@ def transfer_log_sigma(distance: float) -> float:
     Interpolated in the errors that were measured by leaving accelerators out (load_transfer_table: mean over products,
     prefill and decode attention); beyond the farthest measured pair it stays at that pair's.
 
-    References
-    ----------
-    [AIC2026], [Barlow1972]
+    Reference: [AIC2026], [Barlow1972]
     """
     curve = load_transfer_table().curve
     distances = [point.distance for point in curve]
@@ -163,9 +159,7 @@ def transfer_log_sigma(distance: float) -> float:
 def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSpec]) -> Relative:
     """Nearest accelerator of ``available`` to borrow compute-kernel fits from, itself if it is among them.
 
-    References
-    ----------
-    [AIC2026]
+    Reference: [AIC2026]
     """
     if any(spec.name == hardware.name for spec in available):
         return own_fits(hardware.name)
@@ -185,9 +179,7 @@ def are_siblings(hardware: AcceleratorSpec, other: AcceleratorSpec) -> bool:
     """Whether two accelerators are the same dies with other memory, links or clocks: as many compute units of one
     architecture, and ridge points no farther apart than of the pairs that were left out of each other's fits.
 
-    References
-    ----------
-    [AIC2026]
+    Reference: [AIC2026]
     """
     if hardware.architecture != other.architecture or hardware.compute_units != other.compute_units:
         return False
@@ -205,9 +197,7 @@ def _host_share(ours: LinkSpec, theirs: LinkSpec) -> float:
 def link_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSpec]) -> Relative:
     """Nearest accelerator of ``available`` to borrow collective fits from, by kind and speed of its scale-up link.
 
-    References
-    ----------
-    [AIC2026]
+    Reference: [AIC2026]
     """
     if any(spec.name == hardware.name and spec.scale_up.kind == hardware.scale_up.kind for spec in available):
         return own_fits(hardware.name)

@@ -117,9 +117,7 @@ def context_rows(
     cache, and sends the partial outputs to the ranks of their sequences. Leaves out sums of exponentials, and
     that windows need no more than the ranks nearby.
 
-    References
-    ----------
-    [Liu2023b], [Yang2024b]
+    Reference: [Liu2023b], [Yang2024b]
     """
     ranks, step = share.cp_size, share.attended
     if ranks == 1:

@@ -188,10 +188,8 @@ def with_pictures(
     A large picture becomes as many tiles as its area holds, and a small copy, where the model cuts pictures up; the
     processor's own rules (aspect ratios, most tiles) are not in a configuration.
 
-    Raises
-    ------
-    RoofcastError
-        The model has no encoder of pictures that is known, or the pictures alone fill more than a prompt.
+    Raises RoofcastError: the model has no encoder of pictures that is known, or the pictures alone fill more than a
+    prompt.
     """
     vision = model.vision
     if vision is None:

@@ -79,9 +79,7 @@ def crossover_range(deployment: Deployment, *, context_tokens: int, z: float) ->
     Either side of the roof may be off by as much as the weight products are in validation, independently: the batch
     is moved to where the ratio of the two has changed by sqrt(2) of that spread.
 
-    References
-    ----------
-    [Williams2009]
+    Reference: [Williams2009]
     """
     batch = crossover_batch(deployment, context_tokens=context_tokens)
     at = decode_step(sequences=float(batch or LARGEST_BATCH), context=float(context_tokens))
@@ -144,9 +142,7 @@ def format_crossover(first: Deployment, second: Deployment, *, context_tokens: f
     device's ridge point and on the kernels, not on a rule of thumb. Times wobble where kernels change tiles; the
     batch returned leaves the fewest sizes on the wrong side. Both replicas are taken as if every batch fitted.
 
-    References
-    ----------
-    [Williams2009], [Frantar2024]
+    Reference: [Williams2009], [Frantar2024]
     """
     grid = _grid(1, LARGEST_FORMAT_BATCH)
     place = _threshold(_wins(first, second, grid, context_tokens=context_tokens))

@@ -39,10 +39,7 @@ class OneStep:
 def one_step(deployment: Deployment, *, phase: str, batch_size: int, context_tokens: int) -> OneStep:
     """Price one pass (one case) of a deployment.
 
-    Raises
-    ------
-    RoofcastError
-        The phase is neither prefill nor decode, or speculation is asked for in a prompt pass.
+    Raises RoofcastError: the phase is neither prefill nor decode, or speculation is asked for in a prompt pass.
     """
     check_phase(phase)
     if phase == "prefill":

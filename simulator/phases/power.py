@@ -210,9 +210,7 @@ def energy_split(deployment: Deployment, *, estimate: StepEstimate, weights: Arr
 
     Where the parts would exceed TDP, those above idle are scaled down to it, as clocks are.
 
-    References
-    ----------
-    [Horowitz2014], [Patel2024b]
+    Reference: [Horowitz2014], [Patel2024b]
     """
     hardware = deployment.hardware
     fit = load_power_fits().of(hardware.architecture)

@@ -61,9 +61,7 @@ def roofline_points(
 
     every : also passes without FLOPs, and transfers between devices or with the host
 
-    References
-    ----------
-    [Williams2009]
+    Reference: [Williams2009]
     """
     found: dict[str, RooflinePoint] = {}
     step_s = float(estimate.step_s[0])

@@ -306,10 +306,8 @@ def compare(
 
     Under kind serve only the first and the last deployment carry intervals, which take several simulations each.
 
-    Raises
-    ------
-    RoofcastError
-        The base is refused; a change is refused on top of those before it (named with the reason), or moves no number.
+    Raises RoofcastError: the base is refused; a change is refused on top of those before it (named with the reason), or
+    moves no number.
     """
     if not changes:
         raise RoofcastError("nothing to compare with", field=FLAG, code="missing_field", hint=f"`{FLAG}` weights=fp8")

@@ -58,10 +58,7 @@ def _raised_cosine(power: float = 1.0) -> np.ndarray:
 def day_profile(mean: float) -> tuple[float, ...]:
     """A day whose mean is that share of its peak: a higher night down to half, a narrower peak below.
 
-    Raises
-    ------
-    ValueError
-        The mean is not above one hour's share of a day, or above the peak.
+    Raises ValueError: the mean is not above one hour's share of a day, or above the peak.
     """
     if not 1 / HOURS_PER_DAY < mean <= 1:
         raise ValueError(f"a day's mean lies between 1/{HOURS_PER_DAY} and 1 of its peak, got {mean:g}")
@@ -93,10 +90,7 @@ def week_of(day: ArrayLike, *, weekend: float) -> np.ndarray:
 def given_shape(spec: PlanSpec) -> np.ndarray | None:
     """The load profile that was given, with its weekends; None where there is none.
 
-    Raises
-    ------
-    RoofcastError
-        It contradicts the peak over the mean that was given: an hour cannot be busier than the peak.
+    Raises RoofcastError: it contradicts the peak over the mean that was given: an hour cannot be busier than the peak.
     """
     if not spec.load_profile:
         return None
@@ -120,10 +114,7 @@ def load_shape(spec: PlanSpec) -> tuple[np.ndarray, str]:
     Without a profile the assumed day has the peak over the mean that was given, and is flat without one, so that rented
     hours, served tokens and energy belong to one load.
 
-    Raises
-    ------
-    RoofcastError
-        The profile or the weekend contradicts the peak over the mean that was given.
+    Raises RoofcastError: the profile or the weekend contradicts the peak over the mean that was given.
     """
     shape = given_shape(spec)
     if shape is not None:
@@ -252,10 +243,7 @@ def read_demand(spec: PlanSpec, *, context_tokens: float = inf, encodes: bool = 
 
     encodes : the model generates nothing, so that what is not given is that of embeddings
 
-    Raises
-    ------
-    RoofcastError
-        No rate is given, or the trace is malformed.
+    Raises RoofcastError: no rate is given, or the trace is malformed.
     """
     read = _read_trace(spec)
     trace = read.summary

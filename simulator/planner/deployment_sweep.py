@@ -100,10 +100,7 @@ def sweep_points(
 ) -> tuple[SweepPoint, ...]:
     """The grid of a static batch; with a rate as an axis, of the same requests under that load.
 
-    Raises
-    ------
-    RoofcastError
-        Both axes are the same, or a batch and the rate that makes one.
+    Raises RoofcastError: both axes are the same, or a batch and the rate that makes one.
     """
     if first is second or {first, second} == {SweepAxis.BATCH, SweepAxis.RATE}:
         raise RoofcastError(

@@ -51,10 +51,7 @@ def _refused(option: str, message: str, *, hint: str) -> RoofcastError:
 def check_contradictions(spec: PlanSpec) -> None:
     """Refuse limits that no fleet of the fixed degrees, spares and rounding can hold.
 
-    Raises
-    ------
-    RoofcastError
-        Both options are named.
+    Raises RoofcastError: both options are named.
     """
     if spec.max_racks is not None and spec.round_to == "device":
         raise _refused(
@@ -130,13 +127,9 @@ def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
     resized : the best fleet is sized in the event simulation, as those of a recorded trace are, and as all finalists
         are where `verify` says so
 
-    Raises
-    ------
-    InfeasibleError
-        No candidate can serve, or none within the limits of the fleet; says which bound, by how much and what would
-        be enough.
-    RoofcastError, ProfileError, FileError
-        The question itself is invalid.
+    Raises InfeasibleError: no candidate can serve, or none within the limits of the fleet; says which bound, by how
+    much and what would be enough.
+    Raises RoofcastError, ProfileError, FileError: the question itself is invalid.
     """
     check_contradictions(spec)
     question = resolve(spec)
@@ -371,12 +364,8 @@ def plan_models(spec: PlanSpec, models: Sequence[str]) -> ModelPlans:
     In a mix the router knows which model a request is for, and each fleet takes its share at the same burstiness, with
     spares of its own.
 
-    Raises
-    ------
-    RoofcastError
-        Shares do not sum to one, or a limit of one fleet is given for several.
-    InfeasibleError
-        No model, or one of a mix, has a fleet.
+    Raises RoofcastError: shares do not sum to one, or a limit of one fleet is given for several.
+    Raises InfeasibleError: no model, or one of a mix, has a fleet.
     """
     chosen = _shares(models)
     mixed = chosen[0][1] is not None

@@ -54,10 +54,7 @@ def topics() -> tuple[str, ...]:
 def compared(topic: str | None = None) -> Iterator[ComparedFigure]:
     """Figures of one topic, or all, beside their predictions, made now.
 
-    Raises
-    ------
-    RoofcastError
-        No figure has that topic.
+    Raises RoofcastError: no figure has that topic.
     """
     figures = [figure for figure in published_figures() if topic in (None, figure.topic)]
     if not figures and topic is not None:
@@ -74,10 +71,7 @@ def compared(topic: str | None = None) -> Iterator[ComparedFigure]:
 def predicted(name: str) -> float:
     """What the library says to one figure, in its unit.
 
-    Raises
-    ------
-    RoofcastError
-        No figure has that name.
+    Raises RoofcastError: no figure has that name.
     """
     figures = {figure.name: figure for figure in published_figures()}
     if name not in figures:

@@ -6,9 +6,7 @@ round follow from its time per token. The simulator then has to find the speedup
 round to a step. Absolute times are farther off (step_s): no kernel of a TPU was ever measured here. The two times of
 the parts and the figures of the TPU were written from memory of the papers: verify before quoting.
 
-References
-----------
-[Chen2023b]
+Reference: [Chen2023b]
 """
 
 from __future__ import annotations

@@ -127,12 +127,9 @@ LARGEST_FILE_BYTES = int(GIGA)
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read one YAML mapping.
 
-    Raises
-    ------
-    FileError
-        The file cannot be read.
-    ProfileError
-        It is not YAML, a key occurs twice, or its top level is not a mapping; names file, line and reason.
+    Raises FileError: the file cannot be read.
+    Raises ProfileError: it is not YAML, a key occurs twice, or its top level is not a mapping; names file, line and
+    reason.
     """
     return yaml_mapping(_text(path), where=path)
 
@@ -166,12 +163,8 @@ def _text(path: str | Path) -> str:
 def read_text(path: str | Path, *, field: str = "") -> str:
     """A file of at most a gigabyte as text.
 
-    Raises
-    ------
-    FileError
-        It cannot be read or is larger; names ``field``.
-    MalformedError
-        It is not UTF-8.
+    Raises FileError: it cannot be read or is larger; names ``field``.
+    Raises MalformedError: it is not UTF-8.
     """
     try:
         with Path(path).open("rb") as file:

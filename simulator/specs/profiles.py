@@ -164,12 +164,8 @@ def load_spec(
 ) -> SpecT:
     """Load one profile by name, alias or path.
 
-    Raises
-    ------
-    ProfileError
-        No such profile (with the closest names), or an invalid one.
-    FileError
-        A path was given and cannot be read.
+    Raises ProfileError: no such profile (with the closest names), or an invalid one.
+    Raises FileError: a path was given and cannot be read.
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.lower().endswith(_SUFFIXES) or os.sep in text:

@@ -52,10 +52,7 @@ def upload_name(filename: str) -> str:
 def model_from_upload(data: bytes, *, filename: str) -> ModelSpec:
     """A model from the bytes of its ``config.json``.
 
-    Raises
-    ------
-    RoofcastError, ProfileError
-        Too large, not UTF-8, not JSON, or not understood in full; names the field.
+    Raises RoofcastError, ProfileError: too large, not UTF-8, not JSON, or not understood in full; names the field.
     """
     text = _text(data, filename=filename)
     try:
@@ -141,10 +138,7 @@ def _model_name(config: object, filename: str) -> str:
 def keep_model_upload(data: bytes, *, filename: str, folder: Path) -> str:
     """Check an uploaded ``config.json`` and keep it as a profile in ``folder`` (a ``--profiles`` directory); its name.
 
-    Raises
-    ------
-    RoofcastError, ProfileError
-        As `model_from_upload`; nothing is written then.
+    Raises RoofcastError, ProfileError: as `model_from_upload`; nothing is written then.
     """
     model = model_from_upload(data, filename=filename)
     profile = {

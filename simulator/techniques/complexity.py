@@ -50,9 +50,7 @@ def length_cost(
         products with all tokens before it, 2 N d, whose inputs are the state [Poli2023]
     linear_attention : states of head_dim x head_dim per head, 4 N d head_dim, constant state
 
-    References
-    ----------
-    [Vaswani2017], [Poli2023], [Cooley1965]
+    Reference: [Vaswani2017], [Poli2023], [Cooley1965]
     """
     if kind not in LAYER_KINDS:
         raise RoofcastError(f"no layer kind {kind!r}; allowed: {', '.join(LAYER_KINDS)}", field="kind")

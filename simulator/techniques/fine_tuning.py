@@ -78,9 +78,7 @@ def fine_tuning_memory(
     Frozen weights stay in 16 bits, QLoRA's linear layers in NF4 with double quantisation. A tuned prompt stands before
     every sequence. Leaves out the runtime and fragmentation, and the vocabulary's logits.
 
-    References
-    ----------
-    [Rajbhandari2020], [Hu2021], [Dettmers2023], [Lester2021]
+    Reference: [Rajbhandari2020], [Hu2021], [Dettmers2023], [Lester2021]
     """
     counts = parameter_counts(model)
     element_bytes = 2.0

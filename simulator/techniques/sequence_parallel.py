@@ -30,9 +30,7 @@ class SplitTokens:
         that overlap the halves with products, and custom all-reduces, which have no halves: messages of single tokens
         get slower, which is why engines do it for prompts only.
 
-        References
-        ----------
-        [Korthikanti2022]
+        Reference: [Korthikanti2022]
         """
         size = context.parallelism.tp_size
         if size == 1:

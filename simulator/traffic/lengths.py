@@ -82,9 +82,7 @@ class LengthDistribution:
     def partial_moment(self, order: int, *, below: float) -> float:
         """E[X^order; X < below], of lengths that vary [tokens^order].
 
-        References
-        ----------
-        [Johnson1994] section 14.3, partial moments of the log-normal.
+        Reference: [Johnson1994] section 14.3, partial moments of the log-normal.
         """
         location, sigma = self._location, self._sigma
         assert location is not None, "the lengths vary"
@@ -259,9 +257,7 @@ class RequestMix:
 def uniform_points(count: int) -> Array:
     """Korobov lattice: [11, count] numbers in (0, 1), each row evenly spread and the rows unrelated.
 
-    References
-    ----------
-    [Korobov1959]; [Sloan1994] section 4.4, choice of the generator.
+    Reference: [Korobov1959]; [Sloan1994] section 4.4, choice of the generator.
     """
     generators = np.array([pow(_GENERATOR, power, count) for power in range(DIMENSIONS)])
     points: Array = ((generators[:, None] * np.arange(count)) % count + 1 / 2) / count

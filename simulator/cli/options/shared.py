@@ -105,10 +105,7 @@ _PERCENTILE_FLAG = re.compile(r"--([a-z0-9]+)-p([0-9]+(?:\.[0-9]+)?)(?:=(.*))?")
 def spell_objectives(words: Sequence[str]) -> list[str]:
     """Rewrite ``--ttft-p95 2s`` as ``--objective ttft-p95=2s``, so that every percentile is allowed.
 
-    Raises
-    ------
-    RoofcastError
-        The metric is unknown, or the time is missing.
+    Raises RoofcastError: the metric is unknown, or the time is missing.
     """
     spelled: list[str] = []
     rest = list(words)

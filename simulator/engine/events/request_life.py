@@ -1,9 +1,7 @@
 """How a request comes and goes: routed to a replica, waiting, admitted to a slot, thrown out, answered, and followed by
 the next turn of its conversation.
 
-References
-----------
-[Zheng2024]
+Reference: [Zheng2024]
 """
 
 from __future__ import annotations

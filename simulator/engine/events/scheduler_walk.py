@@ -10,9 +10,7 @@ Who has room
 - By token ratio: the answer of the newcomer and a share of what the running ones may still generate must fit; the share
   shrinks as steps pass without a retraction (SGLang).
 
-References
-----------
-[Kwon2023], [Agrawal2024], [Zheng2024], [VllmTeam2025], [Steele2014]
+Reference: [Kwon2023], [Agrawal2024], [Zheng2024], [VllmTeam2025], [Steele2014]
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """One step: what it is made of, how long it takes, and the sums over steps that a run leaves.
 
-References
-----------
-[VllmTeam2025]
+Reference: [VllmTeam2025]
 """
 
 from __future__ import annotations

@@ -32,10 +32,7 @@ SCHEDULERS: Mapping[str, tuple[SchedulerPolicy, Scheduler]] = {
 def warm_up() -> dict[str, float]:
     """Serve one request by each scheduler; the seconds that it took, compilation included.
 
-    Raises
-    ------
-    MissingPackageError
-        There is no compiler.
+    Raises MissingPackageError: there is no compiler.
     """
     if compiler_version() is None:
         raise MissingPackageError("nothing is compiled without numba: the event simulation runs in Python", hint=FASTER)

@@ -89,9 +89,7 @@ class LoadCurve:
     def rates_per_s(self) -> Array:
         """Arrival rate that keeps n sequences decoding on average, for n = 1..slots [1/s].
 
-        References
-        ----------
-        [Little1961]
+        Reference: [Little1961]
         """
         return arrival_rate_per_s(
             sequences=np.arange(1, self.slots + 1),
@@ -244,9 +242,7 @@ def saturation(curve: LoadCurve) -> Saturation:
 def lane_step_s(estimate: StepEstimate) -> Array:
     """Seconds between the steps of one lane: a step passes all stages, and each stage serves all lanes [s].
 
-    References
-    ----------
-    [Narayanan2021] pipeline schedules without bubbles, as many micro-batches as stages.
+    Reference: [Narayanan2021] pipeline schedules without bubbles, as many micro-batches as stages.
     """
     return np.maximum(estimate.step_s, len(estimate.stage_s) * estimate.interval_s)
 

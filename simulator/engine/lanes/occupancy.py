@@ -50,9 +50,7 @@ def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None) -> SlotOc
     by which the log-weights are divided (diffusion). Beyond the slots the tail is geometric and its wait is scaled
     by (ca^2 + cs^2) / 2 as in Allen-Cunneen.
 
-    References
-    ----------
-    [Cohen1979] generalised processor sharing; [Kleinrock1976] section 2.8, diffusion; [Allen1990].
+    Reference: [Cohen1979] generalised processor sharing; [Kleinrock1976] section 2.8, diffusion; [Allen1990].
     """
     mix, lanes, rates_per_s, of = rows.mix, rows.lanes, rows.rates_per_s, rows.of
     if not rows.decodes:
@@ -122,9 +120,7 @@ def batch_dispersion(mix: RequestMix, *, load: Array) -> Array:
     1 + (E[B^2] / E[B] - 1) E[min(O, O')] / E[O], where O and O' are two answers: of log-normal ones 1 - erf(s / 2) with
     s^2 their log-variance. Other arrivals than Poisson enter by their squared coefficient of variation (heuristic).
 
-    References
-    ----------
-    [Kleinrock1975] section 5.9, number served in a busy period; [Tijms2003] section 1.1.3, batch arrivals.
+    Reference: [Kleinrock1975] section 5.9, number served in a busy period; [Tijms2003] section 1.1.3, batch arrivals.
     """
     square_ratio = (mix.arrival_cv**2 + load * mix.isl.cv**2) / (1 - load) ** 2
     overlap = 1 - erf(sqrt(log1p(mix.osl.cv**2)) / 2)
@@ -189,9 +185,7 @@ def lane_states(rows: LaneRows) -> LaneState:
     The chain is solved twice: the share of prompts at its first mean says how noisy the second is. The token budget is
     a queue that serves as many prompts side by side as fit into a step; its wait is that of as many servers.
 
-    References
-    ----------
-    [Sakasegawa1977] wait with several servers; [Allen1990] and [Kramer1976] variability.
+    Reference: [Sakasegawa1977] wait with several servers; [Allen1990] and [Kramer1976] variability.
     """
     mix, rates_per_s = rows.mix, rows.rates_per_s
     occupancy = slot_occupancy(rows)

@@ -204,9 +204,8 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
     Decode steps are priced as CUDA graphs pad them, with the same tokens attended to. Prompts longer than the budget
     leaves room for are cut into pieces; tokens of long prompts see the pieces before theirs.
 
-    References
-    ----------
-    [Agrawal2024] chunked prefill; [Yu2022] iteration-level batching; [Abramowitz1964] 25.4.46, the rule for sizes.
+    Reference: [Agrawal2024] chunked prefill; [Yu2022] iteration-level batching; [Abramowitz1964] 25.4.46, the rule for
+    sizes.
     """
     room = np.maximum(batched_tokens - nodes, 1.0)
     sizes = _prompt_sizes(mix, nodes)

@@ -76,9 +76,7 @@ def company_correlation(mix: RequestMix) -> Array:
     the covariance E[T m - m^2 / 2] / T with m = min(S, T), and the average a variance of
     2 E[T S m - (T + S) m^2 / 2 + m^3 / 3] / T^2, both for one arrival a unit of time. 0.61 where all stay equally long.
 
-    References
-    ----------
-    [Kleinrock1975] section 3.4, an unlimited number of servers.
+    Reference: [Kleinrock1975] section 3.4, an unlimited number of servers.
     """
     stays = np.maximum(sampled_lengths(mix).decode_steps, 1.0)
     own, others = stays[:, None], stays[None, :]
@@ -251,9 +249,7 @@ def batched_load(curve: LoadCurve, *, rates_per_s: Array, streams: Array | float
     in flight and for those of before, rho as much: with a = 0 exactly the mean wait of M/G/1. g is taken where the
     steps are that arrivals see, which are the longer ones.
 
-    References
-    ----------
-    [Kleinrock1975] sections 5.2 (residual life) and 5.6.
+    Reference: [Kleinrock1975] sections 5.2 (residual life) and 5.6.
     """
     batches = prompt_batches(curve)
     places, most = batches.prompts, float(batches.prompts[-1])
@@ -326,9 +322,7 @@ def prompt_ttft_s(curve: LoadCurve, *, rates_per_s: Array, streams: Array | floa
     high. Of equal prompts in turns, whose waits are bounded, the mean is up to 15 % and p95 up to 42 % too high. Left
     out: that a cache which is too small loses what few prompts share.
 
-    References
-    ----------
-    [Kramer1976]; [Cox1962] section 4.2.
+    Reference: [Kramer1976]; [Cox1962] section 4.2.
     """
     limits, lengths = curve.limits, sampled_lengths(curve.mix)
     lane = batched_load(curve, rates_per_s=rates_per_s, streams=streams)

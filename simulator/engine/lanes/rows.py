@@ -199,9 +199,7 @@ def prompt_steps(rows: LaneRows, *, sequences: Array) -> PromptSteps:
     The prompts of a step arrived during an earlier one, so that long steps follow long ones: the variance of step
     lengths is a geometric series in rho^2, with rho = lambda W the share of time that prompts add.
 
-    References
-    ----------
-    [Little1961]; [Cox1962] section 7.2, alternating renewal.
+    Reference: [Little1961]; [Cox1962] section 7.2, alternating renewal.
     """
     lanes, rates_per_s = rows.lanes, rows.rates_per_s
     decode_s, prefill_s, tokens, size_variance = (

@@ -168,9 +168,7 @@ def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
     hold what arrived two steps before, so that who arrived during its own prompt's steps counts as well, as far as
     those were longer than usual. A step takes no more than the full budget.
 
-    References
-    ----------
-    [Kleinrock1975] section 5.8, delay busy period.
+    Reference: [Kleinrock1975] section 5.8, delay busy period.
     """
     rows, rates = lane.rows, lane.rates_per_s[:, None]
     lanes, mix = rows.lanes, rows.mix
@@ -201,9 +199,7 @@ def _arrivals(lane: LaneState) -> _Arrivals:
     during the one in flight. The budget is a server that goes away whenever no prompt waits: the first one to come then
     sees the rest of a step and another pass without it, and who queues behind it waits for those as well.
 
-    References
-    ----------
-    [Fuhrmann1985], stochastic decomposition of the wait behind a server with vacations.
+    Reference: [Fuhrmann1985], stochastic decomposition of the wait behind a server with vacations.
     """
     rows, occupancy, steps = lane.rows, lane.occupancy, lane.steps
     lanes, mix = rows.lanes, rows.mix
@@ -328,9 +324,7 @@ def _steady_states(rows: LaneRows) -> SteadyState:
     Against 4 and 8 replicas of three set-ups mean TTFT is then within 2, 8 and 14 % on average at 0.5, 0.7 and 0.9 of
     saturation, where that of random moments is 29, 42 and 65 % too high; for the least busy replica 9, 7 and 9 %.
 
-    References
-    ----------
-    [Little1961]; [Cohen1979]; [Korobov1959].
+    Reference: [Little1961]; [Cohen1979]; [Korobov1959].
     """
     lane = lane_states(rows)
     return state_of(lane, sampled_requests(lane))

@@ -5,9 +5,7 @@ with the KV cache, and the decode pool streams it: clients see it when their ans
 prefixes that the decode pool has already (all prompt tokens are sent), and prefill replicas that hold blocks until they
 are fetched.
 
-References
-----------
-[Patel2024a], [Qin2024]
+Reference: [Patel2024a], [Qin2024]
 """
 
 from __future__ import annotations

@@ -159,12 +159,8 @@ def load_sweep(
 
     Each point is what ``answer`` returns for the same workload.
 
-    Raises
-    ------
-    RoofcastError
-        No lengths, or more requests than a sweep may take.
-    InfeasibleError
-        The deployment does not fit, or its cache holds no request.
+    Raises RoofcastError: no lengths, or more requests than a sweep may take.
+    Raises InfeasibleError: the deployment does not fit, or its cache holds no request.
     """
     if not 1 <= requests <= LARGEST_REQUESTS:
         raise RoofcastError(f"{requests}; allowed: 1 to {LARGEST_REQUESTS}", field="requests")

@@ -110,9 +110,7 @@ def meets_objectives(
 ) -> NDArray[np.bool_]:
     """Which requests finished within every bound. An answer of one token has no TPOT to miss.
 
-    References
-    ----------
-    [Zhong2024] goodput.
+    Reference: [Zhong2024] goodput.
     """
     met: NDArray[np.bool_] = records.outcome == int(Outcome.FINISHED)
     for item in objectives:

@@ -5,9 +5,8 @@ next answer or the next prompt, so that the work is one event per request and pr
 
 Left out: preemption (seats are those that the cache holds at mean lengths) and prefix hits.
 
-References
-----------
-[Agrawal2024] chunked prompts beside decodes; [Zheng2024] prompts before decodes; [VllmTeam2025] one step ahead
+Reference: [Agrawal2024] chunked prompts beside decodes; [Zheng2024] prompts before decodes; [VllmTeam2025] one step
+ahead
 """
 
 from __future__ import annotations

@@ -183,9 +183,7 @@ def fastest_seconds(
 ) -> Array:
     """Time under the fastest of ``laws`` [s]: what a tuner that knows them picks.
 
-    References
-    ----------
-    [Hockney1994]
+    Reference: [Hockney1994]
     """
     times = [
         law_seconds(
@@ -202,9 +200,7 @@ def model_seconds(
 ) -> Array:
     """Laws times the residual [s], for positive ``message_bytes``.
 
-    References
-    ----------
-    [Hockney1994]
+    Reference: [Hockney1994]
     """
     law_s = fastest_seconds(
         model.laws, operation=operation, message_bytes=message_bytes, participants=participants, bytes_per_s=bytes_per_s

@@ -246,9 +246,7 @@ def _across_servers(
     """Inside each domain, which holds ``together`` of them, between domains over the NICs (every device its share), and
     inside again.
 
-    References
-    ----------
-    [Thakur2005], [NCCL2025]
+    Reference: [Thakur2005], [NCCL2025]
     """
     servers = -(-participants // together)
     local = -(-participants // servers)

@@ -65,9 +65,7 @@ class FixedFormat(Spec):
 def fixed_formats() -> Mapping[str, FixedFormat]:
     """Every scheme whose format is one thing.
 
-    References
-    ----------
-    [DeepSeek2024b], [Dettmers2022], [Dettmers2023], [Ma2024], [NVIDIA2025], [OCP2023], [Xiao2022]
+    Reference: [DeepSeek2024b], [Dettmers2022], [Dettmers2023], [Ma2024], [NVIDIA2025], [OCP2023], [Xiao2022]
     """
     file = Path(__file__).with_name("fixed_formats.yaml")
     rows = read_yaml(file).items()

@@ -257,9 +257,7 @@ def enough_up(*, replicas: int, spares: int, unavailability: float) -> float:
     The binomial tail sum_{d <= s} C(n, d) u^d (1 - u)^(n - d). Left out: failures that take several replicas at once
     (a server, a rack, a network), for which see the loss of a server.
 
-    References
-    ----------
-    [Trivedi2002], k-out-of-n systems.
+    Reference: [Trivedi2002], k-out-of-n systems.
     """
     total = replicas + spares
     if unavailability <= 0:
@@ -281,8 +279,6 @@ def spares_for(*, replicas: int, unavailability: float, target: float) -> int:
 def replica_unavailability(*, devices: int, mtbf_hours: float, mttr_hours: float) -> float:
     """MTTR / (MTBF + MTTR) of a replica that is down when one of its accelerators is; ``mtbf_hours`` is of one.
 
-    References
-    ----------
-    [Trivedi2002], steady-state availability.
+    Reference: [Trivedi2002], steady-state availability.
     """
     return mttr_hours / (mtbf_hours / devices + mttr_hours)

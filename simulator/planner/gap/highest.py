@@ -89,12 +89,8 @@ def highest(spec: PlanSpec, *, field: DemandField, most: float) -> Highest:
     Found by doubling, then by halving between what holds and what does not: a plan for it on the accelerators that
     are named holds the limits.
 
-    Raises
-    ------
-    RoofcastError
-        No limit and no stock was given.
-    InfeasibleError
-        Even next to nothing does not fit the limits.
+    Raises RoofcastError: no limit and no stock was given.
+    Raises InfeasibleError: even next to nothing does not fit the limits.
     """
     if not spec.stock and not fleet_limits(resolve(spec)):
         hint = "a number of GPUs, a cost per hour, a power, or what exists"

@@ -124,10 +124,7 @@ def provider_names(prices: PriceProfile) -> tuple[str, ...]:
 def named_provider(prices: PriceProfile, text: str) -> str:
     """The kind of provider, or the provider of the list, that ``text`` means: its name in any case, or its beginning.
 
-    Raises
-    ------
-    RoofcastError
-        Nobody on the list is called so, or several are.
+    Raises RoofcastError: nobody on the list is called so, or several are.
     """
     wanted, names = text.strip().casefold(), provider_names(prices)
     for name in (*provider_kinds(), *names):
@@ -147,10 +144,8 @@ def named_provider(prices: PriceProfile, text: str) -> str:
 def check_rule(prices: PriceProfile, *, rule: PriceRule) -> None:
     """Refuse a rule that the list answers for no accelerator.
 
-    Raises
-    ------
-    RoofcastError
-        The list holds no such kind of price for anything, no such provider, or the provider none of that kind.
+    Raises RoofcastError: the list holds no such kind of price for anything, no such provider, or the provider none of
+    that kind.
     """
     if rule.kind == "purchase":
         raise RoofcastError(
@@ -177,10 +172,7 @@ def check_rule(prices: PriceProfile, *, rule: PriceRule) -> None:
 def market_price(prices: PriceProfile, *, hardware: str, rule: PriceRule) -> MarketPrice | None:
     """What an hour of the accelerator costs by the rule; None where the list has no such offer.
 
-    Raises
-    ------
-    RoofcastError
-        The rule names a provider that the list does not hold.
+    Raises RoofcastError: the rule names a provider that the list does not hold.
     """
     return _market_price(Same(prices), hardware, rule)
 

@@ -33,9 +33,7 @@ def annuity_factor(rate: float, years: int) -> float:
 
     (1 - (1 + r)^-n) / r, and n without interest.
 
-    References
-    ----------
-    [Brealey2020] chapter 2, "Valuing annuities".
+    Reference: [Brealey2020] chapter 2, "Valuing annuities".
     """
     return (1 - (1 + rate) ** -years) / rate if rate else float(years)
 
@@ -76,10 +74,7 @@ def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
 
     Cards and modules alone are no price of a fleet, unless somebody quoted them.
 
-    Raises
-    ------
-    ProfileError
-        The list has none for this accelerator with its server.
+    Raises ProfileError: the list has none for this accelerator with its server.
     """
     offers = [offer for offer in prices.offers if offer.hardware == hardware and offer.per_device is not None]
     quotes = [offer for offer in offers if offer.quote or offer.default]
@@ -122,9 +117,7 @@ def spare_accelerators(devices: int, *, ownership: OwnershipProfile) -> int:
     m + z sqrt(m), rounded up, with m = devices x failures a year x days to replace one / 365: a Poisson number of
     failures with the stock covering the share of months that z stands for, by the normal approximation.
 
-    References
-    ----------
-    [Silver2017] section 6.7, "Safety stock based on a probability of no stockout".
+    Reference: [Silver2017] section 6.7, "Safety stock based on a probability of no stockout".
     """
     years = ownership.replacement_days.value / DAYS_PER_YEAR
     mean = devices * ownership.failures_per_device_year.value * years
@@ -176,14 +169,8 @@ def owning_cost(
 ) -> Owning:
     """What buying and operating the fleet costs, at the price list's purchase price unless ``offer`` is another.
 
-    Raises
-    ------
-    ProfileError
-        No purchase price is known, or prices and ownership figures are in different currencies.
-
-    References
-    ----------
-    [Brealey2020] chapter 6, "Equivalent annual cash flows".
+    Raises ProfileError: no purchase price is known, or prices and ownership figures are in different currencies.
+    Reference: [Brealey2020] chapter 6, "Equivalent annual cash flows".
     """
     same_currency(prices.currency, ownership.currency, first_name="the price list", second_name="the ownership profile")
     if offer is None and len(fleet.housing) > 1:
@@ -281,10 +268,7 @@ def _strangers(prices: PriceProfile) -> str:
 def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: OwnershipProfile) -> TotalCost:
     """Owning and every kind of renting for the plan's fleet.
 
-    Raises
-    ------
-    ProfileError
-        Neither a purchase price nor a rental price is known (``missing_price``), or currencies differ.
+    Raises ProfileError: neither a purchase price nor a rental price is known (``missing_price``), or currencies differ.
     """
     fleet = plan.best
     same_currency(prices.currency, ownership.currency, first_name="the price list", second_name="the ownership profile")
@@ -359,9 +343,7 @@ class EnergyCarbon:
 def energy_and_carbon(plan: CapacityPlan, *, prices: PriceProfile, ownership: OwnershipProfile) -> EnergyCarbon:
     """Energy of a year and its emissions, location-based and market-based.
 
-    References
-    ----------
-    [GHG2015] GHG Protocol Scope 2 Guidance, chapter 6 (both methods are reported).
+    Reference: [GHG2015] GHG Protocol Scope 2 Guidance, chapter 6 (both methods are reported).
     """
     fleet = plan.best
     tokens = token_year(plan.demand, prompt_share=fleet.prompt_share)

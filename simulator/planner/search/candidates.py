@@ -84,10 +84,7 @@ LARGE_TP_SIZES = (16, 32, 64)
 def platforms(spec: PlanSpec) -> tuple[Platform, ...]:
     """The accelerators to compare: those named, or all that are on offer and run on as little power as is allowed.
 
-    Raises
-    ------
-    RoofcastError
-        One that is named does not run on so little.
+    Raises RoofcastError: one that is named does not run on so little.
     """
     names = spec.hardware or list_offered_hardware(profiles=spec.profiles)
     found: dict[str, Platform] = {}

@@ -92,10 +92,7 @@ def _read_prices(spec: PlanSpec) -> PriceProfile:
 def resolve(spec: PlanSpec) -> Question:
     """Load the model and prices, measure the demand, and list everything that was not given.
 
-    Raises
-    ------
-    RoofcastError, ProfileError, FileError
-        A name is unknown, a value out of range, a file unreadable.
+    Raises RoofcastError, ProfileError, FileError: a name is unknown, a value out of range, a file unreadable.
     """
     named = _recorded_model(spec)
     asked = (named or PLANNED_MODEL) if spec.model is None else spec.model

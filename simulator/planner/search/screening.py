@@ -175,9 +175,7 @@ def _slot_wait_s(rho: Array, slots: Array, hold_s: Array, *, variability: float,
 
     Waits where all slots are taken, and then exponentially with mean E[S] / (c (1 - rho)) times (ca^2 + cs^2) / 2.
 
-    References
-    ----------
-    [Sakasegawa1977]; [Allen1990] for the variability.
+    Reference: [Sakasegawa1977]; [Allen1990] for the variability.
     """
     waits = busy_servers_probability(load=rho, servers=slots)
     mean_s = hold_s / np.maximum(slots, 1) / np.maximum(1 - rho, _EPSILON) * variability
@@ -268,9 +266,7 @@ def screen(
 ) -> Screened:
     """Capacity of every set-up under every engine limit within the objectives and ``utilization`` of saturation.
 
-    References
-    ----------
-    [Little1961]; [Agrawal2024].
+    Reference: [Little1961]; [Agrawal2024].
     """
     shown = tuple((metric, 95.0) for metric in LatencyMetric)
     wanted = (*shown, *((item.metric, item.percentile) for item in objectives))

@@ -252,9 +252,7 @@ def _holds_one(table: ScreenTable, question: Question) -> NDArray[np.bool_]:
 def screened_prefill(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, question: Question) -> Array:
     """Highest rate of a prefill replica within the objectives on TTFT [tables, budgets] [1/s].
 
-    References
-    ----------
-    [Kleinrock1975] section 5.6, mean wait of M/G/1.
+    Reference: [Kleinrock1975] section 5.6, mean wait of M/G/1.
     """
     mix, limits = question.demand.mix, screened_limits(question)
     new = mix.new_prompt_tokens

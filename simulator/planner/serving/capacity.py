@@ -183,9 +183,7 @@ def bubble_factor(sequences: Array, *, mix: RequestMix, batched_tokens: ArrayLik
     remain where all lanes carry prompts all the time. ``sequences`` decode in one lane; arrays broadcast together.
     Against the event simulation sequences come within a tenth below 85 % load, TTFT stays on the safe side.
 
-    References
-    ----------
-    [Agrawal2024] pipeline bubbles of unequal micro-batches.
+    Reference: [Agrawal2024] pipeline bubbles of unequal micro-batches.
     """
     room = np.maximum(np.asarray(batched_tokens) - sequences, 1.0)
     pieces = np.maximum(mix.new_prompt_tokens / room, 1.0)

@@ -7,9 +7,7 @@ of aggregated replicas are; latencies of a fleet are those of prefill replicas t
 Speculation: the decode pool guesses. A drafter with a cache of its own needs the prompt in it, so that prefill replicas
 then hold and run the drafter too, and send its cache along; they never verify a guess.
 
-References
-----------
-[Patel2024a], [Zhong2024]
+Reference: [Patel2024a], [Zhong2024]
 """
 
 from __future__ import annotations
@@ -203,10 +201,7 @@ def _with_margin(found: Prepared, policy: LoadPolicy) -> PoolReplica:
 def link_of(prefill: PoolReplica, decode: PoolReplica) -> Link:
     """The link between any two replicas of the pools: the network of their servers, or within one domain without it.
 
-    Raises
-    ------
-    RoofcastError
-        Nothing is known that reaches from one pool to the other.
+    Raises RoofcastError: nothing is known that reaches from one pool to the other.
     """
     ends = [_link_end(prefill, decode, server_of=end) for end in _ends(prefill, decode)]
     name, bytes_per_s = min(ends, key=lambda end: end[1])

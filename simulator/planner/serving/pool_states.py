@@ -4,9 +4,7 @@ A prompt waits for its prefill replica and is computed, its KV cache crosses the
 replica. Nothing flows back, so that the pools are two queues in a row. Left out: transfers layer by layer while the
 prompt is still computed, and that departures of one pool come a little more evenly than requests do.
 
-References
-----------
-[Patel2024a], [Qin2024], [Zhong2024]
+Reference: [Patel2024a], [Qin2024], [Zhong2024]
 """
 
 from __future__ import annotations
@@ -81,9 +79,7 @@ def prefill_state(curve: LoadCurve, *, rates_per_s: Array, link: Link, streams: 
     ``prompt_ttft_s``, which says how well it agrees with the event simulation). The wait for the link is that of a
     single server with Poisson arrivals: an upper bound, for a replica sends no faster than it computes.
 
-    References
-    ----------
-    [Kleinrock1975] section 5.6, mean wait of M/G/1.
+    Reference: [Kleinrock1975] section 5.6, mean wait of M/G/1.
     """
     mix = curve.mix
     state = steady_state(curve, rates_per_s=rates_per_s)
@@ -137,9 +133,7 @@ def decode_state(curve: LoadCurve, *, rates_per_s: Array) -> SteadyState:
 def _scattered() -> NDArray[np.intp]:
     """Places 0..SAMPLES-1 with their binary digits reversed: pairs (i, scattered[i]) fill a square evenly.
 
-    References
-    ----------
-    [Hammersley1964] the two-dimensional set.
+    Reference: [Hammersley1964] the two-dimensional set.
     """
     places, digits = np.arange(SAMPLES), SAMPLES.bit_length() - 1
     reverse = np.zeros_like(places)

@@ -52,9 +52,7 @@ class ReplicaLoad:
 def knee_index(x: Array, y: Array) -> int:
     """Where a rising curve lies deepest below the chord between its ends, both axes scaled to one.
 
-    References
-    ----------
-    [Satopaa2011] definition of a knee as the point of greatest curvature, for convex increasing data.
+    Reference: [Satopaa2011] definition of a knee as the point of greatest curvature, for convex increasing data.
     """
     along = (x - x[0]) / (x[-1] - x[0])
     rise = (y - y[0]) / max(float(y[-1] - y[0]), np.finfo(float).tiny)

@@ -171,10 +171,7 @@ def growth_of(question: Question, sized: Sized) -> Growth | None:
     The replica keeps its set-up; rates grow geometrically, d(m) = d(0) (1 + g)^m, in the low and the high band with
     half and one and a half times g.
 
-    Raises
-    ------
-    RoofcastError
-        The high band leaves what a plan takes as a rate.
+    Raises RoofcastError: the high band leaves what a plan takes as a rate.
     """
     spec = question.spec
     if spec.growth is None:

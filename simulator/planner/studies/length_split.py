@@ -174,12 +174,8 @@ def length_split_of(question: Question, *, devices: int, cost_per_hour: float | 
 
     Answers are taken as independent of prompts, each fleet keeps its own spares, its own set-up, and the objectives.
 
-    Raises
-    ------
-    RoofcastError
-        All prompts have one length.
-    InfeasibleError
-        No split can be served.
+    Raises RoofcastError: all prompts have one length.
+    Raises InfeasibleError: no split can be served.
     """
     isl = question.demand.mix.isl
     if isl.cv == 0:

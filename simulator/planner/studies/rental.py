@@ -136,10 +136,7 @@ def rental_of(question: Question, sized: Sized, *, fleet: Fleet) -> RentalMix | 
 
     fleet : the same as ``sized``, completed
 
-    Raises
-    ------
-    RoofcastError
-        The load profile contradicts the peak over the mean that was given.
+    Raises RoofcastError: the load profile contradicts the peak over the mean that was given.
     """
     hardware = sized.evaluated.candidate.platform.hardware.name
     prices = _prices(question, hardware)

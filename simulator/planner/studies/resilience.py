@@ -205,9 +205,7 @@ def availability_of(question: Question, sized: Sized) -> Availability | None:
 
     Of two pools each is up as often as the other, and both at once.
 
-    References
-    ----------
-    [Trivedi2002], k-out-of-n systems in series.
+    Reference: [Trivedi2002], k-out-of-n systems in series.
     """
     spec, shape = question.spec, sized.evaluated
     if spec.availability is None:

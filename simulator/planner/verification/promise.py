@@ -94,10 +94,7 @@ def replayed_promise(plan: CapacityPlan, fleet: SignedFleet, *, seeds: int = PRO
 
     seeds : replays of each case; a trace decides itself how many it takes
 
-    Raises
-    ------
-    RoofcastError
-        The plan has no such set-up any more.
+    Raises RoofcastError: the plan has no such set-up any more.
     """
     question, sized = plan.basis.question, _set_up(plan, fleet)
     cases, least = [], None

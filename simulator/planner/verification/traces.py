@@ -195,10 +195,7 @@ def simulation(
 
     first_seed : of the draws; from 0 on are those that plans are checked with
 
-    Raises
-    ------
-    RoofcastError
-        The event simulation does not model this kind of replica.
+    Raises RoofcastError: the event simulation does not model this kind of replica.
     """
     shape, state, rate_per_s = sized.evaluated, steady_states(question, sized), question.demand.planned_rate_per_s
     deployments = tuple(part.replica.deployment for part in shape.parts)

@@ -31,10 +31,7 @@ def asked_filter(
 ) -> PriceFilter:
     """A filter with names as profiles and the list spell them.
 
-    Raises
-    ------
-    RoofcastError, ProfileError
-        No accelerator, provider or kind of price is called so.
+    Raises RoofcastError, ProfileError: no accelerator, provider or kind of price is called so.
     """
     return PriceFilter(
         hardware=tuple(load_hardware(name, profiles=profiles).name for name in hardware),

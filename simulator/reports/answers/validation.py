@@ -41,11 +41,8 @@ def scorecard(
 ) -> Scorecard:
     """Stored errors of one or every accelerator: kernels under the named or all libraries, and whole runs.
 
-    Raises
-    ------
-    RoofcastError
-        A library that nothing is fitted for, one beside end-to-end errors alone, or an accelerator of which neither
-        kernels (named with its stand-in) nor whole runs were measured.
+    Raises RoofcastError: a library that nothing is fitted for, one beside end-to-end errors alone, or an accelerator of
+    which neither kernels (named with its stand-in) nor whole runs were measured.
     """
     _check_libraries(libraries, kernels=kernels)
     name = load_hardware(hardware, profiles=profiles).name if hardware is not None else None

@@ -137,9 +137,7 @@ def roofline_chart(
     all_ceilings : also those of the cache, and of number formats that the operators do not use; and passes without
     FLOPs, which stand on the left edge at the height of the bytes per second that they reach
 
-    References
-    ----------
-    [Williams2009]
+    Reference: [Williams2009]
     """
     phases = [(phase, roofline_points(phase, item, deployment=deployment)) for phase, item in estimates]
     intensities = [point.arithmetic_intensity for _, points in phases for point in points]

@@ -65,10 +65,7 @@ class Rendered:
 def parse_formats(text: str) -> tuple[ReportFormat, ...]:
     """``html,pdf`` as formats, in the order of ReportFormat.
 
-    Raises
-    ------
-    RoofcastError
-        A format is unknown, or its package is not installed.
+    Raises RoofcastError: a format is unknown, or its package is not installed.
     """
     known = [item.value for item in ReportFormat]
     asked = [word.strip().lower() for word in text.split(",") if word.strip()]
@@ -146,12 +143,8 @@ def check_targets(
 
     others : names of files that may be written beside those of the formats
 
-    Raises
-    ------
-    FileError
-        Exit code 5; names ``flag``, the path and the way out.
-    RoofcastError
-        A format needs a package that is not installed.
+    Raises FileError: exit code 5; names ``flag``, the path and the way out.
+    Raises RoofcastError: a format needs a package that is not installed.
     """
     check_packages(formats)
     path = Path(folder)
@@ -174,10 +167,7 @@ def check_targets(
 def write_files(files: tuple[Rendered, ...], *, folder: str, flag: str) -> tuple[Path, ...]:
     """All files into ``folder``, which is made where it is missing; on an error none of them appears.
 
-    Raises
-    ------
-    FileError
-        The folder or a file cannot be written.
+    Raises FileError: the folder or a file cannot be written.
     """
     paths = tuple(Path(folder) / file.name for file in files)
     written = [(path, file.data) for path, file in zip(paths, files, strict=True)]
@@ -201,12 +191,8 @@ def write_reports(
     command : the line that reproduces the plan, for the appendix
     ownership : profile of owning costs, by name or file; created : ISO date, today where None
 
-    Raises
-    ------
-    FileError
-        A file exists and ``force`` is not set, or the folder cannot be written.
-    ProfileError
-        No price of the chosen accelerator is known, or currencies differ.
+    Raises FileError: a file exists and ``force`` is not set, or the folder cannot be written.
+    Raises ProfileError: no price of the chosen accelerator is known, or currencies differ.
     """
     check_targets(folder, formats=formats, force=force, flag=flag)
     studies = gather(plan, command=command, ownership=ownership, created=created)
@@ -264,10 +250,7 @@ def refusal_files(error: InfeasibleError, *, report: Report) -> tuple[Rendered, 
 def write_refusal(error: InfeasibleError, *, spec: PlanSpec, folder: str, flag: str) -> tuple[Path, ...]:
     """The refusal's files into ``folder``, all or none; returns the paths.
 
-    Raises
-    ------
-    FileError
-        The folder or a file cannot be written.
+    Raises FileError: the folder or a file cannot be written.
     """
     report = refusal_report(error, spec=spec, command=plan_command(spec))
     return write_files(refusal_files(error, report=report), folder=folder, flag=flag)

@@ -145,10 +145,7 @@ def _svg(chart: Chart) -> str:
 def report_pdf(report: Report) -> bytes:
     """The whole report as a PDF; equal reports give equal bytes.
 
-    Raises
-    ------
-    ImportError
-        typst is not installed (extra ``report``).
+    Raises ImportError: typst is not installed (extra ``report``).
     """
     import typst
 

@@ -2,9 +2,7 @@
 
 A served run in Chrome's trace format: steps of each replica, requests, and counters (chrome://tracing, Perfetto).
 
-References
-----------
-[TraceEvent2016]
+Reference: [TraceEvent2016]
 """
 
 from __future__ import annotations

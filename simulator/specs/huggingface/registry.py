@@ -88,11 +88,8 @@ def read_with(place: str, fields: Fields) -> Any:
 def read_config(config: Mapping[str, object], *, name: str) -> ModelSpec:
     """Turn the content of a config.json into a model.
 
-    Raises
-    ------
-    RoofcastError
-        Unknown model_type or field, a missing, negative or zero size, or a kind of layer that is not modelled;
-        code ``invalid_model_config`` or ``unknown_architecture``.
+    Raises RoofcastError: unknown model_type or field, a missing, negative or zero size, or a kind of layer that is not
+    modelled; code ``invalid_model_config`` or ``unknown_architecture``.
     """
     try:
         return _read(config, name=name)

@@ -172,13 +172,9 @@ def _records(path: Path) -> list[tuple[int, Mapping[str, str]]]:
 def load_measurements(path: str | Path) -> MeasuredTable:
     """Read a file of measurements.
 
-    Raises
-    ------
-    FileError
-        It cannot be read.
-    RoofcastError
-        A column is missing, or a cell is not what it should be (not a number, NaN, negative, another device); names
-        row and column.
+    Raises FileError: it cannot be read.
+    Raises RoofcastError: a column is missing, or a cell is not what it should be (not a number, NaN, negative, another
+    device); names row and column.
     """
     records = _records(Path(path))
     _check_machine(records)

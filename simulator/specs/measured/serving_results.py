@@ -243,12 +243,9 @@ def _inferencex(file: ResultFile) -> ServingRun:
 def load_serving_runs(path: str | Path) -> tuple[ServingRun, ...]:
     """The runs of one result file, one for each benchmark in it.
 
-    Raises
-    ------
-    FileError, ProfileError
-        The file cannot be read or is not JSON.
-    RoofcastError
-        It is of no known tool, a field is missing or impossible, or the run cannot tell an engine's overheads.
+    Raises FileError, ProfileError: the file cannot be read or is not JSON.
+    Raises RoofcastError: it is of no known tool, a field is missing or impossible, or the run cannot tell an engine's
+    overheads.
     """
     data, name = read_json(path), str(path)
     if "benchmarks" in data and isinstance(data["benchmarks"], list) and data["benchmarks"]:

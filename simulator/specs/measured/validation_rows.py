@@ -100,10 +100,7 @@ class RunChoice:
     def of(self, runs: Sequence[RunT]) -> list[RunT]:
         """The chosen runs, or rows of runs.
 
-        Raises
-        ------
-        RoofcastError
-            None has what is asked for; it names what was measured of it.
+        Raises RoofcastError: none has what is asked for; it names what was measured of it.
         """
         kept = list(runs)
         for item in fields(self):

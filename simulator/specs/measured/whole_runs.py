@@ -53,10 +53,7 @@ def runs_file() -> Path:
 def load_today_runs() -> PackedRuns:
     """The packed runs, in the order of their source.
 
-    Raises
-    ------
-    FileError
-        The file is missing or damaged.
+    Raises FileError: the file is missing or damaged.
     """
     path = runs_file()
     try:

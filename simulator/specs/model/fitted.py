@@ -3,11 +3,9 @@
 How often guesses of a trained drafter are accepted, how unevenly routers choose experts, and what each method of
 speculation runs when a scenario says no more than its name.
 
-References
-----------
-[Leviathan2023], [Chen2023b] draft model; [Li2024], [Li2024b] EAGLE and EAGLE-2; [Cai2024] Medusa; [Ankner2024] Hydra;
-[Saxena2023] prompt lookup; [Yang2023] LLMA; [He2024] REST; [Fu2024] lookahead; [Stern2018] blockwise; [Xia2024]
-Spec-Bench.
+Reference: [Leviathan2023], [Chen2023b] draft model; [Li2024], [Li2024b] EAGLE and EAGLE-2; [Cai2024] Medusa;
+[Ankner2024] Hydra; [Saxena2023] prompt lookup; [Yang2023] LLMA; [He2024] REST; [Fu2024] lookahead; [Stern2018]
+blockwise; [Xia2024] Spec-Bench.
 """
 
 from __future__ import annotations

@@ -123,14 +123,9 @@ def _bare(name: str) -> str:
 def load_model(name_or_path: str | Path, *, profiles: str | Path | None = None) -> ModelSpec:
     """A model by profile name or Hugging Face id (any case), or from a config.json, its folder or a profile file.
 
-    Raises
-    ------
-    ProfileError
-        Unknown name (with the closest ones) or an invalid profile.
-    FileError
-        A path that cannot be read.
-    RoofcastError
-        A configuration that is not understood in full; names the field.
+    Raises ProfileError: unknown name (with the closest ones) or an invalid profile.
+    Raises FileError: a path that cannot be read.
+    Raises RoofcastError: a configuration that is not understood in full; names the field.
     """
     text = str(name_or_path)
     if not text.strip():

@@ -125,10 +125,7 @@ def load_ownership(
 ) -> OwnershipProfile:
     """An ownership profile by name or path; without one, that of the price list's name, or else the default.
 
-    Raises
-    ------
-    ProfileError, FileError
-        Unknown, unreadable or invalid; names the field, the value and what is allowed.
+    Raises ProfileError, FileError: unknown, unreadable or invalid; names the field, the value and what is allowed.
     """
     if name_or_path is None:
         own = find_profile(KIND, prices, profiles=profiles) is not None

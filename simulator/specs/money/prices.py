@@ -32,10 +32,7 @@ CODES = frozenset(_LISTED.split())
 def known_currency(code: str) -> str:
     """The code itself.
 
-    Raises
-    ------
-    ValueError
-        Not a currency of ISO 4217; names the nearest.
+    Raises ValueError: not a currency of ISO 4217; names the nearest.
     """
     if code not in CODES:
         near = code.upper() if code.upper() in CODES else ""
@@ -47,10 +44,7 @@ def known_currency(code: str) -> str:
 def same_currency(first: str, second: str, *, first_name: str, second_name: str) -> None:
     """Refuse to add amounts of two currencies.
 
-    Raises
-    ------
-    ProfileError
-        They differ.
+    Raises ProfileError: they differ.
     """
     if first != second:
         raise ProfileError(
@@ -67,10 +61,7 @@ EXTENDS = "extends"
 def base_of(data: Mapping[Any, Any], *, kind: Literal["ownership", "prices"]) -> dict[str, Any] | None:
     """The fields of the profile that ``data`` extends, None where it extends none.
 
-    Raises
-    ------
-    ValueError
-        There is no such profile, or it extends another one.
+    Raises ValueError: there is no such profile, or it extends another one.
     """
     if EXTENDS not in data:
         return None
@@ -92,10 +83,7 @@ def own_fields(data: Mapping[Any, Any]) -> dict[str, Any]:
 def iso_date(text: str) -> str:
     """The text itself.
 
-    Raises
-    ------
-    ValueError
-        Not a date such as 2026-11-21.
+    Raises ValueError: not a date such as 2026-11-21.
     """
     try:
         date.fromisoformat(text)

@@ -228,12 +228,8 @@ def read_quotes(
 
     currency : that of the list that the quotes extend
 
-    Raises
-    ------
-    FileError
-        The file cannot be read.
-    RoofcastError
-        A row is refused: its number, the column, the value and what is allowed. The first one alone.
+    Raises FileError: the file cannot be read.
+    Raises RoofcastError: a row is refused: its number, the column, the value and what is allowed. The first one alone.
     """
     try:
         text = Path(path).read_text("utf-8-sig")
@@ -262,10 +258,7 @@ def price_list_text(
 
     keep : offers of the extended list for the same accelerator and term stay beside the quotes, and count as they do
 
-    Raises
-    ------
-    ProfileError
-        There is no list called ``extends``, or the result is no price list.
+    Raises ProfileError: there is no list called ``extends``, or the result is no price list.
     """
     offers = [offer.model_dump(mode="json", exclude_defaults=True) for offer in quotes.offers]
     document: dict[str, Any] = {
@@ -287,10 +280,7 @@ def price_list_text(
 def quoted_list(path: str | Path, *, beside: PriceProfile, profiles: str | None = None) -> PriceProfile:
     """Quotes alone as a list: of a CSV file, in the currency of ``beside``, or the list of that name or file.
 
-    Raises
-    ------
-    ProfileError, FileError, RoofcastError
-        No such list or file, or a row is refused.
+    Raises ProfileError, FileError, RoofcastError: no such list or file, or a row is refused.
     """
     if Path(path).suffix.lower() != ".csv":
         return load_prices(path, profiles=profiles)

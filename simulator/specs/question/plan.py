@@ -368,13 +368,9 @@ def _checked(fields: Mapping[str, object], *, where: str = "") -> PlanSpec:
 def plan_spec(flags: Mapping[str, object], *, workload: str | Path | None = None) -> PlanSpec:
     """Flags over the fields of a workload file, checked together. ``workload`` : the file, or a kind of demand.
 
-    Raises
-    ------
-    RoofcastError
-        A field is unknown or out of its range (names the field, the value and what is allowed), or the workload file
-        is not YAML (file, line, reason).
-    FileError
-        The workload file cannot be read.
+    Raises RoofcastError: a field is unknown or out of its range (names the field, the value and what is allowed), or
+    the workload file is not YAML (file, line, reason).
+    Raises FileError: the workload file cannot be read.
     """
     given = _normalised(flags)
     if workload is None:

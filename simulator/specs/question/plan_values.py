@@ -89,10 +89,7 @@ _SECONDS = {None: 1.0, "us": MICRO, "ms": MILLI, "s": 1.0, "sec": 1.0, "min": SE
 def duration_s(value: object) -> float:
     """``2s``, ``500ms``, ``1.5 min`` or a plain number of seconds [s].
 
-    Raises
-    ------
-    ValueError
-        Not a duration above zero.
+    Raises ValueError: not a duration above zero.
     """
     match = _DURATION.fullmatch(str(value))
     try:
@@ -137,10 +134,7 @@ def _fraction_per(value: object, *, periods: tuple[str, ...], example: str) -> t
 def growth_per_month(value: object) -> float | None:
     """``5%/month``, ``80%/year`` or a fraction a month; a year's growth compounds over twelve months [1/month].
 
-    Raises
-    ------
-    ValueError
-        Not a rate above zero, or more than tenfold a month.
+    Raises ValueError: not a rate above zero, or more than tenfold a month.
     """
     if value is None:
         return None
@@ -155,10 +149,7 @@ def growth_per_month(value: object) -> float | None:
 def ramp_per_s(value: object) -> float | None:
     """``10%/min`` or a fraction of the planned rate a minute [1/s].
 
-    Raises
-    ------
-    ValueError
-        Not a rate above zero.
+    Raises ValueError: not a rate above zero.
     """
     if value is None:
         return None
@@ -175,10 +166,7 @@ def horizon_months(value: object) -> object:
 def stock_entry(text: str) -> tuple[str, int]:
     """``h100=64`` as a hardware name and a number of accelerators.
 
-    Raises
-    ------
-    ValueError
-        Not of that form, or no accelerator.
+    Raises ValueError: not of that form, or no accelerator.
     """
     name, equals, count = text.partition("=")
     if not equals or not name.strip() or not _COUNT.fullmatch(count.strip()):
@@ -189,10 +177,7 @@ def stock_entry(text: str) -> tuple[str, int]:
 def model_share(text: str) -> tuple[str, float | None]:
     """``llama-3.1-8b=0.7`` as a model and its share of the requests; a name alone has none.
 
-    Raises
-    ------
-    ValueError
-        The share is no fraction above zero.
+    Raises ValueError: the share is no fraction above zero.
     """
     name, equals, written = text.rpartition("=")
     if not equals or _hour(written) == written:
@@ -213,10 +198,7 @@ def _hour(text: str) -> object:
 def hourly_profile(value: object) -> object:
     """24 or 168 comma-separated numbers as relative demand by hour of a day or a week; a list is left as it is.
 
-    Raises
-    ------
-    ValueError
-        Another number of them, one that is negative or no number, or only zeros.
+    Raises ValueError: another number of them, one that is negative or no number, or only zeros.
     """
     if isinstance(value, str):
         value = tuple(_hour(part) for part in value.replace(";", ",").split(",") if part.strip())

@@ -100,12 +100,9 @@ def read_scenario(
 ) -> ScenarioSpec:
     """A scenario from a file ("-" is stdin); ``id`` defaults to the file's name, ``kind`` to the only one of ``kinds``.
 
-    Raises
-    ------
-    FileError
-        The file cannot be read.
-    RoofcastError
-        It is neither YAML nor JSON, a field is unknown or out of range, or its kind is none of ``kinds``.
+    Raises FileError: the file cannot be read.
+    Raises RoofcastError: it is neither YAML nor JSON, a field is unknown or out of range, or its kind is none of
+    ``kinds``.
     """
     data = _mapping(_text(source), source=source)
     kind = data.get("kind") or (kinds[0] if len(kinds) == 1 else None)

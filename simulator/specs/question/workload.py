@@ -52,10 +52,8 @@ _WRITTEN = re.compile(r"(ttft|tpot|e2e|latency)[-_]p([0-9]+(?:\.[0-9]+)?)\s*=\s*
 def parse_objectives(texts: Sequence[str], *, flag: str) -> tuple[ObjectiveSpec, ...]:
     """One spec per text; the same percentile of the same metric twice is refused, because one of them would be idle.
 
-    Raises
-    ------
-    RoofcastError
-        Not METRIC-pNN=TIME, an unknown metric, a percentile outside (0, 100) or a time not above zero.
+    Raises RoofcastError: not METRIC-pNN=TIME, an unknown metric, a percentile outside (0, 100) or a time not above
+    zero.
     """
     found: dict[tuple[str, float], ObjectiveSpec] = {}
     for text in texts:

@@ -36,9 +36,7 @@ SHARED_ROLES = frozenset({"embedding", "lm_head"})
 def draft_layer_model(target: ModelSpec) -> ModelSpec:
     """One decoder layer like the target's last.
 
-    References
-    ----------
-    [Li2024]
+    Reference: [Li2024]
     """
     if target.encoder is not None:
         raise RoofcastError(
@@ -83,9 +81,7 @@ class PredictionHeads:
     otherwise two such products and the model's LM head (blockwise decoding). With ``every_token`` the heads see all
     tokens that a step scores, as published implementations do; otherwise the last one of each sequence.
 
-    References
-    ----------
-    [Cai2024], [Stern2018].
+    Reference: [Cai2024], [Stern2018].
     """
 
     count: int
@@ -131,9 +127,7 @@ class SequentialHeads:
     back to one, adds residual blocks up to HYDRA_BLOCKS products and multiplies by a vocabulary of its own; a decoder
     layer like the model's runs before them (Hydra++). Left out: the cache of that layer.
 
-    References
-    ----------
-    [Ankner2024], its sizes as recalled.
+    Reference: [Ankner2024], its sizes as recalled.
     """
 
     widths: tuple[float, ...]

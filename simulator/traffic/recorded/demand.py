@@ -122,10 +122,7 @@ def measured_demand(
 ) -> RecordedDemand:
     """Demand of recorded requests; rate and peak as a plan takes them from the same trace.
 
-    Raises
-    ------
-    RoofcastError
-        All requests carry one time, so that there is no rate.
+    Raises RoofcastError: all requests carry one time, so that there is no rate.
     """
     summary = summarise(trace)
     counts = np.arange(1.0, len(trace.arrival_s) + 1)

@@ -53,9 +53,7 @@ def prefix_hits(chains: Iterable[tuple[tuple[int, ...], float]], *, cache_tokens
 
     chains : (hash ids of the prompt's blocks, prompt tokens); a hit ends at the first block that is not there
 
-    References
-    ----------
-    [Qin2024] section on the trace: equal ids mean equal prefixes up to and including the block.
+    Reference: [Qin2024] section on the trace: equal ids mean equal prefixes up to and including the block.
     """
     kept: dict[int, None] = {}
     hit = total = 0.0
@@ -124,12 +122,8 @@ def import_demand(path: str, *, over_s: float | None = None) -> RecordedDemand:
 
     over_s : seconds that the counters of a Prometheus text cover; refused for every other kind, which knows it
 
-    Raises
-    ------
-    FileError
-        The file cannot be read.
-    RoofcastError
-        Its kind is unknown, a line is malformed, or ``over_s`` is missing or out of place.
+    Raises FileError: the file cannot be read.
+    Raises RoofcastError: its kind is unknown, a line is malformed, or ``over_s`` is missing or out of place.
     """
     file = _read(path)
     head = file.text.lstrip()

@@ -123,10 +123,7 @@ def histogram_spread(buckets: dict[float, float], *, mean: float) -> Spread:
 def hit_share(hits: float | None, queries: float | None, *, source: str) -> float | None:
     """Share of prompt tokens found in the prefix cache, None where it was not counted.
 
-    Raises
-    ------
-    RoofcastError
-        More tokens were found than asked for.
+    Raises RoofcastError: more tokens were found than asked for.
     """
     if not queries or hits is None:
         return None
@@ -146,10 +143,7 @@ def _spread(scrape: _Scrape, name: str, *, tokens: float | None, requests: float
 def prometheus_demand(text: str, *, source: str, over_s: float | None) -> RecordedDemand:
     """Demand of the requests that the counters hold, which span ``over_s`` seconds.
 
-    Raises
-    ------
-    RoofcastError
-        Not Prometheus text of vLLM, no finished request, or no duration.
+    Raises RoofcastError: not Prometheus text of vLLM, no finished request, or no duration.
     """
     scrape = _parse(text, source=source)
     requests = scrape.first(*REQUESTS)
@@ -285,10 +279,8 @@ def _range_spread(found: list[_Series], histogram: str, *, mean: float) -> Sprea
 def range_demand(document: object, *, source: str) -> RecordedDemand:
     """Demand over the time of a range query; the peak is that of its step.
 
-    Raises
-    ------
-    RoofcastError
-        Not an answer of Prometheus, no counter of finished requests or of tokens among them, or nothing finished.
+    Raises RoofcastError: not an answer of Prometheus, no counter of finished requests or of tokens among them, or
+    nothing finished.
     """
     found = [_series(item, source=source) for item in _answers(document, source=source)]
     counted = _chosen(found, REQUESTS)

@@ -91,12 +91,8 @@ def _disorder(rows: list[TraceRow], *, path: str | Path) -> tuple[str, ...]:
 def read_trace(path: str | Path) -> RequestTrace:
     """Read a trace; the format follows from the first line.
 
-    Raises
-    ------
-    FileError
-        The file cannot be read.
-    RoofcastError
-        A line is malformed: names file, line and reason.
+    Raises FileError: the file cannot be read.
+    Raises RoofcastError: a line is malformed: names file, line and reason.
     """
     try:
         state = os.stat(os.path.expanduser(path))
@@ -164,10 +160,7 @@ def _lengths(tokens: Array) -> LengthSummary:
 def summarise(trace: RequestTrace) -> TraceSummary:
     """Rate, peak and lengths of a trace; the peak is taken over whole minutes.
 
-    Raises
-    ------
-    RoofcastError
-        All requests carry one time, so that there is no rate.
+    Raises RoofcastError: all requests carry one time, so that there is no rate.
     """
     duration_s = float(trace.arrival_s[-1])
     if duration_s <= 0:

@@ -92,10 +92,7 @@ def _names(layer: LayerSpec, *, depth: int) -> dict[Role, tuple[str, ...]]:
 def covered_roles(patterns: Sequence[str], *, layers: Sequence[LayerModules]) -> tuple[Role, ...]:
     """Roles that the patterns cover on more than half of the layers that have them.
 
-    Raises
-    ------
-    ValueError
-        A pattern is not understood; names it.
+    Raises ValueError: a pattern is not understood; names it.
     """
     # Multimodal checkpoints name the text model's modules below language_model, Nemotron-H below backbone.
     short = [re.sub(r"^(model\.|language_model\.|backbone\.)+", "", pattern) for pattern in patterns]

@@ -44,10 +44,7 @@ class _States:
 class Pattern:
     """A pattern that matches from the start of a name.
 
-    Raises
-    ------
-    ValueError
-        It is too long, or uses what is not understood; says where.
+    Raises ValueError: it is too long, or uses what is not understood; says where.
     """
 
     def __init__(self, text: str) -> None:

@@ -1,7 +1,4 @@
-"""How both commands start and fail: one line on stderr, the contract's exit codes, no traceback without --debug.
-
-Before a line is parsed its words are looked at: what the parser would take in silence is refused.
-"""
+"""How both commands start and fail: one line on stderr, the contract's exit codes, no traceback without --debug."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Fits a user's own measurements can carry: three parameters a kernel family and format, by search, without scipy.
-
-A parameter that the measured shapes say nothing about keeps its current value and is named.
-
-What residuals say: errors on shapes that a fit saw and did not see, and intervals that cover as promised.
-"""
+"""Fits a user's own measurements can carry: three parameters a kernel family and format, and their errors."""
 
 from __future__ import annotations
 

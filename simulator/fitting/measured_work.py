@@ -1,7 +1,4 @@
-"""From a measured row to the work it did, counted as the operator list counts it.
-
-Measured decoder layers and whole models beside the sum of their kernels: is a step the sum of its rows?
-"""
+"""From a measured row to the work it did; and whether a measured layer or model is the sum of its kernels."""
 
 from __future__ import annotations
 

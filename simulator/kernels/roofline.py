@@ -1,7 +1,4 @@
-"""The roofline: the plain one as a floor, and with three parameters as the first estimate of any kernel.
-
-What an operator's time waits for: a limit of the datasheet where one explains it, or what keeps it from one.
-"""
+"""The roofline: as a floor, as the first estimate of any kernel, and what an operator's time waits for."""
 
 from __future__ import annotations
 

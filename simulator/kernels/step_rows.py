@@ -1,7 +1,4 @@
-"""The rows of a step priced together: what each takes alone, in as few calls as their kinds allow.
-
-A step has few cases, and what costs time is the number of calls.
-"""
+"""The rows of a step priced together, in as few calls as their kinds allow: calls, not cases, cost time."""
 
 from __future__ import annotations
 

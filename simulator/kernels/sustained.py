@@ -1,8 +1,4 @@
-"""Accelerators without kernel tables that reach another share of their peaks or memory rate than their relative.
-
-How fast the last-level cache feeds a pass, as the calibrations know it. An engine's kernels are chosen once with all
-of that.
-"""
+"""Accelerators without kernel tables that reach another share of their peaks than their relative; cache rates."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""What a kernel takes, what bound it, and how we know.
-
-How two limits meet in one kernel: a smooth maximum of their times, and the traffic that L2 takes off memory.
-
-Rows of a step that some of its cases do not have.
-
-Several matrix products as the cases of one, so that a step's products are priced in one call.
-"""
+"""What a kernel takes, what bound it, how we know; how two limits meet; several products as cases of one."""
 
 from __future__ import annotations
 

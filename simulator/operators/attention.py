@@ -1,7 +1,4 @@
-"""Scaled dot-product attention with exact causal counts, and the projections around it (MHA, GQA, MQA, cross).
-
-Attention of decoder tokens over an encoder's output.
-"""
+"""Scaled dot-product attention with exact causal counts, and the projections around it (MHA, GQA, MQA, cross)."""
 
 from __future__ import annotations
 

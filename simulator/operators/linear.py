@@ -1,11 +1,4 @@
-"""Matrix products: 2 m n k FLOPs; weights [n, k] read once, inputs [m, k] read and outputs [m, n] written.
-
-What every row of the list needs to know: one device's share of one stack of layers in one step.
-
-Which degrees of parallelism a model allows, and which layers each pipeline stage holds.
-
-Communication between the devices of a replica.
-"""
+"""Matrix products, what every row of the operator list needs, degrees of parallelism, and communication."""
 
 from __future__ import annotations
 

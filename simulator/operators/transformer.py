@@ -1,9 +1,4 @@
-"""The operator list: everything that one device of one pipeline stage does in one step.
-
-Totals of the operator list that people know: parameters and model FLOPs.
-
-What a configuration holds, counted on its operators: parameters, FLOPs, bytes of the KV cache.
-"""
+"""The operator list: everything that one device of one pipeline stage does in one step, and its totals."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""At which batch decoding stops waiting for memory: the crossover of the weight products.
-
-Which number format decodes fastest at which batch, and where one overtakes another.
-"""
+"""At which batch decoding stops waiting for memory, and which number format decodes fastest at which batch."""
 
 from __future__ import annotations
 

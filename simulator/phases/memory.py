@@ -1,7 +1,4 @@
-"""How device memory divides: weights, activations, the runtime's reserve, and the rest for the KV cache.
-
-How sure the room for the KV cache is: the memory plan against what an engine logged.
-"""
+"""How device memory divides (weights, activations, reserve, KV cache), and how sure the room for the cache is."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Power of a running device from how busy its units are.
-
-Where the energy goes: idle, being busy, arithmetic, memory; per FLOP and byte, per token, prefill beside decode.
-"""
+"""Power of a running device from how busy its units are, and where the energy goes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One replica that a search may choose, and why one cannot serve.
-
-A record for each kind of reason. Refusals quote it, so each says itself in one line.
-"""
+"""One replica that a search may choose, and why one cannot serve: a record for each kind of reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What each change to a deployment contributes: on its own, and on top of those before it.
-
-One deployment under change: its answer, its price, and what each technique of it contributes.
-"""
+"""What each change to a deployment contributes: on its own, and on top of those before it."""
 
 from __future__ import annotations
 

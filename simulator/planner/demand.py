@@ -1,7 +1,4 @@
-"""From flags, a workload file or a trace to the rate and the lengths that accelerators must serve.
-
-How demand is spread over the hours of a day or a week, and what that says of its mean and its peak.
-"""
+"""From flags, a workload file or a trace to the rate, the lengths and the hours that accelerators must serve."""
 
 from __future__ import annotations
 

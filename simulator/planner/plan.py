@@ -1,11 +1,4 @@
-"""The capacity plan: try every candidate, size a fleet for each that can serve, rank, and say what was refused.
-
-Limits of the fleet that contradict what was fixed, whatever a search finds: refused before it starts.
-
-Every study that a report carries, whether or not the question asked for it. They change no figure of the plan.
-
-Plans of several models: for the same demand, each a step down from the one before it, or a mix behind one router.
-"""
+"""The capacity plan: try every candidate, size a fleet for each that can serve, rank, and say what was refused."""
 
 from __future__ import annotations
 

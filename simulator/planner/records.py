@@ -1,7 +1,4 @@
-"""What a capacity plan starts from, its demand, and what to check before it is used. Data only.
-
-Each warning carries its figures; ``reports`` words it.
-"""
+"""What a capacity plan starts from, its demand, and what to check before it is used. Data only."""
 
 from __future__ import annotations
 

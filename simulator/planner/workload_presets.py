@@ -1,7 +1,4 @@
-"""Typical demands to start from: lengths with their source, and objectives that a reader is expected to edit.
-
-Where inputs of a plan come from, beyond the word for it.
-"""
+"""Typical demands to start from: lengths with their source, and objectives that a reader is expected to edit."""
 
 from __future__ import annotations
 

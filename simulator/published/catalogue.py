@@ -1,7 +1,4 @@
-"""Every published figure by topic, and what the library says to each.
-
-Why the worst figures of each topic are off.
-"""
+"""Every published figure by topic, what the library says to each, and why the worst are off."""
 
 from __future__ import annotations
 

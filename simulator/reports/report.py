@@ -1,7 +1,4 @@
-"""What is said of a plan, in order: the sections of its report, and each study on its own.
-
-The report in every format, the terminal's text and the dashboard take their tables and charts from these two lists.
-"""
+"""What is said of a plan, in order: the sections of its report, and each study on its own. Every format reads these."""
 
 from __future__ import annotations
 

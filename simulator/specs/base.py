@@ -1,9 +1,4 @@
-"""What every spec shares: frozen, closed to unknown fields, validated once at the door.
-
-An object as a key of a cache: what it is compared by is itself, not what it holds.
-
-What was filled in for a user: which input, with what, and where that came from; ``reports`` words it.
-"""
+"""What every spec shares (frozen, no unknown fields, strict numbers), and how an answer's inputs are recorded."""
 
 from __future__ import annotations
 

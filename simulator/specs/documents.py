@@ -1,7 +1,4 @@
-"""Files and plain data become specs here, and every refusal is one line that says where, what and what else.
-
-What pydantic found wrong, as one sentence that says where, what and what else.
-"""
+"""Files and plain data become specs here, and every refusal is one line that says where, what and what else."""
 
 from __future__ import annotations
 

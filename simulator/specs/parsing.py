@@ -1,7 +1,4 @@
-"""Text becomes plain data here: JSON and the plain part of YAML, bounded before anything is made of it.
-
-What is refused is said in one sentence with its line; who reads a file or a line knows what else to say.
-"""
+"""Text becomes plain data here: JSON and the plain part of YAML, bounded before anything is made of it."""
 
 from __future__ import annotations
 

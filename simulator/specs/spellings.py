@@ -1,8 +1,4 @@
-"""Other spellings of the contract's words, and what they stand for.
-
-Benchmarks, launch files and configurations write the same dtype or method in many ways. Only words that name one
-thing are taken. Those of engines stand in their profiles.
-"""
+"""Other spellings of the contract's words for dtypes and methods, where a word names one thing."""
 
 from __future__ import annotations
 

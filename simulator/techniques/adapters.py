@@ -1,7 +1,4 @@
-"""Adapters beside the weights of a served model: low-rank products, bottlenecks, biases, virtual tokens.
-
-What adapters cannot be, or would not change.
-"""
+"""Adapters beside the weights of a served model: low-rank products, bottlenecks, biases, virtual tokens."""
 
 from __future__ import annotations
 

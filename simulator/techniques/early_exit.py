@@ -1,7 +1,4 @@
-"""Early exit: generated tokens that leave before the last layer, and what a batch makes of it [Schuster2022].
-
-How deep tokens go under early exit, and how deep a batch of them has to go.
-"""
+"""Early exit: generated tokens that leave before the last layer, and what a batch makes of it [Schuster2022]."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Sparse weights: smaller dense shapes, the matrix units' 2:4 rate, or fewer stored bytes.
-
-A pattern that changes nothing is refused.
-
-Structured pruning as a smaller model: fewer heads, narrower feed-forward blocks, fewer layers.
-"""
+"""Sparse weights: smaller dense shapes, the matrix units' 2:4 rate, or fewer stored bytes."""
 
 from __future__ import annotations
 

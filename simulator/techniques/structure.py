@@ -1,7 +1,4 @@
-"""What if the model were built differently: other KV heads, latents, windows, experts, depth, width.
-
-How unevenly experts load the ranks that hold them.
-"""
+"""What if the model were built differently: other KV heads, latents, windows, experts, depth, width, routing."""
 
 from __future__ import annotations
 

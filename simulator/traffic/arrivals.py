@@ -1,7 +1,4 @@
-"""When requests arrive: constant gaps, random gaps, or those of a recorded trace.
-
-Multi-turn chat: conversations whose prompts hold all that was said before, turn by turn.
-"""
+"""When requests arrive: constant gaps, random gaps, those of a recorded trace, or turns of conversations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Requests as flat arrays: what arrives, what became of it, and which KV blocks prompts have in common.
-
-Blocks have dense ids such that equal ids mean equal content up to and with a block. How large a simulated demand and
-its replicas may be: beyond it, memory runs out before anything is learned.
-"""
+"""Requests as flat arrays, with the KV blocks that prompts share (equal ids: equal content up to there)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Options that several commands take, written once; and commands whose options stand in several functions.
-
-Commands with many options show the usual ones first, and every one with its default on demand; objectives are options
-of their own, ``--ttft-p95 2s`` for every metric and percentile.
-"""
+"""Options that several commands take, written once; and commands whose options stand in several functions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The options of techniques and number formats: one for each field of their specifications.
-
-A command takes them as groups, ``@grouped(precision_options(), technique_options())``, and reads
-``precision_of(context.params)`` and ``techniques_of(context.params)``.
-"""
+"""The options of techniques and number formats, for ``@grouped``: one for each field of their specifications."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Fill the arrays of the event loop and read them: an empty engine, and what a run leaves of it.
-
-Batch, queue and cache over time in bounded memory: a fixed number of buckets whose width doubles when a run outlasts
-them.
-
-Plain numpy, so that what only prepares or reads a run does not load the compiler.
-"""
+"""Fill the arrays of the event loop and read them: plain numpy, so that reading a run loads no compiler."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Requests as columns in the order of the queue, and what becomes of them: only those that a run needs.
-
-Ten million requests fit into memory because nothing is kept twice: what nobody asks for is an empty column, when a
-request is ready is worked out as it comes, and lengths are those of the demand itself where the queue has its order.
-"""
+"""Requests as columns in the order of the queue: what nobody asks for is empty, so that ten million fit in memory."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What requests cost one replica as its batch grows: the few step times that steady state is made of.
-
-One lane is one scheduler's batch. A replica with pipeline stages keeps as many lanes in flight as it has stages.
-"""
+"""What requests cost one replica as its batch grows. One lane is one scheduler's batch: as many as pipeline stages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Waiting lines in closed form: exact where theory is exact, named approximations where it is not.
-
-Arguments broadcast as numpy arrays. A load of one or more has no steady state: mean waits are then infinite.
-How many arrive in the time after an arrival: gamma gaps, whose burstier kinds come in company.
-"""
+"""Waiting lines in closed form: exact where theory is, named approximations elsewhere; a load of one waits for ever."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The highest rate that meets objectives, by bisection on the event simulation with common random numbers.
-
-With the requests of a workload in any number, and how far off the rate may be.
-"""
+"""The highest rate that meets objectives, by bisection on the event simulation with common random numbers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How far off a served workload's numbers may be: step times, the engine's own spread, and the luck of one seed.
-
-From the same run with slower and faster steps and with other seeds.
-"""
+"""How far off a served workload's numbers may be: step times, the engine's own spread, and the luck of one seed."""
 
 from __future__ import annotations
 

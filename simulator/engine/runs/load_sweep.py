@@ -1,7 +1,4 @@
-"""How latency grows with load: the event simulation at a row of arrival rates up to saturation.
-
-How sure the occupancy of a loaded deployment is: its saturation, its batch and its cache in use.
-"""
+"""How latency grows with load: the event simulation at rates up to saturation, and how sure the occupancy is."""
 
 from __future__ import annotations
 

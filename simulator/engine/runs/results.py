@@ -1,7 +1,4 @@
-"""Parts of a result as the contract returns them (DESIGN section 4): phases, memory, speculation, intervals.
-
-Field names are those of the contract's JSON, so that a result is dumped as it stands.
-"""
+"""Parts of a result (phases, memory, speculation, intervals), with the field names of the contract's JSON."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Serve a workload on a deployment: requests in, percentiles out.
-
-What the event loop takes of a deployment: limits and policy of its scheduler, the times of its steps, and KV blocks
-under a policy that bounds what each sequence keeps.
-"""
+"""Serve a workload on a deployment: requests in, percentiles out."""
 
 from __future__ import annotations
 

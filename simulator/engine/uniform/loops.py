@@ -1,7 +1,4 @@
-"""Answers to requests of equal lengths: kinds ``closed_loop``, ``offline`` (a full queue) and ``batch``.
-
-Sequences of a batch enter together and leave together, in closed form.
-"""
+"""Answers to requests of equal lengths: kinds ``closed_loop``, ``offline`` (a full queue) and ``batch``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What speculation and number formats bring by batch.
-
-Where speculation pays: speedup, the break-even batch, and the run length that is best at each. Formats compared: time
-of a decode step, what fits, what speculation brings in each.
-"""
+"""What speculation and number formats bring by batch: speedup, break-even batch, best run length, room for cache."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the attention models share: the cases of a shape as arrays, the machine's facts, and how keys are split.
-
-Attention of several tensor-parallel degrees as the cases of one call: they differ in heads and sizes only.
-"""
+"""What the attention models share: the cases of a shape as arrays, the machine's facts, and how keys are split."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""From what was asked for and what the checkpoint is to the number format of each part of a model.
-
-A plan says in which one each part is stored, multiplied and cached, once everything is resolved.
-"""
+"""From what was asked for and what the checkpoint is to the number format of each part of a model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a replica sustains over the lengths of its prompts and answers, smooth where single lengths jump.
-
-What a replica sustains where its kernels reach more or less of the peaks, MFU and MBU apart.
-"""
+"""What a replica sustains over lengths of prompts and answers, and where its kernels reach other MFU and MBU."""
 
 from __future__ import annotations
 

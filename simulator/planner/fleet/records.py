@@ -1,7 +1,4 @@
-"""What a planned fleet is made of: replicas and their latencies, pools, servers, money; and how many spares it takes.
-
-Spares keep enough replicas up for a given share of the time.
-"""
+"""What a planned fleet is made of: replicas and their latencies, pools, servers, money; how many spares it takes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Single changes that may close a gap: what each sets, the fields to give for it, and what it does to answers.
-
-The question that gives exactly one fleet has everything pinned that was searched, so that it can be asked again.
-"""
+"""Single changes that may close a gap: what each sets, the fields to give for it, what it does to answers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Limits of the whole fleet: devices, money, power, racks. Which hold, by how much, and what is nearest otherwise.
-
-How far fleets are beyond them: one exactly, or all of a screen as arrays; and what a change leaves of that.
-"""
+"""Limits of the whole fleet (devices, money, power, racks): which hold, by how much, what is nearest otherwise."""
 
 from __future__ import annotations
 

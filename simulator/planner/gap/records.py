@@ -1,7 +1,4 @@
-"""What is said where a fleet does not fit its limits, or nothing serves at all. Data only.
-
-A refusal that comes with what would close the gap.
-"""
+"""What is said where a fleet does not fit its limits, or nothing serves at all. Data only."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The nearest objectives that can be held: where nothing serves, and where the limits of a fleet do not allow them.
-
-Objectives that even an idle replica misses: by how much, and what the time goes to. Spares and whole servers that may
-be given up instead.
-"""
+"""The nearest objectives that can be held, where nothing serves or the limits of a fleet do not allow those asked."""
 
 from __future__ import annotations
 

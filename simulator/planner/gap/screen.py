@@ -1,7 +1,4 @@
-"""The fleets of a gap study: screened state by state on tables that states share, the nearest evaluated exactly.
-
-Each change alone, everything else as asked: what it would need, or why it is no way out.
-"""
+"""The fleets of a gap study: screened state by state on shared tables, the nearest evaluated exactly."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a fleet costs per hour and per million tokens, and what the range of listed prices does to the ranking.
-
-Fleets keep their set-up: of one kind of accelerator it does not depend on the price. Of two kinds it may, slightly.
-"""
+"""What a fleet costs per hour and per million tokens, and what the range of listed prices does to the ranking."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What total cost is made of: bills, years, owning and renting. Data only; every amount in one currency.
-
-Cash by year: owned, with its capital at the start and its residual at the end, and rented.
-"""
+"""What total cost is made of: bills, years, owning and renting. Data only; every amount in one currency."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Every way to run one replica that is worth pricing: hardware x tensor x pipeline parallelism x formats x batch.
-
-Techniques as an axis of a search: what is compared, and the word for it in a label and in a flag. Where nobody says in
-which format a model is served, it is that of the published checkpoint that the accelerator multiplies.
-"""
+"""Every way to run one replica worth pricing: hardware, parallelism, formats, batch, techniques."""
 
 from __future__ import annotations
 

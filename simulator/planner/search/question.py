@@ -1,7 +1,4 @@
-"""A plan's question, resolved: model, demand, objectives, prices, and what was assumed where nothing was given.
-
-The set-ups that it leaves open: the axes of a search, what each of them holds for a model, and how many that makes.
-"""
+"""A plan's question, resolved: model, demand, objectives, prices, assumptions, and the axes that it leaves open."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What one replica carries within its objectives, and the records of it: latencies, capacity, what holds it back.
-
-The load curve of its lanes, and the highest load at which every objective holds.
-"""
+"""What one replica carries within its objectives, from the load curve of its lanes, and what holds it back."""
 
 from __future__ import annotations
 

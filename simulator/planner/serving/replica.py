@@ -1,7 +1,4 @@
-"""One kind of replica: can it serve at all, and how much within its memory, its context length and its objectives.
-
-A refusal says by how much it misses.
-"""
+"""One kind of replica: can it serve at all (or by how much not), and how much within its objectives."""
 
 from __future__ import annotations
 

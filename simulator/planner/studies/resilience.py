@@ -1,7 +1,4 @@
-"""What a fleet does when replicas or servers fail, are restarted, or come too late for a ramp.
-
-Failures in a fleet of two pools: a request needs a replica of each, so that either pool's loss is everybody's.
-"""
+"""What a fleet does when replicas or servers fail, are restarted, or come too late for a ramp."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A chart as data: what is drawn, with units, and nothing about how. Every renderer draws the same description.
-
-Charts of answers that are lists of numbers: lines over a quantity, bars over names, and what adds up to a total.
-"""
+"""A chart as data: what is drawn, with units, and nothing about how. Every renderer draws the same description."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where the time of a step goes, by operator family.
-
-What operator families are called in figures, and which colour each keeps everywhere.
-"""
+"""Where the time of a step goes, by operator family, each of one name and one colour everywhere."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Latency against load, from idle to overload.
-
-What a replica does step by step: sequences in the batch, requests that wait, cache in use.
-"""
+"""Latency against load, from idle to overload; what a replica holds step by step."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A chart as a plotly figure, for pages that people point at.
-
-Series differ in shape and hatching as well as in colour, so that nobody has to tell colours apart.
-"""
+"""A chart as a plotly figure. Series differ in shape and hatching too: nobody has to tell colours apart."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The roofline: every operator of a step against the ceilings of its device.
-
-The shape of an operator in words.
-"""
+"""The roofline: every operator of a step, its shape in words, against the ceilings of its device."""
 
 from __future__ import annotations
 

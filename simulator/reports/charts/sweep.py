@@ -1,7 +1,4 @@
-"""Two metrics of a swept deployment against each other: every point, those that hold the objectives, the frontier.
-
-The same as a sentence and as rows for people.
-"""
+"""Two metrics of a swept deployment against each other: its points, the frontier; as a sentence and as rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How far predictions are from what each source measured, and how often their intervals hold it.
-
-Predicted against measured, run by run.
-"""
+"""Predicted against measured, run by run; errors and coverage by source."""
 
 from __future__ import annotations
 

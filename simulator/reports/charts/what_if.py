@@ -1,9 +1,4 @@
-"""What speed costs: deployments by the time they take per token and the price of a million.
-
-What cheaper answers cost in quality, as far as anybody has published it.
-
-What each technique takes off (or adds to) a number of a deployment.
-"""
+"""What speed and quality cost: deployments by price, and what each technique takes off a number of one."""
 
 from __future__ import annotations
 

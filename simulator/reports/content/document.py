@@ -1,7 +1,4 @@
-"""What an answer says, apart from how any format shows it: sections of paragraphs, facts, tables, charts and code.
-
-Cells keep their number, its unit and where it comes from; formats turn them into text, spreadsheet cells or fields.
-"""
+"""What an answer says, apart from how any format shows it: sections of typed cells, tables, charts and code."""
 
 from __future__ import annotations
 

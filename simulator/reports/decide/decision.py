@@ -1,7 +1,4 @@
-"""Section 1: the decision on one page: buy or rent, what, of whom, how safely, what else, and until which price.
-
-The verdict says whether the plan serves, how surely, what more surety takes, and how it is known.
-"""
+"""Section 1: the decision on one page: buy or rent, what, of whom, how safely, what else, and until which price."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The Inputs sheet: every figure that finance may want to change, by name, with its source.
-
-What the arithmetic of a workbook is written in: named inputs, formulas over them, groups of lines.
-"""
+"""The Inputs sheet: every figure that finance may want to change, by name, with its source."""
 
 from __future__ import annotations
 

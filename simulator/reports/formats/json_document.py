@@ -1,7 +1,4 @@
-"""A report as one JSON document: totals by key, the finance lines, and every section with typed cells.
-
-Cells have their kind, unit and origin, charts their series.
-"""
+"""A report as one JSON document: totals by key, finance lines, sections with typed cells, charts' series."""
 
 from __future__ import annotations
 

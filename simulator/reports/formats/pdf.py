@@ -1,7 +1,4 @@
-"""A report as PDF, typeset by Typst from its own embedded fonts: no browser, no network, the same on every machine.
-
-A report as Typst markup, the layout of the PDF. Text goes in as string literals, so that nothing is interpreted.
-"""
+"""A report as PDF, typeset by Typst from its own fonts; text goes in as string literals, so nothing is interpreted."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A report as a workbook: named inputs, live formulas to every total, and the report's tables as they are.
-
-Every formula cell carries the plan's own value too, so that viewers which do not compute show the right numbers.
-
-The cash-flow sheet: year by year for as long as the inputs say, with a chart that follows.
-"""
+"""A report as a workbook: named inputs, live formulas (each with the plan's own value), and the report's tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The report's sections as sheets: sentences, lists, tables and commands as they stand in the other formats.
-
-Cell formats of the workbook.
-"""
+"""The report's sections as sheets: sentences, lists, tables and commands as they stand in the other formats."""
 
 from __future__ import annotations
 

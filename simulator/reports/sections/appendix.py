@@ -1,7 +1,4 @@
-"""The last section: how to reproduce, whose figures, what to run.
-
-Where the figures of a plan come from: datasheet values, and the fits that price its kernels.
-"""
+"""The last section: how to reproduce, where the figures come from, what to run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What closes a gap: the bounds that even an idle replica misses, the changes step by step, and each change alone.
-
-Beside a plan they are part of the options considered; without one they are sections of their own, with what to say.
-"""
+"""What closes a gap: the bounds that an idle replica misses, the changes step by step, and each change alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Section 6: latencies at the planned load, with everything up and after failures, and what the event simulation says.
-
-Two studies have their blocks here: the plan in the event simulation, and the best fleets of the search in it.
-"""
+"""Section 6: latencies at the planned load, with everything up and after failures, and in the event simulation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Deployments side by side: one row per number, one column per deployment.
-
-A comparison as people and programs read it: the waterfall in order, and each change alone.
-"""
+"""Deployments side by side, one row per number; and a comparison: its waterfall in order, and each change alone."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The numbers of one deployment that stand on top of a page: text, value, 80 % interval.
-
-The numbers of one forward pass that stand on top of a page: text and 80 % interval.
-
-The numbers of a run's two phases and of its memory that stand on a page: text and 80 % interval.
-"""
+"""The numbers of a deployment, a forward pass and a run that stand on top of a page: text, value, 80 % interval."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The kernel scorecard: held-out errors stored with each fit, by accelerator, library, family and number format.
-
-The end-to-end scorecard: errors of whole runs against published measurements, by source, hardware and metric.
-"""
+"""The scorecards: held-out errors of kernel fits, and errors of whole runs against published measurements."""
 
 from __future__ import annotations
 

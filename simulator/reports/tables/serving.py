@@ -1,7 +1,4 @@
-"""A load sweep as rows for people, and the workload that a few numbers describe.
-
-A served workload for people: stages, latencies with intervals, load over time. Formatting only.
-"""
+"""A served workload and a load sweep for people: stages, latencies with intervals, load over time."""
 
 from __future__ import annotations
 

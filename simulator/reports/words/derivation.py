@@ -1,13 +1,4 @@
-"""How a plan was derived, step by step with its numbers, and why the rest was refused.
-
-Where the memory of a device goes, in one sentence.
-
-How a prefill pool was sized, and what two pools change against one kind of replica.
-
-What holds a replica back, in words.
-
-What a usual search tried beside one kind of replica under the engine's own limits, and what it left out.
-"""
+"""How a plan was derived, step by step with its numbers, what holds a replica back, and why the rest was refused."""
 
 from __future__ import annotations
 

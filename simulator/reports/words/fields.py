@@ -1,7 +1,4 @@
-"""Fields of a question in words: as flags of the command line, and what stands in those that nobody gave.
-
-The only place that knows flags outside ``cli``, down to the command line that asks a plan's question.
-"""
+"""Fields of a question in words, as flags and defaults; only this and ``cli`` know flags."""
 
 from __future__ import annotations
 

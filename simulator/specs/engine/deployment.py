@@ -1,7 +1,4 @@
-"""How a model is spread over devices.
-
-Prefill and decode on replicas of their own.
-"""
+"""How a model is spread over devices: degrees of parallelism, and prefill and decode on replicas of their own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Fits: dated, bounded, with their error and the box of shapes they were made on. Written by validation only.
-
-Calibration files by accelerator, kernel library and group of operator families; what it costs to use one accelerator's
-fits on another; how much of a device's power range a busy phase draws.
-"""
+"""Fits, dated and bounded, with their error and box; transfers between accelerators; power. Written by validation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Latent attention with fine-grained experts: DeepSeek V2 to V3.2, Kimi K2, GLM-4.7-Flash and GLM-5, LongCat, Hy4.
-
-DeepSeek-V4: attention over compressed keys, hyper-connections, experts in every layer.
-"""
+"""Latent attention with fine-grained experts: DeepSeek V2 to V4, Kimi K2, GLM-4.7-Flash, GLM-5, LongCat, Hy4."""
 
 from __future__ import annotations
 

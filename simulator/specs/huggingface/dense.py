@@ -1,7 +1,4 @@
-"""Dense decoders that a layout does not describe: MPT, OPT, Falcon, Mllama, BitNet, ChatGLM, Nemotron-NAS, Gemma 4.
-
-Nemotron-NAS (DeciLM) is Llama whose layers were each resized, or emptied, by architecture search.
-"""
+"""Dense decoders that a layout does not describe: MPT, OPT, Falcon, Mllama, BitNet, ChatGLM, Nemotron-NAS, Gemma 4."""
 
 from __future__ import annotations
 

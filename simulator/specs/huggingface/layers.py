@@ -1,7 +1,4 @@
-"""What most families share: the trunk's sizes, head layouts, windows, and the assembly of distinct layers.
-
-From a trunk and its layers to a ModelSpec, whose name, dtype and quantization the registry fills in.
-"""
+"""What most families share: sizes, head layouts, windows, and from a trunk and its layers to a ModelSpec."""
 
 from __future__ import annotations
 

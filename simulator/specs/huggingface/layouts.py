@@ -1,7 +1,4 @@
-"""Decoders that need no code of their own: as ``families/huggingface.yaml`` describes them.
-
-Every layer has the same attention, but for its window, and a feed-forward block or experts behind or beside it.
-"""
+"""Decoders that need no code: ``families/huggingface.yaml`` describes their attention, windows and blocks."""
 
 from __future__ import annotations
 

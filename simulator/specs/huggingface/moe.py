@@ -1,7 +1,4 @@
-"""Mixtures of experts that a layout does not describe, because their layers differ in attention or come nested.
-
-Llama 4, DBRX, Laguna, MiMo-V2, ERNIE-VL, MiniMax M2 and M3, Step 3.7.
-"""
+"""Experts that a layout does not describe: Llama 4, DBRX, Laguna, MiMo-V2, ERNIE-VL, MiniMax, Step 3.7."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Measured serving runs from benchmark tools: InferenceX, vllm bench serve, GuideLLM, AIPerf, told apart by fields.
-
-Numbers are read by dotted name and refused by it; what served the benchmark, a file does not say.
-"""
+"""Measured serving runs from benchmark tools: InferenceX, vllm bench serve, GuideLLM, AIPerf, told apart by fields."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What a model is: layers of mixers and feed-forward blocks, with Hugging Face's field names.
-
-A ``ModelSpec`` is what every configuration file becomes. It says which weights exist and how a token passes
-through them, and nothing about hardware, precision in use or parallelism.
-"""
+"""What a model is: layers of mixers and blocks, with Hugging Face's field names; no hardware, no precision in use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Dated, sourced, user-overridable prices. A profile may state only what differs from another: ``extends: default``.
-
-Currencies by their ISO 4217 codes. Nothing is converted: rates change daily, so all money of a plan is in one.
-"""
+"""Dated, sourced price lists; one may state only what differs from another. Currencies (ISO 4217) never convert."""
 
 from __future__ import annotations
 

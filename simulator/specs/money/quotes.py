@@ -1,7 +1,4 @@
-"""A CSV of price quotes as a price list that extends another one. Every refusal names the row and the column.
-
-Rows are counted as a spreadsheet shows them: the headings are row 1.
-"""
+"""A CSV of price quotes as a price list that extends another; refusals name row (headings are row 1) and column."""
 
 from __future__ import annotations
 

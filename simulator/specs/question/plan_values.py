@@ -1,11 +1,4 @@
-"""How people write durations, growth, ramps, stock and load profiles on a command line.
-
-What is asked where nothing is said, once for commands, scenarios and pages.
-
-Plans start from a model that takes more than one accelerator, questions about one replica from one that fits anywhere.
-Kinds of demand, objectives, spares and load have their defaults where they are explained: ``workload_presets``,
-``fleet.records``, ``search.question``; engines in ``specs.engine``.
-"""
+"""How people write durations, growth, ramps, stock and load profiles, and what is asked where nothing is said."""
 
 from __future__ import annotations
 

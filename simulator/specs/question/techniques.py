@@ -1,21 +1,4 @@
-"""The contract's ``techniques`` object.
-
-Parameter-efficient adapters as a scenario gives them.
-
-Contextual sparsity as a scenario gives it.
-
-Early exit as a scenario gives it.
-
-Bounded KV caches as a scenario gives them.
-
-Sparse weights as a scenario gives them.
-
-Speculative decoding as a scenario gives it.
-
-What if a model were built differently: overrides on its profile.
-
-Weights in the host's memory as a scenario gives them.
-"""
+"""The contract's ``techniques`` object: one spec for each technique that a scenario may have."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Techniques and fine-tuning methods as options of a command; what their texts mean is said in ``technique_words``.
-
-A fine-tuning method is ``full``, ``lora:16``, ``qlora:rank=64,targets=attention``.
-"""
+"""Techniques and fine-tuning methods (``full``, ``lora:16``, ``qlora:rank=64``) as options of a command."""
 
 from __future__ import annotations
 

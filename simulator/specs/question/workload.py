@@ -1,7 +1,4 @@
-"""Demand: arrivals, lengths and how prompts repeat; and the objectives that answers must meet.
-
-Bounds that percentiles of latencies hold, as records and as command lines write them: ``ttft-p95=2s``.
-"""
+"""Demand: arrivals, lengths and how prompts repeat; and objectives (``ttft-p95=2s``) that answers must meet."""
 
 from __future__ import annotations
 

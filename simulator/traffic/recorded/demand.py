@@ -1,7 +1,4 @@
-"""A recorded demand: what every importer returns.
-
-How recorded requests are spread over the hours of a day, or of a week where seven days were recorded.
-"""
+"""A recorded demand, as every importer returns it, and how it is spread over the hours of a day or a week."""
 
 from __future__ import annotations
 

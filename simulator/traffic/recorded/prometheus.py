@@ -1,9 +1,4 @@
-"""Demand from the text that a vLLM server shows under /metrics: counters and histograms since its start.
-
-Demand from the JSON of Prometheus range queries of vLLM's counters: rate over time, so that peaks show.
-
-A file holds one answer of ``/api/v1/query_range``, or a list of them, one a metric.
-"""
+"""Demand from what a vLLM server shows under /metrics, or from Prometheus range queries of the same counters."""
 
 from __future__ import annotations
 

@@ -7,18 +7,7 @@ from collections.abc import Iterator
 from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.studies.growth import LEAD_TIME_SOURCE, Growth
 from simulator.planner.studies.uncertainty import Uncertainty
-from simulator.reports.content.document import (
-    Block,
-    Paragraph,
-    Section,
-    SignOff,
-    Table,
-    Tone,
-    cell_text,
-    columns,
-    row,
-    table,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import percent_text, signed_percent_text
 from simulator.reports.sections.appendix import figure_words
 from simulator.reports.sections.cost import figure_cell, figure_name
@@ -60,7 +49,7 @@ def _money(studies: Studies) -> Iterator[_Line]:
         if not isinstance(figure, SourcedFigure) or not figure.unsourced:
             continue
         if name not in ROOM_FIGURES or studies.cost.owning is not None:
-            shown = cell_text(figure_cell(name, figure.value), currency=studies.currency)
+            shown = doc.cell_text(figure_cell(name, figure.value), currency=studies.currency)
             yield "owning", figure_name(name), shown, figure.note or figure.source
     power = Source(source=studies.prices.power_source, date=studies.prices.date)
     if power.unsourced:
@@ -80,21 +69,25 @@ def _machines(studies: Studies) -> Iterator[_Line]:
                 yield profile.name, *figure_words(profile, name), source.note or source.source
 
 
-def unsourced_table(studies: Studies) -> Table:
+def unsourced_table(studies: Studies) -> doc.Table:
     """Every figure of the report that no source states."""
     lines = [*_demand(studies), *_money(studies), *_machines(studies)]
-    return table(
+    return doc.table(
         "unsourced",
         f"{len(lines)} figures that no source states",
-        columns("Enters", "Figure", "Value", "Rests on", words=("Enters", "Figure", "Value"), wide="Rests on"),
-        [row(*line) for line in lines],
+        doc.columns("Enters", "Figure", "Value", "Rests on", words=("Enters", "Figure", "Value"), wide="Rests on"),
+        [doc.row(*line) for line in lines],
         note="Defaults that nobody changed, assumptions, and figures written from memory. Whoever signs accepts them, "
         "or has them replaced: flags for the plan's inputs, --prices and --ownership for money.",
     )
 
 
-def acceptance_section(studies: Studies) -> Section:
+def acceptance_section(studies: Studies) -> doc.Section:
     """What the signers accept, and where they sign."""
     hashed = f"Signed is the plan of question {studies.input_hash[:12]}, made on {studies.created}."
-    blocks: tuple[Block, ...] = (unsourced_table(studies), Paragraph(text=hashed, tone=Tone.NOTE), SignOff(roles=ROLES))
-    return Section(key="acceptance", title="Assumptions to accept, and sign-off", blocks=blocks)
+    blocks: tuple[doc.Block, ...] = (
+        unsourced_table(studies),
+        doc.Paragraph(text=hashed, tone=doc.Tone.NOTE),
+        doc.SignOff(roles=ROLES),
+    )
+    return doc.Section(key="acceptance", title="Assumptions to accept, and sign-off", blocks=blocks)

@@ -11,30 +11,7 @@ from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.stock import StockPlan
 from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DrawnFleet, drawn_fleet
 from simulator.records import dataclass
-from simulator.reports.content.document import (
-    Block,
-    Bullets,
-    Fact,
-    Facts,
-    Origin,
-    Paragraph,
-    Row,
-    Section,
-    Table,
-    Tone,
-    columns,
-    count,
-    fact,
-    following,
-    fraction,
-    kilo,
-    known_as,
-    money,
-    row,
-    seconds,
-    table,
-    text,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import (
     change_text,
     count_text,
@@ -109,26 +86,30 @@ def lead_text(studies: Studies) -> str:
     return f"Rent {what}: {money_text(fleet.cost.per_month, studies.currency)} a month."
 
 
-def _equipment(studies: Studies) -> Facts:
+def _equipment(studies: Studies) -> doc.Facts:
     """Machines and their room, and how sure their number is."""
     fleet, rooms, sure = studies.plan.best, studies.rooms, confidence_in(studies)
-    devices = following(count(fleet.devices, origin=known_as(fleet.provenance)), "devices")
+    devices = doc.following(doc.count(fleet.devices, origin=doc.known_as(fleet.provenance)), "devices")
     servers = f"servers, {fleet.server.name}" if fleet.server else "servers"
     per_rack = f"{rooms.servers_per_rack} to a rack" if rooms.servers_per_rack else rooms.bound_by
     nameplate = f"nameplate {fleet.maximum_w / KILO:,.1f} kW"
-    racks = count(rooms.racks) if rooms.racks is None else following(count(rooms.racks), "racks")
-    power = following(kilo(fleet.typical_w, "kW"), "typical_kw")
+    racks = doc.count(rooms.racks) if rooms.racks is None else doc.following(doc.count(rooms.racks), "racks")
+    power = doc.following(doc.kilo(fleet.typical_w, "kW"), "typical_kw")
     facts = (
-        fact("devices", f"{device_word(fleet)} in all", devices, f"80 %: {fleet.devices_low} to {fleet.devices_high}"),
-        fact("servers", servers, following(count(fleet.servers), "servers"), per_rack),
-        fact("racks", "racks", racks, f"bound by {rooms.bound_by}"),
-        fact("power_typical_kw", "expected power", power, nameplate),
-        fact("confidence", "confidence, from A to D", text(sure.letter), "by measured whole runs alone (section 2)"),
+        doc.fact(
+            "devices", f"{device_word(fleet)} in all", devices, f"80 %: {fleet.devices_low} to {fleet.devices_high}"
+        ),
+        doc.fact("servers", servers, doc.following(doc.count(fleet.servers), "servers"), per_rack),
+        doc.fact("racks", "racks", racks, f"bound by {rooms.bound_by}"),
+        doc.fact("power_typical_kw", "expected power", power, nameplate),
+        doc.fact(
+            "confidence", "confidence, from A to D", doc.text(sure.letter), "by measured whole runs alone (section 2)"
+        ),
     )
-    return Facts(facts=facts)
+    return doc.Facts(facts=facts)
 
 
-def _money(studies: Studies) -> Facts:
+def _money(studies: Studies) -> doc.Facts:
     """What the plan is charged with."""
     fleet, cost = studies.plan.best, studies.plan.best.cost
     offer, ends = f"no such price in the list {studies.prices.name}", ""
@@ -137,38 +118,38 @@ def _money(studies: Studies) -> Facts:
         offer, ends = f"price of {cost.offer}", f"80 %: {low:,.0f} to {high:,.0f}"
     priced = cost.per_hour is not None
     named = [
-        ("cost_per_hour", f"an hour, rented {_terms(studies)}", money(cost.per_hour), "plan_cost_per_hour", ends),
-        ("cost_per_month", "a month, rented", money(cost.per_month, digits=0), "plan_cost_per_month", offer),
+        ("cost_per_hour", f"an hour, rented {_terms(studies)}", doc.money(cost.per_hour), "plan_cost_per_hour", ends),
+        ("cost_per_month", "a month, rented", doc.money(cost.per_month, digits=0), "plan_cost_per_month", offer),
         (
             "cost_per_million_input_tokens",
             "per million input tokens",
-            money(cost.per_million_input_tokens, digits=4),
+            doc.money(cost.per_million_input_tokens, digits=4),
             "plan_per_million_input",
             "split by time",
         ),
         (
             "cost_per_million_output_tokens",
             "per million output tokens",
-            money(cost.per_million_output_tokens, digits=4),
+            doc.money(cost.per_million_output_tokens, digits=4),
             "plan_per_million_output",
             "",
         ),
         (
             "cost_per_million_requests",
             "per million requests",
-            money(cost.per_million_requests, digits=2),
+            doc.money(cost.per_million_requests, digits=2),
             "plan_cost_per_hour/(served_rate*3600/1000000)",
             "",
         ),
     ]
     facts = tuple(
-        fact(key, label, following(cell, formula) if priced and cell.value is not None else cell, remark)
+        doc.fact(key, label, doc.following(cell, formula) if priced and cell.value is not None else cell, remark)
         for key, label, cell, formula, remark in named
     )
-    return Facts(facts=facts)
+    return doc.Facts(facts=facts)
 
 
-def _limits(studies: Studies) -> Facts:
+def _limits(studies: Studies) -> doc.Facts:
     """Until which prices the decision stands, what owning takes, and when."""
     ranking, growth, owning = studies.plan.price_ranking, studies.plan.study(Growth), studies.cost.owning
     leave = None if ranking is None else ranking.loses_above
@@ -178,30 +159,32 @@ def _limits(studies: Studies) -> Facts:
     owned = "no purchase price known"
     if owning is not None:
         owned = f"{owning.monthly:,.0f} a month all in{'' if owning.quoted else '; no quote'}"
-    capital = money(owning.capex_total if owning else None, digits=0)
-    even = money(studies.cost.break_even_price, digits=0)
+    capital = doc.money(owning.capex_total if owning else None, digits=0)
+    even = doc.money(studies.cost.break_even_price, digits=0)
     bought = "an accelerator with its share of a server"
     facts = [
-        fact("walk_away_price", "walk away from an hour above", money(leave), then),
-        fact("break_even_price", "buy below", following(even, "break_even_price") if even.value else even, bought),
-        fact("capex", "capital if owned", following(capital, "capex_total") if owning else capital, owned),
+        doc.fact("walk_away_price", "walk away from an hour above", doc.money(leave), then),
+        doc.fact(
+            "break_even_price", "buy below", doc.following(even, "break_even_price") if even.value else even, bought
+        ),
+        doc.fact("capex", "capital if owned", doc.following(capital, "capex_total") if owning else capital, owned),
     ]
     if growth is None:
-        return Facts(facts=(*facts, fact("order_by", "next order by", text("not planned"), "no growth")))
+        return doc.Facts(facts=(*facts, doc.fact("order_by", "next order by", doc.text("not planned"), "no growth")))
     lead = f"{growth.lead_time_days:g} days: {growth.lead_time_source}"
-    facts.append(fact("in_use", f"in use, if bought on {growth.start}", text(growth.arrival), lead))
-    return Facts(facts=(*facts, _next_order(studies, growth)))
+    facts.append(doc.fact("in_use", f"in use, if bought on {growth.start}", doc.text(growth.arrival), lead))
+    return doc.Facts(facts=(*facts, _next_order(studies, growth)))
 
 
-def _next_order(studies: Studies, growth: Growth) -> Fact:
-    origin = Origin.ASSUMED if studies.illustrates_growth else Origin.NONE
+def _next_order(studies: Studies, growth: Growth) -> doc.Fact:
+    origin = doc.Origin.ASSUMED if studies.illustrates_growth else doc.Origin.NONE
     illustrated = ", an illustration: give --growth" if studies.illustrates_growth else ""
     at = f"at {signed_percent_text(growth.base.rate_per_month)} a month{illustrated}"
     if not growth.steps:
-        return fact("order_by", "next order by", text("no step in sight", origin=origin), at)
+        return doc.fact("order_by", "next order by", doc.text("no step in sight", origin=origin), at)
     step = growth.steps[0]
-    when = text("with this fleet" if step.late else step.order_by, origin=origin)
-    return fact("order_by", "next order by", when, f"{step.devices_after} accelerators from {step.date} {at}")
+    when = doc.text("with this fleet" if step.late else step.order_by, origin=origin)
+    return doc.fact("order_by", "next order by", when, f"{step.devices_after} accelerators from {step.date} {at}")
 
 
 def _terms(studies: Studies) -> str:
@@ -273,7 +256,7 @@ def _availability(studies: Studies) -> tuple[str, str]:
     )
 
 
-def _decisions(studies: Studies) -> Table:
+def _decisions(studies: Studies) -> doc.Table:
     fleet = studies.plan.best
     sure = confidence_in(studies)
     engine = fleet.replica.deployment.engine
@@ -288,47 +271,47 @@ def _decisions(studies: Studies) -> Table:
         ("Availability", *_availability(studies)),
         ("Confidence", f"{sure.letter}, of A to D: {sure.word.lower()}", sure.text),
     )
-    return table(
+    return doc.table(
         "decisions",
         "What is decided",
-        columns("Question", "Answer", "Why", words=("Question", "Answer"), wide="Why"),
-        [row(name, answer, why) for name, answer, why in said],
+        doc.columns("Question", "Answer", "Why", words=("Question", "Answer"), wide="Why"),
+        [doc.row(name, answer, why) for name, answer, why in said],
     )
 
 
-def _objective(studies: Studies, place: int) -> Row:
+def _objective(studies: Studies, place: int) -> doc.Row:
     item, value = studies.plan.objectives[place], studies.plan.best.degraded.objectives_s[place]
     low, high = studies.latencies.objectives_s[place]
-    return row(
+    return doc.row(
         item.name,
-        seconds(item.bound_s),
-        seconds(value, origin=known_as(studies.plan.best.provenance)),
-        seconds(low),
-        seconds(high),
-        fraction(1 - value / item.bound_s),
+        doc.seconds(item.bound_s),
+        doc.seconds(value, origin=doc.known_as(studies.plan.best.provenance)),
+        doc.seconds(low),
+        doc.seconds(high),
+        doc.fraction(1 - value / item.bound_s),
     )
 
 
-def _margins(studies: Studies) -> tuple[Block, ...]:
+def _margins(studies: Studies) -> tuple[doc.Block, ...]:
     """Every objective at the planned peak with the spares down, and what is left to its bound."""
     if not studies.plan.objectives:
-        return (Paragraph(text="No latency objective was asked for."),)
+        return (doc.Paragraph(text="No latency objective was asked for."),)
     found = studies.plan.verification
     checked = (
         "" if found is None else f" The event simulation {'confirms' if found.holds else 'does not confirm'} them."
     )
     return (
-        table(
+        doc.table(
             "margins",
             "Objectives at the planned peak, spares down",
-            columns("Objective", "At most", "Forecast", "80 % from", "to", "Margin", words=("Objective",)),
+            doc.columns("Objective", "At most", "Forecast", "80 % from", "to", "Margin", words=("Objective",)),
             [_objective(studies, place) for place in range(len(studies.plan.objectives))],
             note=f"Margin: what the forecast leaves of the bound.{checked}",
         ),
     )
 
 
-def _existing(studies: Studies) -> tuple[Block, ...]:
+def _existing(studies: Studies) -> tuple[doc.Block, ...]:
     """The fleet with what exists already, and that everything else is about one without it."""
     stock = studies.plan.study(StockPlan)
     if stock is None:
@@ -339,25 +322,25 @@ def _existing(studies: Studies) -> tuple[Block, ...]:
     )
     shapes = ", ".join(f"{share.replicas} + {share.spares} x {share.hardware} {share.label}" for share in stock.shares)
     facts = (
-        fact("stock_devices", "with what exists", count(stock.devices), shapes),
-        fact("stock_bought", "of them to obtain", count(stock.bought), "the rest is in stock"),
-        fact("stock_cost_per_hour", "an hour", money(stock.cost_per_hour), "existing ones count as paid for"),
-        fact("stock_power_kw", "expected power", kilo(stock.typical_w, "kW")),
+        doc.fact("stock_devices", "with what exists", doc.count(stock.devices), shapes),
+        doc.fact("stock_bought", "of them to obtain", doc.count(stock.bought), "the rest is in stock"),
+        doc.fact("stock_cost_per_hour", "an hour", doc.money(stock.cost_per_hour), "existing ones count as paid for"),
+        doc.fact("stock_power_kw", "expected power", doc.kilo(stock.typical_w, "kW")),
     )
-    return Facts(facts=facts), Paragraph(text=said, tone=Tone.WARNING)
+    return doc.Facts(facts=facts), doc.Paragraph(text=said, tone=doc.Tone.WARNING)
 
 
-def decision_section(studies: Studies) -> Section:
+def decision_section(studies: Studies) -> doc.Section:
     """What is decided, the margins, and what has to be verified first: all that a reader needs to decide."""
-    blocks: tuple[Block, ...] = (
-        Paragraph(text=lead_text(studies), tone=Tone.LEAD),
+    blocks: tuple[doc.Block, ...] = (
+        doc.Paragraph(text=lead_text(studies), tone=doc.Tone.LEAD),
         *_existing(studies),
         _equipment(studies),
         _money(studies),
         _limits(studies),
         _decisions(studies),
         *_margins(studies),
-        Paragraph(text="To verify first, and what speaks against it", tone=Tone.HEAD),
-        Bullets(items=top_risks(studies)[:_RISKS]),
+        doc.Paragraph(text="To verify first, and what speaks against it", tone=doc.Tone.HEAD),
+        doc.Bullets(items=top_risks(studies)[:_RISKS]),
     )
-    return Section(key="decision", title="Decision", blocks=blocks)
+    return doc.Section(key="decision", title="Decision", blocks=blocks)

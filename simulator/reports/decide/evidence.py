@@ -12,23 +12,7 @@ from simulator.kernels.timing import Provenance
 from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.serving.replica_load import meeting_chances
 from simulator.records import dataclass
-from simulator.reports.content.document import (
-    Block,
-    Cell,
-    Origin,
-    Paragraph,
-    Section,
-    Table,
-    Tone,
-    columns,
-    count,
-    fraction,
-    known_as,
-    money,
-    row,
-    table,
-    text,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import chance_text, counted_text, percent_text
 from simulator.reports.sections.ways_to_pay import ways_table
 from simulator.reports.studies import Studies
@@ -195,21 +179,21 @@ def _defence(found: Evidence, exact: Evidence, same_class: Evidence) -> str:
     return said if same_class.runs else f"{said}; none of {same_class.names}"
 
 
-def _runs_table(levels: Sequence[Evidence]) -> Table:
+def _runs_table(levels: Sequence[Evidence]) -> doc.Table:
     bounds = ", ".join(f"{letter} within {percent_text(bound)}" for bound, letter in _BOUNDS)
     sources = sorted({name for item in levels for name in item.sources})
     heads = ("Whole runs of", "Runs", "Off on average", "Bias", "In the 80 % interval", "Models")
-    return table(
+    return doc.table(
         "evidence",
         "Whole runs that were measured, and what the same library predicts of them",
-        columns(*heads, words=("Whole runs of",), wide="Models"),
+        doc.columns(*heads, words=("Whole runs of",), wide="Models"),
         [
             (
                 item.names,
-                count(item.runs),
-                fraction(None if item.score is None else item.score.mean),
-                fraction(None if item.score is None else item.score.bias),
-                fraction(None if item.score is None else item.score.coverage),
+                doc.count(item.runs),
+                doc.fraction(None if item.score is None else item.score.mean),
+                doc.fraction(None if item.score is None else item.score.bias),
+                doc.fraction(None if item.score is None else item.score.coverage),
                 ", ".join(item.models) or "none",
             )
             for item in levels
@@ -220,9 +204,9 @@ def _runs_table(levels: Sequence[Evidence]) -> Table:
     )
 
 
-def _kernels(studies: Studies) -> Table:
+def _kernels(studies: Studies) -> doc.Table:
     """How each part of the step times is known."""
-    worst: dict[str, Cell] = {}
+    worst: dict[str, doc.Cell] = {}
     levels: dict[str, int] = {}
     for _, estimate in studies.steps:
         for line in estimate.rows:
@@ -230,10 +214,10 @@ def _kernels(studies: Studies) -> Table:
             if int(level) >= levels.get(kind, -1):
                 levels[kind] = int(level)
                 worst[kind] = _known(int(level))
-    return table(
+    return doc.table(
         "calibration",
         "Kernels of a step",
-        columns("Kernels", "How they are known", words=("Kernels", "How they are known")),
+        doc.columns("Kernels", "How they are known", words=("Kernels", "How they are known")),
         [(name, worst[name]) for name in sorted(worst, key=lambda name: (-levels[name], name))],
         note="Calibrated: fitted on kernels or whole runs of this accelerator or of a sibling (the same dies with "
         "other memory); extrapolated: outside the measured shapes, or from a farther relative; assumed: a plain "
@@ -241,30 +225,30 @@ def _kernels(studies: Studies) -> Table:
     )
 
 
-def _known(level: int) -> Cell:
+def _known(level: int) -> doc.Cell:
     label = Provenance(level).label
-    return text(label, origin=known_as(label))
+    return doc.text(label, origin=doc.known_as(label))
 
 
-def _offers(studies: Studies) -> Table:
+def _offers(studies: Studies) -> doc.Table:
     """Who asks what for the chosen accelerator: the offers that the plan's price is made of."""
     rule, hardware = plan_rule(studies.spec), studies.plan.best.hardware
     offers = offers_of(studies.prices, hardware=hardware, rule=rule)
     price = next(iter(studies.plan.best.cost.prices), None)
     taken = "" if price is None else f" The plan takes {price.per_hour:,.4g}: {price.provider}."
-    return table(
+    return doc.table(
         "offers",
         f"Who rents {hardware}, and for how much",
-        columns(
+        doc.columns(
             "Provider", "Term", "Accelerator-hour", "Date", "Source", words=("Provider", "Term", "Date"), wide="Source"
         ),
         [
-            row(
+            doc.row(
                 item.provider,
                 TERMS[item.kind],
-                money(item.per_hour),
+                doc.money(item.per_hour),
                 item.date,
-                text(item.source, origin=Origin.SOURCED),
+                doc.text(item.source, origin=doc.Origin.SOURCED),
             )
             for item in offers[:_OFFERS]
         ],
@@ -273,13 +257,13 @@ def _offers(studies: Studies) -> Table:
     )
 
 
-def evidence_section(studies: Studies) -> Section:
+def evidence_section(studies: Studies) -> doc.Section:
     """The runs, the kernels and the offers that the decision rests on."""
-    blocks: tuple[Block, ...] = (
-        Paragraph(text=confidence_in(studies).text, tone=Tone.LEAD),
+    blocks: tuple[doc.Block, ...] = (
+        doc.Paragraph(text=confidence_in(studies).text, tone=doc.Tone.LEAD),
         _runs_table(evidence_of(studies)),
         _kernels(studies),
         _offers(studies),
         ways_table(studies),
     )
-    return Section(key="evidence", title="Evidence", blocks=blocks)
+    return doc.Section(key="evidence", title="Evidence", blocks=blocks)

@@ -4,20 +4,7 @@ from __future__ import annotations
 
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.uncertainty import Uncertainty
-from simulator.reports.content.document import (
-    Block,
-    Bullets,
-    Facts,
-    Paragraph,
-    Report,
-    Section,
-    Tone,
-    count,
-    fact,
-    money,
-    number,
-    text,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import money_text, percent_text, rate_text
 from simulator.reports.decide.decision import lead_text, rival_of
 from simulator.reports.decide.evidence import confidence_in
@@ -29,7 +16,7 @@ from simulator.units import bound_text
 _RISKS = 4
 
 
-def _numbers(studies: Studies) -> Facts:
+def _numbers(studies: Studies) -> doc.Facts:
     fleet, cost = studies.plan.best, studies.plan.best.cost
     yearly = studies.cost.rent.annual if studies.cost.rent is not None else None
     ends = ""
@@ -37,15 +24,20 @@ def _numbers(studies: Studies) -> Facts:
         low, high = (money_text(value, studies.currency) for value in fleet.ends_of(yearly))
         ends = f"{low} to {high} in four cases of five"
     sure = confidence_in(studies)
-    span, price = f"{fleet.devices_low} to {fleet.devices_high}", money(cost.per_million_output_tokens_all_in)
+    span, price = f"{fleet.devices_low} to {fleet.devices_high}", doc.money(cost.per_million_output_tokens_all_in)
     facts = (
-        fact("accelerators", "accelerators", count(fleet.devices), f"{span} in four cases of five"),
-        fact("a_year", "a year, rented", money(yearly, digits=0), ends),
-        fact("per_million", "per million tokens answered", price, "all costs on the answers"),
-        fact("carbon", "emissions a year", number(studies.energy.location_t, "t CO2e", digits=0), "by the grid's mean"),
-        fact("grade", "confidence, A to D", text(sure.letter), "by measured runs alone"),
+        doc.fact("accelerators", "accelerators", doc.count(fleet.devices), f"{span} in four cases of five"),
+        doc.fact("a_year", "a year, rented", doc.money(yearly, digits=0), ends),
+        doc.fact("per_million", "per million tokens answered", price, "all costs on the answers"),
+        doc.fact(
+            "carbon",
+            "emissions a year",
+            doc.number(studies.energy.location_t, "t CO2e", digits=0),
+            "by the grid's mean",
+        ),
+        doc.fact("grade", "confidence, A to D", doc.text(sure.letter), "by measured runs alone"),
     )
-    return Facts(facts=facts)
+    return doc.Facts(facts=facts)
 
 
 def _promise(studies: Studies) -> str:
@@ -83,30 +75,30 @@ def _outlook(studies: Studies) -> str:
     return " ".join(parts)
 
 
-def summary_section(studies: Studies) -> Section:
+def summary_section(studies: Studies) -> doc.Section:
     """What is asked for, what it buys, what it costs, what else could be done, and what could go wrong."""
     outlook = _outlook(studies)
-    blocks: tuple[Block, ...] = (
-        Paragraph(text=lead_text(studies), tone=Tone.LEAD),
+    blocks: tuple[doc.Block, ...] = (
+        doc.Paragraph(text=lead_text(studies), tone=doc.Tone.LEAD),
         _numbers(studies),
-        Paragraph(text="What it buys", tone=Tone.HEAD),
-        Paragraph(text=_promise(studies)),
-        Paragraph(text="Rent or buy", tone=Tone.HEAD),
-        Paragraph(text=buying_text(studies.cost)),
+        doc.Paragraph(text="What it buys", tone=doc.Tone.HEAD),
+        doc.Paragraph(text=_promise(studies)),
+        doc.Paragraph(text="Rent or buy", tone=doc.Tone.HEAD),
+        doc.Paragraph(text=buying_text(studies.cost)),
         ways_table(studies),
-        Paragraph(text="What else could be done", tone=Tone.HEAD),
-        Paragraph(text=_other(studies)),
-        *((Paragraph(text="What is to come", tone=Tone.HEAD), Paragraph(text=outlook)) if outlook else ()),
-        Paragraph(text="What could go wrong", tone=Tone.HEAD),
-        Bullets(items=top_risks(studies)[:_RISKS]),
+        doc.Paragraph(text="What else could be done", tone=doc.Tone.HEAD),
+        doc.Paragraph(text=_other(studies)),
+        *((doc.Paragraph(text="What is to come", tone=doc.Tone.HEAD), doc.Paragraph(text=outlook)) if outlook else ()),
+        doc.Paragraph(text="What could go wrong", tone=doc.Tone.HEAD),
+        doc.Bullets(items=top_risks(studies)[:_RISKS]),
     )
-    return Section(key="summary", title="Summary for the board", blocks=blocks)
+    return doc.Section(key="summary", title="Summary for the board", blocks=blocks)
 
 
-def summary_report(studies: Studies) -> Report:
+def summary_report(studies: Studies) -> doc.Report:
     """The summary as a document of its own."""
     plan = studies.plan
-    return Report(
+    return doc.Report(
         title=f"Capacity for {plan.best.replica.deployment.model.name}",
         subtitle=f"{rate_text(plan.demand.mean_rate_per_s, 'requests')}: what is asked of the board",
         created=studies.created,

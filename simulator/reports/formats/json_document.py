@@ -7,20 +7,7 @@ import math
 from typing import Any
 
 from simulator.reports.charts.chart import Chart
-from simulator.reports.content.document import (
-    REPORT_SCHEMA_VERSION,
-    Block,
-    Bullets,
-    Cell,
-    Code,
-    Facts,
-    Figure,
-    Paragraph,
-    Report,
-    Section,
-    SignOff,
-    Table,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.formats.finance_inputs import inputs_of
 from simulator.reports.formats.finance_model import groups_of
 from simulator.reports.studies import Studies
@@ -31,7 +18,7 @@ def plain_number(value: float | int | str | None) -> float | int | str | None:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _cell(cell: doc.Cell) -> dict[str, Any]:
     found: dict[str, Any] = {"value": plain_number(cell.value), "kind": cell.kind.value}
     if cell.unit:
         found["unit"] = cell.unit
@@ -63,7 +50,7 @@ def _chart(chart: Chart) -> dict[str, Any]:
     }
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: doc.Table) -> dict[str, Any]:
     return {
         "type": "table",
         "key": table.key,
@@ -74,36 +61,36 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
-def _block(block: Block) -> dict[str, Any]:
+def _block(block: doc.Block) -> dict[str, Any]:
     match block:
-        case Paragraph():
+        case doc.Paragraph():
             return {"type": "paragraph", "tone": block.tone.value, "text": block.text}
-        case Bullets():
+        case doc.Bullets():
             return {"type": "bullets", "items": list(block.items)}
-        case Facts():
+        case doc.Facts():
             facts = [
                 {"key": fact.key, "label": fact.label, "remark": fact.remark, **_cell(fact.cell)}
                 for fact in block.facts
             ]
             return {"type": "facts", "facts": facts}
-        case Table():
+        case doc.Table():
             return _table(block)
-        case Figure():
+        case doc.Figure():
             return _chart(block.chart)
-        case Code():
+        case doc.Code():
             return {"type": "code", "title": block.title, "text": block.text}
-        case SignOff():
+        case doc.SignOff():
             return {"type": "sign_off", "roles": list(block.roles)}
 
 
-def section_object(section: Section) -> dict[str, Any]:
+def section_object(section: doc.Section) -> dict[str, Any]:
     """A section with its blocks; its number only where it has one."""
     number = {"number": section.number} if section.number else {}
     blocks = [_block(block) for block in section.blocks]
     return {**number, "key": section.key, "title": section.title, "blocks": blocks}
 
 
-def report_json(report: Report, studies: Studies) -> str:
+def report_json(report: doc.Report, studies: Studies) -> str:
     """The report as a JSON document; its shape is described by ``report.schema.json``."""
     finance = {
         "currency": studies.currency,
@@ -123,7 +110,7 @@ def report_json(report: Report, studies: Studies) -> str:
         ],
     }
     document = {
-        "schema_version": REPORT_SCHEMA_VERSION,
+        "schema_version": doc.REPORT_SCHEMA_VERSION,
         "kind": "capacity_report",
         "title": report.title,
         "created": report.created,

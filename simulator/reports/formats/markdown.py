@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from simulator.reports.content.document import (
-    Block,
-    Bullets,
-    Cell,
-    Code,
-    Facts,
-    Figure,
-    Paragraph,
-    Report,
-    Section,
-    SignOff,
-    Table,
-    Tone,
-    cell_text,
-    marked_text,
-    origin_mark,
-)
+from simulator.reports.content import document as doc
 
 _PREFIXES = {
-    Tone.LEAD: "**{}**",
-    Tone.HEAD: "**{}**",
-    Tone.NOTE: "*{}*",
-    Tone.WARNING: "> **Warning:** {}",
-    Tone.MISSING: "> {}",
+    doc.Tone.LEAD: "**{}**",
+    doc.Tone.HEAD: "**{}**",
+    doc.Tone.NOTE: "*{}*",
+    doc.Tone.WARNING: "> **Warning:** {}",
+    doc.Tone.MISSING: "> {}",
 }
 
 
@@ -35,11 +19,11 @@ def _escaped(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _cell(cell: Cell, currency: str) -> str:
-    return _escaped(marked_text(cell, currency=currency))
+def _cell(cell: doc.Cell, currency: str) -> str:
+    return _escaped(doc.marked_text(cell, currency=currency))
 
 
-def _table(table: Table, currency: str) -> list[str]:
+def _table(table: doc.Table, currency: str) -> list[str]:
     bold = [row.total for row in table.rows]
     rows = [[_cell(cell, currency) for cell in row.cells] for row in table.rows]
     title = [f"**{table.title}**", ""] if table.title else []
@@ -50,36 +34,36 @@ def _table(table: Table, currency: str) -> list[str]:
     return [*lines, "", *([f"*{table.note}*", ""] if table.note else [])]
 
 
-def _facts(block: Facts, currency: str) -> list[str]:
+def _facts(block: doc.Facts, currency: str) -> list[str]:
     lines = []
     for fact in block.facts:
         remark = f" ({fact.remark})" if fact.remark else ""
-        mark = origin_mark(fact.cell)
-        shown = cell_text(fact.cell, currency=currency)
+        mark = doc.origin_mark(fact.cell)
+        shown = doc.cell_text(fact.cell, currency=currency)
         lines.append(f"- {fact.label}: **{shown}**{f' [{mark}]' if mark else ''}{remark}")
     return [*lines, ""]
 
 
-def _block(block: Block, currency: str) -> list[str]:
+def _block(block: doc.Block, currency: str) -> list[str]:
     match block:
-        case Paragraph():
+        case doc.Paragraph():
             return [_PREFIXES.get(block.tone, "{}").format(block.text), ""]
-        case Bullets():
+        case doc.Bullets():
             return [*(f"- {item}" for item in block.items), ""]
-        case Facts():
+        case doc.Facts():
             return _facts(block, currency)
-        case Table():
+        case doc.Table():
             return _table(block, currency)
-        case Figure():
+        case doc.Figure():
             return [f"Chart: {block.chart.title}. {block.chart.caption} (drawn in the HTML and PDF reports)", ""]
-        case Code():
+        case doc.Code():
             return [f"**{block.title}**", "", "```", block.text.rstrip("\n"), "```", ""]
-        case SignOff():
+        case doc.SignOff():
             rows = [f"| {role} | | | |" for role in block.roles]
             return ["| | Name | Date | Signature |", "| --- | --- | --- | --- |", *rows, ""]
 
 
-def sections_markdown(sections: Iterable[Section], *, currency: str) -> str:
+def sections_markdown(sections: Iterable[doc.Section], *, currency: str) -> str:
     """Sections under headings of the second level; one without a title has none."""
     lines: list[str] = []
     for section in sections:
@@ -90,7 +74,7 @@ def sections_markdown(sections: Iterable[Section], *, currency: str) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def report_markdown(report: Report) -> str:
+def report_markdown(report: doc.Report) -> str:
     """The whole report as one Markdown text."""
     head = f"# {report.title}\n\n{report.subtitle}. {report.created}, roofcast {report.version}.\n\n"
     return head + sections_markdown(report.sections, currency=report.currency)

@@ -8,22 +8,7 @@ from importlib.resources import files
 
 from simulator.reports.charts.chart import Chart
 from simulator.reports.charts.static_svg import LIGHT, static_svg
-from simulator.reports.content.document import (
-    Block,
-    Bullets,
-    Cell,
-    Code,
-    Column,
-    Facts,
-    Figure,
-    Paragraph,
-    Report,
-    Section,
-    SignOff,
-    Table,
-    cell_text,
-    origin_mark,
-)
+from simulator.reports.content import document as doc
 
 _OWN_WIDTH, _SHARED_WIDTH, _WORD_WIDTH, _WIDE_WIDTH = "auto", "0.8fr", "1fr", "2.2fr"
 _SHORT = 24
@@ -39,9 +24,9 @@ def literal(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
-def _cell(cell: Cell, column: Column, currency: str, *, total: bool) -> str:
-    shown = literal(_breakable(cell_text(cell, currency=currency)))
-    badge = origin_mark(cell)
+def _cell(cell: doc.Cell, column: doc.Column, currency: str, *, total: bool) -> str:
+    shown = literal(_breakable(doc.cell_text(cell, currency=currency)))
+    badge = doc.origin_mark(cell)
     mark = f" #mark({literal(badge)})" if badge else ""
     body = f"#strong({shown})" if total else f"#{shown}"
     sized = f"#text(size: 7.2pt)[{body}{mark}]" if column.wide else f"{body}{mark}"
@@ -53,7 +38,7 @@ def _breakable(text: str) -> str:
     return text.replace("/", "/\u200b").replace("_", "_\u200b") if len(text) > 24 else text
 
 
-def _width(column: Column, texts: Sequence[str], *, wordy: bool) -> str:
+def _width(column: doc.Column, texts: Sequence[str], *, wordy: bool) -> str:
     """Numbers and short words take what they need beside long texts, otherwise their share of the line."""
     if column.wide:
         return _WIDE_WIDTH
@@ -62,11 +47,12 @@ def _width(column: Column, texts: Sequence[str], *, wordy: bool) -> str:
     return _OWN_WIDTH if max(map(len, texts), default=0) <= _SHORT else _WORD_WIDTH
 
 
-def _table(table: Table, currency: str) -> str:
+def _table(table: doc.Table, currency: str) -> str:
     wordy = any(column.wide for column in table.columns)
     narrow = len(table.columns) <= _NARROW_COLUMNS and not wordy
     texts = [
-        [cell_text(row.cells[place], currency=currency) for row in table.rows] for place in range(len(table.columns))
+        [doc.cell_text(row.cells[place], currency=currency) for row in table.rows]
+        for place in range(len(table.columns))
     ]
     widths = ", ".join(_width(column, said, wordy=wordy) for column, said in zip(table.columns, texts, strict=True))
     align = ", ".join("right" if column.numeric else "left" for column in table.columns)
@@ -85,44 +71,44 @@ def _table(table: Table, currency: str) -> str:
     )
 
 
-def _facts(block: Facts, currency: str) -> str:
+def _facts(block: doc.Facts, currency: str) -> str:
     tiles = ", ".join(
-        f"({literal(fact.label)}, {literal(cell_text(fact.cell, currency=currency))}, {literal(fact.remark)}, "
-        f"{literal(origin_mark(fact.cell))})"
+        f"({literal(fact.label)}, {literal(doc.cell_text(fact.cell, currency=currency))}, {literal(fact.remark)}, "
+        f"{literal(doc.origin_mark(fact.cell))})"
         for fact in block.facts
     )
     return f"#facts(({tiles},))\n"
 
 
-def _block(block: Block, currency: str, charts: list[str]) -> str:
+def _block(block: doc.Block, currency: str, charts: list[str]) -> str:
     match block:
-        case Paragraph():
+        case doc.Paragraph():
             return f"#para({literal(block.tone.value)}, {literal(block.text)})\n"
-        case Bullets():
+        case doc.Bullets():
             items = ", ".join(f"[#{literal(_breakable(item))}]" for item in block.items)
             return f"#list({items})\n" if block.items else ""
-        case Facts():
+        case doc.Facts():
             return _facts(block, currency)
-        case Table():
+        case doc.Table():
             return _table(block, currency) if block.rows else ""
-        case Figure():
+        case doc.Figure():
             charts.append(block.chart.key)
             chart = block.chart
             return f"#chart({literal(f'chart-{len(charts)}')}, {literal(chart.title)}, {literal(chart.caption)})\n"
-        case Code():
+        case doc.Code():
             return f"#code({literal(block.title)}, {literal(block.text.rstrip())})\n"
-        case SignOff():
+        case doc.SignOff():
             roles = ", ".join(literal(role) for role in block.roles)
             return f"#sign-off(({roles},))\n"
 
 
-def _section(section: Section, currency: str, charts: list[str]) -> str:
+def _section(section: doc.Section, currency: str, charts: list[str]) -> str:
     blocks = "\n".join(_block(block, currency, charts) for block in section.blocks)
     end = "#pagebreak(weak: true)\n" if section.key in _PAGES else ""
     return f"#section({section.number}, {literal(section.title)})\n{blocks}{end}"
 
 
-def typst_source(report: Report) -> str:
+def typst_source(report: doc.Report) -> str:
     """Typst markup of the report; its charts are the inputs ``chart-1``, ``chart-2``, ... in order of appearance."""
     style = files("simulator.reports.templates").joinpath("report.typ").read_text("utf-8")
     charts: list[str] = []
@@ -139,14 +125,14 @@ def _svg(chart: Chart) -> str:
     return static_svg(chart, theme=LIGHT, width=720.0, height=height)
 
 
-def report_pdf(report: Report) -> bytes:
+def report_pdf(report: doc.Report) -> bytes:
     """The whole report as a PDF; equal reports give equal bytes.
 
     Raises ImportError: typst is not installed (extra ``report``).
     """
     import typst
 
-    charts = [block.chart for section in report.sections for block in section.blocks if isinstance(block, Figure)]
+    charts = [block.chart for section in report.sections for block in section.blocks if isinstance(block, doc.Figure)]
     inputs = {f"chart-{place}": _svg(chart) for place, chart in enumerate(charts, start=1)}
     days = date.fromisoformat(report.created) - date.fromisoformat("1970-01-01")
     made: bytes = typst.compile(

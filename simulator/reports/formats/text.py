@@ -6,20 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from textwrap import wrap
 
-from simulator.reports.content.document import (
-    Block,
-    Bullets,
-    Cell,
-    CellKind,
-    Code,
-    Facts,
-    Paragraph,
-    Section,
-    Table,
-    Tone,
-    cell_text,
-    marked_text,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import UNKNOWN, currency_text
 
 _NARROWEST = 18
@@ -75,17 +62,17 @@ def _is_number(cell: str) -> bool:
     return cell in ("-", "–", "=", UNKNOWN) or cell.lstrip("+-$€£")[:1].isdigit()
 
 
-def shown(cell: Cell, *, currency: str, marked: bool = False) -> str:
+def shown(cell: doc.Cell, *, currency: str, marked: bool = False) -> str:
     """A cell as people read it on a screen: money with its symbol, badges only where they are asked for."""
-    if cell.kind is CellKind.MONEY:
+    if cell.kind is doc.CellKind.MONEY:
         if not isinstance(cell.value, int | float):
             return UNKNOWN
         digits = 2 if cell.digits is None else cell.digits
         return f"{currency_text(f'{cell.value:,.{digits}f}', currency)} {cell.unit}".rstrip()
-    return marked_text(cell, currency=currency) if marked else cell_text(cell, currency=currency)
+    return doc.marked_text(cell, currency=currency) if marked else doc.cell_text(cell, currency=currency)
 
 
-def table_cells(table: Table, *, currency: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def table_cells(table: doc.Table, *, currency: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headings and rows of a table as text; badges stand in columns of words alone."""
     rows = [
         tuple(
@@ -97,7 +84,7 @@ def table_cells(table: Table, *, currency: str) -> tuple[tuple[str, ...], list[t
     return tuple(column.title for column in table.columns), rows
 
 
-def _table(table: Table, currency: str, *, above: bool, under: str, most: int | None) -> list[str]:
+def _table(table: doc.Table, currency: str, *, above: bool, under: str, most: int | None) -> list[str]:
     """``above``: something else stands over it in its section, whose title is ``under``: it is not said twice."""
     titled = table.title and not (under and table.title.startswith(under))
     lines = [*([""] if above else []), *([table.title] if titled else [])]
@@ -107,24 +94,24 @@ def _table(table: Table, currency: str, *, above: bool, under: str, most: int | 
     return [*lines, *([f"({table.note})"] if table.note else [])]
 
 
-def _block(block: Block, currency: str, *, above: bool, under: str, most: int | None) -> list[str]:
+def _block(block: doc.Block, currency: str, *, above: bool, under: str, most: int | None) -> list[str]:
     match block:
-        case Paragraph(tone=Tone.HEAD):
+        case doc.Paragraph(tone=doc.Tone.HEAD):
             return ["", block.text]
-        case Paragraph():
+        case doc.Paragraph():
             return [block.text]
-        case Bullets():
+        case doc.Bullets():
             return [f"- {item}" for item in block.items]
-        case Facts():
+        case doc.Facts():
             return [f"- {item.label}: {shown(item.cell, currency=currency, marked=True)}" for item in block.facts]
-        case Table():
+        case doc.Table():
             return _table(block, currency, above=above, under=under, most=most)
-        case Code():
+        case doc.Code():
             return ["", block.title, *block.text.splitlines()]
     return []
 
 
-def sections_text(sections: Iterable[Section], *, currency: str, most: int | None = None) -> str:
+def sections_text(sections: Iterable[doc.Section], *, currency: str, most: int | None = None) -> str:
     """Sections one under the other, each under its title; one without a title begins at once.
 
     most : characters of a line to which tables are wrapped

@@ -5,22 +5,7 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from simulator.reports.content.document import (
-    Block,
-    Bullets,
-    Cell,
-    CellKind,
-    Code,
-    Paragraph,
-    Report,
-    Row,
-    Section,
-    SignOff,
-    Table,
-    Tone,
-    cell_text,
-    marked_text,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.formats.finance_inputs import Form
 
 if TYPE_CHECKING:
@@ -28,7 +13,7 @@ if TYPE_CHECKING:
     from xlsxwriter.format import Format
 
 
-_FORMS = {CellKind.COUNT: Form.COUNT, CellKind.FRACTION: Form.SHARE, CellKind.SECONDS: Form.FINE}
+_FORMS = {doc.CellKind.COUNT: Form.COUNT, doc.CellKind.FRACTION: Form.SHARE, doc.CellKind.SECONDS: Form.FINE}
 
 _WRAPPED: dict[str, object] = {"text_wrap": True, "valign": "top"}
 
@@ -57,11 +42,14 @@ class Styles:
         """Of a column, over its numbers or its words."""
         return self._number_head if numeric else self.head
 
-    def tone(self, tone: Tone) -> Format:
+    def tone(self, tone: doc.Tone) -> Format:
         """Of a sentence."""
-        return {Tone.LEAD: self.lead, Tone.HEAD: self.lead, Tone.WARNING: self.warning, Tone.NOTE: self.remark}.get(
-            tone, self.wrapped
-        )
+        return {
+            doc.Tone.LEAD: self.lead,
+            doc.Tone.HEAD: self.lead,
+            doc.Tone.WARNING: self.warning,
+            doc.Tone.NOTE: self.remark,
+        }.get(tone, self.wrapped)
 
     def _number(self, form: str, *, total: bool = False, editable: bool = False, live: bool = False) -> Format:
         key = (form, total, editable, live)
@@ -84,10 +72,10 @@ class Styles:
         """A computed number."""
         return self._number(form.value, total=total)
 
-    def cell(self, cell: Cell) -> Format:
+    def cell(self, cell: doc.Cell) -> Format:
         """The number format of a report's cell."""
         live = bool(cell.follows)
-        if cell.kind is CellKind.MONEY:
+        if cell.kind is doc.CellKind.MONEY:
             digits = 2 if cell.digits is None else cell.digits
             return self._number("#,##0" + ("." + "0" * digits if digits else ""), live=live)
         return self._number(_FORMS.get(cell.kind, Form.NUMBER).value, live=live)
@@ -102,7 +90,7 @@ _LETTERS = 0.95
 """Letters to a unit of column width, with words that do not fill their line."""
 
 
-def sheet_name(section: Section) -> str:
+def sheet_name(section: doc.Section) -> str:
     """``8 Total cost of ownership``, as long as a sheet's name may be."""
     return f"{section.number} {section.title}"[:_LONGEST_SHEET_NAME]
 
@@ -131,21 +119,23 @@ def write_heads(sheet: Any, row: int, names: tuple[str, ...], styles: Styles) ->
         sheet.write(row, column, name, styles.heading(numeric=name == "Value"))
 
 
-def write_cell(sheet: Any, row: int, column: int, cell: Cell, styles: Styles, currency: str) -> None:
+def write_cell(sheet: Any, row: int, column: int, cell: doc.Cell, styles: Styles, currency: str) -> None:
     """A cell as a formula where it follows from the inputs, as a number where it is one, otherwise as its text."""
     if cell.follows:
         style, value = styles.cell(cell), "" if cell.value is None else cell.value
         sheet.write_formula(row, column, f"={cell.follows}", style, value)
     elif isinstance(cell.value, str) or cell.value is None:
         style = styles.indented if column else styles.wrapped
-        sheet.write_string(row, column, marked_text(cell, currency=currency), style)
+        sheet.write_string(row, column, doc.marked_text(cell, currency=currency), style)
     elif cell.value in (float("inf"), float("-inf")) or cell.value != cell.value:
-        sheet.write_string(row, column, cell_text(cell, currency=currency))
+        sheet.write_string(row, column, doc.cell_text(cell, currency=currency))
     else:
         sheet.write_number(row, column, cell.value, styles.cell(cell))
 
 
-def _write_table(sheet: Any, row: int, table: Table, styles: Styles, currency: str, *, widths: tuple[int, ...]) -> int:
+def _write_table(
+    sheet: Any, row: int, table: doc.Table, styles: Styles, currency: str, *, widths: tuple[int, ...]
+) -> int:
     sheet.write(row, 0, table.title, styles.strong)
     row += 1
     for column, item in enumerate(table.columns):
@@ -171,9 +161,9 @@ def _height(text: str, width: float) -> float:
     return _ROW_HEIGHT * max(1, ceil(len(text) / (_LETTERS * width)))
 
 
-def _texts(line: Row, currency: str) -> list[str]:
+def _texts(line: doc.Row, currency: str) -> list[str]:
     """Of the cells that are wrapped."""
-    return [marked_text(cell, currency=currency) if isinstance(cell.value, str) else "" for cell in line.cells]
+    return [doc.marked_text(cell, currency=currency) if isinstance(cell.value, str) else "" for cell in line.cells]
 
 
 def write_wrapped(sheet: Any, row: int, lines: tuple[str, ...], style: Any, *, widths: tuple[int, ...]) -> int:
@@ -186,26 +176,28 @@ def write_wrapped(sheet: Any, row: int, lines: tuple[str, ...], style: Any, *, w
     return row + len(lines) + 1
 
 
-def _write_block(sheet: Any, row: int, block: Block, styles: Styles, currency: str, *, widths: tuple[int, ...]) -> int:
+def _write_block(
+    sheet: Any, row: int, block: doc.Block, styles: Styles, currency: str, *, widths: tuple[int, ...]
+) -> int:
     match block:
-        case Table() if block.rows:
+        case doc.Table() if block.rows:
             return _write_table(sheet, row, block, styles, currency, widths=widths)
-        case Paragraph():
+        case doc.Paragraph():
             return write_wrapped(sheet, row, (block.text,), styles.tone(block.tone), widths=widths)
-        case Bullets():
+        case doc.Bullets():
             items = tuple(f"- {item}" for item in block.items)
             return write_wrapped(sheet, row, items, styles.wrapped, widths=widths)
-        case Code():
+        case doc.Code():
             sheet.write(row, 0, block.title, styles.strong)
             return write_lines(sheet, row + 1, tuple(block.text.rstrip("\n").split("\n")), styles.code)
-        case SignOff():
+        case doc.SignOff():
             for column, name in enumerate(("Role", "Name", "Date", "Signature")):
                 sheet.write(row, column, name, styles.head)
             return write_lines(sheet, row + 1, block.roles, None)
     return row
 
 
-def _widths(tables: list[Table]) -> tuple[int, ...]:
+def _widths(tables: list[doc.Table]) -> tuple[int, ...]:
     """Of the columns that the section's tables take, and at least so many that sentences have room."""
     columns = max([_LEAST_COLUMNS, *(len(table.columns) for table in tables)])
     wide = {place for table in tables for place, column in enumerate(table.columns) if column.wide}
@@ -221,21 +213,21 @@ def live_text(created: str) -> str:
     return f"Figures on green follow the Inputs sheet; all others are those of the plan of {created} and stay."
 
 
-def is_live(section: Section) -> bool:
+def is_live(section: doc.Section) -> bool:
     """Whether any figure of a section follows the inputs."""
-    tables = [block for block in section.blocks if isinstance(block, Table)]
+    tables = [block for block in section.blocks if isinstance(block, doc.Table)]
     return any(cell.follows for table in tables for row in table.rows for cell in row.cells)
 
 
-def write_section(book: Workbook, styles: Styles, section: Section, report: Report) -> None:
+def write_section(book: Workbook, styles: Styles, section: doc.Section, report: doc.Report) -> None:
     """One sheet; headline facts stand on the summary, charts in the HTML and PDF reports."""
     currency = report.currency
-    widths = _widths([block for block in section.blocks if isinstance(block, Table) and block.rows])
+    widths = _widths([block for block in section.blocks if isinstance(block, doc.Table) and block.rows])
     stays = f"Static: the plan of {report.created}. Nothing here follows the Inputs sheet; plan again to change it."
     note = live_text(report.created) if is_live(section) else stays
     sheet = new_sheet(book, styles, sheet_name(section), title=section.title, note=note, widths=widths)
     row = 3
     for block in section.blocks:
-        if isinstance(block, Table) and block.key in _ELSEWHERE:
+        if isinstance(block, doc.Table) and block.key in _ELSEWHERE:
             continue
         row = _write_block(sheet, row, block, styles, currency, widths=widths)

@@ -9,21 +9,7 @@ from typing import TYPE_CHECKING
 from simulator.planner.capacity_plan import CapacityPlan, Rival
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import COMMITMENT_MONTHS
-from simulator.reports.content.document import (
-    EMPTY,
-    Block,
-    Bullets,
-    Cell,
-    Paragraph,
-    Table,
-    columns,
-    count,
-    kilowatts,
-    ordered,
-    price,
-    seconds,
-    table,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import (
     Quantity,
     count_text,
@@ -179,7 +165,7 @@ def checked_text(plan: CapacityPlan) -> str:
     return f"Simulated with the spares down: {shown}; {held} of {found.requests:,} requests hold{ending}."
 
 
-def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False) -> Table:
+def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False) -> doc.Table:
     """Fleets that were sized for the same demand, one a row; latencies hold with the spares down.
 
     brief : only what they are compared by, for a terminal. Money by the token is all of it on the answers: shares of
@@ -191,23 +177,23 @@ def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False
     every = ("hardware", "setup", "GPUs", "80 %", "replicas", "cost/h", "price", unit, "kW", "TTFT p95", "TPOT p95")
     titles = compared if brief else (*every, "limited by", "known")
 
-    def cells(fleet: Fleet) -> list[Cell | str]:
+    def cells(fleet: Fleet) -> list[doc.Cell | str]:
         cost = fleet.cost
         by_unit = cost.per_million_requests if per_request else cost.per_million_output_tokens_all_in
-        first, last = seconds(fleet.degraded.ttft_p95_s), seconds(fleet.degraded.tpot_p95_s)
-        kind, bought = (fleet.hardware, fleet.label, count(fleet.devices)), price(cost.per_hour)
-        latencies = (first, EMPTY if per_request else last)
+        first, last = doc.seconds(fleet.degraded.ttft_p95_s), doc.seconds(fleet.degraded.tpot_p95_s)
+        kind, bought = (fleet.hardware, fleet.label, doc.count(fleet.devices)), doc.price(cost.per_hour)
+        latencies = (first, doc.EMPTY if per_request else last)
         if brief:
-            return [*kind, replicas_text(fleet), bought, price(by_unit), *latencies, fleet.provenance]
-        spread = ordered(f"{fleet.devices_low}-{fleet.devices_high}", fleet.devices_low)
-        parts = ordered(replicas_text(fleet), sum(pool.replicas + pool.spares for pool in fleet.pools))
-        hourly = ordered(hourly_text(fleet), sum(item.per_hour for item in cost.prices) if cost.prices else None)
+            return [*kind, replicas_text(fleet), bought, doc.price(by_unit), *latencies, fleet.provenance]
+        spread = doc.ordered(f"{fleet.devices_low}-{fleet.devices_high}", fleet.devices_low)
+        parts = doc.ordered(replicas_text(fleet), sum(pool.replicas + pool.spares for pool in fleet.pools))
+        hourly = doc.ordered(hourly_text(fleet), sum(item.per_hour for item in cost.prices) if cost.prices else None)
         made = (spread, parts, bought, hourly)
-        power = kilowatts(fleet.typical_w)
-        return [*kind, *made, price(by_unit), power, *latencies, resource_text(fleet.limit), fleet.provenance]
+        power = doc.kilowatts(fleet.typical_w)
+        return [*kind, *made, doc.price(by_unit), power, *latencies, resource_text(fleet.limit), fleet.provenance]
 
-    heads = columns(*titles, words=("hardware", "setup", "price", "limited by", "known"))
-    return table("fleets", "", heads, [cells(fleet) for fleet in fleets], note=note)
+    heads = doc.columns(*titles, words=("hardware", "setup", "price", "limited by", "known"))
+    return doc.table("fleets", "", heads, [cells(fleet) for fleet in fleets], note=note)
 
 
 def answers_at_once(fleets: Sequence[Fleet]) -> bool:
@@ -218,19 +204,22 @@ def answers_at_once(fleets: Sequence[Fleet]) -> bool:
 def hourly_text(fleet: Fleet) -> str:
     """The price of an accelerator-hour and what was taken: ``$5.60 median of 6``."""
     cost = fleet.cost
-    return " + ".join(f"{price_text(item.per_hour, cost.currency)} {taken_text(item)}" for item in cost.prices) or EMPTY
+    return (
+        " + ".join(f"{price_text(item.per_hour, cost.currency)} {taken_text(item)}" for item in cost.prices)
+        or doc.EMPTY
+    )
 
 
-def price_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+def price_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     """What the range of listed prices does to the ranking; nothing where the chosen fleet has no price."""
     found, cost = plan.price_ranking, plan.best.cost
     if found is None:
         return ()
     taken = cost.prices[0] if len(cost.prices) == 1 else None
-    cases = table(
+    cases = doc.table(
         "price_ranking",
         "The choice at other prices",
-        columns(
+        doc.columns(
             *("Prices", "Chosen", "Devices", "cost/h", "Next", "cost/h then", "Options priced"),
             words=("Prices", "Chosen", "Next"),
             wide="Chosen",
@@ -239,17 +228,17 @@ def price_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
             (
                 CASES[case.name],
                 f"{case.hardware} {case.setup}",
-                count(case.devices),
-                price(case.cost_per_hour),
-                case.next_hardware or EMPTY,
-                price(case.next_cost_per_hour),
-                count(case.priced),
+                doc.count(case.devices),
+                doc.price(case.cost_per_hour),
+                case.next_hardware or doc.EMPTY,
+                doc.price(case.next_cost_per_hour),
+                doc.count(case.priced),
             )
             for case in found.cases
         ],
     )
     lines = ranking_texts(found, taken, currency=cost.currency)
-    return (Paragraph(text=steady_text(found)), cases, *((Bullets(items=lines),) if lines else ()))
+    return (doc.Paragraph(text=steady_text(found)), cases, *((doc.Bullets(items=lines),) if lines else ()))
 
 
 def _range(low: float, high: float, *, text: Callable[[float], str]) -> str:

@@ -6,25 +6,7 @@ from collections.abc import Mapping
 
 from simulator.kernels.fits import FitSet, fit_set
 from simulator.reports.charts.scales import number_text
-from simulator.reports.content.document import (
-    REPORT_SCHEMA_VERSION,
-    Block,
-    Bullets,
-    Cell,
-    Code,
-    Origin,
-    Paragraph,
-    Row,
-    Section,
-    Table,
-    Tone,
-    columns,
-    fraction,
-    number,
-    row,
-    table,
-    text,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.studies import Studies
 from simulator.specs.base import ASSUMED, Source
 from simulator.specs.engine.engine import load_engine
@@ -71,28 +53,28 @@ _NAMES = {
 """Fields in the report's words; others read as they are."""
 
 
-def hardware_tables(studies: Studies) -> tuple[Table, ...]:
+def hardware_tables(studies: Studies) -> tuple[doc.Table, ...]:
     """Every sourced figure of the accelerator and of its server: value, date, source."""
     fleet = studies.plan.best
     accelerator = _facts("hardware_sources", fleet.replica.deployment.hardware)
     return (accelerator,) if fleet.server is None else (accelerator, _facts("server_sources", fleet.server))
 
 
-def _facts(key: str, profile: AcceleratorSpec | ServerSpec) -> Table:
-    return table(
+def _facts(key: str, profile: AcceleratorSpec | ServerSpec) -> doc.Table:
+    return doc.table(
         key,
         f"Figures of {profile.name}",
-        columns("Figure", "Value", "Date", "Source", words=("Figure", "Value", "Date"), wide="Source"),
+        doc.columns("Figure", "Value", "Date", "Source", words=("Figure", "Value", "Date"), wide="Source"),
         [_sourced(name, _shown(profile, name), source) for name, source in sorted(profile.sources.items())],
         note="Peaks are dense unless they are named sparse; links per device and direction.",
     )
 
 
-def _sourced(name: str, value: str, source: Source) -> Row:
+def _sourced(name: str, value: str, source: Source) -> doc.Row:
     assumed = source.source == ASSUMED
     said = "; ".join(part for part in (source.source, source.note) if part and not (assumed and part == ASSUMED))
-    where = text(said or ASSUMED, origin=Origin.ASSUMED if assumed else Origin.SOURCED)
-    return row(_named(name), value, source.date, where)
+    where = doc.text(said or ASSUMED, origin=doc.Origin.ASSUMED if assumed else doc.Origin.SOURCED)
+    return doc.row(_named(name), value, source.date, where)
 
 
 def _named(name: str) -> str:
@@ -133,13 +115,13 @@ def _scaled(value: float, unit: str) -> str:
     return f"{figure} {shown.removeprefix(figure)}{unit}"
 
 
-def calibration_table(studies: Studies) -> Table:
+def calibration_table(studies: Studies) -> doc.Table:
     """The fits that priced the steps: whose measurements, of which version and day, and how far off unseen shapes."""
     names = ("Kernels", "Measured on", "Date", "Off unseen shapes", "Source")
-    return table(
+    return doc.table(
         "calibration_sources",
         "Calibration files",
-        columns(*names, words=names[:3], wide="Source"),
+        doc.columns(*names, words=names[:3], wide="Source"),
         [_fitted(group, found) for group, found in _used(studies)],
         note="Mean absolute error over shapes that the fit did not see, mean of the file's fits. Collectives: by link.",
     )
@@ -154,16 +136,16 @@ def _used(studies: Studies) -> list[tuple[CalibrationGroup, FitSet]]:
     return [(group, fits) for group, fits in found if fits is not None]
 
 
-def _fitted(group: CalibrationGroup, found: FitSet) -> Row:
+def _fitted(group: CalibrationGroup, found: FitSet) -> doc.Row:
     file = load_calibration(found.relative.name, library=found.library, group=group, profiles=found.profiles)
     assert file is not None, "a set is made for a file that exists"
     errors = [fit.error.score_mape for fit in file.fits]
     measured = f"{found.relative.name}, {found.library} {file.library_version}"
-    error: Cell = fraction(sum(errors) / len(errors)) if errors else number(None)
-    return row(group, measured, file.date, error, file.source)
+    error: doc.Cell = doc.fraction(sum(errors) / len(errors)) if errors else doc.number(None)
+    return doc.row(group, measured, file.date, error, file.source)
 
 
-def reproduce_table(*lines: tuple[str, str], command: str, created: str, version: str, question: str) -> Table:
+def reproduce_table(*lines: tuple[str, str], command: str, created: str, version: str, question: str) -> doc.Table:
     """What it takes to make the same answer again, and further ``lines``; ``question`` is the hash of the question."""
     rows = (
         ("command", command),
@@ -172,10 +154,10 @@ def reproduce_table(*lines: tuple[str, str], command: str, created: str, version
         ("hash of the question (SHA-256)", question),
         *lines,
     )
-    return table("reproduce", "Reproduce", columns("What", "Value", words=("What",), wide="Value"), rows)
+    return doc.table("reproduce", "Reproduce", doc.columns("What", "Value", words=("What",), wide="Value"), rows)
 
 
-def _profiles(studies: Studies) -> Table:
+def _profiles(studies: Studies) -> doc.Table:
     fleet = studies.plan.best
     hardware = fleet.replica.deployment.hardware
     engine, model = fleet.replica.deployment.engine, fleet.replica.deployment.model
@@ -191,7 +173,7 @@ def _profiles(studies: Studies) -> Table:
         rows.insert(1, ("server", fleet.server.name, newest))
     names = ("Profile", "Name", "Newest figure")
     note = "roofcast profiles show NAME prints every figure with its source and date."
-    return table("profiles", "Profiles", columns(*names, words=names), rows, note=note)
+    return doc.table("profiles", "Profiles", doc.columns(*names, words=names), rows, note=note)
 
 
 def _configuration(model: ModelSpec) -> str:
@@ -200,17 +182,17 @@ def _configuration(model: ModelSpec) -> str:
     return f"the configuration of {model.profile}, which it shares"
 
 
-def appendix_section(studies: Studies) -> Section:
+def appendix_section(studies: Studies) -> doc.Section:
     """Provenance and launch commands."""
-    schema = ("report schema", f"{REPORT_SCHEMA_VERSION}; roofcast report --schema prints it")
+    schema = ("report schema", f"{doc.REPORT_SCHEMA_VERSION}; roofcast report --schema prints it")
     reproduce = reproduce_table(
         schema, command=studies.command, created=studies.created, version=studies.version, question=studies.input_hash
     )
-    blocks: list[Block] = [reproduce, _profiles(studies), calibration_table(studies)]
-    blocks.append(Paragraph(text="Run it", tone=Tone.HEAD))
+    blocks: list[doc.Block] = [reproduce, _profiles(studies), calibration_table(studies)]
+    blocks.append(doc.Paragraph(text="Run it", tone=doc.Tone.HEAD))
     handoff = studies.handoff
-    blocks += [Code(title=f"{file.title} ({file.name})", text=file.text) for file in handoff.files if file.printed]
-    blocks += [Bullets(items=handoff.notes), *hardware_tables(studies)]
+    blocks += [doc.Code(title=f"{file.title} ({file.name})", text=file.text) for file in handoff.files if file.printed]
+    blocks += [doc.Bullets(items=handoff.notes), *hardware_tables(studies)]
     log = "Change log: first version of this report; later versions are compared by their hash."
-    blocks.append(Paragraph(text=log))
-    return Section(key="provenance", title="Provenance", blocks=tuple(blocks))
+    blocks.append(doc.Paragraph(text=log))
+    return doc.Section(key="provenance", title="Provenance", blocks=tuple(blocks))

@@ -9,28 +9,7 @@ from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.tco_records import CostLine, Owning, TotalCost
 from simulator.planner.studies.rental import RentalMix
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, waterfall_chart
-from simulator.reports.content.document import (
-    Block,
-    Cell,
-    Facts,
-    Figure,
-    Origin,
-    Paragraph,
-    Row,
-    Section,
-    Table,
-    Tone,
-    columns,
-    count,
-    fact,
-    following,
-    fraction,
-    money,
-    number,
-    row,
-    table,
-    text,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import (
     RENTAL_NAMES,
     count_text,
@@ -50,67 +29,75 @@ _PRESENT = "owning_present_value"
 _SHARES = ("_fraction", "_rate", "_fraction_per_year")
 
 
-def _line(line: CostLine, group: str) -> Cell:
-    return following(money(line.amount), f"{group}_{line.name.replace(' ', '_')}")
+def _line(line: CostLine, group: str) -> doc.Cell:
+    return doc.following(doc.money(line.amount), f"{group}_{line.name.replace(' ', '_')}")
 
 
-def _bill(owning: Owning) -> Table:
-    rows = [row(line.name, _line(line, "capex"), line.basis) for line in owning.capex]
-    rows.append(row("capital", following(money(owning.capex_total), "capex_total"), "paid at the start", total=True))
-    rows += [row(f"{line.name}, a year", _line(line, "opex"), line.basis) for line in owning.opex]
-    yearly = following(money(owning.opex_total), "opex_total")
-    rows.append(row("operation, a year", yearly, "paid every year", total=True))
-    return table("bill", "Owning: what is paid", columns("Line", "Amount", "How", words=("Line",), wide="How"), rows)
+def _bill(owning: Owning) -> doc.Table:
+    rows = [doc.row(line.name, _line(line, "capex"), line.basis) for line in owning.capex]
+    rows.append(
+        doc.row("capital", doc.following(doc.money(owning.capex_total), "capex_total"), "paid at the start", total=True)
+    )
+    rows += [doc.row(f"{line.name}, a year", _line(line, "opex"), line.basis) for line in owning.opex]
+    yearly = doc.following(doc.money(owning.opex_total), "opex_total")
+    rows.append(doc.row("operation, a year", yearly, "paid every year", total=True))
+    return doc.table(
+        "bill", "Owning: what is paid", doc.columns("Line", "Amount", "How", words=("Line",), wide="How"), rows
+    )
 
 
-def _owning_facts(owning: Owning) -> Table:
+def _owning_facts(owning: Owning) -> doc.Table:
     discounted = f"discounted at {percent_text(owning.discount_rate)}"
-    fine = following(money(owning.per_device_hour, digits=4), "owning_per_device_hour")
-    tokens_in = following(money(owning.per_million_input_tokens, digits=4), "owning_per_million_input")
-    tokens_out = following(money(owning.per_million_output_tokens, digits=4), "owning_per_million_output")
-    residual = following(money(owning.residual), "residual_value")
-    straight = following(money(owning.depreciation_per_year), "depreciation_per_year")
-    present = following(money(owning.present_value), "owning_present_value")
+    fine = doc.following(doc.money(owning.per_device_hour, digits=4), "owning_per_device_hour")
+    tokens_in = doc.following(doc.money(owning.per_million_input_tokens, digits=4), "owning_per_million_input")
+    tokens_out = doc.following(doc.money(owning.per_million_output_tokens, digits=4), "owning_per_million_output")
+    residual = doc.following(doc.money(owning.residual), "residual_value")
+    straight = doc.following(doc.money(owning.depreciation_per_year), "depreciation_per_year")
+    present = doc.following(doc.money(owning.present_value), "owning_present_value")
     rows = (
-        row("residual after the last year", residual, "of the server price"),
-        row("depreciation, a year", straight, f"straight line over {owning.years} years"),
-        row("total over the years", following(money(owning.total), "owning_total"), "undiscounted, less the residual"),
-        row("present value", present, discounted),
-        row(
+        doc.row("residual after the last year", residual, "of the server price"),
+        doc.row("depreciation, a year", straight, f"straight line over {owning.years} years"),
+        doc.row(
+            "total over the years",
+            doc.following(doc.money(owning.total), "owning_total"),
+            "undiscounted, less the residual",
+        ),
+        doc.row("present value", present, discounted),
+        doc.row(
             "equivalent annual cost",
-            following(money(owning.annual), "owning_annual"),
+            doc.following(doc.money(owning.annual), "owning_annual"),
             "the same every year with the same present value",
             total=True,
         ),
-        row("an accelerator-hour", fine, "equivalent annual cost over devices and 8,760 h"),
-        row("a million input tokens", tokens_in, "by the share of time that prompts take"),
-        row("a million output tokens", tokens_out, "by the rest of the time"),
+        doc.row("an accelerator-hour", fine, "equivalent annual cost over devices and 8,760 h"),
+        doc.row("a million input tokens", tokens_in, "by the share of time that prompts take"),
+        doc.row("a million output tokens", tokens_out, "by the rest of the time"),
     )
-    heads = columns("Figure", "Amount", "How", words=("Figure",), wide="How")
-    return table("owning", "Owning: what it comes to", heads, rows)
+    heads = doc.columns("Figure", "Amount", "How", words=("Figure",), wide="How")
+    return doc.table("owning", "Owning: what it comes to", heads, rows)
 
 
-def _flows(cost: TotalCost) -> Table:
+def _flows(cost: TotalCost) -> doc.Table:
     owned = ("Owned", "Discounted", "Owned so far") if cost.owning is not None else ()
     rows = []
     for flow in cost.flows:
         own = (flow.owning, flow.discounted, flow.cumulative) if cost.owning is not None else ()
-        rows.append((count(flow.year), *(number(value, digits=2) for value in (*own, *flow.renting))))
-    return table(
+        rows.append((doc.count(flow.year), *(doc.number(value, digits=2) for value in (*own, *flow.renting))))
+    return doc.table(
         "cash_flow",
         "Cash flow by year",
-        columns("Year", *owned, *(RENTAL_NAMES[item.kind] for item in cost.renting)),
+        doc.columns("Year", *owned, *(RENTAL_NAMES[item.kind] for item in cost.renting)),
         rows,
         note=f"Amounts in {cost.currency}, money out positive. Capital at the start, everything else at the end of its "
         "year, the residual with the last one.",
     )
 
 
-def figure_cell(name: str, value: float) -> Cell:
+def figure_cell(name: str, value: float) -> doc.Cell:
     """Shares in percent, whole figures whole."""
     if name.endswith(_SHARES):
-        return fraction(value)
-    return count(value) if value.is_integer() else number(value)
+        return doc.fraction(value)
+    return doc.count(value) if value.is_integer() else doc.number(value)
 
 
 def figure_name(field: str) -> str:
@@ -118,14 +105,14 @@ def figure_name(field: str) -> str:
     return OwnershipProfile.model_fields[field].description or field.replace("_", " ")
 
 
-def _figure_row(name: str, cell: Cell, item: SourcedFigure) -> Row:
-    origin = Origin.ASSUMED if item.assumed else Origin.SOURCED
+def _figure_row(name: str, cell: doc.Cell, item: SourcedFigure) -> doc.Row:
+    origin = doc.Origin.ASSUMED if item.assumed else doc.Origin.SOURCED
     said = tuple(part for part in (item.source, item.note) if part and not (item.assumed and part == origin.value))
     note = "; ".join(said) or origin.value
-    return row(name, cell, item.date, text(note, origin=origin))
+    return doc.row(name, cell, item.date, doc.text(note, origin=origin))
 
 
-def _inputs(studies: Studies) -> Table:
+def _inputs(studies: Studies) -> doc.Table:
     owning, prices = studies.ownership, studies.prices
     rows = [
         _figure_row(figure_name(name), figure_cell(name, value.value), value)
@@ -133,7 +120,7 @@ def _inputs(studies: Studies) -> Table:
         if isinstance(value := getattr(owning, name), SourcedFigure) and not value.unsourced
     ]
     rows += [
-        row(name, number(value), prices.date, text(source, origin=Origin.SOURCED))
+        doc.row(name, doc.number(value), prices.date, doc.text(source, origin=doc.Origin.SOURCED))
         for name, value, source in (
             ("electricity a kWh", prices.power_per_kwh, prices.power_source),
             ("PUE", prices.pue, prices.pue_source),
@@ -144,10 +131,10 @@ def _inputs(studies: Studies) -> Table:
     if reference is not None:
         name = "published cost of owning, an accelerator-hour (to compare)"
         rows.append(_figure_row(name, figure_cell("", reference.value), reference))
-    return table(
+    return doc.table(
         "cost_inputs",
         "Figures behind the money that have a source",
-        columns("Figure", "Value", "Date", "Source", words=("Figure", "Date"), wide="Source"),
+        doc.columns("Figure", "Value", "Date", "Source", words=("Figure", "Date"), wide="Source"),
         rows,
         note="The others stand with the assumptions to accept. Replace any of them in a file of your own: --ownership "
         "FILE and --prices FILE, or the Inputs sheet of "
@@ -155,43 +142,49 @@ def _inputs(studies: Studies) -> Table:
     )
 
 
-def _lead(studies: Studies) -> Paragraph:
-    return Paragraph(text=buying_text(studies.cost), tone=Tone.LEAD)
+def _lead(studies: Studies) -> doc.Paragraph:
+    return doc.Paragraph(text=buying_text(studies.cost), tone=doc.Tone.LEAD)
 
 
-def cost_section(studies: Studies) -> Section:
+def cost_section(studies: Studies) -> doc.Section:
     """Capital, operation, present value, renting, break-even, cash flow, tokens."""
     cost, owning = studies.cost, studies.cost.owning
-    blocks: list[Block] = [_lead(studies)]
+    blocks: list[doc.Block] = [_lead(studies)]
     if owning is None:
-        blocks.append(Paragraph(text=f"Owning is not priced: {flagged(cost.owning_unpriced)}.", tone=Tone.MISSING))
+        blocks.append(
+            doc.Paragraph(text=f"Owning is not priced: {flagged(cost.owning_unpriced)}.", tone=doc.Tone.MISSING)
+        )
     else:
         facts = (
-            fact("capex_total", "capital, at the start", following(money(owning.capex_total), "capex_total")),
-            fact("opex_per_year", "operation, a year", following(money(owning.opex_total), "opex_total")),
-            fact("owning_annual", "equivalent annual cost", following(money(owning.annual), "owning_annual")),
-            fact("owning_present_value", "present value", following(money(owning.present_value), _PRESENT)),
+            doc.fact(
+                "capex_total", "capital, at the start", doc.following(doc.money(owning.capex_total), "capex_total")
+            ),
+            doc.fact("opex_per_year", "operation, a year", doc.following(doc.money(owning.opex_total), "opex_total")),
+            doc.fact(
+                "owning_annual", "equivalent annual cost", doc.following(doc.money(owning.annual), "owning_annual")
+            ),
+            doc.fact("owning_present_value", "present value", doc.following(doc.money(owning.present_value), _PRESENT)),
         )
-        waterfall = Figure(chart=tco_waterfall_chart(owning, currency=cost.currency))
-        blocks += [Facts(facts=facts), _bill(owning), waterfall, _owning_facts(owning)]
+        waterfall = doc.Figure(chart=tco_waterfall_chart(owning, currency=cost.currency))
+        blocks += [doc.Facts(facts=facts), _bill(owning), waterfall, _owning_facts(owning)]
         if not owning.offer.server_included:
             warning = f"The purchase price is of the card alone ({owning.offer.note}): add the server to the list."
-            blocks.append(Paragraph(text=warning, tone=Tone.WARNING))
+            blocks.append(doc.Paragraph(text=warning, tone=doc.Tone.WARNING))
     if cost.renting:
-        blocks += [renting_table(cost), Figure(chart=break_even_chart(cost))]
+        blocks += [renting_table(cost), doc.Figure(chart=break_even_chart(cost))]
     unmixed = "Renting by the hour of the day is not planned: the price list has no hourly price to mix."
-    mix = rental_blocks(studies.plan) or (Paragraph(text=unmixed, tone=Tone.MISSING),)
-    blocks += [_flows(cost), Figure(chart=cash_flow_chart(cost)), *mix, _inputs(studies)]
-    return Section(key="cost", title="Total cost of ownership", blocks=tuple(blocks))
+    mix = rental_blocks(studies.plan) or (doc.Paragraph(text=unmixed, tone=doc.Tone.MISSING),)
+    blocks += [_flows(cost), doc.Figure(chart=cash_flow_chart(cost)), *mix, _inputs(studies)]
+    return doc.Section(key="cost", title="Total cost of ownership", blocks=tuple(blocks))
 
 
-def rental_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+def rental_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     """How to rent over a day or a week; nothing where it was not asked for."""
     rental, currency = plan.study(RentalMix), plan.best.cost.currency
     if rental is None:
         return ()
     if len(rental.shares) == 1:
-        return (Paragraph(text=f"There is nothing to mix by the hour. Profile: {rental.profile_source}."),)
+        return (doc.Paragraph(text=f"There is nothing to mix by the hour. Profile: {rental.profile_source}."),)
     kind = RENTAL_NAMES.get(rental.flat_kind, rental.flat_kind)
     flat = f"{price_text(rental.flat_per_month, currency)} a month ({kind})"
     per_token = (
@@ -204,17 +197,17 @@ def rental_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
         f"{min(rental.devices)} to {max(rental.devices)} devices."
     )
     return (
-        table(
+        doc.table(
             "rental_mix",
             f"Cheapest mix over the {rental.period}",
-            columns("Rented", "Devices", "Mean in use", "Device-hour", "A month", words=("Rented",)),
+            doc.columns("Rented", "Devices", "Mean in use", "Device-hour", "A month", words=("Rented",)),
             [
                 (
                     RENTAL_NAMES.get(share.kind, share.kind),
-                    count(share.devices),
-                    number(share.mean_devices),
-                    money(share.per_device_hour, digits=4),
-                    money(share.per_month),
+                    doc.count(share.devices),
+                    doc.number(share.mean_devices),
+                    doc.money(share.per_device_hour, digits=4),
+                    doc.money(share.per_month),
                 )
                 for share in rental.shares
             ],

@@ -3,22 +3,7 @@
 from __future__ import annotations
 
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep, MissedBound
-from simulator.reports.content.document import (
-    Block,
-    Bullets,
-    Cell,
-    Paragraph,
-    Row,
-    Section,
-    Table,
-    columns,
-    count,
-    number,
-    price,
-    row,
-    seconds,
-    table,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.words.fields import assumption_texts, flag_of, flag_texts, plan_command
 
@@ -122,42 +107,42 @@ def _note(gap: Gap) -> str:
     return " ".join(said)
 
 
-def _steps(gap: Gap, currency: str) -> Table:
+def _steps(gap: Gap, currency: str) -> doc.Table:
     more = _more_limits(gap, currency)
 
-    def after(step: GapStep) -> Row:
-        return row(
+    def after(step: GapStep) -> doc.Row:
+        return doc.row(
             f"{step.name} ({flag_texts(step.given)})",
             f"{step.hardware} {step.label}",
-            count(step.devices),
-            count(step.saved_devices),
-            count(step.alone_devices),
-            price(step.cost_per_hour),
-            *(number(step.taken[place]) for place, _ in more),
+            doc.count(step.devices),
+            doc.count(step.saved_devices),
+            doc.count(step.alone_devices),
+            doc.price(step.cost_per_hour),
+            *(doc.number(step.taken[place]) for place, _ in more),
             step.quality,
         )
 
     start = f"{gap.start_hardware} {gap.start_label}" if gap.start_devices is not None else "nothing serves"
-    taken = [number(limit.start) for _, limit in more]
-    first = row("as asked", start, count(gap.start_devices), "", "", "", *taken, "as published")
+    taken = [doc.number(limit.start) for _, limit in more]
+    first = doc.row("as asked", start, doc.count(gap.start_devices), "", "", "", *taken, "as published")
     names = ("Change", "Fleet after it", "Devices", "Saved", "Alone", f"{currency}/h")
-    return table(
+    return doc.table(
         "gap",
         "What would need fewer accelerators, and what it costs in answers",
-        columns(*names, *(limit.unit for _, limit in more), _QUALITY, words=_WORDS, wide=_QUALITY),
+        doc.columns(*names, *(limit.unit for _, limit in more), _QUALITY, words=_WORDS, wide=_QUALITY),
         [first, *map(after, gap.steps)],
         note=_note(gap),
     )
 
 
-def _limits(gap: Gap) -> Table:
-    def of(limit: GapLimit) -> tuple[Cell | str, ...]:
-        after = (number(limit.end),) if gap.steps else ()
-        return (f"{flag_of(limit.field)} ({limit.unit})", number(limit.allowed), number(limit.start), *after)
+def _limits(gap: Gap) -> doc.Table:
+    def of(limit: GapLimit) -> tuple[doc.Cell | str, ...]:
+        after = (doc.number(limit.end),) if gap.steps else ()
+        return (f"{flag_of(limit.field)} ({limit.unit})", doc.number(limit.allowed), doc.number(limit.start), *after)
 
     names = ("Limit", "Allowed", "As asked", *(("After all changes",) if gap.steps else ()))
     title = "Limits of the fleet and what it takes of them"
-    return table("gap_limits", title, columns(*names, words=_WORDS), map(of, gap.limits))
+    return doc.table("gap_limits", title, doc.columns(*names, words=_WORDS), map(of, gap.limits))
 
 
 def reasons_against(gap: Gap) -> list[str]:
@@ -168,16 +153,16 @@ def reasons_against(gap: Gap) -> list[str]:
     ]
 
 
-def _options(gap: Gap, currency: str) -> Table:
+def _options(gap: Gap, currency: str) -> doc.Table:
     more = _more_limits(gap, currency)
 
-    def alone(option: GapOption) -> Row:
-        return row(
+    def alone(option: GapOption) -> doc.Row:
+        return doc.row(
             f"{option.name} ({flag_texts(option.given)})",
             f"{option.hardware} {option.label}",
-            count(option.devices),
-            price(option.cost_per_hour),
-            *(number(None if option.devices is None else option.taken[place]) for place, _ in more),
+            doc.count(option.devices),
+            doc.price(option.cost_per_hour),
+            *(doc.number(None if option.devices is None else option.taken[place]) for place, _ in more),
             *(("yes" if option.closes else "no",) if gap.limits else ()),
             option.quality,
         )
@@ -185,54 +170,54 @@ def _options(gap: Gap, currency: str) -> Table:
     enough = ("Enough",) if gap.limits else ()
     names = ("Change", "Fleet", "Devices", f"{currency}/h", *(limit.unit for _, limit in more), *enough, _QUALITY)
     against = "; ".join(reasons_against(gap))
-    return table(
+    return doc.table(
         "gap_options",
         "Each change alone, everything else as asked",
-        columns(*names, words=_WORDS, wide=_QUALITY),
+        doc.columns(*names, words=_WORDS, wide=_QUALITY),
         [alone(option) for option in gap.options if not option.reason],
         note=f"{against[:1].upper()}{against[1:]}." if against else "",
     )
 
 
-def gap_blocks(gap: Gap, *, currency: str) -> list[Block]:
+def gap_blocks(gap: Gap, *, currency: str) -> list[doc.Block]:
     """Limits, steps and single changes of a gap beside which a plan exists: no objective is missed there."""
-    found: list[Block] = [_limits(gap)] if gap.limits else []
+    found: list[doc.Block] = [_limits(gap)] if gap.limits else []
     if gap.steps:
         found.append(_steps(gap, currency))
     else:
         within = "the fleet is within the limits that were given, and " if gap.fits_as_asked else ""
-        found.append(Paragraph(text=f"Gap: {within}no technique that is known here needs fewer accelerators."))
+        found.append(doc.Paragraph(text=f"Gap: {within}no technique that is known here needs fewer accelerators."))
     if any(not option.reason for option in gap.options):
         found.append(_options(gap, currency))
     return found
 
 
-def _missed(gap: Gap) -> tuple[Block, ...]:
+def _missed(gap: Gap) -> tuple[doc.Block, ...]:
     """Objectives beside an idle replica of the set-up that comes nearest."""
     nearest = gap.bounds[0]
     said = f"nearest is an idle {nearest.hardware} {nearest.label}: {nearest.made_of}; more replicas are not faster"
 
-    def of(bound: MissedBound) -> Row:
+    def of(bound: MissedBound) -> doc.Row:
         holds = "holds" if bound.factor <= 1 else f"{bound.factor:,.2f} times the bound"
-        return row(bound.objective, seconds(bound.bound_s), seconds(bound.idle_s), holds)
+        return doc.row(bound.objective, doc.seconds(bound.bound_s), doc.seconds(bound.idle_s), holds)
 
-    heads = columns("Objective", "Bound", "Idle replica", "That is", words=("Objective",), wide="That is")
-    return Bullets(items=(said,)), table("gap_bounds", "", heads, map(of, gap.bounds))
+    heads = doc.columns("Objective", "Bound", "Idle replica", "That is", words=("Objective",), wide="That is")
+    return doc.Bullets(items=(said,)), doc.table("gap_bounds", "", heads, map(of, gap.bounds))
 
 
-def gap_sections(gap: Gap, *, currency: str) -> tuple[Section, ...]:
+def gap_sections(gap: Gap, *, currency: str) -> tuple[doc.Section, ...]:
     """What misses, what closes the gap, and each change alone, each with what follows from it."""
     verdict = (_verdict(gap),) if gap.steps else (*_without_steps(gap), _verdict(gap))
     command = (f"to plan it: {plan_command(gap.spec)}",) if gap.steps and gap.spec else ()
     said = (_asked(gap), *verdict, *_in_answers(gap), *command)
-    closing: tuple[Block, ...] = (Bullets(items=said), *([_steps(gap, currency)] if gap.steps else []))
-    found = [Section(key="what_misses", title="What misses", blocks=_missed(gap))] if gap.bounds else []
-    found.append(Section(key="what_closes_the_gap", title="What closes the gap", blocks=closing))
+    closing: tuple[doc.Block, ...] = (doc.Bullets(items=said), *([_steps(gap, currency)] if gap.steps else []))
+    found = [doc.Section(key="what_misses", title="What misses", blocks=_missed(gap))] if gap.bounds else []
+    found.append(doc.Section(key="what_closes_the_gap", title="What closes the gap", blocks=closing))
     if gap.options:
         is_enough = not gap.limits and gap.start_devices is None
         ways = [option for option in gap.options if option.closes or (is_enough and option.spec)]
         best = ways[0] if ways and not gap.fits_as_asked else None
         way = (f"to plan the first that is enough: {plan_command(best.spec)}",) if best and best.spec else ()
-        alone: tuple[Block, ...] = (*([Bullets(items=way)] if way else []), _options(gap, currency))
-        found.append(Section(key="each_change_alone", title="Each change alone", blocks=alone))
+        alone: tuple[doc.Block, ...] = (*([doc.Bullets(items=way)] if way else []), _options(gap, currency))
+        found.append(doc.Section(key="each_change_alone", title="Each change alone", blocks=alone))
     return tuple(found)

@@ -7,50 +7,38 @@ from itertools import pairwise
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.studies.growth import Growth
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
-from simulator.reports.content.document import (
-    Block,
-    Figure,
-    Paragraph,
-    Section,
-    Table,
-    Tone,
-    columns,
-    count,
-    number,
-    row,
-    table,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import signed_percent_text
 from simulator.reports.studies import Studies
 
 _SHOWN_EVERY_MONTHS = 3
 
 
-def _illustration(studies: Studies) -> tuple[Paragraph, ...]:
+def _illustration(studies: Studies) -> tuple[doc.Paragraph, ...]:
     if not studies.illustrates_growth:
         return ()
     said = (
         "No growth was given: this section shows what an assumed one would ask for, and enters no total. Give --growth "
         "5%/month, --horizon, --start and --lead-time to plan-capacity for your own."
     )
-    return (Paragraph(text=said, tone=Tone.WARNING),)
+    return (doc.Paragraph(text=said, tone=doc.Tone.WARNING),)
 
 
-def _needed(growth: Growth) -> Table:
+def _needed(growth: Growth) -> doc.Table:
     """Rate and accelerators of every third month in every band."""
     titles = [f"{band.name}, {what}" for band in growth.bands for what in ("requests/s", "devices")]
     rows = [
-        row(
+        doc.row(
             month.date,
             *(
                 cell
                 for rate, devices in zip(month.rates_per_s, month.devices, strict=True)
-                for cell in (number(rate), count(devices))
+                for cell in (doc.number(rate), doc.count(devices))
             ),
         )
         for month in growth.months[::_SHOWN_EVERY_MONTHS]
     ]
-    return table("demand_bands", "Demand and what it needs", columns("From", *titles, words=("From",)), rows)
+    return doc.table("demand_bands", "Demand and what it needs", doc.columns("From", *titles, words=("From",)), rows)
 
 
 def _bridge(growth: Growth) -> str:
@@ -59,18 +47,18 @@ def _bridge(growth: Growth) -> str:
     return f" Nothing ordered at the start arrives before {growth.bridge_until}: rent up to {growth.bridge_devices}."
 
 
-def _steps(growth: Growth) -> Table:
+def _steps(growth: Growth) -> doc.Table:
     names = ("Needed from", "Order by", "Before", "After", "Status")
-    return table(
+    return doc.table(
         "capacity_steps",
         "Capacity steps",
-        columns(*names, words=("Needed from", "Order by", "Status")),
+        doc.columns(*names, words=("Needed from", "Order by", "Status")),
         [
             (
                 step.date,
                 step.order_by,
-                count(step.devices_before),
-                count(step.devices_after),
+                doc.count(step.devices_before),
+                doc.count(step.devices_after),
                 "late" if step.late else "in time",
             )
             for step in growth.steps
@@ -81,24 +69,24 @@ def _steps(growth: Growth) -> Table:
     )
 
 
-def growth_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+def growth_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     """Bands, their chart, what they need, and when to order it; nothing where no growth was given."""
     growth = plan.study(Growth)
     if growth is None:
         return ()
     bands = ", ".join(f"{band.name} {signed_percent_text(band.rate_per_month)} a month" for band in growth.bands)
     return (
-        Paragraph(text=f"Bands from {growth.start}: {bands}."),
-        Figure(chart=capacity_demand_chart(growth, devices_now=plan.best.devices)),
+        doc.Paragraph(text=f"Bands from {growth.start}: {bands}."),
+        doc.Figure(chart=capacity_demand_chart(growth, devices_now=plan.best.devices)),
         _needed(growth),
         _steps(growth),
     )
 
 
-def growth_section(studies: Studies) -> Section:
+def growth_section(studies: Studies) -> doc.Section:
     """Demand to come, capacity steps, order-by dates."""
     blocks = (*_illustration(studies), *growth_blocks(studies.plan)) if studies.plan.study(Growth) is not None else ()
-    return Section(key="growth", title="Growth and procurement", blocks=blocks)
+    return doc.Section(key="growth", title="Growth and procurement", blocks=blocks)
 
 
 def capacity_demand_chart(growth: Growth, *, devices_now: int) -> Chart:

@@ -12,23 +12,7 @@ from simulator.planner.records import TECHNIQUES_SAVE, SearchSummary
 from simulator.planner.studies.length_split import LengthSplit, TriedSplit
 from simulator.planner.studies.pareto import ParetoSet, cheapest_or_fastest
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
-from simulator.reports.content.document import (
-    EMPTY,
-    Block,
-    Figure,
-    Paragraph,
-    Row,
-    Section,
-    Table,
-    columns,
-    count,
-    kilowatts,
-    money,
-    number,
-    row,
-    seconds,
-    table,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import change_text, counted_text, money_text, price_text
 from simulator.reports.sections.answer import price_blocks
 from simulator.reports.sections.gap import gap_blocks
@@ -59,15 +43,15 @@ def _why_not(fleet: Fleet, best: Fleet) -> str:
     return f"costs {change}" if change else "costs the same"
 
 
-def _option(fleet: Fleet, best: Fleet) -> Row:
-    return row(
+def _option(fleet: Fleet, best: Fleet) -> doc.Row:
+    return doc.row(
         f"{fleet.hardware} {fleet.label}",
-        count(fleet.devices),
+        doc.count(fleet.devices),
         f"{fleet.devices_low:,}–{fleet.devices_high:,}",
-        money(fleet.cost.per_hour, digits=0),
-        kilowatts(fleet.typical_w),
-        seconds(fleet.degraded.ttft_p95_s),
-        seconds(fleet.degraded.tpot_p95_s),
+        doc.money(fleet.cost.per_hour, digits=0),
+        doc.kilowatts(fleet.typical_w),
+        doc.seconds(fleet.degraded.ttft_p95_s),
+        doc.seconds(fleet.degraded.tpot_p95_s),
         fleet.provenance,
         _why_not(fleet, best),
         total=fleet is best,
@@ -81,7 +65,7 @@ def is_far(fleet: Fleet, best: Fleet) -> bool:
     return fleet.cost.per_hour > _FAR * best.cost.per_hour
 
 
-def _options_table(studies: Studies) -> Table:
+def _options_table(studies: Studies) -> doc.Table:
     plan = studies.plan
     near = [fleet for fleet in plan.fleets if not is_far(fleet, plan.best)]
     names = ("Option", "Devices", "80 %", f"{studies.currency}/h", "kW", "TTFT p95", "TPOT p95", "Known", "Verdict")
@@ -91,68 +75,78 @@ def _options_table(studies: Studies) -> Table:
         else []
     )
     left += [f"{len(near) - _SHOWN} more of those"] if len(near) > _SHOWN else []
-    return table(
+    return doc.table(
         "options",
         f"{len(near)} options, cheapest first, those without a price last",
-        columns(*names, words=("Known", "Verdict"), wide="Option"),
+        doc.columns(*names, words=("Known", "Verdict"), wide="Option"),
         [_option(fleet, plan.best) for fleet in near[:_SHOWN]],
         note="Each sized for the whole demand with the same spares; latencies at the peak with the spares down; "
         f"{plan.candidates:,} candidates." + (f" Left out: {', '.join(left)}." if left else ""),
     )
 
 
-def _market_table(studies: Studies) -> Table:
+def _market_table(studies: Studies) -> doc.Table:
     """Low, median and high of every accelerator among the options, who sells it, and what buying takes."""
     plan, rule = studies.plan, plan_rule(studies.spec)
     kinds = dict.fromkeys(
         item.hardware for fleet in plan.fleets if not is_far(fleet, plan.best) for item in fleet.housing
     )
     heads = ("Accelerator", "Low", "Of", "Median", "High", "Providers", "Terms", "Newest", "Server listed")
-    return table(
+    return doc.table(
         "market",
         f"What is on offer, {studies.currency} an accelerator-hour",
-        columns(*heads, words=("Accelerator", "Of", "Terms", "Newest")),
+        doc.columns(*heads, words=("Accelerator", "Of", "Terms", "Newest")),
         [_offered(name, market_price(studies.prices, hardware=name, rule=rule), studies) for name in kinds][:_SHOWN],
         note="The cheapest lasting offer of each provider, on demand or a commitment within the horizon; terms: what "
         "they sell. Server listed: published price of an accelerator with its share of a server; a quote replaces it.",
     )
 
 
-def _offered(name: str, price: MarketPrice | None, studies: Studies) -> Row:
+def _offered(name: str, price: MarketPrice | None, studies: Studies) -> doc.Row:
     try:
         bought = purchase_offer(studies.prices, hardware=name).per_device
     except ProfileError:
         bought = None
-    server = money(bought, digits=0)
+    server = doc.money(bought, digits=0)
     if price is None:
-        return row(name, money(None), "nobody", money(None), money(None), count(0), EMPTY, EMPTY, server)
+        return doc.row(
+            name,
+            doc.money(None),
+            "nobody",
+            doc.money(None),
+            doc.money(None),
+            doc.count(0),
+            doc.EMPTY,
+            doc.EMPTY,
+            server,
+        )
     offers = offers_of(studies.prices, hardware=name, rule=plan_rule(studies.spec))
     sold = terms_text(tuple(dict.fromkeys(offer.kind for offer in offers)))
-    ends = (number(value, digits=2) for value in (price.low, price.median, price.high))
+    ends = (doc.number(value, digits=2) for value in (price.low, price.median, price.high))
     low, middle, high = ends
     newest = max(offer.date for offer in offers)
-    return row(name, low, price.low_provider, middle, high, count(price.providers), sold, newest, server)
+    return doc.row(name, low, price.low_provider, middle, high, doc.count(price.providers), sold, newest, server)
 
 
-def options_section(studies: Studies) -> Section:
+def options_section(studies: Studies) -> doc.Section:
     """Every accelerator with the best that it can do, those that cannot serve, and the studies of the choice."""
     plan = studies.plan
     options = _options_table(studies)
-    refused = table(
+    refused = doc.table(
         "refused",
         "Cannot serve",
-        columns("Option", "Why", words=("Option",), wide="Why"),
+        doc.columns("Option", "Why", words=("Option",), wide="Why"),
         [(f"{item.hardware} {item.label}", flagged(str(item.reason))) for item in nearest_rejections(plan)],
     )
-    families = (Paragraph(text=families_text(plan.families)),) if plan.families else ()
+    families = (doc.Paragraph(text=families_text(plan.families)),) if plan.families else ()
     money = (_market_table(studies), *price_blocks(plan))
-    blocks: list[Block] = [options, *families, *money, Figure(chart=pareto_chart(plan))]
+    blocks: list[doc.Block] = [options, *families, *money, doc.Figure(chart=pareto_chart(plan))]
     blocks += [refused] if refused.rows else []
     blocks += [*choice_blocks(plan), *stock_money_blocks(studies)]
-    return Section(key="options", title="Options considered", blocks=tuple(blocks))
+    return doc.Section(key="options", title="Options considered", blocks=tuple(blocks))
 
 
-def choice_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+def choice_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     """The studies of the choice that were asked for, in the order in which a reader decides."""
     found = plan.study(Gap)
     gap = [] if found is None else gap_blocks(found, currency=plan.best.cost.currency)
@@ -160,12 +154,12 @@ def choice_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     return (*search_blocks(plan), *pareto, *gap, *stock_blocks(plan), *length_split_blocks(plan))
 
 
-def search_blocks(plan: CapacityPlan) -> tuple[Paragraph, ...]:
+def search_blocks(plan: CapacityPlan) -> tuple[doc.Paragraph, ...]:
     """How wide the search was."""
     return () if plan.search is None else (_searched(plan.search),)
 
 
-def _searched(search: SearchSummary) -> Paragraph:
+def _searched(search: SearchSummary) -> doc.Paragraph:
     text = (
         f"The search compared {search.candidates:,} set-ups ({', '.join(search.axes)}); {search.feasible:,} of those "
         f"priced can serve, and the best {search.finalists} were priced again exactly."
@@ -176,32 +170,32 @@ def _searched(search: SearchSummary) -> Paragraph:
             f"price, or would cost over {TECHNIQUES_SAVE:g} times as much as the best even when full. Name one with "
             "--hardware to try them on it."
         )
-    return Paragraph(text=text)
+    return doc.Paragraph(text=text)
 
 
-def pareto_blocks(plan: CapacityPlan, *, energy: bool = True) -> tuple[Table, ...]:
+def pareto_blocks(plan: CapacityPlan, *, energy: bool = True) -> tuple[doc.Table, ...]:
     """Fleets that no other beats; ``energy``: with that of an output token."""
     found = plan.study(ParetoSet)
     return () if found is None else (_pareto(found, plan.best.cost.currency, energy=energy),)
 
 
-def _pareto(pareto: ParetoSet, currency: str, *, energy: bool) -> Table:
+def _pareto(pareto: ParetoSet, currency: str, *, energy: bool) -> doc.Table:
     joules = ("J/token",) if energy else ()
     names = ("Fleet", "Devices", f"{currency}/h", "kW", *joules, "TTFT p95", "TPOT p95", "E2E p95", "Answers")
-    return table(
+    return doc.table(
         "pareto",
         f"{len(pareto.points)} of {pareto.considered} fleets that no other beats",
-        columns(*names, words=("Fleet",), wide="Answers"),
+        doc.columns(*names, words=("Fleet",), wide="Answers"),
         [
             (
                 f"{point.hardware} {point.label}",
-                count(point.devices),
-                money(point.cost_per_hour, digits=0),
-                kilowatts(point.typical_w),
-                *((number(point.energy_per_output_token_j),) if energy else ()),
-                seconds(point.ttft_p95_s),
-                seconds(point.tpot_p95_s),
-                seconds(point.e2e_p95_s),
+                doc.count(point.devices),
+                doc.money(point.cost_per_hour, digits=0),
+                doc.kilowatts(point.typical_w),
+                *((doc.number(point.energy_per_output_token_j),) if energy else ()),
+                doc.seconds(point.ttft_p95_s),
+                doc.seconds(point.tpot_p95_s),
+                doc.seconds(point.e2e_p95_s),
                 point.quality,
             )
             for point in pareto.points
@@ -211,7 +205,7 @@ def _pareto(pareto: ParetoSet, currency: str, *, energy: bool) -> Table:
     )
 
 
-def length_split_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
+def length_split_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
     """Two fleets by prompt length."""
     found = plan.study(LengthSplit)
     return () if found is None else (_split(found, plan.best.cost.currency),)
@@ -236,23 +230,23 @@ def _split_verdict(split: LengthSplit, currency: str) -> str:
     return f"The best split that was tried; it {verdict} accelerators against one fleet for all: {advice}."
 
 
-def _split(split: LengthSplit, currency: str) -> Table:
+def _split(split: LengthSplit, currency: str) -> doc.Table:
     tried = "; ".join(_split_text(item, currency) for item in split.splits)
     names = ("Prompt tokens", "Requests/s", "Fleet", "Replicas", "Devices", f"{currency}/h")
-    return table(
+    return doc.table(
         "pools",
         "Short and long prompts on fleets of their own",
-        columns(*names, words=("Prompt tokens", "Fleet", "Replicas")),
+        doc.columns(*names, words=("Prompt tokens", "Fleet", "Replicas")),
         [
             (
                 f"{fleet.from_tokens:,.0f} to {fleet.to_tokens:,.0f}"
                 if fleet.to_tokens is not None
                 else f"from {fleet.from_tokens:,.0f}",
-                number(fleet.rate_per_s),
+                doc.number(fleet.rate_per_s),
                 f"{fleet.hardware} {fleet.label}",
                 f"{fleet.replicas} + {fleet.spares}",
-                count(fleet.devices),
-                money(fleet.cost_per_hour, digits=0),
+                doc.count(fleet.devices),
+                doc.money(fleet.cost_per_hour, digits=0),
             )
             for fleet in split.fleets
         ],

@@ -10,20 +10,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.serving.replica_load import PERCENTILES, ReplicaLoad
 from simulator.planner.verified import Finalist, Finalists, FleetVerification, Verdict, Verification
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
-from simulator.reports.content.document import (
-    Block,
-    Cell,
-    Figure,
-    Paragraph,
-    Section,
-    Table,
-    Tone,
-    columns,
-    count,
-    known_as,
-    seconds,
-    table,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import counted_text, percent_text, seconds_text
 from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.studies import Studies
@@ -36,16 +23,16 @@ _HEADROOM = 1.2
 _WORDS = ("Finalist", "Case", "Objective", "Verdict")
 
 
-def _checked(run: Verification) -> list[tuple[Cell | str, ...]]:
+def _checked(run: Verification) -> list[tuple[doc.Cell | str, ...]]:
     """Objective by objective: bound, simulated with its interval, steady state, verdict."""
     return [
         (
             entry.name,
-            seconds(entry.bound_s),
-            seconds(entry.steady_s),
-            seconds(entry.simulated_s),
-            seconds(entry.low_s),
-            seconds(entry.high_s),
+            doc.seconds(entry.bound_s),
+            doc.seconds(entry.steady_s),
+            doc.seconds(entry.simulated_s),
+            doc.seconds(entry.low_s),
+            doc.seconds(entry.high_s),
             "held" if entry.holds else "missed",
         )
         for entry in run.objectives
@@ -58,7 +45,7 @@ def _states(item: Finalist) -> list[tuple[int, Verification]]:
     return states if item.replicas == item.planned_replicas else [*states, (item.replicas, item.found)]
 
 
-def finalist_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+def finalist_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     """A sentence and a table; nothing where no finalists were simulated."""
     found = plan.finalists
     if found is None:
@@ -66,12 +53,12 @@ def finalist_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     skipped = [item.name for item in found.members if item.verdict is Verdict.NOT_SIMULATED]
     how = "under the replayed trace, over all its requests" if found.replayed else "at the planned peak"
     names = ("Finalist", "Replicas", "Objective", "At most", "Planned", "Simulated", "80 % from", "to", "Verdict")
-    made = table(
+    made = doc.table(
         "finalists",
         f"Finalists in the event simulation, {how}, spares down",
-        columns(*names, words=_WORDS),
+        doc.columns(*names, words=_WORDS),
         [
-            (item.name, count(replicas), *line)
+            (item.name, doc.count(replicas), *line)
             for item in found.members
             for replicas, state in _states(item)
             for line in _checked(state)
@@ -79,7 +66,7 @@ def finalist_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
         note=f"Not simulated: {', '.join(skipped)}." if skipped else "",
     )
     outcome = finalists_outcome(found)
-    said = Paragraph(text=f"{outcome[:1].upper()}{outcome[1:]}.", tone=Tone.NOTE)
+    said = doc.Paragraph(text=f"{outcome[:1].upper()}{outcome[1:]}.", tone=doc.Tone.NOTE)
     return (said, *([made] if made.rows else []))
 
 
@@ -99,17 +86,17 @@ def _runs(found: FleetVerification) -> tuple[tuple[str, Verification], ...]:
     return (("all replicas up", found.at_peak), ("spares down", found.degraded))
 
 
-def verification_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+def verification_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     """The plan in the event simulation; nothing where it was not asked for."""
     found = plan.verification
     if found is None:
         return ()
     one, names = found.at_peak, ("Case", "Objective", "At most", "Steady state", "Simulated", "80 % from", "to")
     verdict = "The plan holds" if found.holds else "THE PLAN DOES NOT HOLD"
-    made = table(
+    made = doc.table(
         "verification",
         "Replayed in the event simulation",
-        columns(*names, "Verdict", words=_WORDS),
+        doc.columns(*names, "Verdict", words=_WORDS),
         [(case, *line) for case, run in _runs(found) for line in _checked(run)],
         note=f"{verdict}: {one.requests:,} requests for each of {one.seeds} seeds, one replica at "
         f"{one.rate_per_s:.3g} requests/s, {found.degraded.rate_per_s:.3g} with the spares down.",
@@ -120,21 +107,25 @@ def verification_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     why = [run.reason for _, run in _runs(found) if run.reason][:1]
     why += [f"the queue keeps growing, {case}" for case, run in _runs(found) if run.saturated]
     warning = f"The event simulation does not confirm the plan{': ' if why else ''}{'; '.join(why)}."
-    return (*shown, Paragraph(text=warning, tone=Tone.WARNING))
+    return (*shown, doc.Paragraph(text=warning, tone=doc.Tone.WARNING))
 
 
-def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> Table:
+def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> doc.Table:
     metrics = len(LatencyMetric)
     points = studies.load.at[index * metrics : (index + 1) * metrics]
     at = (studies.plan.best.at_peak, studies.plan.best.degraded)[index]
     means = {LatencyMetric.TTFT: at.ttft_mean_s, LatencyMetric.TPOT: at.tpot_mean_s, LatencyMetric.E2E: at.e2e_mean_s}
-    known = known_as(studies.plan.best.provenance)
-    return table(
+    known = doc.known_as(studies.plan.best.provenance)
+    return doc.table(
         key,
         title,
-        columns("Metric", "Mean", *(f"P{percentile:g}" for percentile in PERCENTILES), words=("Metric",)),
+        doc.columns("Metric", "Mean", *(f"P{percentile:g}" for percentile in PERCENTILES), words=("Metric",)),
         [
-            (point.metric.value.upper(), seconds(means[point.metric], origin=known), *map(seconds, point.values_s))
+            (
+                point.metric.value.upper(),
+                doc.seconds(means[point.metric], origin=known),
+                *map(doc.seconds, point.values_s),
+            )
             for point in points
         ],
         note=f"{at.rate_per_s:,.3g} requests/s a replica, {percent_text(at.load)} of saturation, "
@@ -157,7 +148,7 @@ def _reached(value_s: float) -> str:
     return seconds_text(value_s) if isfinite(value_s) else "overloaded"
 
 
-def performance_section(studies: Studies) -> Section:
+def performance_section(studies: Studies) -> doc.Section:
     """Percentiles with everything up and with the spares down, and the curve they lie on."""
     plan = studies.plan
     fleet = plan.best
@@ -171,20 +162,20 @@ def performance_section(studies: Studies) -> Section:
     if fleet.spares:
         title = f"Spares down, at the planned peak: {counted_text(down, 'replica')}"
         tables.append(_latency_table(studies, index=1, key="degraded", title=title))
-    unchecked = Paragraph(
+    unchecked = doc.Paragraph(
         text="These percentiles come from the closed-form steady state; add --verify to plan-capacity to replay the "
         "plan in the event simulation.",
-        tone=Tone.NOTE,
+        tone=doc.Tone.NOTE,
     )
-    blocks: tuple[Block, ...] = (
-        Paragraph(text=said, tone=Tone.LEAD),
+    blocks: tuple[doc.Block, ...] = (
+        doc.Paragraph(text=said, tone=doc.Tone.LEAD),
         *tables,
-        Figure(chart=replica_load_chart(studies.load, plan=plan)),
+        doc.Figure(chart=replica_load_chart(studies.load, plan=plan)),
         *cases_blocks(plan),
         *(verification_blocks(plan) if plan.verification is not None else (unchecked,)),
         *finalist_blocks(plan),
     )
-    return Section(key="performance", title="Performance at the planned load", blocks=blocks)
+    return doc.Section(key="performance", title="Performance at the planned load", blocks=blocks)
 
 
 def replica_load_chart(load: ReplicaLoad, *, plan: CapacityPlan) -> Chart:

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from simulator.reports.content.document import (
-    Block,
-    Cell,
-    Column,
-    Facts,
-    Paragraph,
-    Section,
-    Tone,
-    columns,
-    count,
-    fact,
-    following,
-    kilo,
-    number,
-    table,
-    text,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.studies import Studies
 from simulator.units import KILO
 
-_Line = tuple[str, Cell, str]
-_NOTHING = Cell(value=None)
+_Line = tuple[str, doc.Cell, str]
+_NOTHING = doc.Cell(value=None)
 _CIRCUIT = "(3^0.5*circuit_volts*circuit_amperes*circuit_load_fraction)"
 _PER_TOKEN = "facility_kwh*3600000/((input_millions+output_millions)*1000000)"
 _ASK = "not in the server's profile: ask the vendor"
 
 
-def _heads() -> tuple[Column, ...]:
-    return columns("Quantity", "Value", "How", words=("Quantity",), wide="How")
+def _heads() -> tuple[doc.Column, ...]:
+    return doc.columns("Quantity", "Value", "How", words=("Quantity",), wide="How")
 
 
 def _weight(studies: Studies) -> tuple[_Line, ...]:
@@ -45,10 +29,10 @@ def _weight(studies: Studies) -> tuple[_Line, ...]:
     where = _ASK if source is None else f"{source.source}, {source.date}"
     of_rack = "without the rack itself, switches and cables" if rooms.rack_servers_kg is not None else where
     return (
-        ("weight of a server", number(server.weight_kg, "kg", digits=0), where),
-        ("weight of a rack's servers", number(rooms.rack_servers_kg, "kg", digits=0), of_rack),
-        ("weight of a unit of height", number(rooms.server_kg_per_unit, "kg/U", digits=1), ""),
-        ("cooling type", text(server.cooling or "–"), "server profile" if server.cooling else where),
+        ("weight of a server", doc.number(server.weight_kg, "kg", digits=0), where),
+        ("weight of a rack's servers", doc.number(rooms.rack_servers_kg, "kg", digits=0), of_rack),
+        ("weight of a unit of height", doc.number(rooms.server_kg_per_unit, "kg/U", digits=1), ""),
+        ("cooling type", doc.text(server.cooling or "–"), "server profile" if server.cooling else where),
     )
 
 
@@ -60,79 +44,89 @@ def _circuit(studies: Studies) -> str:
     )
 
 
-def _of_rack(value_w: float | None, each: str) -> Cell:
-    return following(kilo(value_w, "kW"), f"servers_per_rack*{each}/1000") if value_w else _NOTHING
+def _of_rack(value_w: float | None, each: str) -> doc.Cell:
+    return doc.following(doc.kilo(value_w, "kW"), f"servers_per_rack*{each}/1000") if value_w else _NOTHING
 
 
-def facilities_section(studies: Studies) -> Section:
+def facilities_section(studies: Studies) -> doc.Section:
     """Racks, power, heat, circuits."""
     rooms, fleet, owning = studies.rooms, studies.plan.best, studies.ownership
     limit = f"at most {owning.rack_power_limit_w.value / KILO:g} kW and {owning.rack_units_usable.value:g} units a rack"
-    heat = [number(value, "BTU/h", digits=0) for value in (rooms.btu_per_hour_nameplate, rooms.btu_per_hour_typical)]
-    tons, racks, circuits = number(rooms.cooling_tons, "tons", digits=1), count(rooms.racks), count(rooms.circuits)
+    heat = [
+        doc.number(value, "BTU/h", digits=0) for value in (rooms.btu_per_hour_nameplate, rooms.btu_per_hour_typical)
+    ]
+    tons, racks, circuits = (
+        doc.number(rooms.cooling_tons, "tons", digits=1),
+        doc.count(rooms.racks),
+        doc.count(rooms.circuits),
+    )
     if rooms.racks is not None:
-        racks, circuits = following(racks, "racks"), following(circuits, "circuits")
+        racks, circuits = doc.following(racks, "racks"), doc.following(circuits, "circuits")
     rows: tuple[_Line, ...] = (
         (
             "servers",
-            following(count(fleet.servers), "servers"),
+            doc.following(doc.count(fleet.servers), "servers"),
             fleet.server.name if fleet.server else "single devices",
         ),
         ("racks", racks, f"{rooms.servers_per_rack or '-'} servers a rack, {limit}"),
-        ("height of a server", number(rooms.rack_units, "U", digits=0), "server profile"),
+        ("height of a server", doc.number(rooms.rack_units, "U", digits=0), "server profile"),
         *_weight(studies),
-        ("power, nameplate", following(kilo(rooms.nameplate_w, "kW"), "nameplate_kw"), fleet.power_of),
-        ("power, expected", following(kilo(rooms.typical_w, "kW"), "typical_kw"), fleet.power_of),
+        ("power, nameplate", doc.following(doc.kilo(rooms.nameplate_w, "kW"), "nameplate_kw"), fleet.power_of),
+        ("power, expected", doc.following(doc.kilo(rooms.typical_w, "kW"), "typical_kw"), fleet.power_of),
         ("full rack, nameplate", _of_rack(rooms.rack_maximum_w, "maximum_w_per_unit"), ""),
         ("full rack, expected", _of_rack(rooms.rack_typical_w, "typical_w_per_unit"), ""),
-        ("heat, nameplate", following(heat[0], "btu_per_hour"), "all power becomes heat"),
-        ("heat, expected", following(heat[1], "btu_per_hour*typical_kw/nameplate_kw"), ""),
-        ("cooling, nameplate", following(tons, "cooling_tons"), "12,000 BTU/h a ton"),
-        ("power of one circuit", following(kilo(rooms.circuit_w, "kW"), f"{_CIRCUIT}/1000"), _circuit(studies)),
+        ("heat, nameplate", doc.following(heat[0], "btu_per_hour"), "all power becomes heat"),
+        ("heat, expected", doc.following(heat[1], "btu_per_hour*typical_kw/nameplate_kw"), ""),
+        ("cooling, nameplate", doc.following(tons, "cooling_tons"), "12,000 BTU/h a ton"),
+        ("power of one circuit", doc.following(doc.kilo(rooms.circuit_w, "kW"), f"{_CIRCUIT}/1000"), _circuit(studies)),
         ("circuits", circuits, f"{owning.feeds_per_rack.value:g} feeds a rack, each carries it alone"),
     )
-    blocks: list[Block] = [table("facilities", "Rooms", _heads(), rows)]
+    blocks: list[doc.Block] = [doc.table("facilities", "Rooms", _heads(), rows)]
     if rooms.rack_overdrawn:
         overdrawn = (
             "One server draws more than a rack of the ownership profile may: it is sold as a rack of its own or needs "
             "liquid cooling; check with the site."
         )
-        blocks.append(Paragraph(text=overdrawn, tone=Tone.WARNING))
-    blocks.append(Paragraph(text="Switches, storage and their power are not counted.", tone=Tone.NOTE))
-    return Section(key="facilities", title="Facilities", blocks=tuple(blocks))
+        blocks.append(doc.Paragraph(text=overdrawn, tone=doc.Tone.WARNING))
+    blocks.append(doc.Paragraph(text="Switches, storage and their power are not counted.", tone=doc.Tone.NOTE))
+    return doc.Section(key="facilities", title="Facilities", blocks=tuple(blocks))
 
 
-def energy_section(studies: Studies) -> Section:
+def energy_section(studies: Studies) -> doc.Section:
     """Energy of a year, per token, and emissions by both methods."""
     energy, owning, pue = studies.energy, studies.ownership, studies.prices.pue
     location, market = owning.grid_location_kg_per_kwh, owning.grid_market_kg_per_kwh
-    facility = following(number(energy.facility_kwh, "kWh", digits=0), "facility_kwh")
-    per_token = number(energy.j_per_output_token, "J")
-    by_grid = following(number(energy.location_t, "t CO2e", digits=1), "tco2e_location")
-    by_contract = following(number(energy.market_t, "t CO2e", digits=1), "tco2e_market")
+    facility = doc.following(doc.number(energy.facility_kwh, "kWh", digits=0), "facility_kwh")
+    per_token = doc.number(energy.j_per_output_token, "J")
+    by_grid = doc.following(doc.number(energy.location_t, "t CO2e", digits=1), "tco2e_location")
+    by_contract = doc.following(doc.number(energy.market_t, "t CO2e", digits=1), "tco2e_market")
     facts = (
-        fact("facility_kwh_per_year", "energy of a year, at the meter", facility),
-        fact("j_per_output_token", "per output token", following(per_token, "j_per_output_token")),
-        fact("tco2e_location_per_year", "location-based, a year", by_grid),
-        fact("tco2e_market_per_year", "market-based, a year", by_contract),
+        doc.fact("facility_kwh_per_year", "energy of a year, at the meter", facility),
+        doc.fact("j_per_output_token", "per output token", doc.following(per_token, "j_per_output_token")),
+        doc.fact("tco2e_location_per_year", "location-based, a year", by_grid),
+        doc.fact("tco2e_market_per_year", "market-based, a year", by_contract),
     )
     made = "no published figure for this accelerator"
     if energy.embodied_t is not None:
         made = owning.embodied_kg_per_device[studies.plan.best.hardware].source
-    grams = number(energy.g_per_million_output_tokens, "g CO2e", digits=0)
+    grams = doc.number(energy.g_per_million_output_tokens, "g CO2e", digits=0)
     rows: tuple[_Line, ...] = (
-        ("machines", following(number(energy.it_kwh, "kWh", digits=0), "it_kwh"), "mean power, all year"),
+        ("machines", doc.following(doc.number(energy.it_kwh, "kWh", digits=0), "it_kwh"), "mean power, all year"),
         ("at the meter", facility, f"PUE {pue:g}"),
-        ("per token in or out", following(number(energy.j_per_token, "J"), _PER_TOKEN), "mean demand"),
+        ("per token in or out", doc.following(doc.number(energy.j_per_token, "J"), _PER_TOKEN), "mean demand"),
         (
             "per million output tokens",
-            following(grams, "facility_kwh*grid_location*1000/output_millions"),
+            doc.following(grams, "facility_kwh*grid_location*1000/output_millions"),
             "by the grid",
         ),
-        ("grid", following(number(location.value, "kg/kWh"), "grid_location"), f"{location.source}, {location.date}"),
-        ("contracts", following(number(market.value, "kg/kWh"), "grid_market"), market.note or market.source),
-        ("made, once", number(energy.embodied_t, "t CO2e", digits=1), made),
+        (
+            "grid",
+            doc.following(doc.number(location.value, "kg/kWh"), "grid_location"),
+            f"{location.source}, {location.date}",
+        ),
+        ("contracts", doc.following(doc.number(market.value, "kg/kWh"), "grid_market"), market.note or market.source),
+        ("made, once", doc.number(energy.embodied_t, "t CO2e", digits=1), made),
     )
     scopes = "Scope 2 by both methods of the GHG Protocol."
-    blocks = (Facts(facts=facts), table("energy", "Energy and carbon", _heads(), rows, note=scopes))
-    return Section(key="energy", title="Energy and carbon", blocks=blocks)
+    blocks = (doc.Facts(facts=facts), doc.table("energy", "Energy and carbon", _heads(), rows, note=scopes))
+    return doc.Section(key="energy", title="Energy and carbon", blocks=blocks)

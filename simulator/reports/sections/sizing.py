@@ -4,22 +4,7 @@ from __future__ import annotations
 
 from simulator.planner.fleet.records import Fleet, FleetPool
 from simulator.reports.charts.roofline import roofline_chart
-from simulator.reports.content.document import (
-    Block,
-    Bullets,
-    Cell,
-    Figure,
-    Paragraph,
-    Section,
-    Table,
-    Tone,
-    columns,
-    count,
-    known_as,
-    number,
-    row,
-    table,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.sections.resilience import operation_blocks
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import detail_text, explanation, resource_text
@@ -36,53 +21,59 @@ def _whole_servers(fleet: Fleet) -> str:
     return f"fill up {fleet.servers} whole servers of {fleet.server.accelerators_per_server} ({fleet.server.name})"
 
 
-_Step = tuple[str, Cell, str]
+_Step = tuple[str, doc.Cell, str]
 
 
 def _replica_steps(studies: Studies, pool: FleetPool) -> tuple[_Step, ...]:
     """From the rate that saturates a replica to the replicas of its pool."""
-    peak_per_s, known = studies.plan.demand.planned_rate_per_s, known_as(studies.plan.best.provenance)
+    peak_per_s, known = studies.plan.demand.planned_rate_per_s, doc.known_as(studies.plan.best.provenance)
     replica, name = pool.replica, f"{pool.role} replica".strip()
     return (
         (
             f"rate that saturates a {name}",
-            number(replica.saturation_per_s, "requests/s", origin=known),
+            doc.number(replica.saturation_per_s, "requests/s", origin=known),
             "steady state of batching",
         ),
-        ("share of it that is planned", number(100 * replica.utilization, "%", digits=0), detail_text(pool.limit)),
-        (f"planned rate of a {name}", number(replica.capacity_per_s, "requests/s", origin=known), "product of the two"),
-        (f"{name}s for the peak", count(pool.replicas), _rounded(peak_per_s, replica.capacity_per_s)),
-        (f"spare {name}s", count(pool.spares), "for failure and maintenance"),
-        (f"devices of a {name}", count(replica.devices), pool.label),
+        ("share of it that is planned", doc.number(100 * replica.utilization, "%", digits=0), detail_text(pool.limit)),
+        (
+            f"planned rate of a {name}",
+            doc.number(replica.capacity_per_s, "requests/s", origin=known),
+            "product of the two",
+        ),
+        (f"{name}s for the peak", doc.count(pool.replicas), _rounded(peak_per_s, replica.capacity_per_s)),
+        (f"spare {name}s", doc.count(pool.spares), "for failure and maintenance"),
+        (f"devices of a {name}", doc.count(replica.devices), pool.label),
     )
 
 
-def _derivation(studies: Studies) -> Table:
+def _derivation(studies: Studies) -> doc.Table:
     fleet = studies.plan.best
     of_pools = [step for pool in fleet.pools for step in _replica_steps(studies, pool)]
     counted = " + ".join(f"({pool.replicas} + {pool.spares}) x {pool.replica.devices}" for pool in fleet.pools)
-    peak = number(studies.plan.demand.planned_rate_per_s, "requests/s")
+    peak = doc.number(studies.plan.demand.planned_rate_per_s, "requests/s")
     steps: tuple[_Step, ...] = (
         ("planned peak", peak, "mean x peak over mean x headroom - cache"),
         *of_pools,
-        ("idle devices", count(fleet.idle_devices), _whole_servers(fleet)),
-        ("devices in all", count(fleet.devices), f"{counted} + {fleet.idle_devices}"),
+        ("idle devices", doc.count(fleet.idle_devices), _whole_servers(fleet)),
+        ("devices in all", doc.count(fleet.devices), f"{counted} + {fleet.idle_devices}"),
     )
-    heads = columns("Step", "Value", "How", words=("Step",), wide="How")
-    rows = [row(*step, total=step[0].endswith("in all")) for step in steps]
-    return table("sizing", "From demand to devices", heads, rows)
+    heads = doc.columns("Step", "Value", "How", words=("Step",), wide="How")
+    rows = [doc.row(*step, total=step[0].endswith("in all")) for step in steps]
+    return doc.table("sizing", "From demand to devices", heads, rows)
 
 
-def sizing_section(studies: Studies) -> Section:
+def sizing_section(studies: Studies) -> doc.Section:
     """The derivation, the bottleneck and what failures do."""
     fleet = studies.plan.best
     roofline = roofline_chart(studies.steps, deployment=fleet.replica.deployment)
-    blocks: tuple[Block, ...] = (
-        Paragraph(text=f"Bottleneck: {resource_text(fleet.limit)}; {detail_text(fleet.limit)}.", tone=Tone.LEAD),
+    blocks: tuple[doc.Block, ...] = (
+        doc.Paragraph(
+            text=f"Bottleneck: {resource_text(fleet.limit)}; {detail_text(fleet.limit)}.", tone=doc.Tone.LEAD
+        ),
         _derivation(studies),
-        Figure(chart=roofline),
+        doc.Figure(chart=roofline),
         *operation_blocks(studies.plan),
-        Paragraph(text="The same in full", tone=Tone.HEAD),
-        Bullets(items=tuple(line for line in explanation(studies.plan) if not line.startswith("refused "))),
+        doc.Paragraph(text="The same in full", tone=doc.Tone.HEAD),
+        doc.Bullets(items=tuple(line for line in explanation(studies.plan) if not line.startswith("refused "))),
     )
-    return Section(key="sizing", title="Sizing", blocks=blocks)
+    return doc.Section(key="sizing", title="Sizing", blocks=blocks)

@@ -10,23 +10,7 @@ from simulator.planner.money.tco_records import OwningBar
 from simulator.planner.studies.sensitivity import BreaksFirst, TornadoBar
 from simulator.planner.studies.uncertainty import Quantiles, Uncertainty
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
-from simulator.reports.content.document import (
-    Block,
-    Bullets,
-    Figure,
-    Paragraph,
-    Section,
-    Table,
-    Tone,
-    columns,
-    count,
-    fraction,
-    known_as,
-    money,
-    number,
-    row,
-    table,
-)
+from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import percent_text, signed_percent_text
 from simulator.reports.studies import Studies
 
@@ -34,57 +18,57 @@ _SMALL_BILL = 100.0
 _NO_MARGIN = 0.005
 
 
-def sensitivity_section(studies: Studies) -> Section:
+def sensitivity_section(studies: Studies) -> doc.Section:
     """Tornado, what breaks first, scenarios, figures of owning."""
     blocks = (*moving_blocks(studies.plan), _scenarios(studies), *owning_blocks(studies.owning))
-    return Section(key="sensitivity", title="Sensitivity", blocks=blocks)
+    return doc.Section(key="sensitivity", title="Sensitivity", blocks=blocks)
 
 
-def uncertainty_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+def uncertainty_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     """The whole study; nothing where it was not asked for."""
     found = plan.study(Uncertainty)
     owning = () if found is None else found.owning
     return (*drawn_blocks(plan), *moving_blocks(plan), *owning_blocks(owning))
 
 
-def moving_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+def moving_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     """What each input does alone, and what breaks the fleet first."""
     found, best = plan.study(Uncertainty), plan.best
     if found is None:
         return ()
-    blocks: list[Block] = []
+    blocks: list[doc.Block] = []
     if any(bar.devices_low != bar.devices_high for bar in found.tornado):
-        blocks.append(Figure(chart=tornado_chart(found, base_devices=best.devices)))
+        blocks.append(doc.Figure(chart=tornado_chart(found, base_devices=best.devices)))
     else:
         same = (
             f"No input alone moves the fleet from {best.devices} accelerators: whole replicas and servers leave room."
         )
-        blocks.append(Paragraph(text=same))
+        blocks.append(doc.Paragraph(text=same))
     base = best.cost.per_hour
     if base is not None and any(bar.swing > 0 for bar in found.tornado):
-        blocks.append(Figure(chart=cost_tornado_chart(found, base_per_hour=base, currency=best.cost.currency)))
+        blocks.append(doc.Figure(chart=cost_tornado_chart(found, base_per_hour=base, currency=best.cost.currency)))
     first = tuple(breaks_text(item) for item in found.breaks_first)
-    head = Paragraph(text="What breaks first", tone=Tone.HEAD)
-    return (*blocks, _tornado_table(best, found), head, Bullets(items=first))
+    head = doc.Paragraph(text="What breaks first", tone=doc.Tone.HEAD)
+    return (*blocks, _tornado_table(best, found), head, doc.Bullets(items=first))
 
 
-def _tornado_table(best: Fleet, found: Uncertainty) -> Table:
+def _tornado_table(best: Fleet, found: Uncertainty) -> doc.Table:
     currency = best.cost.currency
     digits = 2 if (best.cost.per_hour or 0.0) < _SMALL_BILL else 0
     names = ("Input", "From", "To", "Devices low", "Devices high", f"{currency}/h low", f"{currency}/h high")
-    return table(
+    return doc.table(
         "tornado",
         "Each input alone",
-        columns(*names, words=names[:3]),
+        doc.columns(*names, words=names[:3]),
         [
             (
                 bar.name,
                 bar.low,
                 bar.high,
-                count(bar.devices_low),
-                count(bar.devices_high),
-                number(bar.cost_per_hour_low, digits=digits),
-                number(bar.cost_per_hour_high, digits=digits),
+                doc.count(bar.devices_low),
+                doc.count(bar.devices_high),
+                doc.number(bar.cost_per_hour_low, digits=digits),
+                doc.number(bar.cost_per_hour_high, digits=digits),
             )
             for bar in found.tornado
         ],
@@ -101,15 +85,15 @@ def breaks_text(item: BreaksFirst) -> str:
     return f"{name}: {percent_text(item.margin)} {item.detail} take the fleet past its objectives"
 
 
-def drawn_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
+def drawn_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
     """Quantiles over demand and step times drawn together, and what choosing wrongly costs over those draws."""
     found = plan.study(Uncertainty)
     if found is None:
         return ()
     cost = found.cost_per_hour
-    rows = [row("accelerators", *map(count, _three(found.devices)))]
+    rows = [doc.row("accelerators", *map(doc.count, _three(found.devices)))]
     if cost is not None:
-        rows.append(row("cost an hour", *map(money, _three(cost))))
+        rows.append(doc.row("cost an hour", *map(doc.money, _three(cost))))
     note = (
         f"{found.draws} draws, seed {found.seed}, demand log-normal with sigma {found.demand_sigma:g} "
         f"({'given' if 'demand_sigma' in plan.spec.model_fields_set else 'assumed: --demand-sigma sets it'}), each "
@@ -118,19 +102,19 @@ def drawn_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     )
     regret_names = ("Option", "Mean regret an hour", "Best in")
     return (
-        table(
+        doc.table(
             "quantiles",
             "Monte Carlo over demand and step times",
-            columns("", "P10", "P50", "P90", words=("",)),
+            doc.columns("", "P10", "P50", "P90", words=("",)),
             rows,
             note=note,
         ),
-        table(
+        doc.table(
             "regret",
             "What choosing wrongly costs",
-            columns(*regret_names, words=("Option",)),
+            doc.columns(*regret_names, words=("Option",)),
             [
-                (f"{item.hardware} {item.label}", money(item.mean_regret_per_hour), fraction(item.best_share))
+                (f"{item.hardware} {item.label}", doc.money(item.mean_regret_per_hour), doc.fraction(item.best_share))
                 for item in found.regrets
             ],
             note="Regret: cost above the best choice of each draw. Where two cost the same, both are best.",
@@ -142,7 +126,7 @@ def _three(quantiles: Quantiles) -> tuple[float, float, float]:
     return quantiles.p10, quantiles.p50, quantiles.p90
 
 
-def _scenarios(studies: Studies) -> Table:
+def _scenarios(studies: Studies) -> doc.Table:
     """Low, base and high: of everything together, and of the step times alone at today's prices."""
     fleet, found = studies.plan.best, studies.plan.study(Uncertainty)
     hourly, drawn = fleet.cost.per_hour, found.cost_per_hour if found is not None else None
@@ -155,15 +139,15 @@ def _scenarios(studies: Studies) -> Table:
     if found is not None:
         rows.insert(0, ("low: demand and step times, P10", found.devices.p10, drawn.p10 if drawn else None))
         rows.append(("high: demand and step times, P90", found.devices.p90, drawn.p90 if drawn else None))
-    return table(
+    return doc.table(
         "scenarios",
         "Scenarios: low, base, high",
-        columns("Scenario", "Devices", f"{studies.currency}/h", "Against the plan", words=("Scenario",)),
+        doc.columns("Scenario", "Devices", f"{studies.currency}/h", "Against the plan", words=("Scenario",)),
         [
-            row(
+            doc.row(
                 name,
-                count(devices, origin=known_as(fleet.provenance)),
-                money(cost_per_hour),
+                doc.count(devices, origin=doc.known_as(fleet.provenance)),
+                doc.money(cost_per_hour),
                 _against(devices, cost_per_hour, fleet),
                 total=name.startswith("base"),
             )
@@ -181,16 +165,17 @@ def _against(devices: float, cost_per_hour: float | None, fleet: Fleet) -> str:
     return signed_percent_text(devices / fleet.devices - 1)
 
 
-def owning_blocks(bars: Iterable[OwningBar]) -> tuple[Table, ...]:
+def owning_blocks(bars: Iterable[OwningBar]) -> tuple[doc.Table, ...]:
     """What moves the cost of owning: a bill of its own, that rented hours do not carry; nothing where unpriced."""
     names = ("Figure of the bill", "From", "To", "A year at from", "A year at to")
     rows = [
-        (bar.name, bar.low, bar.high, money(bar.annual_low, digits=0), money(bar.annual_high, digits=0)) for bar in bars
+        (bar.name, bar.low, bar.high, doc.money(bar.annual_low, digits=0), doc.money(bar.annual_high, digits=0))
+        for bar in bars
     ]
-    made = table(
+    made = doc.table(
         "owning_sensitivity",
         "Owning: each figure of the bill alone",
-        columns(*names, words=names[:1]),
+        doc.columns(*names, words=names[:1]),
         rows,
         note="Equivalent annual cost of owning; a fifth below and above, shares by points. Widest first.",
     )

@@ -169,7 +169,6 @@ def _written(pieces: Iterable[bytes], path: Path, open_files: ExitStack) -> _Wri
 
 
 def _named(item: _Written) -> None:
-    """Give a complete file its name, in place of an older one."""
     if item.name is not None:
         item.name.replace(item.target)
         return

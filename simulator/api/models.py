@@ -52,7 +52,6 @@ def count(
 
 
 def _tuning(counts: ModelCounts, methods: Sequence[str], *, optimizer: OptimizerState, sequences: int) -> FineTuning:
-    """Memory of every method, in the order asked for."""
     from simulator.specs.question.techniques_text import FLAG, parse_fine_tune
     from simulator.techniques.fine_tuning import fine_tuning_memory
 

@@ -26,7 +26,6 @@ Resume = Annotated[bool, typer.Option("--resume", help="Go on where a run of the
 
 @contextmanager
 def _lines_of(source: str) -> Iterator[Iterable[bytes]]:
-    """Lines as they come, each as soon as it is there."""
     if source == STANDARD_STREAM:
         yield _standard_lines()
         return

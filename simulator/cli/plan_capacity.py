@@ -123,7 +123,6 @@ def _several(models: Sequence[str]) -> bool:
 
 
 def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutput, explain: bool, program: str) -> str:
-    """Plan, and put the plan into the form asked for."""
     folder, models = parameters.get("report"), parameters.get("model")
     several = tuple(models) if isinstance(models, list | tuple) and models and _several(models) else ()
     if several and (folder is not None or form is PlanOutput.CSV or explain):
@@ -174,7 +173,6 @@ def _composed_models(spec: PlanSpec, models: Sequence[str], *, form: PlanOutput)
 
 
 def _composed(plan: CapacityPlan, *, form: PlanOutput, explain: bool) -> KeptAnswer:
-    """A plan in the form asked for, and what to say beside it."""
     from simulator.cli.kept_answers import KeptAnswer
     from simulator.reports.words.plan_inputs import warning_texts
 

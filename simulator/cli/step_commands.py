@@ -26,7 +26,6 @@ class OptimizerChoice(StrEnum):
 
 
 def _show(answer: Answer, *, as_json: bool) -> None:
-    """Print an answer as a document or as text."""
     from simulator.cli.scenario_commands import one_line
 
     typer.echo(one_line(answer.to_dict()) if as_json else answer.to_text(), nl=False)

@@ -35,14 +35,12 @@ SCHEMES = ("w8a8", "gptq-g128")
 
 
 def _sequences(replica: Deployment, *, tokens: float) -> Value:
-    """Sequences of so many tokens that fit one device."""
     memory = memory_plan(replica)
     held = sequences_that_fit(replica, memory, tokens=tokens)
     return number(held, digits=0) if np.isfinite(held) else "any"
 
 
 def _lengths(example: Example) -> tuple[int, ...]:
-    """Lengths that the model takes, the example's among them."""
     most = example.model.max_position_embeddings or max(LENGTHS)
     return tuple(sorted({*(length for length in LENGTHS if length <= most), example.context_tokens}))
 

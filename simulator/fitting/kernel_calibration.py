@@ -45,7 +45,6 @@ class KernelCalibration:
 
 
 def _selected(table: MeasuredTable, *, only: Sequence[str]) -> MeasuredTable:
-    """Rows of the chosen families ("gemm") or families and formats ("gemm/bf16")."""
     if not only:
         return table
     rows = tuple(row for row in table.rows if row.family in only or f"{row.family}/{row.format}" in only)
@@ -69,7 +68,6 @@ def _check_date(table: MeasuredTable, hardware: AcceleratorSpec) -> None:
 
 
 def _group(fit: UserFit) -> CalibrationGroup:
-    """The file that a fit belongs to."""
     return "elementwise" if fit.fit.family == Family.ELEMENTWISE else "roofline"
 
 
@@ -101,7 +99,6 @@ def with_fits(kernels: KernelLibrary, fits: Sequence[UserFit]) -> KernelLibrary:
 
 
 def _fitted(found: Sequence[MeasuredFamily], *, kernels: KernelLibrary) -> tuple[tuple[UserFit, ...], tuple[str, ...]]:
-    """What can be fitted, and why the rest cannot; a refusal where nothing can."""
     fits: list[UserFit] = []
     refusals: list[RoofcastError] = []
     for demand in found:

@@ -174,7 +174,6 @@ def gemm_seconds(
 
 
 def _in_parts(price: Callable[[Array, Array, Array], Terms], m: Array, n: Array, k: Array) -> Terms:
-    """``price`` of at most CASES_AT_ONCE products at a time."""
     if len(m) <= CASES_AT_ONCE:
         return price(m, n, k)
     cuts = [slice(start, start + CASES_AT_ONCE) for start in range(0, len(m), CASES_AT_ONCE)]

@@ -205,7 +205,6 @@ def gate_width(kind: OutputGate, *, heads: float, value_dim: float) -> float:
 
 
 def _qkv(spec: AttentionSpec, *, share: DeviceShare, heads: float, kv_heads: float, count: float) -> Work:
-    """One product for queries, keys, values and the output gate."""
     query = heads * spec.head_dim
     stores_kv = not spec.shares_kv_with_previous
     key = kv_heads * spec.head_dim if stores_kv else 0.0

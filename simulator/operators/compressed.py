@@ -159,7 +159,6 @@ def _pools(spec: CompressedAttentionSpec, *, share: DeviceShare, count: float) -
 
 
 def _index(spec: CompressedAttentionSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
-    """Queries of the indexer, and its scores over the pooled entries."""
     indexer = spec.indexer
     if indexer is None or spec.compress_ratio is None:
         return ()

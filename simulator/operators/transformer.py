@@ -134,7 +134,6 @@ def _encoder_rows(share: DeviceShare) -> tuple[Work, ...]:
 
 
 def _stack_rows(layers: tuple[LayerSpec, ...], *, order: Iterable[int], share: DeviceShare) -> list[Work]:
-    """Rows of a run of layers, equal layers together."""
     depths = list(order)
     rows: list[Work] = []
     for index, layer in enumerate(layers):
@@ -172,7 +171,6 @@ def layer_rows(layer: LayerSpec, *, share: DeviceShare, count: int) -> list[Work
 
 
 def _mixer_rows(mixer: Mixer | None, *, share: DeviceShare, count: int) -> tuple[Work, ...]:
-    """Rows of a layer's mixer; only the kinds that a model has are loaded."""
     match mixer:
         case None:
             return ()
@@ -193,7 +191,6 @@ def _mixer_rows(mixer: Mixer | None, *, share: DeviceShare, count: int) -> tuple
 
 
 def _feed_forward_rows(block: MlpSpec | MoeSpec, *, share: DeviceShare, count: int) -> tuple[Work, ...]:
-    """Rows of a dense or a sparse block."""
     if isinstance(block, MlpSpec):
         return mlp_rows(block, share=share, count=count)
     from simulator.operators.moe import moe_rows

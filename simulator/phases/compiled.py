@@ -75,7 +75,6 @@ def _place(value: Any, per_octave: int) -> Any:
 
 
 def _between(values: Any, position: Any) -> Any:
-    """Linear interpolation between the entries of ``values``; constant beyond the last."""
     low = np.minimum(np.int64(position), len(values) - 2)
     share = np.minimum(position - low, 1.0)
     return values[low] + share * (values[low + 1] - values[low])

@@ -209,7 +209,6 @@ def mfu_peak_flops_per_s(deployment: Deployment) -> float:
 
 
 def _launches(work: Work) -> Array | float:
-    """Kernels that one row launches in a step."""
     return work.count * launches_of(work) * work.executed
 
 
@@ -291,7 +290,6 @@ def estimate_steps(asked: Sequence[tuple[Deployment, StepShape]]) -> tuple[StepE
 
 
 def _stage_works(deployment: Deployment, step: StepShape) -> list[tuple[int, Work]]:
-    """Rows of every pipeline stage, each with its stage."""
     return [
         (stage, work)
         for stage in range(deployment.parallelism.pp_size)

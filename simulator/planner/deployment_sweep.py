@@ -62,7 +62,6 @@ def axis_values(axis: SweepAxis, *, scenario: ScenarioSpec, profiles: str | None
 
 
 def _changed(fields: dict[str, Any], axis: SweepAxis, value: Value) -> None:
-    """One field of a scenario in its place."""
     match axis:
         case SweepAxis.BATCH:
             fields["batch_size"] = value

@@ -45,7 +45,6 @@ def _tokens(scenario: ScenarioSpec) -> int:
 
 
 def _tried(scenario: ScenarioSpec) -> Iterator[tuple[FittingChange, ...]]:
-    """Kinds of changes, each from the smallest on."""
     sizes = (*USUAL_TP_SIZES, *LARGE_TP_SIZES)
     yield tuple(FittingChange(field="tp_size", value=size) for size in sizes if size > scenario.tp_size)
     yield tuple(FittingChange(field="scheme", value=name) for name in _SCHEMES)

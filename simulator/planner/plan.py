@@ -108,7 +108,6 @@ def _of_choice(question: Question, best: Fleet) -> tuple[Assumption, ...]:
 
 
 def _simulated(question: Question, ranked: list[Sized]) -> CheckedSearch:
-    """The finalists in the event simulation."""
     from simulator.planner.verification.finalists import checked_finalists
 
     return checked_finalists(question, ranked)

@@ -31,7 +31,6 @@ def refused(spec_class: type[Spec], error: ValidationError) -> tuple[str, str, s
 
 
 def _sentence(spec_class: type[Spec], detail: ErrorDetails) -> tuple[str, str, str]:
-    """Dotted field, message and hint of one pydantic error."""
     location, field = _location(detail), _field(detail)
     kind, value = detail["type"], shown(detail["input"])
     if kind == "extra_forbidden":

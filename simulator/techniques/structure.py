@@ -197,7 +197,6 @@ def _experts(block: FeedForward, moe: MoeOverride) -> FeedForward:
 
 
 def _with_skew(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
-    """How unevenly every router chooses its experts."""
     if not any(isinstance(block, MoeSpec) for layer in model.layers for block in layer.feed_forward):
         _refuse("routing_skew", f"{model.name} has no experts", code="no_effect", hint="leave it out")
 

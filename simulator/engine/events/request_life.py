@@ -70,7 +70,6 @@ def route(stack: Any, demand: Any, fate: Any, limits: Any, request: int) -> int:
 
 @compiled
 def _dequeue(state: Any, fate: Any) -> None:
-    """Drop the head of the waiting queue."""
     following = fate.next_waiting[state.count[at.WAIT_HEAD]]
     state.count[at.WAIT_HEAD] = following
     if following < 0:

@@ -151,7 +151,6 @@ def _room_for_decode(state: Any, demand: Any, fate: Any, limits: Any, slot: int)
 
 @compiled
 def _end_sequence(state: Any, limits: Any, slot: int) -> None:
-    """Note that the step being formed yields the last token of ``slot``."""
     state.slots[slot, at.SLOT_STATUS] = at.DONE
     row = state.count[at.LAUNCHED] & limits.step_mask
     state.marked[row, state.plan[row, at.PLAN_ENDS], at.END_SLOT] = slot

@@ -169,7 +169,6 @@ class _Prepared:
 def _prepare(
     stages: tuple[StepTables, ...], *, requests: Requests, settings: SchedulerSettings, walks: bool, trace_steps: int
 ) -> _Prepared:
-    """Prepare the columns of the demand, and as many slots as the replicas can use."""
     order = queue_order(requests, settings)
     demand = make_demand(requests, settings, order=order)
     fate = make_fate(requests, demand, settings, order=order)

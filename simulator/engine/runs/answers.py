@@ -113,7 +113,6 @@ def _shared(scenario: ScenarioSpec, *, field: str) -> int:
 
 
 def _share(scenario: ScenarioSpec, *, field: str) -> int:
-    """One attention-data-parallel rank's share of it."""
     return -(-_shared(scenario, field=field) // scenario.dp_size)
 
 
@@ -212,7 +211,6 @@ def _runs_together(scenario: ScenarioSpec, run: UniformRun | ServedRun) -> bool:
 
 
 def _warnings(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> tuple[str, ...]:
-    """What a reader should know before using the numbers."""
     notes = []
     positions = deployment.model.max_position_embeddings
     length = (scenario.isl_tokens or 0) + (scenario.osl_tokens or 0)

@@ -265,7 +265,6 @@ def _point(point: RatePoint) -> CapacityPoint:
 
 
 def _served(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | None) -> ServedDeployment | ServedPools:
-    """The replicas or pools of a scenario, compiled."""
     timeout_s = None if scenario.workload is None else scenario.workload.timeout_s
     spec = scenario.disaggregation
     if spec is None:

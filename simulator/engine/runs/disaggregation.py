@@ -245,7 +245,6 @@ def _transfers(requests: Requests, taken: Ints, first: RequestRecords, *, token_
 
 
 def _answers(requests: Requests, transfers: _Transfers, *, timeout_s: float | None) -> Requests:
-    """What the decode pool gets: requests at the arrival of their KV cache, whose clients wait since they sent them."""
     moved = transfers.requests
     answers = _part(requests, moved, arrival_s=transfers.arrived_s, output_tokens=requests.output_tokens[moved])
     patience_s = np.inf if timeout_s is None else timeout_s
@@ -257,7 +256,6 @@ def _answers(requests: Requests, transfers: _Transfers, *, timeout_s: float | No
 
 
 def _second_run(decode: Pool, answers: Requests, *, settings: SchedulerSettings, trace_steps: int) -> SimulationRun:
-    """The decode pool's run of what has come over."""
     if decode.deployment.speculation is not None:
         settings = speculating(settings, decode.deployment, answers)
     tables = decode.tables or step_tables(decode.deployment)

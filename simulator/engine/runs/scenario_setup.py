@@ -119,7 +119,6 @@ def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None, *, p
 
 
 def _model_of(scenario: ScenarioSpec, *, profiles: str | None) -> ModelSpec:
-    """The model, with the pictures of the prompts where there are any."""
     model = load_model(scenario.model, profiles=profiles)
     if scenario.images_per_request is None:
         if scenario.image_pixels is not None:
@@ -139,7 +138,6 @@ def _model_of(scenario: ScenarioSpec, *, profiles: str | None) -> ModelSpec:
 
 
 def _prompt_tokens(scenario: ScenarioSpec) -> float:
-    """Mean length of the prompts, where the scenario says it."""
     workload = scenario.workload
     if scenario.isl_tokens is not None:
         # Uniform lengths reach from range_ratio times the nominal one to that.

@@ -185,7 +185,6 @@ def _blend(mix: Mix, parts: tuple[tuple[float, tuple[tuple[str, float], ...]], .
 
 
 def _attention_shares(model: ModelSpec) -> tuple[float, float]:
-    """Share of the attention weights in the value and in the output projections, over all layers."""
     value, out, total = 0.0, 0.0, 0.0
     for layer, count in zip(model.layers, model.layer_counts, strict=True):
         if isinstance(layer.mixer, AttentionSpec):
@@ -198,7 +197,6 @@ def _attention_shares(model: ModelSpec) -> tuple[float, float]:
 
 
 def _down_share(model: ModelSpec) -> float:
-    """Share of the feed-forward weights in the down projections."""
     for layer in model.layers:
         for block in layer.feed_forward:
             if isinstance(block, MlpSpec | MoeSpec):

@@ -209,7 +209,6 @@ def _fixes_limits(spec: PlanSpec) -> bool:
 
 
 def _freed_changes(question: Question) -> list[GapChange]:
-    """What the question fixed, left open."""
     spec, found = question.spec, []
     if spec.hardware:
         state = GapState(any_hardware=True)

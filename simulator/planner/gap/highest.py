@@ -41,7 +41,6 @@ class Highest:
 
 
 def _within(spec: PlanSpec) -> tuple[str, ...]:
-    """Accelerators with a fleet within the limits."""
     question = resolve(spec)
     found = within(fleet_limits(question), try_platforms(question, platforms(spec)).trial.sized)
     return tuple(dict.fromkeys(item.evaluated.candidate.platform.hardware.name for item in found))

@@ -143,7 +143,6 @@ class GapScreen:
         return (self._kept is None or name in self._kept) and (state.any_hardware or name in self._named)
 
     def _spreads(self, state: GapState) -> tuple[ParallelismSpec, ...]:
-        """Ways to spread one replica in a state."""
         spec = self.question.spec
         if state.any_degrees:
             spec = spec.model_copy(update={"tp_size": (), "pp_size": (), "search": "wide"})

@@ -67,7 +67,6 @@ def _launch_files(items: Sequence[LaunchSettings], *, routed: bool) -> list[Hand
 
 
 def _checkpoint_file(items: Sequence[LaunchSettings]) -> list[HandoffFile]:
-    """Commands that make the checkpoint, where there is none to load."""
     scripts = dict.fromkeys(item.checkpoint.script for item in items if item.checkpoint.script)
     if not scripts:
         return []
@@ -76,7 +75,6 @@ def _checkpoint_file(items: Sequence[LaunchSettings]) -> list[HandoffFile]:
 
 
 def _manifest(items: Sequence[LaunchSettings], fleet: Fleet, *, routed: bool) -> HandoffFile:
-    """All objects of the fleet."""
     launch = items[0].launch
     secret = f"kubectl create secret generic {SECRET} --from-literal={SECRET_KEY}=..."
     objects: list[Json] = [weights_claim(items)]

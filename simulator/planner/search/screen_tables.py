@@ -155,7 +155,6 @@ class TableMaker:
                     self._price_together([found for found in sharing if found.variant.precision == precision])
 
     def _rows_of(self, found: _Fitting) -> Iterator[DistinctRow]:
-        """Everything of a set-up that is priced."""
         for _, shared in found.lanes:
             yield from shared.all
         for one in self._drafted_beside(found.deployment):
@@ -183,7 +182,6 @@ class TableMaker:
         )
 
     def _fitting(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> _Fitting | None:
-        """A set-up that can be deployed and whose cache holds a request."""
         if parallelism.tp_size > platform.linked_devices:
             return None
         deployment = self._deployment(platform, parallelism, variant)

@@ -148,7 +148,6 @@ def _candidates(family: SearchFamily, found: ScreenedSpace, question: Question) 
 
 
 def _bests(trial: Trial) -> dict[str, Sized]:
-    """The best fleet of every accelerator, the best accelerator first."""
     best: dict[str, Sized] = {}
     for item in sorted(trial.sized, key=lambda sized: sized.rank):
         best.setdefault(item.evaluated.candidate.platform.hardware.name, item)

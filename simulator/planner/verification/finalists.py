@@ -222,7 +222,6 @@ def _all_checked(question: Question, entrants: Sequence[Sized]) -> list[Checked]
 
 
 def _winner(checked: Sequence[Checked]) -> Checked:
-    """The best that holds; where none does, the one that was planned."""
     holding = [item for item in checked if item.verdict in HOLDING]
     return min(holding, key=lambda item: item.sized.rank) if holding else checked[0]
 

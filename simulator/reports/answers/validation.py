@@ -80,7 +80,6 @@ def _kernels(name: str | None, *, libraries: Sequence[str], profiles: str | None
 
 
 def _runs(name: str | None) -> list[ValidationRow]:
-    """The stored runs on one accelerator, or on all."""
     return [row for row in load_validation_table().rows if name in (None, row.hardware)]
 
 

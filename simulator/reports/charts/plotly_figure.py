@@ -49,7 +49,6 @@ def _names(axis: Axis, positions: tuple[float, ...]) -> list[Any]:
 
 
 def _trace(kind: str, chart: Chart, series: Series, *, more: Trace) -> Trace:
-    """What every trace of a series starts with: its kind, its points and its name."""
     return {"type": kind, "x": _names(chart.x, series.x), "y": list(series.y), "name": series.name} | more
 
 

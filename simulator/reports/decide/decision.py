@@ -110,7 +110,6 @@ def _equipment(studies: Studies) -> doc.Facts:
 
 
 def _money(studies: Studies) -> doc.Facts:
-    """What the plan is charged with."""
     fleet, cost = studies.plan.best, studies.plan.best.cost
     offer, ends = f"no such price in the list {studies.prices.name}", ""
     if cost.per_hour is not None:

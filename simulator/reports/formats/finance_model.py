@@ -122,7 +122,6 @@ _RACKS: tuple[Formula, ...] = (
 
 
 def _group(title: str, formulas: Sequence[Formula], values: Sequence[float | None], *, owned: bool = False) -> Group:
-    """Lines under a heading; those that are ``owned`` need a purchase price."""
     lines = tuple(
         FormulaLine(
             name=name,
@@ -251,7 +250,6 @@ def _energy_group(studies: Studies) -> Group:
 
 
 def _rooms_group(studies: Studies) -> Group:
-    """Heat, and racks and circuits where machines come in whole servers."""
     rooms = studies.rooms
     heat = (rooms.btu_per_hour_nameplate, rooms.cooling_tons)
     if rooms.servers_per_rack is None:

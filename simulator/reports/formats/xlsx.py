@@ -124,7 +124,6 @@ def _write_cost(book: Workbook, styles: Styles, studies: Studies) -> None:
 
 
 def _write_summary(book: Workbook, styles: Styles, report: Report, studies: Studies) -> None:
-    """Headline figures, and what is said of them."""
     widths = (32, 20, 16, 70)
     made = f"{report.subtitle}, {report.created}, roofcast {report.version}. {live_text(report.created)}"
     sheet = new_sheet(book, styles, "Summary", title=report.title, note=made, widths=widths)

@@ -162,7 +162,6 @@ def _height(text: str, width: float) -> float:
 
 
 def _texts(line: doc.Row, currency: str) -> list[str]:
-    """Of the cells that are wrapped."""
     return [doc.marked_text(cell, currency=currency) if isinstance(cell.value, str) else "" for cell in line.cells]
 
 

@@ -49,7 +49,6 @@ def _row(point: CapacityPoint, capacity: CapacityResult) -> tuple[str, ...]:
 
 
 def _points_table(capacity: CapacityResult) -> str:
-    """The load-latency points that were visited, ascending."""
     extra = [_named(check.objective) for check in capacity.points[0].objectives if check.objective.percentile != 95]
     columns = ("rate/s", *(f"{name.upper()} p95" for name in LATENCIES), *extra, "batch", "KV used", "objectives")
     return text_table(columns, [_row(point, capacity) for point in capacity.points])

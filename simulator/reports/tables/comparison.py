@@ -266,7 +266,6 @@ def _alone(comparison: Comparison) -> str:
 
 
 def _object(outcome: ComparedAnswer | None, *, intervals: bool) -> Json | None:
-    """One deployment; intervals only where they were worked out."""
     if outcome is None:
         return None
     document = result_object(outcome.answered.result)

@@ -199,7 +199,6 @@ class _Window:
 
 
 def _windows(result: ServeResult) -> list[_Window]:
-    """Every stage; and the whole run where it has several."""
     parts = [_Window(name=str(index), stage=stage) for index, stage in enumerate(result.stages)]
     return [*parts, _Window(name=OVERALL, stage=result.overall)] if len(parts) > 1 else parts
 

@@ -110,7 +110,6 @@ def _score(rows: Sequence[ValidationRow]) -> tuple[Cell, ...]:
 
 
 def _bias(value: float) -> Cell:
-    """A signed error, the largest ones apart when sorted."""
     return ordered(f"{round(100 * value, 1) + 0.0:+.1f} %", value)
 
 

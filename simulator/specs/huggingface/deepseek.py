@@ -233,7 +233,6 @@ def _hashed(fields: Fields, *, depth: int) -> tuple[bool, ...]:
 
 
 def _attention(fields: Fields) -> CompressedAttentionSpec:
-    """The sizes that all layers share."""
     heads, groups = fields.size("num_attention_heads"), fields.size("o_groups")
     if heads % groups:
         raise fields.refusal("o_groups", f"is {groups}, which does not divide {heads} attention heads")

@@ -190,7 +190,6 @@ def _mlp(fields: Fields, layout: DecoderLayout, *, name: str = "intermediate_siz
 
 
 def _blocks(fields: Fields, layout: DecoderLayout, experts: ExpertsLayout) -> Sequence[tuple[FeedForward, ...]]:
-    """Experts or the dense block of each layer."""
     width, shared = fields.size(experts.width), 0
     if experts.shared is not None:
         shared = fields.size(experts.shared, default=experts.shared_default)

@@ -224,7 +224,6 @@ def _from_profile(path: Path, modified_ns: int, wanted: str) -> ModelSpec:
 
 
 def _find(text: str, *, profiles: str | Path | None) -> Path | None:
-    """The file of a profile: the user's names and aliases before the built-in ones."""
     wanted = plain_word(text)
     roots = profile_directories("models", profiles=profiles)
     for root in roots[:-1]:

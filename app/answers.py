@@ -24,7 +24,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.comparison import TechniqueStep, WhatIf, run_cost, technique_steps
 from simulator.planner.gap.highest import DemandField, Highest
 from simulator.planner.serving.replica_load import LatencyRange
-from simulator.reports.contract import result_object
+from simulator.reports.answer import result_object
 from simulator.reports.decide.decision import PlanVerdict
 from simulator.reports.formats.files import ReportFormat
 from simulator.reports.studies import Studies

@@ -10,7 +10,7 @@ from app import charts, widgets
 from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.uniform.record import UniformRun
 from simulator.reports.charts.chart import Chart
-from simulator.reports.charts.inside import request_waterfall_chart, step_timeline_chart
+from simulator.reports.charts.latency_breakdown import request_waterfall_chart, step_timeline_chart
 from simulator.reports.charts.memory_stack import batch_use, memory_over_time_chart, traced_use
 from simulator.reports.content.quantities import range_text, seconds_text
 

@@ -13,7 +13,7 @@ from simulator.planner import plan as planner
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.highest import DemandField, Highest, highest
 from simulator.planner.serving.replica_load import LatencyRange, latency_range
-from simulator.reports.contract import result_object
+from simulator.reports.answer import result_object
 from simulator.reports.decide.decision import PlanVerdict, plan_verdict
 from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.report import build_report

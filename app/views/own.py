@@ -45,9 +45,9 @@ from simulator.fitting.replay import replay_results
 from simulator.reports.answer import Answer
 from simulator.reports.answers.demand import demand_columns, demand_rows, peak_fields
 from simulator.reports.answers.prices import PriceFilter, quotes_table
+from simulator.reports.answers.profiles import beside, hardware_facts, model_facts
 from simulator.reports.answers.replay import REPLAY_COLUMNS, replay_rows
 from simulator.reports.content.document import Section
-from simulator.reports.tables.profiles import beside, hardware_facts, model_facts
 from simulator.specs.documents import read_text, validate
 from simulator.specs.loading import list_hardware, load_hardware, load_prices
 from simulator.specs.measured.serving_results import ServedSpec

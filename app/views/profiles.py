@@ -9,7 +9,7 @@ from app.uploaded import session_folder, session_profiles
 from app.views.own import BROWSE, OWN, own_files, own_inputs
 from simulator.api.models import count
 from simulator.errors import RoofcastError
-from simulator.reports.tables.profiles import (
+from simulator.reports.answers.profiles import (
     FACT_COLUMNS,
     MODEL_COLUMNS,
     hardware_facts,

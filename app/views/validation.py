@@ -38,10 +38,10 @@ from simulator.specs.hardware.calibration import calibrated_hardware
 from simulator.specs.measured.validation_rows import (
     RunChoice,
     ValidationRow,
+    load_today_runs,
     load_validation_rows,
     load_validation_table,
 )
-from simulator.specs.measured.whole_runs import load_today_runs
 from simulator.specs.question.plan_values import HARDWARE
 
 _ALL = "all"

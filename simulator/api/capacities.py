@@ -8,9 +8,8 @@ from simulator.api.questions import Given, ScenarioFields, scenario_spec
 from simulator.api.scenarios import Progress, objectives_of, only_served
 from simulator.engine.runs.capacity import CapacityResult, sustained_rate
 from simulator.records import dataclass
-from simulator.reports.answer import Answer
+from simulator.reports.answer import Answer, Json, result_object
 from simulator.reports.charts.chart import Axis, Chart, lines_chart
-from simulator.reports.contract import Json, result_object
 from simulator.reports.tables.capacity import capacity_text
 from simulator.specs.question.scenario import ScenarioSpec
 

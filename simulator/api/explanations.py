@@ -8,8 +8,7 @@ from simulator.errors import MissingPackageError, Option, RoofcastError
 from simulator.explain.catalogue import Page, page, topic_named, topics_section
 from simulator.explain.topic import Example
 from simulator.records import dataclass
-from simulator.reports.answer import Answer
-from simulator.reports.contract import SCHEMA_VERSION, Json
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
 from simulator.reports.formats.json_document import section_object
 from simulator.reports.formats.text import sections_text
 from simulator.specs.loading import load_hardware

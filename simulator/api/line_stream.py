@@ -80,7 +80,7 @@ def _answered(line: NumberedLine, *, profiles: str | None) -> AnsweredLine:
 
 
 def _refused(line: NumberedLine, error: RoofcastError) -> AnsweredLine:
-    from simulator.reports.contract import error_object
+    from simulator.reports.answer import error_object
 
     document = error_object(line_identifier(line.content), error)
     return AnsweredLine(text=json.dumps(document, allow_nan=False), refused=True)

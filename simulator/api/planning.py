@@ -18,9 +18,9 @@ from simulator.units import MEGA
 if TYPE_CHECKING:
     from simulator.planner.capacity_plan import CapacityPlan
     from simulator.planner.verification.promise import SignedFleet
+    from simulator.reports.answer import Json
     from simulator.reports.answers.promise import PromiseAnswer
     from simulator.reports.charts.chart import Chart
-    from simulator.reports.contract import Json
     from simulator.reports.model_plans import ModelPlansAnswer
     from simulator.specs.question.plan import PlanSpec
 

@@ -11,8 +11,8 @@ from simulator.records import dataclass
 from simulator.reports.answer import Answer
 
 if TYPE_CHECKING:
+    from simulator.reports.answer import Json
     from simulator.reports.charts.chart import Chart
-    from simulator.reports.contract import Json
 
 COLUMNS = ("figure", "unit", "published", "predicted", "error", "tolerance")
 
@@ -25,7 +25,7 @@ class PublishedAnswer(Answer):
 
     def to_dict(self) -> Json:
         """The document of ``roofcast published --json``."""
-        from simulator.reports.contract import SCHEMA_VERSION
+        from simulator.reports.answer import SCHEMA_VERSION
 
         return {"schema_version": SCHEMA_VERSION, "figures": self.rows(), "topics": self._topics()}
 

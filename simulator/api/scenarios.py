@@ -19,8 +19,8 @@ from simulator.units import KILO, MEGA
 
 if TYPE_CHECKING:
     from simulator.engine.runs.served_run import ServedRun
+    from simulator.reports.answer import Json
     from simulator.reports.charts.chart import Chart
-    from simulator.reports.contract import Json
     from simulator.reports.tables.comparison import ComparisonAnswer
     from simulator.specs.money.prices import OfferKind
 
@@ -36,7 +36,7 @@ class ScenarioAnswer(Answer):
 
     def to_dict(self) -> Json:
         """The contract's result object."""
-        from simulator.reports.contract import result_object
+        from simulator.reports.answer import result_object
 
         return result_object(self.result)
 
@@ -75,7 +75,7 @@ class ServeAnswer(ScenarioAnswer):
 
     def to_dict(self) -> Json:
         """The contract's result object with the load over time."""
-        from simulator.reports.contract import dump, result_object
+        from simulator.reports.answer import dump, result_object
 
         return result_object(self.result) | {"series": dump(self.run.result.run.series)}
 
@@ -121,7 +121,7 @@ def simulate(
 
 def simulate_line(line: str | bytes, *, number: int, profiles: str | None = None) -> Json:
     """The result object, or the error object, of one line of JSON; a bad line never spoils the others."""
-    from simulator.reports.contract import error_object, result_object
+    from simulator.reports.answer import error_object, result_object
     from simulator.specs.documents import validate
 
     identifier: str | int | None = None

@@ -15,10 +15,11 @@ from simulator.specs.measured.validation_rows import (
     RunChoice,
     RunFacts,
     ValidationRow,
+    WholeRun,
+    load_today_runs,
     load_validation_table,
     parallel_text,
 )
-from simulator.specs.measured.whole_runs import WholeRun, load_today_runs
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
 
@@ -92,7 +93,7 @@ def run_rows(run: WholeRun, *, profiles: str | None = None) -> list[ValidationRo
 
     Raises RoofcastError: the scenario is refused.
     """
-    from simulator.reports.contract import result_object
+    from simulator.reports.answer import result_object
 
     scenario = _scenario(run)
     facts, result = run_facts(scenario, source=run.source), result_object(answer(scenario, profiles=profiles))

@@ -37,8 +37,8 @@ from simulator.specs.measured.validation_rows import library_digest
 from simulator.specs.question.sweep import SweepPoints, SweepSpec, read_sweep
 
 if TYPE_CHECKING:
+    from simulator.reports.answer import Json
     from simulator.reports.charts.chart import Chart
-    from simulator.reports.contract import Json
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = "1.0"

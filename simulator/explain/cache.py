@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.explain.blocks import Value, bars, facts, lines, rows_table
 from simulator.explain.formats import known_schemes
-from simulator.explain.topic import Example, Worked
+from simulator.explain.topic import Example, Value, Worked, bars, facts, lines, rows_table
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.work import Family
 from simulator.phases.deployment import Deployment

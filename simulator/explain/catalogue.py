@@ -10,8 +10,7 @@ from pathlib import Path
 
 from simulator.errors import FileError, Option, RoofcastError, did_you_mean
 from simulator.explain import cache, decoding, formats, hardware, scale
-from simulator.explain.blocks import Value, rows_table
-from simulator.explain.topic import Equation, Example, Topic
+from simulator.explain.topic import Equation, Example, Topic, Value, rows_table
 from simulator.phases.memory import memory_plan
 from simulator.published.catalogue import explained, published_figures
 from simulator.published.figures import ComparedFigure

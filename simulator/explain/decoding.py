@@ -13,8 +13,19 @@ from simulator.engine.uniform.demand import LoopLengths
 from simulator.engine.uniform.loops import closed_loop, static_batch
 from simulator.engine.uniform.speculation_gain import speedup_by_batch
 from simulator.errors import RoofcastError
-from simulator.explain.blocks import Value, bars, columns_table, facts, lines, rows_table, shares, times, whole
-from simulator.explain.topic import Example, Worked
+from simulator.explain.topic import (
+    Example,
+    Value,
+    Worked,
+    bars,
+    columns_table,
+    facts,
+    lines,
+    rows_table,
+    shares,
+    times,
+    whole,
+)
 from simulator.operators.moe import distinct_experts
 from simulator.operators.transformer import parameter_counts
 from simulator.phases.crossover import crossover_batch

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.explain.blocks import Value, bars, facts, lines, rows_table
-from simulator.explain.topic import Example, Worked
+from simulator.explain.topic import Example, Value, Worked, bars, facts, lines, rows_table
 from simulator.operators.formats.schemes import scheme_named
 from simulator.operators.formats.stored_formats import SCALE_BITS, bitmap_bits, pattern_bits
 from simulator.operators.work import GemmShape

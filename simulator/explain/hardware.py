@@ -9,9 +9,8 @@ from typing import Literal
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.explain.blocks import bars, facts, lines, rows_table
 from simulator.explain.formats import known_schemes
-from simulator.explain.topic import Example, Worked, generates
+from simulator.explain.topic import Example, Worked, bars, facts, generates, lines, rows_table
 from simulator.kernels.roofline import ridge_point
 from simulator.kernels.sustained import cache_rate
 from simulator.operators.step_shape import Array

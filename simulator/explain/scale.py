@@ -8,8 +8,7 @@ from typing import get_args
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.explain.blocks import Value, bars, columns_table, facts, lines, rows_table, times, whole
-from simulator.explain.topic import Example, Worked
+from simulator.explain.topic import Example, Value, Worked, bars, columns_table, facts, lines, rows_table, times, whole
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import CollectiveShape, Family

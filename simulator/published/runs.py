@@ -7,7 +7,7 @@ from typing import Any
 
 from simulator.engine.runs.answers import answer
 from simulator.published.figures import FOLDER, PublishedFigure, by_scenario
-from simulator.reports.contract import result_object
+from simulator.reports.answer import result_object
 from simulator.specs.documents import validate
 from simulator.specs.question.scenario import ScenarioSpec
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import log
 
 import numpy as np
@@ -15,11 +16,12 @@ from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import Family, GemmShape, Work
 from simulator.phases.deployment import deploy
 from simulator.phases.power import power_capped
-from simulator.phases.step import estimate_step
-from simulator.published import context_parallel, memory_room
+from simulator.phases.step import StepEstimate, estimate_step
+from simulator.published import kv_waste
 from simulator.published.attention_traffic import AttentionCost, flash_attention_cost, standard_attention_cost
 from simulator.published.figures import PublishedFigure, rows_of, table_figure
 from simulator.published.kv_waste import RESERVED_TOKENS, Allocation, sharegpt_waste
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
@@ -28,6 +30,51 @@ from simulator.specs.question.techniques import MoeOverride, StructureSpec, Tech
 from simulator.techniques.fine_tuning import fine_tuning_memory
 from simulator.techniques.registry import apply_techniques
 from simulator.units import GIB, GIGA, KIB, MEGA, MILLI, TERA
+
+SERVERS, SERVER_SIZE = 16, 8
+MILLION = int(MEGA)
+"""Tokens of the long prompt [Yang2024b]: 77 s of 128 devices at the published 502 TFLOP/s are 4.95e18 FLOPs, those of
+a million tokens; 2**20 would take 5.38e18."""
+PEAK_FLOPS_PER_S = 800 * TERA
+"""16-bit peak of their H100, which is limited to 500 W [Yang2024b]."""
+
+
+@lru_cache(maxsize=4)
+def _prompt(tokens: int) -> StepEstimate:
+    """One prompt through Llama 3.1 405B on sixteen servers, all its tokens in one pass."""
+    full = load_hardware("h100-sxm-80gb")
+    share = PEAK_FLOPS_PER_S / full.peak_flops_per_s[Dtype.BF16]
+    slowed = {dtype: peak * share for dtype, peak in full.peak_flops_per_s.items()}
+    replica = deploy(
+        model=load_model("llama-3.1-405b"),
+        hardware=full.model_copy(update={"peak_flops_per_s": slowed}),
+        parallelism=ParallelismSpec(tp_size=SERVER_SIZE, cp_size=SERVERS),
+    )
+    return estimate_step(replica, prefill_step(sequences=1, tokens=tokens))
+
+
+def million_s() -> float:
+    """Time of a prompt of a million tokens [s]."""
+    return float(_prompt(MILLION).step_s[0])
+
+
+def shorter_s() -> float:
+    """Time of a prompt of 131,072 tokens [s]."""
+    return float(_prompt(128 * int(KIB)).step_s[0])
+
+
+def million_mfu() -> float:
+    """Model FLOPs utilisation of the long prompt [-]."""
+    return float(_prompt(MILLION).mfu[0])
+
+
+def million_efficiency() -> float:
+    """Rate of the whole pass over that of its attention kernel alone, as the paper defines efficiency [-]."""
+    rows = [row for row in _prompt(MILLION).rows if row.work.family is Family.PREFILL_ATTENTION]
+    flops = sum(float(row.work.count * row.work.flops[0]) for row in rows)
+    rate = flops / sum(float(row.seconds[0]) for row in rows)
+    return million_mfu() * PEAK_FLOPS_PER_S / rate
+
 
 FLASH_HEADS, FLASH_TOKENS, FLASH_WIDTH = 64.0 * 16.0, KIB, 64.0
 A100_SRAM_BYTES = 192 * KIB
@@ -184,10 +231,10 @@ def _colbert_gib() -> float:
 
 COMPUTED: dict[str, Callable[[], float]] = {
     "power_cap_h100_500_w": lambda: _capped_peak() / TERA,
-    "context_parallel_1m_s": context_parallel.million_s,
-    "context_parallel_128k_s": context_parallel.shorter_s,
-    "context_parallel_1m_mfu": context_parallel.million_mfu,
-    "context_parallel_1m_efficiency": context_parallel.million_efficiency,
+    "context_parallel_1m_s": million_s,
+    "context_parallel_128k_s": shorter_s,
+    "context_parallel_1m_mfu": million_mfu,
+    "context_parallel_1m_efficiency": million_efficiency,
     "flash_hbm_standard": lambda: _standard().hbm_bytes / GIGA,
     "flash_hbm_tiled": lambda: _tiled().hbm_bytes / GIGA,
     "flash_hbm_ratio": lambda: _standard().hbm_bytes / _tiled().hbm_bytes,
@@ -233,12 +280,12 @@ COMPUTED: dict[str, Callable[[], float]] = {
     "encoder_exponent_to_512": lambda: _exponent(128, 512),
     "encoder_exponent_from_512": lambda: _exponent(512, 4096),
     "colbert_index_24": _colbert_gib,
-    "gptq_devices_a6000_fp16": lambda: memory_room.devices_needed("a6000", "fp16"),
-    "gptq_devices_a6000_3bit": lambda: memory_room.devices_needed("a6000", "gptq-3bit"),
-    "gptq_devices_a100_fp16": lambda: memory_room.devices_needed("a100-sxm-80gb", "fp16"),
-    "gptq_devices_a100_3bit": lambda: memory_room.devices_needed("a100-sxm-80gb", "gptq-3bit"),
-    "bitnet_70b_batch": memory_room.bitnet_batch_ratio,
-    "bitnet_70b_throughput": memory_room.bitnet_throughput_ratio,
+    "gptq_devices_a6000_fp16": lambda: kv_waste.devices_needed("a6000", "fp16"),
+    "gptq_devices_a6000_3bit": lambda: kv_waste.devices_needed("a6000", "gptq-3bit"),
+    "gptq_devices_a100_fp16": lambda: kv_waste.devices_needed("a100-sxm-80gb", "fp16"),
+    "gptq_devices_a100_3bit": lambda: kv_waste.devices_needed("a100-sxm-80gb", "gptq-3bit"),
+    "bitnet_70b_batch": kv_waste.bitnet_batch_ratio,
+    "bitnet_70b_throughput": kv_waste.bitnet_throughput_ratio,
     "sparse_metadata_16_bit": lambda: _metadata_share(Dtype.BF16),
     "sparse_metadata_8_bit": lambda: _metadata_share(Dtype.INT8),
 }

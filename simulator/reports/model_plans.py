@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from simulator.planner.plan import ModelPlans, StepDown
 from simulator.records import dataclass
-from simulator.reports.answer import Answer
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.document import Bullets, Paragraph, Section, Table, Tone, columns, row
 from simulator.reports.content.quantities import change_text, count_text, percent_text, price_text, rate_text
-from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.answer import fleets_table, sentence
 from simulator.reports.tables.plan_document import plan_document

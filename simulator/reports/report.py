@@ -11,16 +11,14 @@ from simulator.records import dataclass
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Block, Figure, Paragraph, Report, Section
 from simulator.reports.content.quantities import rate_text
-from simulator.reports.decide.acceptance import acceptance_section
 from simulator.reports.decide.decision import decision_section
 from simulator.reports.decide.evidence import evidence_section
-from simulator.reports.decide.risks import risk_section
+from simulator.reports.decide.risks import acceptance_section, risk_section
 from simulator.reports.sections.appendix import appendix_section
 from simulator.reports.sections.cost import cost_section, rental_blocks
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.growth import growth_blocks, growth_section
 from simulator.reports.sections.inputs import software_section, workload_section
-from simulator.reports.sections.measured import measured_blocks
 from simulator.reports.sections.options import length_split_blocks, options_section, pareto_blocks, search_blocks
 from simulator.reports.sections.performance import (
     finalist_blocks,
@@ -30,7 +28,7 @@ from simulator.reports.sections.performance import (
 )
 from simulator.reports.sections.resilience import resilience_blocks
 from simulator.reports.sections.sites import energy_section, facilities_section
-from simulator.reports.sections.sizing import sizing_section
+from simulator.reports.sections.sizing import measured_blocks, sizing_section
 from simulator.reports.sections.stock import stock_blocks
 from simulator.reports.sections.uncertainty import sensitivity_section, uncertainty_blocks
 from simulator.reports.studies import Studies

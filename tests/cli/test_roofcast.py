@@ -11,8 +11,8 @@ import pytest
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
 from simulator.engine.runs.answers import answer
+from simulator.reports.answer import result_object
 from simulator.reports.content.quantities import seconds_text
-from simulator.reports.contract import result_object
 from simulator.specs.documents import validate
 from simulator.specs.question.scenario import ScenarioSpec
 

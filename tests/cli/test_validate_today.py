@@ -11,8 +11,7 @@ from simulator import simulate
 from simulator.api import scored_runs
 from simulator.cli import roofcast
 from simulator.cli.entry import run
-from simulator.specs.measured.validation_rows import RunChoice, load_validation_table
-from simulator.specs.measured.whole_runs import load_today_runs
+from simulator.specs.measured.validation_rows import RunChoice, load_today_runs, load_validation_table
 
 FEW = ("--hardware", "h200", "--engine", "vllm", "--model", "llama-3.3-70b", "--every", "7")
 

@@ -59,7 +59,7 @@ def test_answers_keep_their_length_when_the_model_may_stop_and_the_result_says_s
 
 
 def test_replicas_multiply_throughput_and_leave_latency_alone() -> None:
-    from simulator.reports.contract import result_object
+    from simulator.reports.answer import result_object
 
     one, three = (result_object(answer(scenario(BATCH, replicas=count))) for count in (1, 3))
     assert three["output_tokens_per_s"] == pytest.approx(3 * one["output_tokens_per_s"])
@@ -75,7 +75,7 @@ def test_pcie_makes_tensor_parallelism_slower() -> None:
 
 
 def test_ranks_share_the_batch_and_add_their_throughput() -> None:
-    from simulator.reports.contract import result_object
+    from simulator.reports.answer import result_object
 
     base = {**BATCH, "batch_size": 8, "engine": {"name": "vllm"}}
     half = result_object(answer(scenario({**base, "batch_size": 4})))
@@ -97,7 +97,7 @@ def test_what_a_reader_should_know_is_said() -> None:
 def test_answers_of_one_token_under_load_have_no_tpot() -> None:
     import json
 
-    from simulator.reports.contract import result_object
+    from simulator.reports.answer import result_object
 
     load = {"stages": [{"rate_per_s": 5, "duration_s": 20}], "isl_tokens": 256, "osl_tokens": 1}
     served = {"id": "s", "kind": "serve", "model": "llama-3.1-8b", "hardware": "h100", "workload": load}
@@ -108,7 +108,7 @@ def test_answers_of_one_token_under_load_have_no_tpot() -> None:
 
 
 def test_pipeline_stages_do_not_improve_provenance() -> None:
-    from simulator.reports.contract import result_object
+    from simulator.reports.answer import result_object
 
     known = [
         result_object(answer(scenario(BATCH, pp_size=size, engine={"name": "vllm"})))["provenance"] for size in (1, 32)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.explain import blocks, cache, decoding, formats, hardware, scale
+from simulator.explain import cache, decoding, formats, hardware, scale, topic
 from simulator.explain.topic import Example
 from simulator.reports.content.document import Cell, CellKind, Facts, Figure, Table
 from simulator.specs.loading import load_hardware
@@ -55,28 +55,28 @@ def column(rows: Rows, name: str) -> list[Any]:
 
 class TestBlocks:
     def test_headings_stand_in_a_line_and_a_colon_makes_words(self) -> None:
-        found = blocks.rows_table("key", "Title", "phase: | TPOT", [("decode", 1.5), ("prefill", None)])
+        found = topic.rows_table("key", "Title", "phase: | TPOT", [("decode", 1.5), ("prefill", None)])
         assert [(item.title, item.numeric) for item in found.columns] == [("phase", False), ("TPOT", True)]
         assert [[cell.value for cell in row.cells] for row in found.rows] == [["decode", 1.5], ["prefill", None]]
 
     def test_columns_of_unequal_length_are_refused(self) -> None:
         with pytest.raises(ValueError, match="argument 2 is shorter"):
-            blocks.columns_table("key", "Title", {"a": [1.0, 2.0], "b": [1.0]})
+            topic.columns_table("key", "Title", {"a": [1.0, 2.0], "b": [1.0]})
 
     def test_cells_say_what_kind_of_number_they_are(self) -> None:
-        assert isinstance(blocks.cell(2.0), Cell)
-        assert [item.kind for item in blocks.shares([0.5]) if isinstance(item, Cell)] == [CellKind.FRACTION]
-        assert [item.unit for item in blocks.times([0.5]) if isinstance(item, Cell)] == ["s"]
-        assert [item.digits for item in blocks.whole([3.0]) if isinstance(item, Cell)] == [0]
+        assert isinstance(topic.cell(2.0), Cell)
+        assert [item.kind for item in topic.shares([0.5]) if isinstance(item, Cell)] == [CellKind.FRACTION]
+        assert [item.unit for item in topic.times([0.5]) if isinstance(item, Cell)] == ["s"]
+        assert [item.digits for item in topic.whole([3.0]) if isinstance(item, Cell)] == [0]
 
     def test_axes_take_their_unit_and_scale_from_their_text(self) -> None:
-        chart = blocks.lines("key", "T", x="log Batch", y="TPOT [ms]", at=[1, 2], of={"a": [1.0, 2.0]}).chart
+        chart = topic.lines("key", "T", x="log Batch", y="TPOT [ms]", at=[1, 2], of={"a": [1.0, 2.0]}).chart
         assert (chart.x.title, chart.x.unit, chart.x.log) == ("Batch", "", True)
         assert (chart.y.title, chart.y.unit, chart.y.log) == ("TPOT", "ms", False)
-        assert blocks.bars("key", "T", y="Rate [1/s]", names=["x"], of={"a": [1.0]}).chart.y.unit == "1/s"
+        assert topic.bars("key", "T", y="Rate [1/s]", names=["x"], of={"a": [1.0]}).chart.y.unit == "1/s"
 
     def test_a_fact_is_found_by_its_key(self) -> None:
-        (found,) = blocks.facts(("size", "Size", 3.0)).facts
+        (found,) = topic.facts(("size", "Size", 3.0)).facts
         assert (found.key, found.cell.value) == ("size", 3.0)
 
 
@@ -347,8 +347,8 @@ class TestScale:
 
 
 def test_every_chart_has_finite_numbers_in_its_lines() -> None:
-    for topic in ("roofline", "queueing", "kv-cache", "prefix-cache", "acceptance"):
-        charts = [item.chart for item in worked(topic) if isinstance(item, Figure)]
+    for name in ("roofline", "queueing", "kv-cache", "prefix-cache", "acceptance"):
+        charts = [item.chart for item in worked(name) if isinstance(item, Figure)]
         assert charts
         for chart in charts:
             for series in chart.series:

@@ -22,7 +22,7 @@ from simulator.api.questions import plan_question, scenario_spec
 from simulator.api.scenarios import simulate_line
 from simulator.errors import RoofcastError
 from simulator.operators.transformer import model_counts
-from simulator.reports.contract import dump
+from simulator.reports.answer import dump
 from simulator.specs.documents import validate, yaml_mapping
 from simulator.specs.engine.engine import EngineProfile
 from simulator.specs.hardware.accelerator import ServerSpec

@@ -16,7 +16,7 @@ from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import Tried, try_platforms
 from simulator.planner.studies.growth import Growth
-from simulator.reports.contract import dump
+from simulator.reports.answer import dump
 from simulator.reports.studies import gather
 from simulator.specs.question.plan import plan_spec
 

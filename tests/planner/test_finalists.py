@@ -24,8 +24,7 @@ from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.workload import ObjectiveSpec
-from simulator.traffic.recorded.replay import replica_share, resampled_requests
-from simulator.traffic.recorded.traces import read_trace, summarise
+from simulator.traffic.recorded.traces import read_trace, replica_share, resampled_requests, summarise
 
 
 @pytest.fixture(scope="module")

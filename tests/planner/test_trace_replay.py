@@ -15,8 +15,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.traffic.recorded.replay import resampled_requests
-from simulator.traffic.recorded.traces import RequestTrace, read_trace, summarise
+from simulator.traffic.recorded.traces import RequestTrace, read_trace, resampled_requests, summarise
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT.parent / "shared" / "data" / "traces" / "AzureLLMInferenceTrace2023_conv.csv"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.published.memory_room import bitnet_batch_ratio, bitnet_throughput_ratio, devices_needed
+from simulator.published.kv_waste import bitnet_batch_ratio, bitnet_throughput_ratio, devices_needed
 
 
 def test_three_bits_need_a_quarter_of_the_devices_or_fewer() -> None:

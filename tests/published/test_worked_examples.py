@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.published import context_parallel, structure, worked_examples
+from simulator.published import structure, worked_examples
 from simulator.published.figures import PublishedFigure, rows_of
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
@@ -66,18 +66,18 @@ class TestStructure:
 
 class TestContextParallel:
     def test_time_grows_faster_than_the_length_and_slower_than_its_square(self) -> None:
-        ratio = context_parallel.MILLION / 131_072
-        assert ratio < context_parallel.million_s() / context_parallel.shorter_s() < ratio**2
+        ratio = structure.MILLION / 131_072
+        assert ratio < structure.million_s() / structure.shorter_s() < ratio**2
 
     def test_utilisation_is_flops_over_time_and_peak_of_all_devices(self) -> None:
-        devices = context_parallel.SERVERS * context_parallel.SERVER_SIZE
+        devices = structure.SERVERS * structure.SERVER_SIZE
         # 2 FLOPs a parameter and token; scores and sums over half of the context, 126 layers of 16,384.
-        tokens = context_parallel.MILLION
+        tokens = structure.MILLION
         flops = 2 * 403e9 * tokens + 4 * 126 * 16_384 * tokens**2 / 2
-        expected = flops / (context_parallel.million_s() * devices * context_parallel.PEAK_FLOPS_PER_S)
-        assert context_parallel.million_mfu() == pytest.approx(expected, rel=0.01)
+        expected = flops / (structure.million_s() * devices * structure.PEAK_FLOPS_PER_S)
+        assert structure.million_mfu() == pytest.approx(expected, rel=0.01)
 
     def test_nothing_runs_faster_than_its_attention_kernel_alone_or_the_peak(self) -> None:
-        assert 0 < context_parallel.million_mfu() < 1
-        assert 0.5 < context_parallel.million_efficiency() < 1.1
-        assert load_hardware("h100").peak_flops_per_s[Dtype.BF16] > context_parallel.PEAK_FLOPS_PER_S
+        assert 0 < structure.million_mfu() < 1
+        assert 0.5 < structure.million_efficiency() < 1.1
+        assert load_hardware("h100").peak_flops_per_s[Dtype.BF16] > structure.PEAK_FLOPS_PER_S

@@ -1,7 +1,7 @@
 """Answers made of records: verdicts, prices, scores and fits say what their numbers say.
 
 ``simulator.reports.answers.promise``, ``.prices``, ``.today``, ``.replay`` and ``.calibration``;
-``simulator.reports.sections.measured`` and ``simulator.reports.model_plans``.
+``simulator.reports.sections.sizing`` and ``simulator.reports.model_plans``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from simulator.reports.answers.promise import PromiseAnswer, verdict_text
 from simulator.reports.answers.replay import REPLAY_COLUMNS, ReplayAnswer, replay_rows
 from simulator.reports.answers.today import ALL, COLUMNS, score_row, today_markdown, today_scores
 from simulator.reports.model_plans import ModelPlansAnswer
-from simulator.reports.sections.measured import measured_blocks, measured_sentence
+from simulator.reports.sections.sizing import measured_blocks, measured_sentence
 from simulator.specs.measured.serving_results import ServingRun
 from simulator.specs.measured.validation_rows import ValidationRow
 from simulator.specs.money.prices import PriceProfile

@@ -15,7 +15,7 @@ from simulator.engine.runs.capacity import sustained_rate
 from simulator.engine.runs.metrics import FLAT, ObjectiveCheck
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance, interval
-from simulator.reports.contract import dump, error_object, result_object
+from simulator.reports.answer import dump, error_object, result_object
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import ObjectiveSpec
 

@@ -13,9 +13,9 @@ import yaml
 from simulator.planner.plan import plan_capacity
 from simulator.reports.content.document import Paragraph, Report, Section, Table
 from simulator.reports.decide import evidence
-from simulator.reports.decide.acceptance import unsourced_table
 from simulator.reports.decide.decision import lead_text, rival_of
 from simulator.reports.decide.evidence import confidence_in, evidence_of
+from simulator.reports.decide.risks import unsourced_table
 from simulator.reports.decide.summary import summary_report
 from simulator.reports.formats.markdown import report_markdown
 from simulator.reports.report import build_report

@@ -8,7 +8,7 @@ import pytest
 
 from simulator.engine.runs.answers import answer
 from simulator.engine.runs.load_sweep import at_share, demand_of
-from simulator.reports.contract import result_object
+from simulator.reports.answer import result_object
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 

@@ -10,6 +10,7 @@ from simulator.kernels.sustained import cache_rate
 from simulator.phases.roofline import roofline_points
 from simulator.phases.step import StepEstimate
 from simulator.planner.comparison import native_scenario, technique_steps, what_if
+from simulator.reports.answer import result_object
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
 from simulator.reports.charts.latency_breakdown import latency_breakdown_chart
 from simulator.reports.charts.memory_stack import memory_stack_chart
@@ -17,7 +18,6 @@ from simulator.reports.charts.plotly_figure import plotly_figure, plotly_spec
 from simulator.reports.charts.roofline import roofline_chart, shape_text
 from simulator.reports.charts.validation import validation_scatter_chart
 from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart, technique_waterfall_chart
-from simulator.reports.contract import result_object
 from simulator.reports.tables.comparison import compare_columns, compare_provenance
 from simulator.reports.tables.validation import run_rows, source_rows, validation_summary
 from simulator.specs.documents import validate

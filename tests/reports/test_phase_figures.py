@@ -11,8 +11,9 @@ from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.uniform.record import UniformRun
 from simulator.phases.roofline import roofline_points
 from simulator.planner.comparison import technique_steps, what_if
+from simulator.reports.answer import Json, result_object
 from simulator.reports.charts.chart import SeriesKind
-from simulator.reports.charts.inside import request_parts, request_waterfall_chart, step_timeline_chart
+from simulator.reports.charts.latency_breakdown import request_parts, request_waterfall_chart, step_timeline_chart
 from simulator.reports.charts.memory_stack import batch_use, memory_over_time_chart, memory_stack_chart, traced_use
 from simulator.reports.charts.plotly_figure import plotly_figure
 from simulator.reports.charts.roofline import point_label, roofline_chart
@@ -24,7 +25,6 @@ from simulator.reports.charts.what_if import (
     technique_waterfall_chart,
 )
 from simulator.reports.content.quantities import count_text, percent_text, seconds_text
-from simulator.reports.contract import Json, result_object
 from simulator.reports.tables.comparison import compare_columns, compare_headline, room_text
 from simulator.reports.tables.scenario_figures import PHASES, crossover_figure, memory_figures, phase_figures
 from simulator.specs.documents import validate

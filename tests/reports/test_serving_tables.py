@@ -20,7 +20,7 @@ from simulator.engine.settings import SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import uniform_tables
 from simulator.phases.deployment import deploy
-from simulator.reports.contract import result_object
+from simulator.reports.answer import result_object
 from simulator.reports.tables.request_files import (
     TRACED_REQUESTS,
     check_request_format,

@@ -20,7 +20,7 @@ from simulator.phases.deployment import deploy
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.late_interaction import retrieval_cost
 from simulator.phases.power import energy_prices
-from simulator.reports.contract import result_object
+from simulator.reports.answer import result_object
 from simulator.specs.documents import validate
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from simulator.errors import FileError
-from simulator.specs.measured.whole_runs import WholeRun as MeasuredRun
+from simulator.specs.measured.validation_rows import WholeRun as MeasuredRun
 from simulator.units import MILLI
 
 # Metric and unit of the tables -> name and factor of the contract's result.

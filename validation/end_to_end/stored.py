@@ -20,13 +20,16 @@ from pathlib import Path
 from simulator import __version__
 from simulator.api.scored_runs import predicted_rows, run_facts
 from simulator.specs.measured.validation_rows import (
+    PackedRuns,
+    RunsOrigin,
     ValidationRow,
     library_digest,
     load_validation_rows,
+    packed_text,
+    runs_file,
     validation_file,
     validation_heading,
 )
-from simulator.specs.measured.whole_runs import PackedRuns, RunsOrigin, packed_text, runs_file
 from validation.commands import exit_code_of
 from validation.end_to_end.inferencex import MODES, load_disaggregated, load_inferencex
 from validation.end_to_end.serving import METRICS, deployment_of, load_serving, predicted_stages, stage_metric

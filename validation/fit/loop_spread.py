@@ -23,7 +23,7 @@ from simulator.engine.runs.results import loop_intervals, mean_intervals
 from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import DEVIATE
-from simulator.reports.contract import result_object
+from simulator.reports.answer import result_object
 from simulator.specs.base import Source
 from simulator.specs.documents import validate
 from simulator.specs.loading import load_hardware

@@ -12,7 +12,7 @@ from math import ceil
 
 from simulator.planner.handoff.commands import environment, options_text, words
 from simulator.planner.handoff.settings import START_FIXED_S, LaunchSettings
-from simulator.specs.hardware.cluster import cluster
+from simulator.specs.hardware.accelerator import cluster
 from simulator.units import GIB
 
 Json = dict[str, object]

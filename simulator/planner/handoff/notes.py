@@ -11,7 +11,7 @@ from simulator.planner.handoff.commands import speculation_items
 from simulator.planner.handoff.kubernetes import image, start_s
 from simulator.planner.handoff.settings import DRAFT_PLACEHOLDER, LaunchSettings
 from simulator.planner.records import Demand
-from simulator.specs.hardware.cluster import OWN_LABEL, cluster
+from simulator.specs.hardware.accelerator import OWN_LABEL, cluster
 from simulator.specs.model.precision import Dtype
 from simulator.units import percent_text
 

@@ -10,7 +10,7 @@ from simulator.planner.handoff.commands import filled
 from simulator.planner.handoff.kubernetes import Json, pool_name, service, service_name
 from simulator.planner.handoff.settings import LaunchSettings
 from simulator.specs.engine.launch import RouterSpec
-from simulator.specs.hardware.cluster import cluster
+from simulator.specs.hardware.accelerator import cluster
 
 
 def _account(name: str, *, rules: list[Json]) -> list[Json]:

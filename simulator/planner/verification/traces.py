@@ -29,8 +29,7 @@ from simulator.planner.verification.simulation import (
 )
 from simulator.planner.verified import Verification
 from simulator.records import dataclass
-from simulator.traffic.recorded.replay import replica_share
-from simulator.traffic.recorded.traces import RequestTrace, read_trace, summarise
+from simulator.traffic.recorded.traces import RequestTrace, read_trace, replica_share, summarise
 from simulator.traffic.requests import Requests
 
 BEYOND = 2_000

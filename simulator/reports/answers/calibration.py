@@ -9,9 +9,8 @@ from simulator.fitting.kernel_calibration import KernelCalibration
 from simulator.fitting.kernel_fits import UserFit
 from simulator.fitting.three_parameter import PARAMETERS
 from simulator.records import dataclass
-from simulator.reports.answer import Answer
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
-from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.units import MICRO, MILLI
 
 

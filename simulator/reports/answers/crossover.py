@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from simulator.engine.uniform.speculation_gain import FormatComparison, SpeedupByBatch
 from simulator.records import dataclass
-from simulator.reports.answer import Answer, Cells
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Cells, Json, dump
 from simulator.reports.charts.chart import Axis, Chart, lines_chart
 from simulator.reports.content.quantities import number_text
-from simulator.reports.contract import SCHEMA_VERSION, Json, dump
 from simulator.reports.formats.text import text_table
 from simulator.reports.words.fields import assumption_texts
 from simulator.units import MILLI

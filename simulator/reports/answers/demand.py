@@ -13,10 +13,9 @@ import numpy as np
 
 from simulator.planner.workload_presets import CHAT, WorkloadPreset, nearest_preset
 from simulator.records import dataclass
-from simulator.reports.answer import Answer
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import number_text
-from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.words.fields import burst_text
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import HOURS_PER_DAY

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from simulator.operators.transformer import ModelCounts
 from simulator.records import dataclass
-from simulator.reports.answer import Answer
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import bytes_text, parameters_text, percent_text
-from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import text_table
 from simulator.techniques.fine_tuning import FineTuningMemory, OptimizerState
 from simulator.units import GIGA, TERA, format_si

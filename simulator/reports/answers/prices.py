@@ -8,9 +8,9 @@ from datetime import date
 
 from simulator.planner.money.market import RENTALS, MarketPrice, PriceRule, check_rule, market_price, named_provider
 from simulator.records import dataclass
+from simulator.reports.answer import SCHEMA_VERSION, Json
 from simulator.reports.content.document import EMPTY, Block, Paragraph, Section, Table, columns, count, table
 from simulator.reports.content.quantities import price_text, signed_percent_text
-from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import sections_text
 from simulator.reports.words.derivation import taken_text
 from simulator.specs.loading import load_hardware

@@ -6,10 +6,9 @@ from simulator.planner.verification.promise import PROMISED, Promise, PromiseCas
 from simulator.planner.verification.simulation import ENOUGH
 from simulator.planner.verified import Verification
 from simulator.records import dataclass
-from simulator.reports.answer import Answer
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, finite
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import percent_text, seconds_text
-from simulator.reports.contract import SCHEMA_VERSION, Json, finite
 from simulator.reports.formats.text import text_table
 
 _EXPLAINED = {

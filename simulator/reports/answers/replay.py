@@ -7,11 +7,10 @@ from functools import partial
 
 from simulator.fitting.replay import ReplayedRun, ReplayedValue
 from simulator.records import dataclass
-from simulator.reports.answer import Answer
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, dump
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.document import EMPTY, Cell, ordered
 from simulator.reports.content.quantities import range_text, rate_text, seconds_text, signed_percent_text
-from simulator.reports.contract import SCHEMA_VERSION, Json, dump
 
 
 @dataclass(frozen=True, slots=True)

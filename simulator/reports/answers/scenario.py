@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from simulator.reports.answer import Json
 from simulator.reports.content.quantities import (
     bytes_text,
     number_text,
@@ -12,7 +13,6 @@ from simulator.reports.content.quantities import (
     seconds_text,
     watts_text,
 )
-from simulator.reports.contract import Json
 from simulator.reports.formats.text import text_table
 
 SCENARIO_COLUMNS = ("figure", "value", "80 % interval")

@@ -10,7 +10,7 @@ from simulator.operators.work import CollectiveShape, ElementwiseShape, HostTran
 from simulator.phases.one_step import OneStep
 from simulator.phases.step import StepRow
 from simulator.records import dataclass
-from simulator.reports.answer import Answer, Cells
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Cells, Json, dump
 from simulator.reports.charts.chart import Chart
 from simulator.reports.charts.roofline import roofline_chart
 from simulator.reports.content.quantities import (
@@ -21,7 +21,6 @@ from simulator.reports.content.quantities import (
     range_text,
     seconds_text,
 )
-from simulator.reports.contract import SCHEMA_VERSION, Json, dump
 from simulator.reports.formats.text import text_table
 from simulator.reports.words.fields import assumption_texts
 from simulator.units import GIGA, MEGA, MICRO

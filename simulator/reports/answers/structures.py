@@ -8,10 +8,9 @@ from dataclasses import asdict
 from simulator.phases.deployment import Deployment
 from simulator.phases.late_interaction import RetrievalCost
 from simulator.records import dataclass
-from simulator.reports.answer import Answer
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
 from simulator.reports.charts.chart import Axis, Chart, bars_chart, lines_chart
 from simulator.reports.content.quantities import bytes_text, seconds_text
-from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import text_table
 from simulator.reports.words.fields import assumption_texts
 from simulator.techniques.complexity import LengthCost

@@ -10,9 +10,9 @@ from statistics import median
 from typing import Any
 
 from simulator.records import dataclass
+from simulator.reports.answer import SCHEMA_VERSION, Json
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.quantities import counted_text, number_text, signed_percent_text
-from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.formats.text import text_table
 from simulator.reports.tables.sweep_parts import Row
 

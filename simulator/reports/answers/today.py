@@ -8,15 +8,13 @@ from dataclasses import asdict
 from typing import Any
 
 from simulator.records import dataclass
-from simulator.reports.answer import Answer
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, finite
 from simulator.reports.charts.chart import Chart
 from simulator.reports.charts.validation import MetricKind, metric_kind, validation_scatter_chart
 from simulator.reports.content.quantities import percent_text
-from simulator.reports.contract import SCHEMA_VERSION, Json, finite
 from simulator.reports.formats.text import text_table
 from simulator.reports.tables.scorecard import ErrorScore, error_score
-from simulator.specs.measured.validation_rows import ValidationRow
-from simulator.specs.measured.whole_runs import RunsOrigin
+from simulator.specs.measured.validation_rows import RunsOrigin, ValidationRow
 
 METRICS = {"tpot_p50_s": "TPOT", "total_tokens_per_s": "tokens/s", "energy_per_output_token_j": "J/token"}
 COUNTED_AS = {"decode_energy_per_output_token_j": "energy_per_output_token_j"}

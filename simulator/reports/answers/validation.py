@@ -8,9 +8,8 @@ from dataclasses import asdict
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.kernels.transfer import calibrated_relative
 from simulator.records import dataclass
-from simulator.reports.answer import Answer
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
-from simulator.reports.contract import SCHEMA_VERSION, Json
 from simulator.reports.tables.scorecard import (
     LIBRARIES,
     EndToEndScore,

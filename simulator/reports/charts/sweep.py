@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from simulator.planner.comparison import WhatIf
 from simulator.planner.deployment_sweep import SweepAxis, SweepPoint
 from simulator.records import dataclass
+from simulator.reports.answer import Json
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content.document import BEST, Cell, number, ordered
 from simulator.reports.content.quantities import number_text, range_text
-from simulator.reports.contract import Json
 from simulator.units import MILLI
 
 Ends = tuple[float, float]

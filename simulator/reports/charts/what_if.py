@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from simulator.engine.runs.answers import ScenarioResult
 from simulator.planner.comparison import TechniqueStep, WhatIf, scenario_quality
 from simulator.records import dataclass
+from simulator.reports.answer import Json
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, apart, waterfall_chart
 from simulator.reports.content.quantities import (
     bytes_text,
@@ -17,7 +18,6 @@ from simulator.reports.content.quantities import (
     range_text,
     seconds_text,
 )
-from simulator.reports.contract import Json
 from simulator.reports.tables.scenario_figures import per_token_ends
 from simulator.units import GIGA, KILO, MILLI
 

@@ -53,7 +53,7 @@ def sentence(plan: CapacityPlan) -> str:
     """GPUs = replicas x GPUs per replica + spares + idle, cost, power, limit; theirs of a measured rate or stock."""
     if plan.spec.measured_rps_per_gpu is not None:
         from simulator.planner.studies.measured_rate import MeasuredRate
-        from simulator.reports.sections.measured import measured_sentence
+        from simulator.reports.sections.sizing import measured_sentence
 
         measured = plan.study(MeasuredRate)
         if measured is not None:

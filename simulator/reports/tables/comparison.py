@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from simulator.planner.comparison import ComparedAnswer, Comparison, WhatIf, scenario_quality
 from simulator.records import dataclass
-from simulator.reports.answer import Answer
+from simulator.reports.answer import Answer, Json, result_object
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.document import BEST
 from simulator.reports.content.quantities import (
@@ -21,7 +21,6 @@ from simulator.reports.content.quantities import (
     seconds_text,
     signed_percent_text,
 )
-from simulator.reports.contract import Json, result_object
 from simulator.reports.formats.text import text_table
 from simulator.reports.tables.scenario_figures import (
     PHASES,

@@ -8,6 +8,7 @@ from typing import Literal
 from simulator.kernels.timing import Provenance
 from simulator.phases.crossover import LARGEST_BATCH
 from simulator.planner.comparison import WhatIf
+from simulator.reports.answer import Json
 from simulator.reports.content.quantities import (
     Quantity,
     count_text,
@@ -19,7 +20,6 @@ from simulator.reports.content.quantities import (
     seconds_text,
     watts_text,
 )
-from simulator.reports.contract import Json
 
 
 def _latency(document: Json, key: str, label: str) -> Quantity:

@@ -17,6 +17,7 @@ from simulator.engine.runs.served_run import ServedRun
 from simulator.kernels.timing import DEVIATE, chance_within
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
+from simulator.reports.answer import Json
 from simulator.reports.content.document import Cell, fraction, number, ordered, seconds
 from simulator.reports.content.quantities import (
     Quantity,
@@ -27,7 +28,6 @@ from simulator.reports.content.quantities import (
     rate_text,
     seconds_text,
 )
-from simulator.reports.contract import Json
 from simulator.reports.formats.text import text_table
 from simulator.reports.words.fields import assumption_texts
 from simulator.traffic.requests import Floats

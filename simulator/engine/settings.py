@@ -90,15 +90,17 @@ class SpeculativeSteps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostOffload:
-    """KV blocks of a replica that host memory holds, and what one takes to come back over the host link [s]."""
+class CacheTier:
+    """KV blocks of a replica that a tier below the device holds, what one takes to come back over its link, and what
+    the first of several takes more [s]."""
 
     blocks: int
     block_load_s: float
+    latency_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.blocks < 1:
-            raise RoofcastError(f"{self.blocks} blocks; at least 1", field="engine.cpu_kv_offload_bytes")
+            raise RoofcastError(f"room for {self.blocks} blocks; at least 1", field="engine.kv_tiers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,9 @@ class SchedulerSettings:
     request_delay_s, prompt_token_delay_s : from arrival to the scheduler's queue, fixed and per prompt token [s]
     timeout_s : a request that has not finished this long after its arrival is given up, or None [s]
     policy, queue_order, token_ratio : what the engine's scheduler does; token_ratio matters to SGLang's policies
-    offload : host memory behind the KV cache; speculation : drafts that every step verifies, drawn with ``seed``
+    tiers : what holds KV blocks below the device, fastest first; prompt_s : what computing the first 0, 1, 2 ... blocks
+        of a prompt takes [s]: blocks below are loaded where that is sooner, without it always
+    speculation : drafts that every step verifies, drawn with ``seed``
     computed_on_arrival : prompts arrive with their KV cache and their first token (the decode pool of a disaggregated
         deployment)
     """
@@ -137,7 +141,8 @@ class SchedulerSettings:
     policy: SchedulerPolicy = SchedulerPolicy.CHUNKED_MIXED
     queue_order: QueueOrder = QueueOrder.ARRIVAL
     token_ratio: TokenRatio = TokenRatio()
-    offload: HostOffload | None = None
+    tiers: tuple[CacheTier, ...] = ()
+    prompt_s: tuple[float, ...] = ()
     speculation: SpeculativeSteps | None = None
     computed_on_arrival: bool = False
     seed: int = 0
@@ -197,7 +202,7 @@ class SchedulerSettings:
         return (
             self.policy not in (SchedulerPolicy.CHUNKED_MIXED, SchedulerPolicy.MAX_UTILIZATION)
             or self.queue_order is not QueueOrder.ARRIVAL
-            or self.offload is not None
+            or len(self.tiers) > 0
             or self.speculation is not None
             or self.computed_on_arrival
         )

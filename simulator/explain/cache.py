@@ -270,6 +270,30 @@ def _offload(example: Example) -> tuple[Block, ...]:
     )
 
 
+def _tiers(example: Example) -> tuple[Block, ...]:
+    """A prefix computed, and loaded over the host link."""
+    replica, lengths = example.deployed(), _lengths(example)
+    held = kv_bytes_per_sequence(example.model, plan=example.plan, tp_size=1, context_tokens=lengths)
+    computed, link = example.prefill(replica, tokens=lengths).step_s, example.hardware.host_link
+    loaded = held / link.bytes_per_s_per_direction
+    rows = [
+        (
+            number(length, digits=0),
+            float(held[place]) / GIGA,
+            seconds(float(computed[place])),
+            seconds(float(loaded[place])),
+            float(held[place] / computed[place]) / GIGA,
+        )
+        for place, length in enumerate(lengths)
+    ]
+    heads = f"tokens | GB of cache | computed | loaded over {link.kind} | GB/s that loading needs"
+    return (
+        rows_table("tiers", "A prefix, computed or loaded", heads, rows),
+        lines("tiers", "A prefix, computed or loaded", x="log Tokens", y="log Time [s]", at=lengths,
+              of={"computed": computed.tolist(), "loaded": loaded.tolist()}),
+    )  # fmt: skip
+
+
 WORKED: dict[str, Worked] = {
     "kv-cache": _kv_cache,
     "attention-heads": _heads,
@@ -279,6 +303,7 @@ WORKED: dict[str, Worked] = {
     "flash-attention": _flash,
     "long-context": _long_context,
     "offload": _offload,
+    "kv-tiers": _tiers,
     "sequence-mixers": _mixers,
 }
 """Topic -> its example."""

@@ -13,6 +13,7 @@ from simulator.kernels.sustained import engine_kernels
 from simulator.operators.formats.tensor_formats import PrecisionPlan, on_chip, precision_plan
 from simulator.operators.linear import check_parallelism
 from simulator.operators.transformer import is_encoder_only
+from simulator.phases.kv_tiers import KvTier, check_offload, kv_tiers, tier_assumptions
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -65,6 +66,7 @@ class EngineSettings:
     prompt_gather_steps: int
     cpu_kv_offload: bool
     cpu_kv_offload_bytes: float | None
+    kv_tiers: tuple[KvTier, ...]
     cuda_graph_max_sequences: int
     eager: bool
     runs_published_code: bool
@@ -138,7 +140,8 @@ def _engine_settings(
         chunked_prefill=limits.chunked_prefill,
         prompt_gather_steps=profile.prompt_gather_steps,
         cpu_kv_offload=bool(spec.cpu_kv_offload),
-        cpu_kv_offload_bytes=_offload_bytes(spec),
+        cpu_kv_offload_bytes=spec.cpu_kv_offload_bytes,
+        kv_tiers=(),
         cuda_graph_max_sequences=limits.cuda_graph_max_sequences,
         eager=profile.eager,
         runs_published_code=profile.runs_published_code,
@@ -167,14 +170,6 @@ def _block_size_tokens(spec: EngineSpec, *, limits: EngineLimits, max_model_len:
     return max_model_len
 
 
-def _offload_bytes(spec: EngineSpec) -> float | None:
-    if spec.cpu_kv_offload_bytes is not None and not spec.cpu_kv_offload:
-        raise RoofcastError(
-            "has no effect without engine.cpu_kv_offload", field="engine.cpu_kv_offload_bytes", code="ignored_option"
-        )
-    return spec.cpu_kv_offload_bytes
-
-
 _SAID_LIMITS: tuple[LimitField, ...] = (
     "max_num_batched_tokens",
     "max_num_seqs",
@@ -201,9 +196,7 @@ def _engine_assumptions(spec: EngineSpec, settings: EngineSettings, limits: Engi
         found.append(
             Assumption(key="engine.version", value=settings.version, origin=ValueOrigin.RULE, detail=spec.version_for)
         )
-    if settings.cpu_kv_offload and spec.cpu_kv_offload_bytes is None:
-        found.append(Assumption(key="engine.cpu_kv_offload_bytes"))
-    return tuple(found)
+    return (*found, *tier_assumptions(spec, settings.kv_tiers))
 
 
 def _formats(plan: PrecisionPlan, asked: PrecisionSpec, taken: PrecisionSpec) -> tuple[Assumption, ...]:
@@ -288,6 +281,9 @@ def deploy(
     # Where tokens see those behind them, a prompt that begins alike has nothing in common with another.
     if not shares_prefixes(applied.spec) or model.encoder is not None or is_encoder_only(model):
         settings = replace(settings, prefix_caching=False)
+    check_offload(spec)
+    tiers = kv_tiers(spec.kv_tiers or (), hardware=hardware, parallelism=parallelism, profiles=profiles)
+    settings = replace(settings, kv_tiers=tiers)
     linked = parallelism.devices <= hardware.scale_up.domain_size
     server = None if linked else default_server_for(hardware.name, profiles=profiles)
     replica = Deployment(

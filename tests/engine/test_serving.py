@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.engine.runs.serving import host_offload, kv_blocks_of, scheduler_settings, serve_workload
+from simulator.engine.runs.kv_tiers import cache_tiers
+from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings, serve_workload
 from simulator.engine.settings import Batching, SchedulerPolicy
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.operators.step_shape import decode_step
@@ -138,16 +139,14 @@ def test_tables_for_verify_steps_are_those_of_the_full_model() -> None:
 def test_host_memory_is_sized_and_timed_by_the_hardware() -> None:
     """Twice the device's blocks by default; a block of 16 x 131072 bytes comes over the host link."""
     made = deployment(offload=True)
-    offload = host_offload(made, kv_blocks=1000)
-    assert offload is not None
+    (offload,) = cache_tiers(made, kv_blocks=1000)
     assert offload.blocks == 2000
     link = made.hardware.host_link.bytes_per_s_per_direction
     assert offload.block_load_s == pytest.approx(16 * 131072 / link)
     sized = replace(made, engine=replace(made.engine, cpu_kv_offload_bytes=131072 * 16 * 50.0))
-    chosen = host_offload(sized, kv_blocks=1000)
-    assert chosen is not None
+    (chosen,) = cache_tiers(sized, kv_blocks=1000)
     assert chosen.blocks == 50
-    assert host_offload(deployment(), kv_blocks=1000) is None
+    assert cache_tiers(deployment(), kv_blocks=1000) == ()
     with pytest.raises(RoofcastError) as refused:
         deploy(
             model=load_model("llama-3.1-8b"),

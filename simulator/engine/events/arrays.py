@@ -30,7 +30,7 @@ def make_limits(
     """The compiled code's view of ``settings``; a step number modulo ``ring`` never meets another one in use."""
     ring = longest_output_tokens + 3
     depth = stages if stages > 1 else 2 if settings.async_scheduling else 1
-    offload, drafted, ratio = settings.offload, settings.speculation, settings.token_ratio
+    drafted, ratio = settings.speculation, settings.token_ratio
     most = settings.max_num_seqs
     drafts = np.zeros((2, most + 2 if drafted is None else most + 2 + len(drafted.acceptance)))
     if drafted is not None:
@@ -63,8 +63,10 @@ def make_limits(
         retracts=settings.policy in (SchedulerPolicy.PREFILL_FIRST, SchedulerPolicy.PREFILL_FIRST_MIXED),
         longest_prefix_first=settings.queue_order is QueueOrder.LONGEST_PREFIX,
         computed_on_arrival=settings.computed_on_arrival,
-        host_blocks=0 if offload is None else offload.blocks,
-        block_load_s=0.0 if offload is None else float(offload.block_load_s),
+        tiers=np.array([(tier.blocks, tier.block_load_s, tier.latency_s) for tier in settings.tiers]).reshape(
+            -1, at.TIER_COLUMNS
+        ),
+        prompt_s=np.array(settings.prompt_s, dtype=np.float64),
         verify_tokens=1 if drafted is None else drafted.verify_tokens,
         drafts=drafts,
         seed=0 if drafted is None else settings.seed,
@@ -74,13 +76,17 @@ def make_limits(
     )
 
 
-def _host_queue(places: int) -> Any:
-    """Places in one queue whose head is the last row; nothing is in them."""
-    queue = np.zeros((places + 1, at.HOST_COLUMNS), dtype=np.int32)
-    ring = np.arange(places + 1)
-    queue[:, at.NEXT], queue[:, at.PREV] = np.roll(ring, -1), np.roll(ring, 1)
-    queue[:, at.HOST_CONTENT] = -1
-    return queue
+def _tier_queues(sizes: Sequence[int]) -> Any:
+    """Places of each tier in a queue of its own, whose heads are the last rows; nothing is in them."""
+    queues = np.zeros((sum(sizes) + len(sizes), at.PLACE_COLUMNS), dtype=np.int32)
+    first = 0
+    for tier, size in enumerate(sizes):
+        members = np.append(np.arange(first, first + size), sum(sizes) + tier)
+        queues[members, at.NEXT], queues[members, at.PREV] = np.roll(members, -1), np.roll(members, 1)
+        queues[members, at.PLACE_TIER] = tier
+        first += size
+    queues[:, at.PLACE_CONTENT] = at.EMPTY
+    return queues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +107,9 @@ class StateSize:
 
 def state_size(settings: SchedulerSettings, *, distinct_blocks: int, longest_tokens: int) -> StateSize:
     """Of a replica that serves requests of at most ``longest_tokens``."""
-    host_blocks = 0 if settings.offload is None else settings.offload.blocks
-    held = settings.kv_blocks * at.BLOCK_COLUMNS + host_blocks * at.HOST_COLUMNS
-    ids = distinct_blocks * (2 if host_blocks else 1)
+    places = sum(tier.blocks for tier in settings.tiers)
+    held = settings.kv_blocks * at.BLOCK_COLUMNS + places * at.PLACE_COLUMNS
+    ids = distinct_blocks * (2 if places else 1)
     table = longest_tokens // settings.block_size_tokens + 2.0
     return StateSize(
         fixed_bytes=4.0 * (held + ids) + 8.0 * (at.SERIES_BUCKETS * at.SERIES_COLUMNS + 2 * longest_tokens),
@@ -142,19 +148,20 @@ def make_state(
     contents = max(requests.distinct_blocks, 1)
     blocks = zeros((replicas, limits.blocks + 1, at.BLOCK_COLUMNS), dtype=np.int32)
     blocks[:, -1, [at.NEXT, at.PREV]] = limits.blocks
-    host = _host_queue(limits.host_blocks)
+    queues = _tier_queues(limits.tiers[:, at.TIER_PLACES].astype(int).tolist())
     # The scheduler that walks keeps no lists but that of the running.
     nodes = slots + 1 if limits.counted_ahead else limits.phase_lists + slots + limits.block_size
     return EngineState(
         blocks=blocks,
-        holder=np.full((replicas, 2 if limits.host_blocks else 1, contents), -1, dtype=np.int32),
+        holder=np.full((replicas, 2 if len(limits.tiers) else 1, contents), -1, dtype=np.int32),
         slots=seats,
         table=zeros((replicas, slots, -(-longest_tokens // limits.block_size) + 1, 2), dtype=np.int32),
         links=np.tile(np.arange(nodes, dtype=np.int64)[:, np.newaxis], (replicas, 1, 2)),
         marked=zeros((replicas, rows, slots, at.MARKS), dtype=np.int64),
         plan=np.zeros((replicas, rows, at.PLAN_COLUMNS), dtype=np.int64),
         span_s=np.zeros((replicas, rows, at.SPAN_COLUMNS)),
-        host=np.tile(host, (replicas, 1, 1)),
+        places=np.tile(queues, (replicas, 1, 1)),
+        tiers=np.zeros((replicas, max(len(limits.tiers), 1), at.TIER_STATES)),
         count=count,
         clock=clock,
         usage=np.zeros((replicas, len(requests.stage_end_s) + 1, at.USAGES)),

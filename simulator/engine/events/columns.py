@@ -115,7 +115,7 @@ def make_fate(requests: Requests, demand: RequestColumns, settings: SchedulerSet
         sent_s=sent_s,
         heap_s=times(turns),
         heap=numbers(-1, needed=turns),
-        loaded_s=times(settings.offload is not None),
+        loaded_s=times(len(settings.tiers) > 0),
         numbers=np.zeros(at.NUMBERS, dtype=np.int64),
     )
 

@@ -1,14 +1,18 @@
-"""The KV blocks of a replica: reference counts, an LRU queue of unreferenced blocks, the prefix cache, host memory.
+"""The KV blocks of a replica: reference counts, an LRU queue of unreferenced blocks, the prefix cache, the
+tiers below the device.
 
 An unreferenced block keeps its content and its place in the prefix cache until it is handed out again; the queue
 hands out the block that was released longest ago, and of one sequence the last block first, as vLLM does
 ([Kwon2023], [VllmTeam2025]). Its stamp counts how often a block was handed out: a preempted sequence finds its own
 blocks again by it.
 
-Host memory: what the device evicts stays there for a while, and preempted sequences wait there. Blocks are copied out
-in the background as they fill (write-through, as vLLM's offloading connector and SGLang's hierarchical cache do), so
-that only the way back costs time. Every evicted block takes the place of the one that was least recently used, whether
-anybody asks for it again or not; a preempted sequence holds its places until it returns.
+Tiers (host memory, NVMe, a remote store): what the device evicts goes into the first, what that evicts into the next,
+until the last one forgets it; so all of them are one LRU stack, cut by their sizes [Qin2024]. A block that the device
+evicts again moves back to the top. Blocks are copied out in the background as they fill (write-through, as vLLM's
+offloading connector and SGLang's hierarchical cache do), so that only the way back costs time. Every evicted block
+takes the place of the one that was least recently used, whether anybody asks for it again or not; a preempted sequence
+holds its places in the first tier until it returns. The queues of all tiers are lists in one array, whose heads stand
+behind the places.
 
 Circular doubly linked lists in the first two columns of an array, with constant-time append and removal.
 """
@@ -182,79 +186,154 @@ def find_prefix(state: Any, demand: Any, request: int, slot: int, most: int) -> 
 
 
 @compiled
-def _empty_place(state: Any) -> int:
-    """The least recently used place, out of the queue, its content forgotten; -1 when all are pinned."""
-    head = len(state.host) - 1
-    place = int(state.host[head, at.NEXT])
-    if place == head:
-        return -1
-    unlink(state.host, place)
-    content = state.host[place, at.HOST_CONTENT]
+def _head(state: Any, limits: Any, tier: int) -> int:
+    """The head of a tier's queue."""
+    return len(state.places) - len(limits.tiers) + tier
+
+
+@compiled
+def _put_first(state: Any, limits: Any, place: int) -> None:
+    """Make an empty place the first of its tier to be used."""
+    state.places[place, at.PLACE_CONTENT] = at.EMPTY
+    unlink(state.places, place)
+    append(state.places, int(state.places[_head(state, limits, state.places[place, at.PLACE_TIER]), at.NEXT]), place)
+
+
+@compiled
+def _put(state: Any, limits: Any, content: int, tier: int) -> None:
+    """Put ``content`` into a tier, what makes room for it there into the next one, and so on."""
+    while tier < len(limits.tiers) and content != at.EMPTY:
+        head = _head(state, limits, tier)
+        place = int(state.places[head, at.NEXT])
+        if place != head:  # else all of them are pinned
+            unlink(state.places, place)
+            moved = state.places[place, at.PLACE_CONTENT]
+            state.places[place, at.PLACE_CONTENT] = content
+            if content >= 0:
+                state.holder[at.BELOW, content] = place
+            append(state.places, head, place)
+            content = moved
+        tier += 1
     if content >= 0:
-        state.holder[at.ON_HOST, content] = -1
-        state.host[place, at.HOST_CONTENT] = -1
+        state.holder[at.BELOW, content] = -1
+
+
+@compiled
+def _keep(state: Any, limits: Any, content: int) -> None:
+    """Note that a block which the device gives up is below it. content : its id, -1 where nobody knows it"""
+    if content >= 0 and state.holder[at.BELOW, content] >= 0:
+        _put_first(state, limits, int(state.holder[at.BELOW, content]))
+    _put(state, limits, content, 0)
+
+
+@compiled
+def _empty_place(state: Any, limits: Any) -> int:
+    """The oldest place of the first tier, out of its queue, its content moved on; -1 where all are pinned."""
+    place = int(state.places[_head(state, limits, 0), at.NEXT])
+    if place == _head(state, limits, 0):
+        return -1
+    unlink(state.places, place)
+    content = int(state.places[place, at.PLACE_CONTENT])
+    state.places[place, at.PLACE_CONTENT] = at.EMPTY
+    _put(state, limits, content, 1)
     return place
 
 
 @compiled
-def _keep_on_host(state: Any, content: int) -> None:
-    """Note that a block which the device gives up is in host memory. content : its id, -1 where nobody knows it"""
-    if content >= 0 and state.holder[at.ON_HOST, content] >= 0:
-        place = int(state.holder[at.ON_HOST, content])
-        unlink(state.host, place)
-    else:
-        place = _empty_place(state)
-        if place < 0:
-            return
-        state.host[place, at.HOST_CONTENT] = content
-        if content >= 0:
-            state.holder[at.ON_HOST, content] = place
-    append(state.host, len(state.host) - 1, place)
-
-
-@compiled
 def pin_places(state: Any, limits: Any, slot: int, blocks: int) -> None:
-    """Keep ``blocks`` blocks of a preempted sequence in host memory if there is room for all of them."""
-    if blocks <= limits.host_blocks - state.count[at.PINNED]:
+    """Keep ``blocks`` blocks of a preempted sequence in the first tier if there is room for all of them."""
+    if blocks <= limits.tiers[0, at.TIER_PLACES] - state.count[at.PINNED]:
         for _ in range(blocks):
-            state.host[state.count[at.PINNED], at.HOST_PINNED] = _empty_place(state)
+            state.places[state.count[at.PINNED], at.PLACE_PINNED] = _empty_place(state, limits)
             state.count[at.PINNED] += 1
-        state.slots[slot, at.SLOT_ON_HOST] = blocks
+        state.slots[slot, at.SLOT_PINNED] = blocks
 
 
 @compiled
-def unpin_places(state: Any, slot: int) -> None:
+def unpin_places(state: Any, limits: Any, slot: int) -> None:
     """Give the places of a sequence back; they are the first to be used again."""
-    for _ in range(state.slots[slot, at.SLOT_ON_HOST]):
+    for _ in range(state.slots[slot, at.SLOT_PINNED]):
         state.count[at.PINNED] -= 1
-        first = state.host[len(state.host) - 1, at.NEXT]
-        append(state.host, int(first), int(state.host[state.count[at.PINNED], at.HOST_PINNED]))
-    state.slots[slot, at.SLOT_ON_HOST] = 0
+        _put_first(state, limits, int(state.places[state.count[at.PINNED], at.PLACE_PINNED]))
+    state.slots[slot, at.SLOT_PINNED] = 0
 
 
 @compiled
-def blocks_on_host(state: Any, demand: Any, request: int, slot: int, found: int, most: int) -> int:
-    """How many blocks after the first ``found`` can come from the host, so that ``most`` are there at most."""
-    kept = min(state.slots[slot, at.SLOT_ON_HOST], most)
-    place = max(found, kept)
+def _ready_s(state: Any, limits: Any, tier: int, now_s: float) -> float:
+    """When the blocks that are counted for a tier have come, behind those that are on its link already."""
+    tiers = limits.tiers[tier]
+    free_s = max(now_s, state.tiers[tier, at.LINK_FREE_S])
+    return float(free_s + tiers[at.TIER_LATENCY_S] + state.tiers[tier, at.COMING_BLOCKS] * tiers[at.TIER_LOAD_S])
+
+
+@compiled
+def _worth_loading(state: Any, limits: Any, ids: Any, first: int, last: int, kept: int, now_s: float) -> int:
+    """Up to which block of ``first``..``last`` it is soonest to load and compute what follows.
+
+    All tiers load at once; without times of computing (``limits.prompt_s``) everything is loaded.
+    """
+    if len(limits.prompt_s) == 0:
+        return last
+    best, best_s, ready_s = first, -limits.prompt_s[first], now_s
+    for place in range(first, last):
+        tier = 0 if place < kept else state.places[state.holder[at.BELOW, ids[place]], at.PLACE_TIER]
+        state.tiers[tier, at.COMING_BLOCKS] += 1
+        ready_s = max(ready_s, _ready_s(state, limits, tier, now_s))
+        if ready_s - now_s - limits.prompt_s[place + 1] <= best_s:
+            best, best_s = place + 1, ready_s - now_s - limits.prompt_s[place + 1]
+    for tier in range(len(limits.tiers)):
+        state.tiers[tier, at.COMING_BLOCKS] = 0
+    return best
+
+
+@compiled
+def blocks_below(
+    state: Any, demand: Any, limits: Any, request: int, slot: int, found: int, most: int, now_s: float
+) -> int:
+    """How many blocks after the first ``found`` come from the tiers, so that ``most`` are there at most; by tier they
+    stand in COMING_BLOCKS."""
+    for tier in range(len(limits.tiers)):
+        state.tiers[tier, at.COMING_BLOCKS] = 0
+    kept = min(state.slots[slot, at.SLOT_PINNED], most)
     prefix = prefix_of(demand, request)
-    if prefix >= 0:
-        start = demand.list_start[prefix]
-        most = min(most, demand.list_start[prefix + 1] - start)
-        while place < most and state.holder[at.ON_HOST, demand.block_ids[start + place]] >= 0:
-            touched = int(state.holder[at.ON_HOST, demand.block_ids[start + place]])
-            unlink(state.host, touched)
-            append(state.host, len(state.host) - 1, touched)
-            place += 1
-    return int(place - found)
+    start = demand.list_start[prefix] if prefix >= 0 else 0
+    listed = min(most, demand.list_start[prefix + 1] - start) if prefix >= 0 else 0
+    ids, last = demand.block_ids[start:], max(found, kept)
+    while last < listed and state.holder[at.BELOW, ids[last]] >= 0:
+        last += 1
+    last = _worth_loading(state, limits, ids, found, last, kept, now_s)
+    for place in range(found, last):
+        tier = 0
+        if place >= kept:
+            touched = int(state.holder[at.BELOW, ids[place]])
+            tier = state.places[touched, at.PLACE_TIER]
+            unlink(state.places, touched)
+            append(state.places, _head(state, limits, tier), touched)
+        state.tiers[tier, at.COMING_BLOCKS] += 1
+    return int(last - found)
+
+
+@compiled
+def load(state: Any, limits: Any, now_s: float, counted: bool) -> float:
+    """Take the links for the blocks of COMING_BLOCKS. counted : among the hits. Returns when all have come."""
+    ready_s = now_s
+    for tier in range(len(limits.tiers)):
+        blocks = state.tiers[tier, at.COMING_BLOCKS]
+        if blocks > 0:
+            tier_ready_s = _ready_s(state, limits, tier, now_s)
+            ready_s = max(ready_s, tier_ready_s)
+            state.tiers[tier, at.LINK_FREE_S] = tier_ready_s - limits.tiers[tier, at.TIER_LATENCY_S]
+            if counted:
+                state.usage[state.count[at.STAGE], at.TIER_BLOCKS + tier] += blocks
+    return float(ready_s)
 
 
 @compiled
 def grow(state: Any, limits: Any, slot: int, blocks: int) -> None:
-    """Give a sequence new blocks until it holds ``blocks``; what they held moves to the host."""
+    """Give a sequence new blocks until it holds ``blocks``; what they held moves down."""
     oldest = len(state.blocks) - 1
     unused = oldest - state.count[at.NEVER_USED]
-    for _ in range(state.slots[slot, at.SLOT_BLOCKS] + unused, blocks if limits.host_blocks > 0 else 0):
+    for _ in range(state.slots[slot, at.SLOT_BLOCKS] + unused, blocks if len(limits.tiers) > 0 else 0):
         oldest = state.blocks[oldest, at.NEXT]
-        _keep_on_host(state, int(state.blocks[oldest, at.BLOCK_CONTENT]))
+        _keep(state, limits, int(state.blocks[oldest, at.BLOCK_CONTENT]))
     grow_table(state, slot, blocks)

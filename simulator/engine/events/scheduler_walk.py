@@ -22,9 +22,10 @@ import numpy as np
 from simulator.engine.events import state as at
 from simulator.engine.events.compilation import compiled, inlined
 from simulator.engine.events.kv_cache import (
-    blocks_on_host,
+    blocks_below,
     find_prefix,
     grow,
+    load,
     pin_places,
     publish_blocks,
     remember_blocks,
@@ -102,13 +103,13 @@ def _next_victim(state: Any, limits: Any) -> int:
 
 @compiled
 def _preempt(state: Any, fate: Any, limits: Any, slot: int) -> None:
-    """Throw a sequence out; it returns with what host memory keeps or the device still has, and recomputes the rest."""
+    """Throw a sequence out; it returns with what a tier keeps or the device still has, and recomputes the rest."""
     full = state.slots[slot, at.SLOT_COMPUTED] // limits.block_size
     if state.slots[slot, at.SLOT_STATUS] == at.DECODE:
         state.slots[slot, at.SLOT_TARGET] = state.slots[slot, at.SLOT_COMPUTED] + 1
     if limits.prefix_caching:
         remember_blocks(state, slot, full)
-    if limits.host_blocks > 0:
+    if len(limits.tiers) > 0:
         pin_places(state, limits, slot, full)
     vacate(state, slot)
     stand_by(state, fate, slot)
@@ -214,8 +215,8 @@ def _admit(state: Any, demand: Any, fate: Any, limits: Any, budget: int, now_s: 
     found, idle, loaded = 0, 0, 0
     if limits.prefix_caching:
         found, idle = find_prefix(state, demand, request, slot, most)
-    if limits.host_blocks > 0:
-        loaded = blocks_on_host(state, demand, request, slot, found, most)
+    if len(limits.tiers) > 0:
+        loaded = blocks_below(state, demand, limits, request, slot, found, most, now_s)
     hit = (found + loaded) * limits.block_size
     chunk = min(target - hit, budget)
     if chunk < target - hit and not limits.chunked:
@@ -231,13 +232,11 @@ def _admit(state: Any, demand: Any, fate: Any, limits: Any, budget: int, now_s: 
     state.slots[slot, at.SLOT_LAST_STEP] = -1
     state.slots[slot, at.SLOT_ANSWER] = demand.output_tokens[request]
     grow(state, limits, slot, needed if limits.full_length else found + loaded)
-    unpin_places(state, slot)
+    unpin_places(state, limits, slot)
     if loaded == 0:
         state.slots[slot, at.SLOT_STATUS] = at.PREFILL
         return _prefill_chunk(state, demand, fate, limits, slot, budget)
-    # The blocks come behind those that are on their way already.
-    ready_s = max(now_s, state.clock[at.LINK_FREE_S]) + loaded * limits.block_load_s
-    state.clock[at.LINK_FREE_S] = fate.loaded_s[request] = ready_s
+    fate.loaded_s[request] = load(state, limits, now_s, not resumed)
     state.slots[slot, at.SLOT_STATUS] = at.LOADING
     return 0
 
@@ -385,7 +384,7 @@ def leave(state: Any, limits: Any, slot: int) -> None:
     """Let a sequence go whose client has given up."""
     if state.slots[slot, at.SLOT_STATUS] == at.PREEMPTED:
         # It stays in the stack of preempted ones, where admission discards it.
-        unpin_places(state, slot)
+        unpin_places(state, limits, slot)
         state.slots[slot, at.SLOT_STATUS] = at.ABORTED
         return
     vacate(state, slot)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -166,6 +167,15 @@ class _Prepared:
         return found
 
 
+def _without_idle_places(settings: SchedulerSettings, demand: RequestColumns) -> SchedulerSettings:
+    """Settings whose tiers have no more places than twice what all requests could ever leave there."""
+    if not settings.tiers:
+        return settings
+    tokens = demand.prompt_tokens + demand.output_tokens
+    most = 2 * int(np.sum(-(-tokens // settings.block_size_tokens), dtype=np.int64))
+    return replace(settings, tiers=tuple(replace(tier, blocks=min(tier.blocks, most)) for tier in settings.tiers))
+
+
 def _prepare(
     stages: tuple[StepTables, ...], *, requests: Requests, settings: SchedulerSettings, walks: bool, trace_steps: int
 ) -> _Prepared:
@@ -175,6 +185,7 @@ def _prepare(
     # Only requests that will run shape the arrays.
     taken = fate.outcome == at.WAITING
     longest = int((demand.prompt_tokens + demand.output_tokens).max(initial=1, where=taken))
+    settings = _without_idle_places(settings, demand)
     # Replicas that take turns meet in conversations alone.
     apart = settings.routing is Routing.ROUND_ROBIN and not len(demand.follower)
     groups = settings.replicas if apart else 1

@@ -15,13 +15,20 @@ WAITING, ADMITTED, FINISHED, TIMED_OUT = (
     int(outcome) for outcome in (Outcome.WAITING, Outcome.RUNNING, Outcome.FINISHED, Outcome.TIMED_OUT)
 )
 
-# Status of a slot (a running or preempted sequence). LOADING: its blocks are on the way from the host.
+# Status of a slot (a running or preempted sequence). LOADING: its blocks are on the way from a tier.
 FREE, PREFILL, JOINING, DECODE, DONE, PREEMPTED, ABORTED, LOADING = range(8)
 
-# Columns of linked lists, and of ``EngineState.blocks`` and ``host``, whose first two columns are such a list.
+# Columns of linked lists, and of ``EngineState.blocks`` and ``places``, whose first two columns are such a list.
 NEXT, PREV = 0, 1
 BLOCK_REFERENCES, BLOCK_CONTENT, BLOCK_STAMP, BLOCK_COLUMNS = range(2, 6)
-HOST_CONTENT, HOST_PINNED, HOST_COLUMNS = range(2, 5)
+PLACE_CONTENT, PLACE_PINNED, PLACE_TIER, PLACE_COLUMNS = range(2, 6)
+
+# Columns of ``Limits.tiers``; and of ``EngineState.tiers``: until when a link is taken, blocks that would come over it.
+TIER_PLACES, TIER_LOAD_S, TIER_LATENCY_S, TIER_COLUMNS = range(4)
+LINK_FREE_S, COMING_BLOCKS, TIER_STATES = range(3)
+MOST_TIERS = 3
+EMPTY = -2
+"""Content of a place that nothing was put into; -1 is content that nobody knows the id of."""
 
 # Columns of ``EngineState.slots``: of a sequence; and two stacks of slots, which have nothing to do with their row.
 (
@@ -36,14 +43,14 @@ HOST_CONTENT, HOST_PINNED, HOST_COLUMNS = range(2, 5)
     SLOT_EXTENDED,
     SLOT_LAST_STEP,
     SLOT_PUBLISHED,
-    SLOT_ON_HOST,
+    SLOT_PINNED,
     SLOT_ANSWER,
     FREE_STACK,
     PREEMPTED_STACK,
     SLOT_COLUMNS,
 ) = range(16)
 BLOCK, STAMP = 0, 1
-ON_DEVICE, ON_HOST = 0, 1
+ON_DEVICE, BELOW = 0, 1
 
 # Places in ``Fate.numbers``.
 HEAP_SIZE, DISPATCHED, NUMBERS = range(3)
@@ -51,9 +58,9 @@ HEAP_SIZE, DISPATCHED, NUMBERS = range(3)
 # Rows of ``Limits.drafts``.
 DRAFT_S, REACH = 0, 1
 
-# Places in ``EngineState.clock``: the next step boundary, until when a step runs and when the link to the host is free;
+# Places in ``EngineState.clock``: the next step boundary, until when a step runs;
 # SGLang's new-token ratio; behind them until when each pipeline stage is taken.
-NOW_S, BUSY_UNTIL_S, LINK_FREE_S, RATIO, CLOCKS = range(5)
+NOW_S, BUSY_UNTIL_S, RATIO, CLOCKS = range(4)
 
 # Places in ``EngineState.count``. Steps are numbered as they are LAUNCHED; those before RETURNED have ended, those
 # before ACCOUNTED are in the sums; KV blocks from NEVER_USED on have not been handed out; FULL: all slots were
@@ -93,8 +100,9 @@ STEP_START_S, STEP_END_S, STEP_LENGTH_S, SPAN_COLUMNS = range(4)
 # Columns of ``EngineState.marked``: request and slot whose prompt a step completes; slots that end with it.
 FIRST_REQUEST, FIRST_SLOT, END_SLOT, MARKS = range(4)
 
-# Columns of ``EngineState.usage``.
-BUSY_S, SEQUENCE_S, BLOCK_S, STEPS, PREEMPTIONS, TOKENS, WAITING_S, USAGES = range(8)
+# Columns of ``EngineState.usage``; from TIER_BLOCKS on the blocks that requests found in each tier.
+BUSY_S, SEQUENCE_S, BLOCK_S, STEPS, PREEMPTIONS, TOKENS, WAITING_S, TIER_BLOCKS = range(8)
+USAGES = TIER_BLOCKS + MOST_TIERS
 
 # Columns of ``EngineState.trace``.
 (
@@ -122,13 +130,14 @@ class EngineState(NamedTuple):
     Linked lists are circular, two columns each, with their heads behind the items.
 
     blocks : per KV block the BLOCK_* columns; its list is the LRU queue of unreferenced blocks (head: last row)
-    holder : per content id the block that holds it ON_DEVICE, and the place that holds it ON_HOST, or -1
+    holder : per content id the block that holds it ON_DEVICE, and the place that holds it BELOW, or -1
     slots : per slot (a running or preempted sequence) the SLOT_* columns
     table : per slot and place the block, and its stamp when the sequence was preempted
     links : lists over slots: running by admission; where lists are kept who ends in which step, who next needs a block
     marked, plan, span_s : per step under way whose prompt it completes and who ends with it, what it consists of, and
         when it starts, ends and how long it takes
-    host : LRU queue of the places for blocks in host memory, and a stack of those that preempted sequences hold
+    places : LRU queues of the places for blocks in each tier, and a stack of those that preempted sequences hold;
+        tiers : per tier the columns LINK_FREE_S and COMING_BLOCKS
     count, clock : single numbers; usage : sums per stage of the demand; trace : the first steps, as far as asked for
     series : sums per bucket of time
     """
@@ -141,7 +150,8 @@ class EngineState(NamedTuple):
     marked: Any
     plan: Any
     span_s: Any
-    host: Any
+    places: Any
+    tiers: Any
     count: Any
     clock: Any
     usage: Any
@@ -184,7 +194,7 @@ class Fate(NamedTuple):
     next_waiting : who stands behind it in its queue; cached_tokens : where prompts share blocks
     log, sent_s, heap_s, heap : in conversations the requests in the order of their coming, when each was sent, and a
         heap by time of the turns still to be sent
-    loaded_s : with host memory, when its blocks have come from there
+    loaded_s : with tiers below the device, when its blocks have come from there
     numbers : how many have come, and how many are in the heap; rows of ``log`` and heap have nothing to do with theirs
     """
 
@@ -213,6 +223,8 @@ class Limits(NamedTuple):
     pipelined : a sequence's next token has to wait until the last one has returned
     counted_ahead : a step enters the sums when it is formed, not when it starts
     ring, finish_lists, phase_lists : where the lists of the scheduler begin that keeps lists
+    tiers : below the device, a row of the TIER_* columns each; prompt_s : what computing the first so many blocks of a
+        prompt takes [s], empty where everything found below is loaded
     drafts : time of drafting by sequences [s]; per position of a draft the chance that all up to it are accepted
     ratio_first, ratio_decay, ratio_least : SGLang's new-token ratio at first, its loss per step, and its least value
     """
@@ -242,8 +254,8 @@ class Limits(NamedTuple):
     retracts: bool
     longest_prefix_first: bool
     computed_on_arrival: bool
-    host_blocks: int
-    block_load_s: float
+    tiers: Any
+    prompt_s: Any
     verify_tokens: int
     drafts: Any
     seed: int

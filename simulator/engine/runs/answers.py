@@ -46,6 +46,7 @@ from simulator.techniques.speculation.acceptance import pace_sigma
 
 if TYPE_CHECKING:
     from simulator.engine.runs.intervals import IntervalSource, ServeInterval
+    from simulator.engine.runs.kv_tiers import TierUse
     from simulator.engine.runs.load_sweep import LoadResult
     from simulator.engine.runs.metrics import StageResult
     from simulator.engine.runs.served_run import ServedRun
@@ -63,6 +64,7 @@ class ScenarioResult:
     stages, overall, interval_method, load : of a served workload only, intervals where they were asked for
     interval : 80 % interval of each metric; provenance : of the least known step and of the guesses accepted
     step_provenance, pace_log_sigma : of the steps alone, and spread of accepted guesses that nobody gave
+    kv_tiers : of a served workload with ``engine.kv_tiers``, what requests found on the device and in each tier
     decode_energy_per_output_token_j : of the decode pool alone, where prompts have a pool of their own
     scenario, deployment, run : what was asked, the replica (of pools that which decodes), and the run that answers it
     """
@@ -93,6 +95,7 @@ class ScenarioResult:
     assumptions: tuple[Assumption, ...]
     notes: tuple[str, ...]
     speculation: SpeculationResult | None = None
+    kv_tiers: tuple[TierUse, ...] = ()
     step_provenance: Provenance = field(metadata=INSIDE)
     pace_log_sigma: float = field(metadata=INSIDE)
     scenario: ScenarioSpec = field(metadata=INSIDE)
@@ -338,6 +341,7 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
         speculation=speculation_result(
             deployment, run.decode, memory=run.memory, decoded_tokens=uniform.osl_tokens - 1 if uniform else None
         ),
+        kv_tiers=served.kv_tiers if served else (),
         step_provenance=known,
         pace_log_sigma=pace,
         scenario=scenario,

@@ -18,8 +18,9 @@ from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import BUSY_S
 from simulator.engine.pools import Pool, transfer_link
+from simulator.engine.runs.kv_tiers import TierUse, tier_uses
 from simulator.engine.runs.metrics import ServeResult, serve_result
-from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings, speculating, step_tables
+from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings, speculating, step_tables, tiered
 from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import prefill_step
@@ -70,6 +71,7 @@ class DisaggregatedResult:
     prefill_busy_fraction : share of the time in which a prefill replica computes
     transfer_mean_s : from the end of a prefill to the arrival of its KV cache, waiting for the link included [s]
     link : which link it was, link_busy_fraction : share of the time in which it is taken
+    kv_tiers : what prompts found in the tiers of the prefill pool
     """
 
     result: ServeResult
@@ -78,6 +80,7 @@ class DisaggregatedResult:
     transfer_mean_s: float
     link: str
     link_busy_fraction: float
+    kv_tiers: tuple[TierUse, ...] = ()
 
 
 def transfer_ends_s(ready_s: Floats, duration_s: Floats, *, sender: Ints) -> Floats:
@@ -270,7 +273,9 @@ def serve_disaggregated(
     if (requests.previous != NO_PREVIOUS).any():
         raise RoofcastError("conversations are not modelled", field="disaggregation", code="unsupported_option")
     link_name, link_bytes_per_s = transfer_link(prefill, decode, link=pools.link, server=pools.server)
+    tables = prefill.tables or step_tables(prefill.deployment)
     first_settings = _settings(prefill, timeout_s=timeout_s, decodes=False, routing=routing)
+    first_settings = tiered(first_settings, prefill.deployment, tables)
     second_settings = _settings(decode, timeout_s=timeout_s, decodes=True, routing=routing)
     outcome = _refused(requests, second_settings)
     taken = np.flatnonzero(outcome == int(Outcome.WAITING))
@@ -278,7 +283,6 @@ def serve_disaggregated(
         raise RoofcastError("no request fits the decode pool", field="workload", code="nothing_finished")
     ones = np.ones(len(taken), dtype=np.int64)
     prompts = _part(requests, taken, arrival_s=requests.arrival_s[taken], output_tokens=ones)
-    tables = prefill.tables or step_tables(prefill.deployment)
     first = simulate_requests(tables, requests=prompts, settings=first_settings, trace_steps=trace_steps)
     mean_prompt = max(1, round(float(np.mean(requests.prompt_tokens))))
     token_s = token_transfer_s(
@@ -306,6 +310,7 @@ def serve_disaggregated(
         transfer_mean_s=float(np.mean(transfers.arrived_s - transfers.ready_s)) if second is not None else 0.0,
         link=link_name,
         link_busy_fraction=transfers.link_s / prefill_s,
+        kv_tiers=tier_uses(prefill.deployment, first_settings, prompts, first),
     )
 
 

@@ -8,9 +8,17 @@ import numpy as np
 
 from simulator.engine.runs.disaggregation import DisaggregatedResult, serve_disaggregated, served_pools
 from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeated_interval, step_sigma, with_intervals
+from simulator.engine.runs.kv_tiers import TierUse
 from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.scenario_setup import ServeOptions, server_of
-from simulator.engine.runs.serving import ServedDeployment, kv_blocks_of, requests_of, serve_workload, served_deployment
+from simulator.engine.runs.serving import (
+    ServedDeployment,
+    kv_blocks_of,
+    requests_of,
+    serve_workload,
+    served_deployment,
+    tiers_of_run,
+)
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import mixed_step
@@ -32,6 +40,7 @@ class ServedRun:
     result : the event simulation; prefill, decode : a typical step of each phase (one case)
     interval : 80 % intervals by stage, None where they were not asked for
     pools : where prefill and decode have replicas of their own, what each does; then there is one "replica" of both
+    kv_tiers : with tiers below the device, what requests found there and on it
     """
 
     result: ServeResult
@@ -42,6 +51,7 @@ class ServedRun:
     notes: tuple[str, ...]
     interval: ServeInterval | None = None
     pools: DisaggregatedResult | None = None
+    kv_tiers: tuple[TierUse, ...] = ()
 
     @property
     def decoding_trace(self) -> Floats:
@@ -156,6 +166,7 @@ def _run(
     interval: ServeInterval | None,
     notes: tuple[str, ...],
     pools: DisaggregatedResult | None = None,
+    tiers: tuple[TierUse, ...] = (),
 ) -> ServedRun:
     return ServedRun(
         result=result if interval is None else with_intervals(result, interval),
@@ -166,6 +177,7 @@ def _run(
         notes=(*serve_notes(result), *notes),
         interval=interval,
         pools=pools,
+        kv_tiers=tiers,
     )
 
 
@@ -198,6 +210,7 @@ def served_run(
         memory=memory,
         interval=_replicas_interval(served, result, workload=workload, phases=phases) if options.intervals else None,
         notes=speculation_notes(deployment, phases[1], memory),
+        tiers=tiers_of_run(deployment, result, tables=served.tables),
     )
 
 
@@ -229,6 +242,7 @@ def disaggregated_run(
         interval=_pools_interval(pools, workload=workload, phases=phases) if options.intervals else None,
         notes=_pools_notes(pools),
         pools=pools,
+        tiers=pools.kv_tiers,
     )
 
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from simulator.engine.events.simulation import Progress, simulate_requests
 from simulator.engine.pools import Pool
+from simulator.engine.runs.kv_tiers import TierUse, cache_tiers, prompt_seconds, tier_uses
 from simulator.engine.runs.metrics import ServeResult, serve_result
-from simulator.engine.settings import Batching, HostOffload, QueueOrder, Routing, SchedulerPolicy, SchedulerSettings
+from simulator.engine.settings import Batching, QueueOrder, Routing, SchedulerPolicy, SchedulerSettings
 from simulator.engine.uniform.steps import speculative_steps
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
@@ -131,13 +132,13 @@ def serve_workload(
         replicas=replicas * deployment.parallelism.dp_size,
         routing=routing,
         timeout_s=workload.timeout_s,
-        offload=host_offload(deployment, kv_blocks=blocks),
     )
+    if tables is None:
+        tables = step_tables(deployment, scale=step_scale)
+    settings = tiered(settings, deployment, tables)
     if deployment.speculation is not None:
         requests = requests or requests_of(workload, deployment)
         settings = speculating(settings, deployment, requests, seed=workload.seed, scale=step_scale)
-    if tables is None:
-        tables = step_tables(deployment, scale=step_scale)
     return simulate_serving(
         tables,
         workload=workload,
@@ -213,9 +214,6 @@ def served_deployment(
     )
 
 
-HOST_CACHE_RATIO = 2.0
-"""Host memory for KV blocks over the device's, where no size is given: SGLang's --hicache-ratio by default."""
-
 _POLICIES = {
     "chunked_mixed": SchedulerPolicy.CHUNKED_MIXED,
     "max_utilization": SchedulerPolicy.MAX_UTILIZATION,
@@ -243,27 +241,25 @@ def kv_blocks_of(deployment: Deployment) -> int:
     return plan.kv_blocks
 
 
-def host_offload(deployment: Deployment, *, kv_blocks: int) -> HostOffload | None:
-    """Host memory behind the KV cache of one replica, None without ``engine.cpu_kv_offload``.
+def tiered(
+    settings: SchedulerSettings, deployment: Deployment, tables: StepTables | tuple[StepTables, ...]
+) -> SchedulerSettings:
+    """Settings of replicas with the tiers below their device's cache that ``deployment`` has."""
+    tiers = cache_tiers(deployment, kv_blocks=settings.kv_blocks)
+    if not tiers or not deployment.engine.kv_tiers:
+        return replace(settings, tiers=tiers)
+    stages = (tables,) if isinstance(tables, StepTables) else tables
+    return replace(settings, tiers=tiers, prompt_s=prompt_seconds(stages, settings))
 
-    Every device moves its own part of a block over its own host link, all at once.
-    """
-    engine = deployment.engine
-    if not engine.cpu_kv_offload:
-        return None
-    block_bytes = memory_plan(deployment).kv_bytes_per_token * engine.block_size_tokens
-    if block_bytes == 0:
-        raise RoofcastError(
-            f"{deployment.model.name} keeps no KV blocks that could be offloaded",
-            field="engine.cpu_kv_offload",
-            code="ignored_option",
-            hint="leave it out",
-        )
-    blocks = int(HOST_CACHE_RATIO * kv_blocks)
-    if engine.cpu_kv_offload_bytes is not None:
-        blocks = int(engine.cpu_kv_offload_bytes // (block_bytes * deployment.parallelism.devices))
-    link_bytes_per_s = deployment.hardware.host_link.bytes_per_s_per_direction
-    return HostOffload(blocks=blocks, block_load_s=block_bytes / link_bytes_per_s)
+
+def tiers_of_run(
+    deployment: Deployment, result: ServeResult, *, tables: StepTables | tuple[StepTables, ...]
+) -> tuple[TierUse, ...]:
+    """What the requests of ``result`` found on the device of ``deployment`` and in the tiers below it."""
+    if not deployment.engine.kv_tiers:
+        return ()
+    settings = scheduler_settings(deployment, kv_blocks=kv_blocks_of(deployment))
+    return tier_uses(deployment, tiered(settings, deployment, tables), result.requests, result.run)
 
 
 def scheduler_settings(
@@ -273,7 +269,6 @@ def scheduler_settings(
     replicas: int = 1,
     routing: Routing = Routing.ROUND_ROBIN,
     timeout_s: float | None = None,
-    offload: HostOffload | None = None,
 ) -> SchedulerSettings:
     """The event loop's limits and policy from the engine's. Engines without a scheduler serve one batch at a time."""
     engine = deployment.engine
@@ -302,7 +297,6 @@ def scheduler_settings(
         request_delay_s=engine.overheads.request_s,
         prompt_token_delay_s=engine.overheads.prompt_token_s,
         timeout_s=timeout_s,
-        offload=offload,
     )
 
 

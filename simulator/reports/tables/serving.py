@@ -11,6 +11,7 @@ import numpy as np
 from simulator.engine.pools import Pool
 from simulator.engine.runs.answers import ScenarioResult
 from simulator.engine.runs.intervals import IntervalMethod, IntervalSource
+from simulator.engine.runs.kv_tiers import TierUse
 from simulator.engine.runs.load_sweep import LoadSweep
 from simulator.engine.runs.metrics import LatencySummary, ObjectiveCheck, ServeResult, StageResult
 from simulator.engine.runs.served_run import ServedRun
@@ -31,6 +32,7 @@ from simulator.reports.content.quantities import (
 from simulator.reports.formats.text import text_table
 from simulator.reports.words.fields import assumption_texts
 from simulator.traffic.requests import Floats
+from simulator.units import KILO
 
 SWEEP_COLUMNS = ("rate", "TTFT p50", "TTFT p95", "TTFT p99", "TPOT p95", "E2E p95", "mean batch", "KV in use", "state")
 
@@ -219,6 +221,27 @@ def _latency_table(windows: Sequence[_Window]) -> str:
     return text_table([LATENCY_COLUMNS[i] for i in shown], [tuple(row[i] for i in shown) for row in rows])
 
 
+TIER_COLUMNS = ("cache", "tokens a replica", "hits", "LRU would hold", "load of 1k tokens", "worth loading from")
+
+
+def _tier_table(tiers: Sequence[TierUse]) -> str:
+    """What share of prompt tokens came from where, and from which length on loading is sooner than computing."""
+    return text_table(
+        TIER_COLUMNS,
+        [
+            (
+                tier.medium,
+                f"{tier.capacity_tokens:,}",
+                percent_text(tier.hit_fraction),
+                percent_text(tier.reuse_fraction),
+                seconds_text(KILO * tier.load_s_per_token) if tier.load_s_per_token else "",
+                "never" if tier.break_even_tokens is None else f"{tier.break_even_tokens:,} tokens",
+            )
+            for tier in tiers
+        ],
+    )
+
+
 def _objective_line(name: str, check: ObjectiveCheck) -> str:
     objective = check.objective
     window = name if name == OVERALL else f"stage {name}"
@@ -309,6 +332,8 @@ def serve_text(answered: ScenarioResult, *, assumptions: bool) -> str:
     checks = [_objective_line(window.name, check) for window in windows for check in window.stage.objectives]
     if checks:
         parts += ["", "Objectives", *(f"  {line}" for line in checks)]
+    if run.kv_tiers:
+        parts += ["", _tier_table(run.kv_tiers)]
     parts += ["", *_series_lines(run.result), ""]
     if answered.interval_method is not None:
         parts.append(_interval_line(answered.interval_method))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from simulator.errors import RoofcastError
@@ -17,6 +17,7 @@ from simulator.specs.base import Source, Spec
 from simulator.specs.documents import read_yaml
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.fits import EngineFit, EngineOverheads, EngineSpread, VendorFit
+from simulator.specs.engine.kv_tiers import KvTierSpec, check_order, tiers_of_text
 from simulator.specs.engine.releases import (
     LIMIT_FIELDS,
     EngineLimits,
@@ -74,6 +75,8 @@ class EngineSpec(Spec):
     ``name`` in any usual spelling; ``stands_in_for`` is the engine without a profile that ``name`` stands in for.
     ``scheduler`` and ``queue_order`` as in ``EngineProfile``. ``cpu_kv_offload`` keeps evicted KV blocks and preempted
     sequences in host memory, ``cpu_kv_offload_bytes`` of it per replica (by default twice the device's KV cache).
+    ``kv_tiers`` keep KV blocks in host memory, on NVMe and in a remote store, each of the size and rate that it says;
+    blocks found there are loaded where that is sooner than computing them.
     ``kv_allocation`` "max_length" sets room for max_model_len tokens aside for every request, as engines before
     PagedAttention did, in place of blocks as they fill. ``version_for`` says what ``version`` is the first release of,
     where nobody gave one: a feature, or the model.
@@ -90,6 +93,9 @@ class EngineSpec(Spec):
     chunked_prefill: bool | None = None
     cpu_kv_offload: bool | None = None
     cpu_kv_offload_bytes: PositiveFloat | None = None
+    kv_tiers: Annotated[tuple[KvTierSpec, ...] | None, BeforeValidator(tiers_of_text), AfterValidator(check_order)] = (
+        None
+    )
     scheduler: SchedulerName | None = None
     queue_order: QueueOrderName | None = None
     kv_allocation: Literal["max_length"] | None = None

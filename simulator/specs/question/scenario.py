@@ -44,7 +44,7 @@ IDLE_FIELDS: dict[str, tuple[str, ...]] = {
     "serve": ("batch_size", "concurrency", "num_requests", "answers_per_request", *_LOOP_FIELDS),
 }
 # The same of the engine: a static batch has no scheduler, and only kind serve has a cache of many prompts.
-_SERVED = ("queue_order", "cpu_kv_offload", "cpu_kv_offload_bytes")
+_SERVED = ("queue_order", "cpu_kv_offload", "cpu_kv_offload_bytes", "kv_tiers")
 IDLE_ENGINE_FIELDS: dict[str, tuple[str, ...]] = {
     "batch": ("scheduler", *_SERVED),
     "closed_loop": _SERVED,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simulator.engine.events import columns
 from simulator.engine.events import state as at
-from simulator.engine.settings import HostOffload, SchedulerPolicy
+from simulator.engine.settings import CacheTier, SchedulerPolicy
 from simulator.traffic.requests import Outcome
 from tests.engine.events.one_replica import SETTINGS, lengths, parts, sharing
 
@@ -89,7 +89,7 @@ class TestRefusals:
 def test_host_memory_and_shared_prompts_are_recorded_where_there_are_any() -> None:
     plain = parts(lengths([8]))
     assert len(plain.fate.loaded_s) == len(plain.fate.cached_tokens) == 0
-    other = parts(sharing([8], [[0]]), offload=HostOffload(blocks=2, block_load_s=0.1))
+    other = parts(sharing([8], [[0]]), tiers=(CacheTier(blocks=2, block_load_s=0.1),))
     assert len(other.fate.loaded_s) == len(other.fate.cached_tokens) == 1
 
 

@@ -30,7 +30,7 @@ from simulator.engine.events.warm_up import warm_up
 from simulator.engine.runs.serving import scheduler_settings
 from simulator.engine.settings import (
     Batching,
-    HostOffload,
+    CacheTier,
     QueueOrder,
     Routing,
     SchedulerPolicy,
@@ -50,6 +50,11 @@ from simulator.traffic.requests import Outcome, Requests, grouped_prompts, make_
 TRACE_STEPS = 20_000
 TABLES = uniform_tables(
     step_s=0.01, max_tokens=48, max_sequences=6, per_token_s=1e-4, per_context_token_s=1e-6, max_context=256
+)
+TIERS = (
+    (),
+    (CacheTier(blocks=40, block_load_s=1e-3),),
+    (CacheTier(blocks=5, block_load_s=1e-3), CacheTier(blocks=40, block_load_s=5e-3, latency_s=2e-3)),
 )
 PROPERTY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
@@ -93,7 +98,7 @@ def limits(draw: st.DrawFn) -> SchedulerSettings:
         timeout_s=draw(st.sampled_from([None, None, 0.3])),
         policy=SchedulerPolicy.CHUNKED_MIXED if static else draw(st.sampled_from(list(SchedulerPolicy))),
         queue_order=draw(st.sampled_from(list(QueueOrder))) if prefix_caching and not static else QueueOrder.ARRIVAL,
-        offload=None if static else draw(st.sampled_from([None, HostOffload(blocks=40, block_load_s=1e-3)])),
+        tiers=() if static else draw(st.sampled_from(TIERS)),
         speculation=speculation,
     )
 
@@ -229,7 +234,7 @@ def test_the_engine_never_idles_while_somebody_waits(requests: Requests, chosen:
 
     Unless all that it has to do is to wait for blocks from the host.
     """
-    if chosen.offload is not None:
+    if chosen.tiers:
         return
     outcome = run(requests, chosen)
     records = outcome.records
@@ -270,7 +275,7 @@ def test_littles_law(requests: Requests, chosen: SchedulerSettings) -> None:
     """
     if chosen.async_scheduling or chosen.timeout_s is not None or chosen.batching is Batching.STATIC:
         return
-    if chosen.policy is SchedulerPolicy.PREFILL_FIRST or chosen.offload is not None:
+    if chosen.policy is SchedulerPolicy.PREFILL_FIRST or chosen.tiers:
         return
     outcome = run(requests, chosen)
     records = outcome.records

@@ -1,4 +1,4 @@
-"""``simulator.engine.events.kv_cache``: blocks are conserved, reused in order, found by content, kept on the host."""
+"""``simulator.engine.events.kv_cache``: blocks are conserved, reused in order and found by content."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from simulator.engine.events import kv_cache
 from simulator.engine.events import state as at
-from simulator.engine.settings import HostOffload
+from simulator.engine.settings import CacheTier
 from tests.engine.events.one_replica import Parts, lengths, listed, parts, sharing
 
 
@@ -61,11 +61,14 @@ class TestBlocks:
 
     @settings(max_examples=40, deadline=None)
     @given(
-        steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30), host=st.sampled_from([None, 2, 5])
+        steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30),
+        below=st.sampled_from([(), (2,), (5,), (2, 3)]),
     )
-    def test_every_block_is_free_or_held_whatever_happens(self, steps: list[tuple[int, int]], host: int | None) -> None:
-        offload = None if host is None else HostOffload(blocks=host, block_load_s=1e-3)
-        one, running = parts(lengths([16] * 4), offload=offload), set[int]()
+    def test_every_block_is_free_or_held_whatever_happens(
+        self, steps: list[tuple[int, int]], below: tuple[int, ...]
+    ) -> None:
+        tiers = tuple(CacheTier(blocks=size, block_load_s=1e-3) for size in below)
+        one, running = parts(lengths([16] * 4), tiers=tiers), set[int]()
         state = one.state
         for slot, blocks in steps:
             if slot in running:
@@ -132,31 +135,3 @@ class TestPrefixCache:
             kv_cache.take_block(one.state)
         # The last block went first and was not remembered; then the third: two are left.
         assert kv_cache.find_prefix(one.state, one.demand, 0, 0, 4) == (2, 2)
-
-
-class TestHost:
-    def test_what_the_device_evicts_can_come_back_from_the_host(self) -> None:
-        offload = HostOffload(blocks=4, block_load_s=1e-3)
-        one = parts(sharing([32, 32], [[0, 1], [2, 3]]), offload=offload)
-        begin(one, 0, blocks=8)
-        kv_cache.publish_blocks(one.state, one.demand, 0, 0, 2)
-        kv_cache.vacate(one.state, 0)
-        assert kv_cache.blocks_on_host(one.state, one.demand, 0, 2, 0, 8) == 0
-        begin(one, 1, blocks=8)
-        assert one.state.holder[at.ON_DEVICE].tolist() == [-1] * 4
-        assert kv_cache.blocks_on_host(one.state, one.demand, 0, 2, 0, 8) == 2
-        assert kv_cache.blocks_on_host(one.state, one.demand, 0, 2, 1, 8) == 1
-        assert kv_cache.blocks_on_host(one.state, one.demand, 0, 2, 0, 1) == 1
-        assert kv_cache.blocks_on_host(one.state, one.demand, 1, 2, 0, 8) == 0
-
-    def test_places_are_kept_whole_or_not_at_all(self) -> None:
-        one = parts(lengths([32, 32]), offload=HostOffload(blocks=4, block_load_s=1e-3))
-        state = one.state
-        kv_cache.pin_places(state, one.limits, 0, 3)
-        kv_cache.pin_places(state, one.limits, 1, 2)
-        assert state.slots[[0, 1], at.SLOT_ON_HOST].tolist() == [3, 0]
-        assert state.count[at.PINNED] == 3
-        assert len(listed(state.host, 4)) == 1
-        kv_cache.unpin_places(state, 0)
-        assert state.count[at.PINNED] == 0
-        assert sorted(listed(state.host, 4)) == [0, 1, 2, 3]

@@ -14,7 +14,7 @@ from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import BUSY_S, TRACE_DECODES, TRACE_PREFILLS, TRACE_START_S, TRACE_TOKENS, WAITING_S
 from simulator.engine.settings import (
     Batching,
-    HostOffload,
+    CacheTier,
     QueueOrder,
     SchedulerPolicy,
     SchedulerSettings,
@@ -302,7 +302,7 @@ class TestOffload:
         )
         limits = settings(prefix_caching=True, kv_blocks=5)
         device = serve(requests, limits).records
-        host = serve(requests, replace(limits, offload=HostOffload(blocks=20, block_load_s=0.005))).records
+        host = serve(requests, replace(limits, tiers=(CacheTier(blocks=20, block_load_s=0.005),))).records
         assert device.cached_tokens.tolist() == [0, 0, 4]
         assert host.cached_tokens.tolist() == [0, 0, 12]
         assert host.first_token_s[2] - 2.0 == pytest.approx(2 * 0.005 + STEP_S + 4e-4)
@@ -313,9 +313,9 @@ class TestOffload:
         limits = settings(kv_blocks=60)
         recomputed = serve(requests, limits, trace_steps=20_000)
         swapped = serve(
-            requests, replace(limits, offload=HostOffload(blocks=400, block_load_s=1e-5)), trace_steps=20_000
+            requests, replace(limits, tiers=(CacheTier(blocks=400, block_load_s=1e-5),)), trace_steps=20_000
         )
-        slow = serve(requests, replace(limits, offload=HostOffload(blocks=400, block_load_s=0.5)), trace_steps=20_000)
+        slow = serve(requests, replace(limits, tiers=(CacheTier(blocks=400, block_load_s=0.5),)), trace_steps=20_000)
         assert swapped.records.preemptions.sum() > 0
         needed = (requests.prompt_tokens + requests.output_tokens - 1).sum()
         computed = [run.trace[0][:, TRACE_TOKENS].sum() for run in (recomputed, swapped)]
@@ -328,7 +328,7 @@ class TestOffload:
     def test_no_block_and_no_request_is_lost(self, blocks: int, prefix_caching: bool) -> None:
         requests = random_requests(8, count=200, rate_per_s=15.0)
         limits = settings(kv_blocks=60, prefix_caching=prefix_caching, timeout_s=3.0)
-        run = serve(requests, replace(limits, offload=HostOffload(blocks=blocks, block_load_s=1e-3)))
+        run = serve(requests, replace(limits, tiers=(CacheTier(blocks=blocks, block_load_s=1e-3),)))
         assert run.free_blocks == 60
         assert set(run.records.outcome.tolist()) <= {int(Outcome.FINISHED), int(Outcome.TIMED_OUT)}
 
@@ -337,7 +337,7 @@ class TestOffload:
         limits = settings(kv_blocks=70, prefix_caching=True)
         hits = [
             serve(requests, chosen).records.cached_tokens.sum()
-            for chosen in (limits, replace(limits, offload=HostOffload(blocks=1000, block_load_s=1e-6)))
+            for chosen in (limits, replace(limits, tiers=(CacheTier(blocks=1000, block_load_s=1e-6),)))
         ]
         assert hits[1] > hits[0]
 

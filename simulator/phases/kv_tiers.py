@@ -1,0 +1,94 @@
+"""The tiers of a deployment with the rates of their links, which profiles know where nobody gave them."""
+
+from __future__ import annotations
+
+from simulator.errors import RoofcastError
+from simulator.records import dataclass
+from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.engine.kv_tiers import KvTierSpec, Medium
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.loading import default_server_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvTier:
+    """capacity_bytes : of a replica; device_bytes_per_s : what one accelerator gets of it [bytes/s]; latency_s : before
+    the first block comes [s]; link : what its rate is that of, where nobody gave it"""
+
+    medium: Medium
+    capacity_bytes: float
+    device_bytes_per_s: float
+    latency_s: float
+    link: str | None = None
+
+
+def kv_tiers(
+    tiers: tuple[KvTierSpec, ...],
+    *,
+    hardware: AcceleratorSpec,
+    parallelism: ParallelismSpec,
+    profiles: str | None = None,
+) -> tuple[KvTier, ...]:
+    """The tiers of ``engine.kv_tiers``. Every device moves its own part of a block, all at once.
+
+    What lies below host memory passes the host link too, so that no tier is faster than that.
+    """
+    return tuple(_tier(tier, hardware=hardware, devices=parallelism.devices, profiles=profiles) for tier in tiers)
+
+
+def _tier(spec: KvTierSpec, *, hardware: AcceleratorSpec, devices: int, profiles: str | None) -> KvTier:
+    host = hardware.host_link
+    rate, link = host.bytes_per_s_per_direction, host.kind
+    if spec.bytes_per_s is not None:
+        rate, link = spec.bytes_per_s / devices, ""
+    elif spec.medium == "remote":
+        nic = default_server_for(hardware.name, profiles=profiles).network
+        rate, link = nic.bytes_per_s_per_direction, nic.kind
+    if rate > host.bytes_per_s_per_direction and spec.medium == "host":
+        raise RoofcastError(
+            f"{spec.bytes_per_s:.3g} bytes/s into {devices} devices; their host links carry "
+            f"{host.bytes_per_s_per_direction * devices:.3g}",
+            field="engine.kv_tiers",
+            code="out_of_range",
+            hint="leave bytes_per_s out for the rate of the links",
+        )
+    return KvTier(
+        medium=spec.medium,
+        capacity_bytes=spec.capacity_bytes,
+        device_bytes_per_s=min(rate, host.bytes_per_s_per_direction),
+        latency_s=spec.latency_s,
+        link=link or None,
+    )
+
+
+def check_offload(spec: EngineSpec) -> None:
+    """Refuse host memory that is given twice, or a size of none."""
+    if spec.cpu_kv_offload_bytes is not None and not spec.cpu_kv_offload:
+        raise RoofcastError(
+            "has no effect without engine.cpu_kv_offload", field="engine.cpu_kv_offload_bytes", code="ignored_option"
+        )
+    if spec.cpu_kv_offload and spec.kv_tiers:
+        raise RoofcastError(
+            "host memory is a tier of engine.kv_tiers, or cpu_kv_offload alone",
+            field="engine.cpu_kv_offload",
+            code="contradiction",
+            hint="leave it out and write kv_tiers=host:BYTES",
+        )
+
+
+def tier_assumptions(spec: EngineSpec, tiers: tuple[KvTier, ...]) -> tuple[Assumption, ...]:
+    """The size of host memory where nobody gave it, and rates that were taken from profiles."""
+    if spec.cpu_kv_offload and spec.cpu_kv_offload_bytes is None:
+        return (Assumption(key="engine.cpu_kv_offload_bytes"),)
+    return tuple(
+        Assumption(
+            key=f"engine.kv_tiers.{tier.medium}.bytes_per_s",
+            value=f"{tier.device_bytes_per_s:.3g}",
+            origin=ValueOrigin.RULE,
+            detail=f"per accelerator over {tier.link}",
+        )
+        for tier in tiers
+        if tier.link is not None
+    )

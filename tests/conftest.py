@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,6 +25,52 @@ if sys.dont_write_bytecode:
 settings.register_profile("machine", deadline=None)
 settings.register_profile("build", derandomize=True, deadline=None)
 settings.load_profile("build" if os.environ.get("CI") else "machine")
+
+
+_ORACLES = "tests/oracles/"
+"""torch and transformers take as long to load as most folders to run."""
+_SIMULATING = ("tests/planner/", "tests/app/", "tests/cli/test_encoders.py", "tests/cli/test_serve.py", "tests/engine/")
+"""Where thousands of requests are simulated, by machine code; the longest files first."""
+_COMPILING = pytest.StashKey["subprocess.Popen[bytes]"]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Processes that test everything would each compile the event simulation, for half a minute: one does for all."""
+    config = session.config
+    everything = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.collectonly
+    if everything and config.getoption("tx", None):
+        words = (sys.executable, "-m", "simulator.cli.roofcast", "warm-up")
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        config.stash[_COMPILING] = subprocess.Popen(words, cwd=Path(__file__).parents[1], **quiet)  # type: ignore[call-overload]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Nothing runs on when the tests have ended."""
+    if _COMPILING in session.config.stash:
+        session.config.stash[_COMPILING].wait()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest to begin comes first, and last what waits for machine code."""
+
+    def turn(item: pytest.Item) -> int:
+        simulating = [item.nodeid.startswith(start) for start in _SIMULATING]
+        return 1 + simulating.index(True) if any(simulating) else -item.nodeid.startswith(_ORACLES)
+
+    items.sort(key=turn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The tests of a file share what it sets up, those of the oracles torch and transformers: one process runs them."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _ORACLES if nodeid.startswith(_ORACLES) else super()._split_scope(nodeid)
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
 
 
 def pytest_collection_finish() -> None:

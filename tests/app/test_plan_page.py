@@ -125,7 +125,14 @@ def test_a_plan_within_limits_is_solved_backwards() -> None:
     assert page.number_input(key="rps").value == rate
 
 
-@pytest.mark.parametrize(("limit", "low"), [("max_gpus", "100"), ("max_cost", "100"), ("max_kw", "50")])
+@pytest.mark.parametrize(
+    ("limit", "low"),
+    [
+        ("max_gpus", "100"),
+        pytest.param("max_cost", "100", marks=pytest.mark.slow),
+        pytest.param("max_kw", "50", marks=pytest.mark.slow),
+    ],
+)
 def test_a_limit_that_is_too_tight_is_widened_by_one_click(limit: str, low: str) -> None:
     page = opened("plan", {**SMALL, "model": "llama-3.1-70b", "rps": "1000", limit: low})
     assert page.error

@@ -13,12 +13,13 @@ from simulator.specs.model import loading as models
 from simulator.specs.uploads import LARGEST_RECORD_BYTES
 from simulator.units import MEGA
 from tests.app.pages import ROOT, opened
+from tests.for_every import for_every
 
 APP = sorted((ROOT / "app").rglob("*.py"))
 ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 
 
-@pytest.mark.parametrize("path", APP, ids=lambda path: path.relative_to(ROOT).as_posix())
+@for_every(APP)
 def test_no_arithmetic(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.BinOp | ast.AugAssign):

@@ -10,6 +10,7 @@ import pytest
 from simulator.operators.formats.schemes import SCHEME_NAMES
 from simulator.planner.comparison import kv_head_choices
 from tests.app.pages import PAGES, ROOT, captions, headline, metrics, opened, tables
+from tests.for_every import for_every
 
 APP = sorted((ROOT / "app").rglob("*.py"))
 WIDGETS = {
@@ -44,7 +45,7 @@ ADDRESSES = (["'query-params'"], ["_address(key)"])
 """The second one leaves out what no number can be."""
 
 
-@pytest.mark.parametrize("path", APP, ids=lambda path: path.relative_to(ROOT).as_posix())
+@for_every(APP)
 def test_the_address_holds_every_widget(path: Path) -> None:
     for call in _calls(path):
         assert _name(call) not in ("form", "form_submit_button"), f"{path.name}:{call.lineno} needs a submit button"

@@ -12,6 +12,7 @@ import pytest
 from simulator.api import scenarios
 from simulator.api.scenarios import simulate_line
 from simulator.specs.loading import list_hardware, load_hardware
+from tests.for_every import for_every
 
 BATCH = {"id": "x", "kind": "batch", "batch_size": 4, "isl_tokens": 300, "osl_tokens": 20}
 FIELDS = (
@@ -57,7 +58,7 @@ def check_laws(result: dict[str, Any], *, osl_tokens: int) -> None:
     assert result["energy_per_output_token_j"] > 0
 
 
-@pytest.mark.parametrize("hardware", list_hardware())
+@for_every(list_hardware())
 def test_every_accelerator_answers_in_its_own_number_format(hardware: str) -> None:
     for model in ("llama-3.2-1b", "llama-2-7b"):  # bf16 and fp16
         result = answered(model=model, hardware=hardware, tp_size=2, engine={"name": "vllm"})

@@ -12,6 +12,7 @@ from simulator.cli.entry import run
 from simulator.cli.options.plan_defaults import plan_defaults
 from simulator.cli.options.shared import HELP_ALL
 from simulator.specs.question.plan import PlanSpec
+from tests.for_every import for_every
 
 ROOF = typer.main.get_command(roofcast.app)
 COMMANDS = [
@@ -65,7 +66,7 @@ def test_a_plan_s_help_is_short_and_help_all_is_whole(capsys: pytest.CaptureFixt
     assert set(flags_of(helped(capsys, "plan", "--help"))) == set(flags_of(short)), "showing all leaves no trace"
 
 
-@pytest.mark.parametrize("field", [name for name, field in PlanSpec.model_fields.items() if field.default is not False])
+@for_every([name for name, field in PlanSpec.model_fields.items() if field.default is not False])
 def test_every_option_of_a_plan_says_its_default(field: str) -> None:
     assert plan_defaults().get({"objectives": "objective"}.get(field, field))
 

@@ -19,6 +19,7 @@ from simulator.published.facts import FloatLayout, largest_value, load_facts
 from simulator.reports.charts.plotly_figure import plotly_figure
 from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
+from tests.for_every import for_every
 
 KEYS = [topic.key for topic in TOPICS]
 
@@ -34,7 +35,7 @@ def table_of(document: dict, key: str) -> list[dict[str, object]]:  # type: igno
     return [dict(zip(table["columns"], [cell["value"] for cell in row], strict=True)) for row in table["rows"]]
 
 
-@pytest.mark.parametrize("topic", TOPICS, ids=KEYS)
+@for_every(TOPICS)
 def test_a_topic_has_a_formula_an_example_a_source_and_a_chart(topic: Topic) -> None:
     answer = explain(topic.key)
     document = answer.to_dict()
@@ -47,7 +48,15 @@ def test_a_topic_has_a_formula_an_example_a_source_and_a_chart(topic: Topic) -> 
     assert topic.question in answer.to_text()
 
 
-@pytest.mark.parametrize("hardware", ["t4", "v100-sxm-32gb", "gaudi2", "apple-m4-max"])
+@pytest.mark.parametrize(
+    "hardware",
+    [
+        "t4",
+        pytest.param("v100-sxm-32gb", marks=pytest.mark.slow),
+        "gaudi2",
+        pytest.param("apple-m4-max", marks=pytest.mark.slow),
+    ],
+)
 def test_topics_work_on_units_without_bf16_or_int8(hardware: str) -> None:
     for topic in TOPICS:
         needs_chip = "known_chip" in topic.needs and not load_facts().on_chip_of(load_hardware(hardware))
@@ -59,7 +68,7 @@ def test_topics_work_on_units_without_bf16_or_int8(hardware: str) -> None:
     assert speed[0]["decodes faster by"] == 1
 
 
-@pytest.mark.parametrize("topic", TOPICS, ids=KEYS)
+@for_every(TOPICS)
 def test_names_of_published_figures_and_references_exist(topic: Topic) -> None:
     known = [figure.name for figure in published_figures()]
     for name in topic.published:
@@ -156,8 +165,8 @@ def test_what_has_no_effect_is_refused() -> None:
 
 
 @pytest.mark.parametrize("model", ["deepseek-v3", "mamba2-2.7b"])
-@pytest.mark.parametrize("topic", TOPICS, ids=KEYS)
-def test_any_model_gets_a_page_or_a_reason(topic: Topic, model: str) -> None:
+@for_every(TOPICS)
+def test_any_model_gets_a_page_or_a_reason(model: str, topic: Topic) -> None:
     try:
         answer = explain(topic.key, model=model, hardware="mi300x", batch_size=4)
     except RoofcastError as error:

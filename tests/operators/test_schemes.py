@@ -14,6 +14,7 @@ from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.operators.work import Work
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
+from tests.for_every import for_every
 from tests.operators.operator_models import LLAMA_31_8B
 
 
@@ -53,7 +54,7 @@ def test_kmeans_levels_cost_a_table_per_row() -> None:
     assert product.weight_bits == 4 + 16 * 16 / 4096
 
 
-@pytest.mark.parametrize("name", SCHEME_NAMES)
+@for_every(SCHEME_NAMES)
 def test_every_listed_scheme_resolves_and_fewer_bits_are_fewer_bytes(name: str) -> None:
     product = precision_plan(LLAMA_31_8B, PrecisionSpec(scheme=name)).format_for("mlp")
     up = next(row for row in rows(scheme=name) if row.name == "gate_up_proj")

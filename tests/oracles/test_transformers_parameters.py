@@ -18,6 +18,7 @@ from simulator.specs.huggingface.registry import field_table, read_config
 from simulator.specs.model.loading import read_profile
 from simulator.specs.model.precision import Dtype
 from simulator.specs.profiles import profile_root
+from tests.for_every import for_every
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 torch = pytest.importorskip("torch")
@@ -343,22 +344,24 @@ def _correction_biases(model: Any) -> Iterator[int]:
             yield buffer.numel()
 
 
-@pytest.mark.parametrize(("name", "depth"), CASES)
-def test_counts_agree_exactly(name: str, depth: int) -> None:
+@for_every(CASES)
+def test_counts_agree_exactly(case: tuple[str, int]) -> None:
+    name, depth = case
     profile = read_profile(profile_root("model_profiles") / f"{name}.yaml")
     config = _cut(dict(profile.config), depth)
     ours = parameter_counts(read_config(config, name=name)).total
     assert ours == _reference(config)
 
 
-@pytest.mark.parametrize("model_type", INLINE)
+@for_every(INLINE)
 def test_counts_of_a_family_without_a_profile_agree_exactly(model_type: str) -> None:
     config = {"model_type": model_type, **INLINE[model_type]}
     assert parameter_counts(read_config(config, name=model_type)).total == _reference(config)
 
 
-@pytest.mark.parametrize(("name", "depth"), CASES)
-def test_what_transformers_writes_is_read_as_the_same_model(name: str, depth: int) -> None:
+@for_every(CASES)
+def test_what_transformers_writes_is_read_as_the_same_model(case: tuple[str, int]) -> None:
+    name, depth = case
     profile = read_profile(profile_root("model_profiles") / f"{name}.yaml")
     config = _cut(dict(profile.config), depth)
     written = json.loads(_settings(config).to_json_string(use_diff=False))

@@ -22,6 +22,7 @@ from simulator.specs.engine.engine import load_engine
 from simulator.specs.engine.launch import LaunchSpec, load_launch
 from simulator.specs.profiles import list_profiles
 from simulator.specs.question.plan import plan_spec
+from tests.for_every import for_every
 
 LISTS = Path(__file__).resolve().parents[1] / "data" / "engine_options"
 ENGINES = list_profiles("engines/launch")
@@ -138,8 +139,9 @@ def command(text: str, *first: str) -> list[str]:
     return found[-1]
 
 
-@pytest.mark.parametrize(("engine", "name"), CASES)
-def test_every_file_parses(engine: str, name: str, tmp_path: Path) -> None:
+@for_every(CASES)
+def test_every_file_parses(tmp_path: Path, case: tuple[str, str]) -> None:
+    engine, name = case
     files = handed_over(engine, name).files
     assert len({file.name for file in files}) == len(files)
     for file in files:
@@ -156,8 +158,9 @@ def test_every_file_parses(engine: str, name: str, tmp_path: Path) -> None:
                 assert {"apiVersion", "kind", "metadata"} <= set(item)
 
 
-@pytest.mark.parametrize(("engine", "name"), CASES)
-def test_every_flag_of_a_launch_command_is_one_of_the_release(engine: str, name: str) -> None:
+@for_every(CASES)
+def test_every_flag_of_a_launch_command_is_one_of_the_release(case: tuple[str, str]) -> None:
+    engine, name = case
     launch = load_launch(engine)
     assert launch is not None
     options = options_of(engine)

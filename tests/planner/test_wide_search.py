@@ -182,10 +182,12 @@ class TestTechniques:
         "fields",
         [
             {},
-            {"model": "llama-3.1-8b", "rps": 5},
-            {"model": "qwen3-32b", "rps": 100, "ttft_p95": "300ms", "tpot_p95": "15ms"},
-            {"model": "gpt-oss-20b", "isl": 8000, "osl": 300, "rps": 20},
-            {"max_quality_loss": 0.01},
+            pytest.param({"model": "llama-3.1-8b", "rps": 5}, marks=pytest.mark.slow),
+            pytest.param(
+                {"model": "qwen3-32b", "rps": 100, "ttft_p95": "300ms", "tpot_p95": "15ms"}, marks=pytest.mark.slow
+            ),
+            pytest.param({"model": "gpt-oss-20b", "isl": 8000, "osl": 300, "rps": 20}, marks=pytest.mark.slow),
+            pytest.param({"max_quality_loss": 0.01}, marks=pytest.mark.slow),
         ],
     )
     @pytest.mark.parametrize("hardware", [("h100", "mi300x", "l40s", "a100"), ("b200", "mi355x", "rtx-pro-6000")])
@@ -200,6 +202,7 @@ class TestTechniques:
             monkeypatch.setattr(wide_search, "_in_stages", lambda _, offered: (offered, {}))
         assert bests[0] == pytest.approx(bests[1], rel=0.02)
 
+    @pytest.mark.slow
     def test_an_accelerator_that_costs_several_times_as_much_is_left_without(self) -> None:
         asked = question(any_technique=True)
         every = question(hardware=(), any_technique=True, any_precision=True)

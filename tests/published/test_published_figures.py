@@ -18,6 +18,7 @@ from simulator.published.catalogue import compared, explained, predicted, publis
 from simulator.published.figures import ComparedFigure, PublishedFigure, by_library
 from simulator.published.runs import run_rows
 from simulator.published.techniques import published_techniques
+from tests.for_every import for_every
 
 WIDEST_TOLERANCE = 0.25
 FIGURES = published_figures()
@@ -28,8 +29,8 @@ def found() -> dict[str, ComparedFigure]:
     return {item.figure.name: item for item in compared()}
 
 
-@pytest.mark.parametrize("figure", FIGURES, ids=[figure.name.replace(" ", "_") for figure in FIGURES])
-def test_a_figure_is_reproduced_within_its_tolerance(figure: PublishedFigure, found: dict[str, ComparedFigure]) -> None:
+@for_every(FIGURES)
+def test_a_figure_is_reproduced_within_its_tolerance(found: dict[str, ComparedFigure], figure: PublishedFigure) -> None:
     item = found[figure.name]
     assert not item.is_off, f"{item.error:+.1%} of {figure.tolerance:.1%}"
 

@@ -49,6 +49,7 @@ from simulator.reports.formats.files import (
     write_reports,
 )
 from simulator.reports.formats.pdf import literal, typst_source
+from tests.for_every import for_every
 from tests.reports.report_cases import CREATED, rendered, studied, whole_report
 from tests.reports.spreadsheet import Workbook
 
@@ -73,8 +74,6 @@ CHARTS = {
     *("roofline", "load_latency", "memory_stack", "pareto", "cost_tornado", "tco_waterfall", "capacity_demand"),
     *("break_even", "cash_flow"),
 }
-FACTS = whole_report().facts()
-NUMBERS = [fact for fact in FACTS if isinstance(fact.cell.value, int | float)]
 CENT = 0.005
 
 
@@ -119,12 +118,12 @@ def test_the_pages_to_decide_by_come_first_and_all_parts_in_their_order() -> Non
 
 
 def test_headline_keys_are_unique_and_total_rows_exist() -> None:
-    keys = [fact.key for fact in FACTS]
+    keys = [fact.key for fact in whole_report().facts()]
     assert len(keys) == len(set(keys))
     assert {"devices", "servers", "racks", "cost_per_hour", "cost_per_month", "capex", "order_by"} <= set(keys)
 
 
-@pytest.mark.parametrize("fact", FACTS, ids=[fact.key for fact in FACTS])
+@for_every(lambda: whole_report().facts())
 def test_each_headline_number_is_the_same_in_html_markdown_and_json(fact: Fact) -> None:
     shown = cell_text(fact.cell, currency=studied().currency)
     _, value, html_text = next(item for item in html_facts() if item[0] == fact.key)
@@ -136,7 +135,7 @@ def test_each_headline_number_is_the_same_in_html_markdown_and_json(fact: Fact) 
 
 def test_the_workbook_shows_every_headline_number() -> None:
     book = Workbook(rendered(ReportFormat.XLSX))
-    for row, fact in enumerate(FACTS, start=5):
+    for row, fact in enumerate(whole_report().facts(), start=5):
         assert book.value(f"Summary!A{row}") == fact.label
         if isinstance(fact.cell.value, int | float):
             assert book.value(f"Summary!B{row}") == pytest.approx(fact.cell.value, abs=CENT, rel=1e-9), fact.key
@@ -197,7 +196,7 @@ def test_text_cannot_become_markup_of_the_typesetter() -> None:
 
 def test_pdf_says_the_totals() -> None:
     source = typst_source(whole_report())
-    for fact in FACTS:
+    for fact in whole_report().facts():
         assert literal(cell_text(fact.cell, currency="USD")) in source, fact.key
 
 

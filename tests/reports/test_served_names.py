@@ -15,6 +15,7 @@ from simulator.reports.report import build_report
 from simulator.reports.studies import Studies, gather
 from simulator.specs.model.loading import list_models, read_profile
 from simulator.specs.profiles import profile_root
+from tests.for_every import for_every
 
 _ROOT = profile_root("model_profiles")
 _ENCODERS = ("all", "bert", "modernbert", "nomic", "t5", "xlm")
@@ -52,7 +53,7 @@ def check_served(spelling: str) -> None:
     assert loaded == {served}
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS[::EVERY])
+@for_every(SPELLINGS[::EVERY])
 def test_an_alias_is_served_under_its_own_name(spelling: str) -> None:
     check_served(spelling)
 

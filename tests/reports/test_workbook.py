@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import zipfile
 from collections.abc import Mapping
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -20,30 +21,36 @@ from simulator.planner.money.tco import total_cost
 from simulator.planner.plan import plan_capacity
 from simulator.reports.content.document import Bullets
 from simulator.reports.formats.files import ReportFormat, render
-from simulator.reports.formats.finance_inputs import inputs_of
+from simulator.reports.formats.finance_inputs import FormulaLine, inputs_of
 from simulator.reports.formats.finance_model import groups_of
 from simulator.reports.formats.xlsx import CASH
 from simulator.reports.formats.xlsx_sections import sheet_name
 from simulator.reports.report import build_report
 from simulator.reports.studies import gather
 from simulator.specs.question.plan import plan_spec
+from tests.for_every import for_every
 from tests.reports.report_cases import CREATED, QUESTION, rendered, studied, whole_report
 from tests.reports.spreadsheet import Workbook
 
 CENT = 0.005
-LINES = [line for group in groups_of(studied()) for line in group.lines]
+
+
+def lines() -> list[FormulaLine]:
+    return [line for group in groups_of(studied()) for line in group.lines]
 
 
 def workbook() -> Workbook:
     return Workbook(rendered(ReportFormat.XLSX))
 
 
-UNEDITED = workbook()
+@cache
+def unedited() -> Workbook:
+    return workbook()
 
 
-@pytest.mark.parametrize("line", LINES, ids=[line.name for line in LINES])
-def test_every_formula_gives_the_plans_own_value_to_the_cent(line: object) -> None:
-    assert UNEDITED.named(line.name) == pytest.approx(line.value, abs=CENT, rel=1e-9)  # type: ignore[attr-defined]
+@for_every(lines)
+def test_every_formula_gives_the_plans_own_value_to_the_cent(line: FormulaLine) -> None:
+    assert unedited().named(line.name) == pytest.approx(line.value, abs=CENT, rel=1e-9)
 
 
 def test_cached_values_are_those_of_the_formulas() -> None:
@@ -62,7 +69,7 @@ def test_every_input_has_a_name_a_value_and_a_source() -> None:
 
 def test_no_total_is_typed_in() -> None:
     book = workbook()
-    for line in LINES:
+    for line in lines():
         assert book.names[line.name] in book.formulas, line.name
 
 
@@ -147,7 +154,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def edits_of(finance: dict[str, Any]) -> dict[str, float]:
     """Every input of a plan that the workbook has too."""
-    return {name: item["value"] for name, item in finance["inputs"].items() if name in UNEDITED.names}
+    return {name: item["value"] for name, item in finance["inputs"].items() if name in unedited().names}
 
 
 def test_the_workbook_on_the_inputs_of_another_plan_gives_that_plans_json(changed: dict[str, Any]) -> None:

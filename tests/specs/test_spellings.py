@@ -14,6 +14,7 @@ from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.profiles import list_profiles
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.spellings import DTYPES, METHODS, SCHEMES, link_word, scheme_word
+from tests.for_every import for_every
 
 SERVED = {"id": 1, "kind": "serve", "model": "m", "hardware": "h"}
 
@@ -22,8 +23,9 @@ ENGINES = {name: load_engine(name) for name in list_profiles("engines")}
 SPELLINGS = {word: name for name, engine in ENGINES.items() for word in (*engine.aliases, *engine.stands_in_for)}
 
 
-@pytest.mark.parametrize(("word", "name"), SPELLINGS.items())
-def test_every_engine_word_is_an_engine_in_any_case(word: str, name: str) -> None:
+@for_every(SPELLINGS.items())
+def test_every_engine_word_is_an_engine_in_any_case(spelling: tuple[str, str]) -> None:
+    word, name = spelling
     for text in (word, word.upper(), word.replace("-", "_"), f" {word.title()} "):
         assert validate(EngineSpec, {"name": text}, where="").name == name
     assert word not in ENGINES, "a profile's own name needs no other"
@@ -61,7 +63,7 @@ def test_every_dtype_word_is_a_dtype(word: str, dtype: str) -> None:
     assert spec.kv_cache is None
 
 
-@pytest.mark.parametrize("word", [*SCHEMES, *METHODS, "GPTQ", "LLM.int8()", "Q4_K_M", "SmoothQuant-O3"])
+@for_every([*SCHEMES, *METHODS, "GPTQ", "LLM.int8()", "Q4_K_M", "SmoothQuant-O3"])
 def test_every_scheme_word_is_a_scheme(word: str) -> None:
     assert scheme_named(word, plain=Dtype.BF16) == scheme_named(scheme_word(word), plain=Dtype.BF16)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 import typer
 from typer.core import TyperGroup
 
 from simulator.cli import plan_capacity, roofcast
+from tests.for_every import for_every
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -31,8 +31,9 @@ def commands(app: typer.Typer, prefix: str) -> list[tuple[str, str]]:
 ALL_COMMANDS = commands(roofcast.app, "roofcast") + commands(plan_capacity.app, "plan-capacity")
 
 
-@pytest.mark.parametrize(("name", "text"), ALL_COMMANDS, ids=[name for name, _ in ALL_COMMANDS])
-def test_every_command_has_help_and_stands_in_the_readme(name: str, text: str) -> None:
+@for_every(ALL_COMMANDS)
+def test_every_command_has_help_and_stands_in_the_readme(command: tuple[str, str]) -> None:
+    name, text = command
     assert text.strip()
     assert name in README
 

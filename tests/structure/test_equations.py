@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.for_every import for_every
 from tests.structure.sources import nodes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,8 +60,9 @@ def test_the_equations_that_define_the_product_are_marked() -> None:
     }
 
 
-@pytest.mark.parametrize(("where", "node", "text"), EQUATIONS, ids=[item[0] for item in EQUATIONS])
-def test_an_equation_has_symbols_units_range_and_reference(where: str, node: ast.FunctionDef, text: str) -> None:
+@for_every(EQUATIONS)
+def test_an_equation_has_symbols_units_range_and_reference(equation: tuple[str, ast.FunctionDef, str]) -> None:
+    where, node, text = equation
     for title in SECTIONS:
         assert section(text, title), f"{where}: the section {title} is missing or empty"
     assert UNIT.search(text.partition("\n\n")[0]), f"{where}: the first sentence names the unit of the result"

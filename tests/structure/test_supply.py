@@ -9,9 +9,10 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
+
+from tests.for_every import for_every
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,7 +41,7 @@ def declared(*extras: str) -> list[Requirement]:
     return [Requirement(line) for line in lines]
 
 
-@pytest.mark.parametrize("requirement", declared("app", "report", "dev"), ids=lambda item: item.name)
+@for_every(declared("app", "report", "dev"))
 def test_every_requirement_has_a_lowest_version_and_the_lock_keeps_it(requirement: Requirement) -> None:
     assert any(item.operator in (">=", "==") for item in requirement.specifier), requirement
     if plain(requirement.name) in locked():

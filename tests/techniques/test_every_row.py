@@ -31,6 +31,7 @@ from simulator.specs.question.technique_words import technique_value
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.techniques.complexity import LayerKind, length_cost
 from simulator.techniques.fine_tuning import fine_tuning_memory
+from tests.for_every import for_every
 from tests.techniques.technique_rows import OTHER, ROWS, USUAL, Row
 
 STEP_FIELDS = tuple(TechniquesSpec.model_fields)
@@ -54,7 +55,7 @@ def with_change(row: Row) -> ScenarioSpec:
     return changed_scenario(scenario(row), parse_change(row.change))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@for_every(ROWS)
 def test_the_switch_moves_its_figure(row: Row) -> None:
     ratio = figure(with_change(row), row.metric) / figure(scenario(row), row.metric)
     if row.bounds == OTHER:
@@ -120,7 +121,7 @@ def stands_in_a_step(row: Row) -> bool:
     )
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if stands_in_a_step(row)], ids=lambda row: row.name)
+@for_every([row for row in ROWS if stands_in_a_step(row)])
 def test_roofcast_step_takes_the_switch_and_prices_the_same_model(row: Row) -> None:
     done = CliRunner().invoke(app, ["step", *step_words(row), "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.output

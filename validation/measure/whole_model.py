@@ -13,7 +13,6 @@ from functools import partial
 import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.bias import causal_lower_right
 
 from validation.measure.bench import MEMORY_SHARE, Bench, Group, random_tensor
 from validation.measure.table import Shape
@@ -95,6 +94,9 @@ def _attention(
     cache[1, :, :, -tokens:] = value
     # A chunk of a prompt sees all that is cached before it: the mask is aligned with the last key, not the first.
     keys = cache.shape[3]
+    # Brings torch's compiler with it, a second that whoever only reads the cases need not wait.
+    from torch.nn.attention.bias import causal_lower_right
+
     mask = causal_lower_right(tokens, keys) if 1 < tokens < keys else None
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         attended = functional.scaled_dot_product_attention(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app import glossary, links
+from app.gauges import Gauge, gauge, odds
 from simulator.errors import RoofcastError
-from simulator.reports.content.quantities import Quantity, chance_text, change_text, seconds_text
-from simulator.reports.decide.evidence import LIKELY, UNLIKELY
+from simulator.reports.content.quantities import Quantity, change_text
 from simulator.reports.words.fields import error_field, flagged
 
 _BADGES = {
@@ -32,6 +32,7 @@ class Figure:
 
     provenance : where it differs from that of its neighbours
     detail : a few words beside the interval
+    gauge : the number against its bound
     """
 
     label: str
@@ -43,12 +44,13 @@ class Figure:
     now: float | None = None
     before: float | None = None
     lower_is_better: bool = True
+    gauge: Gauge | None = None
 
 
 def headline(text: str, *, provenance: str | None = None, detail: str = "") -> None:
     """The answer as one sentence, how it is known, and one line of detail."""
     links.said(text)
-    st.markdown(f"## {text}")
+    st.markdown(f"## {text}".replace("$", "\\$"))
     origin(provenance, detail)
 
 
@@ -89,8 +91,9 @@ def explained(
     before: Sequence[Quantity] = (),
     details: Mapping[str, str] | None = None,
     known: Mapping[str, str] | None = None,
+    gauges: Mapping[str, Gauge] | None = None,
 ) -> list[Figure]:
-    """The library's numbers as figures, each with what belongs to its key: help, value before, detail, provenance."""
+    """The library's numbers as figures, each with what belongs to its key: help, value before, provenance and so on."""
     values = {item.key: item.value for item in before}
     return [
         Figure(
@@ -103,6 +106,7 @@ def explained(
             now=item.value,
             before=values.get(item.key),
             lower_is_better=item.lower_is_better,
+            gauge=(gauges or {}).get(item.key),
         )
         for item in shown
     ]
@@ -124,19 +128,13 @@ def figures(shown: Sequence[Figure], *, provenance: str, baseline: str = "", a_r
                 )
                 mark = badge_text(item.provenance or provenance, short=bool(item.interval))
                 st.caption(" ".join(part for part in (mark, _spread(item.interval), _together(item.detail)) if part))
+                if item.gauge is not None:
+                    gauge(item.label, item.gauge)
 
 
-def target(bound_s: float, chance: float) -> str:
-    """``of 1.00 s: 99 %``: a bound and the probability that it holds, with the colour of the odds."""
-    color = "green" if chance >= LIKELY else "orange" if chance >= UNLIKELY else "red"
-    return f":{color}-badge[≤ {seconds_text(bound_s)}: {chance_text(chance)}]"
-
-
-def verdict(word: str, chance: float, lines: Sequence[str]) -> None:
+def verdict(word: str, chance: float, line: str) -> None:
     """Whether it serves and how surely, before everything else."""
-    color = "green" if chance >= LIKELY else "orange" if chance >= UNLIKELY else "red"
-    first, *others = (line.replace("$", "\\$") for line in lines)
-    st.markdown("  \n".join((f":{color}-badge[{word}] {first}", *others)))
+    st.markdown(f":{odds(chance)}-badge[**{word}**] {line}".replace("$", "\\$"))
 
 
 def refusal(error: RoofcastError) -> None:

@@ -54,6 +54,7 @@ UTILISATION = "Share of the rate that saturates a replica which the plan uses; t
 VERIFY = (
     "Replays requests on the best fleets before one is recommended; the first time, its loops are compiled for long."
 )
+SURE = "In how many of all draws of the step times the fleet holds its objectives: surer takes more accelerators."
 LIMITS = "A limit of the whole fleet, spares included; empty: none. What does not fit is refused with what would."
 STOCK = "Accelerators that exist serve first and cost no rent; the plan says what has to be obtained beside them."
 SPARES = "Replicas beyond those that the peak needs, so that a failure breaks no objective."

@@ -12,6 +12,7 @@ from app import actions, baseline, charts, display, glossary, inputs, question, 
 from app.answers import checked, judged, latency_ranges, planned
 from app.commands import plan_command
 from app.downloads import downloads
+from app.gauges import Gauge
 from app.limits import LARGEST_RATE, limit_inputs, solvers
 from app.variation import variation_inputs
 from app.views.plan_details import LOOK, Outlook, closer, details, fleet_text, gap_details, hand_on, spec_of
@@ -26,8 +27,8 @@ from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
 from simulator.planner.workload_presets import CHAT, WorkloadPreset
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.quantities import count_text, range_text
-from simulator.reports.decide.decision import verdict_text
-from simulator.reports.sections.answer import checked_text, plan_figures, plan_headline
+from simulator.reports.decide.decision import verdict_line, verdict_text
+from simulator.reports.sections.answer import checked_text, fleet_equation, plan_figures, plan_headline
 from simulator.reports.sections.options import plan_options_chart
 from simulator.reports.words.derivation import detail_text, resource_text
 from simulator.reports.words.plan_inputs import warning_texts
@@ -46,7 +47,8 @@ _TERMS = {_CHEAPEST: None, **{kind: kind for kind in ("on_demand", "reserved_1y"
 _PRICES = {_MEDIAN: None, "lowest": "low", "highest": "high"}
 _SELLERS = {_ANYBODY: None, **{f"{kind}s": kind for kind in provider_kinds()}}
 _BASELINE = "plan_baseline"
-_CONFIDENCE = {"Usual: 80 % of step times hold": None, "Cheapest: as predicted": 50, "Robust: 90 %": 90}
+_USUAL = "Usual: 80 % of step times hold"
+_CONFIDENCE = {_USUAL: None, "Cheapest: as predicted": 50, "Robust: 90 %": 90}
 _VERIFY = "verify"
 _NO_TARGET = "no target"
 _TARGETS = {_NO_TARGET: None, "99 %": 99.0, "99.9 %": 99.9, "99.99 %": 99.99}
@@ -126,6 +128,13 @@ def _demand_inputs(preset: WorkloadPreset) -> dict[str, object]:
     return flags | (bounds if bounds != own else {})
 
 
+def _confidence_input() -> dict[str, object]:
+    """How many of the draws of step times the fleet has to hold in."""
+    named = widgets.choice("How sure", tuple(_CONFIDENCE), key="sure", default=_USUAL, help=glossary.SURE)
+    sure = _CONFIDENCE[named]
+    return {} if sure is None else {"confidence": sure}
+
+
 def asked() -> tuple[dict[str, object], Outlook]:
     """The flags of the plan that the sidebar asks for, and those of what is to come."""
     with st.sidebar:
@@ -142,6 +151,7 @@ def asked() -> tuple[dict[str, object], Outlook]:
         )
         if chosen:
             flags["hardware"] = chosen
+        flags |= _confidence_input()
         with st.expander("Lengths, formats, spares, prices"):
             isl_cv, osl_cv, prefix_hit = variation_inputs(preset, highest_prefix=0.99)
             flags |= preset.changed({"isl_cv": isl_cv, "osl_cv": osl_cv, "prefix_hit": prefix_hit})
@@ -167,13 +177,22 @@ def _baseline(flags: dict[str, object]) -> tuple[CapacityPlan | None, str]:
 
 
 def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> None:
-    shown = plan_figures(plan, ranges=latency_ranges(plan))
+    ranges = latency_ranges(plan)
+    shown, before = plan_figures(plan, ranges=ranges), plan_figures(compared) if compared else ()
+    keys = {item.label: item.key for item in shown}
     chances = zip(plan.objectives, judged(plan).confidence.chances, strict=True)
-    targets = {item.name: display.target(item.bound_s, chance) for item, chance in chances}
-    details = {item.key: targets.get(item.label, "") for item in shown}
-    before = plan_figures(compared) if compared else ()
+    gauges = {
+        key: Gauge(
+            bound_s=item.bound_s,
+            value_s=getattr(plan.best.degraded, key),
+            ends_s=getattr(ranges, key),
+            chance=chance,
+        )
+        for item, chance in chances
+        if (key := keys.get(item.name))
+    }
     display.figures(
-        display.explained(shown, help=_HELP, before=before, details=details),
+        display.explained(shown, help=_HELP, before=before, gauges=gauges),
         provenance=plan.best.provenance,
         baseline=name,
     )
@@ -228,8 +247,6 @@ def _look_at(name: str) -> None:
 def page() -> Callable[[], None] | None:
     """The page, and its check by the event simulation."""
     flags, outlook = asked()
-    sure = _CONFIDENCE[widgets.view("How sure", tuple(_CONFIDENCE), key="sure")]
-    flags |= {} if sure is None else {"confidence": sure}
     question.show()
     try:
         spec = spec_of(flags)
@@ -250,17 +267,21 @@ def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> D
     command, known = plan_command(flags), plan.best.provenance
     compared, name = _baseline(flags)
     found = judged(plan)
-    display.verdict(found.confidence.word, found.confidence.chance, (verdict_text(found, plan),))
-    display.headline(plan_headline(plan), provenance=known, detail=found.rival.replace("$", "\\$"))
-    simulated = st.empty()
+    display.verdict(found.confidence.word, found.confidence.chance, verdict_line(found, plan))
     alone = "Numbers below are of a new fleet alone, as if nothing existed. " if plan.spec.stock else ""
-    st.caption(f"{alone}Limited by {resource_text(plan.best.limit)}: {detail_text(plan.best.limit)}")
+    display.headline(plan_headline(plan), provenance=known, detail=f"{alone}{fleet_equation(plan.best)}")
     _figures(plan, compared, name)
-    display.warnings(warning_texts(plan.warnings))
     with st.container(horizontal=True, gap="small"):
         baseline.pin_button(_BASELINE, flags)
         with st.popover("Download", icon=":material/download:"):
             downloads(plan, command)
+    display.warnings(warning_texts(plan.warnings))
+    simulated = st.empty()
+    if found.rival:
+        st.caption(found.rival.replace("$", "\\$"))
+    with st.expander("How sure it is, and what limits it", icon=":material/rule:"):
+        limit = f"Limited by {resource_text(plan.best.limit)}: {detail_text(plan.best.limit)}."
+        st.markdown(f"- {verdict_text(found, plan)}\n- {limit}")
     left, right = st.columns([3, 2], gap="large")
     with left:
         charts.chart(plan_options_chart(plan), key="plan_options", provenance=known, sideways=True, picked=_look_at)

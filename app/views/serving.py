@@ -9,6 +9,7 @@ import streamlit as st
 from app import actions, charts, display, glossary, inputs, question, tables, widgets
 from app.answers import served, swept
 from app.commands import scenario_line, simulate_command
+from app.gauges import Gauge
 from app.inside import inside
 from app.uploaded import session_profiles
 from app.variation import variation_inputs
@@ -72,8 +73,13 @@ def asked() -> tuple[ScenarioSpec, float, dict[str, float]]:
 
 
 def _figures(answer: Served, chances: Sequence[ObjectiveChance]) -> None:
-    details = {f"{item.metric}_p95_s": display.target(item.bound_s, item.chance) for item in chances}
-    shown = display.explained(serving_quantities(answer.document), help=_HELP, details=details)
+    ends = answer.document["interval"]
+    gauges = {}
+    for item in chances:
+        key = f"{item.metric}_p95_s"
+        low, high = ends.get(key) or (item.value_s, item.value_s)
+        gauges[key] = Gauge(bound_s=item.bound_s, value_s=item.value_s, ends_s=(low, high), chance=item.chance)
+    shown = display.explained(serving_quantities(answer.document), help=_HELP, gauges=gauges)
     display.figures(shown, provenance=answer.document["provenance"])
 
 

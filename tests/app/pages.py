@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,13 @@ def opened(name: str, query: dict[str, str] | None = None) -> AppTest:
 
 def headline(test: AppTest) -> str:
     """The sentence on top."""
-    return next(item.value for item in test.markdown if item.value.startswith("## ")).removeprefix("## ")
+    shown = next(item.value for item in test.markdown if item.value.startswith("## "))
+    return str(shown.removeprefix("## ").replace("\\$", "$"))
+
+
+def equation(test: AppTest) -> str:
+    """What the fleet of a plan is made of: the line below its headline."""
+    return next(text for text in captions(test) if re.search("(GPUs?|accelerators?) = ", text))
 
 
 def metrics(test: AppTest) -> dict[str, str]:

@@ -17,7 +17,7 @@ from simulator.planner.replica_setup import fleet_setups, pools_setup, refused_s
 from simulator.reports.content.quantities import count_text, seconds_text
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import HARDWARE, MODEL, PLANNED_MODEL, PLANNED_RATE_PER_S, SERVED_RATE_PER_S
-from tests.app.pages import PAGES, document_of, headline, metrics, opened, printed, tables
+from tests.app.pages import PAGES, document_of, equation, headline, metrics, opened, printed, tables
 
 
 def _bar(page: AppTest) -> str:
@@ -117,9 +117,9 @@ def test_a_fleet_that_is_sized_again_is_the_one_that_every_number_is_of(monkeypa
     asked = {"model": "llama-3.1-8b", "rps": "7.25"}
     page = opened("plan", asked)
     assert not page.exception
-    assert f"= {before + 1} × " in headline(page)
+    assert f"= {before + 1} × " in equation(page)
     monkeypatch.undo()
-    assert f"= {before + 1} × " in headline(opened("plan", asked)), "from the first number on"
+    assert f"= {before + 1} × " in equation(opened("plan", asked)), "from the first number on"
 
 
 def test_every_fleet_and_refusal_can_be_opened() -> None:
@@ -157,7 +157,7 @@ def test_a_fleet_of_two_pools_opens_as_found() -> None:
 
 def test_a_plan_of_two_pools_has_a_door_to_both_and_to_each() -> None:
     page = opened("plan")
-    assert "prefill" in headline(page)
+    assert "prefill" in equation(page)
     assert {"**Both pools**", "**Prefill**", "**Decode**"} <= {item.value for item in page.markdown}
     refused = next(name for name in page.selectbox(key="look").options if name.endswith("(refused)"))
     page.selectbox(key="look").set_value(refused).run()

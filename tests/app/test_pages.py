@@ -22,7 +22,7 @@ from simulator.reports.content.quantities import (
     watts_text,
 )
 from simulator.reports.tables.comparison import BEST
-from tests.app.pages import PAGES, ROOT, captions, headline, metrics, opened, printed, tables
+from tests.app.pages import PAGES, ROOT, captions, equation, headline, metrics, opened, printed, tables
 
 PRESET_NAMES = [preset.name for preset in PRESETS]
 
@@ -95,7 +95,8 @@ def test_plan_equals_the_command_line() -> None:
     assert shown["Per 1M tokens out"] == money_text(fleet["cost"]["per_million_output_tokens"], "USD")
     assert shown["Power"] == watts_text(fleet["power_typical_w"])
     assert shown["TTFT p95"] == seconds_text(fleet["degraded"]["ttft_p95_s"])
-    assert headline(page).startswith(f"{fleet['devices']} GPUs = {fleet['replicas']} ×")
+    assert headline(page).startswith(f"{fleet['devices']} GPUs ")
+    assert f" {fleet['devices']} GPUs = {fleet['replicas']} ×" in equation(page)
 
 
 def test_what_if_equals_the_command_line() -> None:

@@ -13,6 +13,7 @@ from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DrawnFle
 from simulator.records import dataclass
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import (
+    chance_text,
     change_text,
     count_text,
     counted_text,
@@ -53,17 +54,31 @@ def plan_verdict(plan: CapacityPlan, studies: Studies) -> PlanVerdict:
     )
 
 
+def _needed_text(verdict: PlanVerdict, plan: CapacityPlan) -> str:
+    needed, planned = verdict.drawn.devices.p90, plan.best.devices
+    more = needed - planned
+    tail = f", {count_text(more)} more" if more > 0 else ", no more than planned"
+    return f"{count_text(needed)} {device_word(plan.best)}{tail}"
+
+
+def verdict_line(verdict: PlanVerdict, plan: CapacityPlan) -> str:
+    """``86 % likely to hold its objectives · confidence B, of A to D · nine in ten draws of demand need 224 GPUs``."""
+    sure = verdict.confidence
+    parts = [f"{chance_text(sure.chance)} likely to hold its objectives"] if sure.chances else []
+    parts += [
+        f"confidence {sure.letter}, of A to D",
+        f"nine in ten draws of demand need {_needed_text(verdict, plan)}",
+    ]
+    return " · ".join(parts)
+
+
 def verdict_text(verdict: PlanVerdict, plan: CapacityPlan) -> str:
     """``Confidence B, of A to D: ... Carries 75 % of draws of demand as well; nine in ten need 216 GPUs, 24 more.``"""
     sigma = plan.spec.demand_sigma
     spread = percent_text(DEFAULT_DEMAND_SIGMA if sigma is None else sigma)
-    needed, planned = verdict.drawn.devices.p90, plan.best.devices
-    more = needed - planned
-    tail = f"{count_text(needed)} {device_word(plan.best)}"
-    tail += f", {count_text(more)} more" if more > 0 else ", no more than planned"
     return (
         f"{verdict.confidence.text} Carries {percent_text(verdict.drawn.enough_share)} of draws where demand is "
-        f"uncertain as well (spread {spread}); nine in ten of them need {tail}."
+        f"uncertain as well (spread {spread}); nine in ten of them need {_needed_text(verdict, plan)}."
     )
 
 

@@ -19,6 +19,7 @@ from simulator.reports.content.quantities import (
     percent_text,
     price_text,
     range_text,
+    rate_text,
     seconds_text,
     watts_text,
 )
@@ -246,7 +247,7 @@ def _range(low: float, high: float, *, text: Callable[[float], str]) -> str:
     return text(low) if low == high else range_text((low, high), text)
 
 
-def _cost(fleet: Fleet) -> tuple[Quantity, ...]:
+def _cost(fleet: Fleet) -> tuple[Quantity, Quantity]:
     """Money; its range is that of the devices, because the price per device is given."""
     cost, share = fleet.cost, (fleet.devices_low / fleet.devices, fleet.devices_high / fleet.devices)
 
@@ -264,7 +265,9 @@ def _cost(fleet: Fleet) -> tuple[Quantity, ...]:
 
 
 def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> tuple[Quantity, ...]:
-    """Devices, money, power and latencies of the chosen fleet; latencies at the peak with the spares down.
+    """Devices and rent, latencies, cost of the work and power of the chosen fleet, the most decisive first.
+
+    Latencies are those at the peak with the spares down.
 
     ranges : intervals of the latencies, where they were worked out
     """
@@ -284,12 +287,14 @@ def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> t
         text=watts_text(fleet.typical_w),
         interval=_range(share[0] * fleet.typical_w, share[1] * fleet.typical_w, text=watts_text),
     )
+    per_month, per_unit = _cost(fleet)
     return (
         devices,
-        *_cost(fleet),
-        power,
+        per_month,
         _latency("ttft_p95_s", "TTFT p95", fleet.degraded.ttft_p95_s, ranges.ttft_p95_s if ranges else None),
         _latency("tpot_p95_s", "TPOT p95", fleet.degraded.tpot_p95_s, ranges.tpot_p95_s if ranges else None),
+        per_unit,
+        power,
     )
 
 
@@ -304,12 +309,24 @@ def _limited(value_s: float) -> str:
 
 
 def plan_headline(plan: CapacityPlan) -> str:
-    """``296 GPUs: 295 replicas of 1 mi325x (TP1) and 1 spare``; with stock, its shares."""
+    """``296 GPUs (mi325x) for 1,000 requests/s: $431k a month``; with stock, its shares."""
     fleet, stock = plan.best, _stock(plan)
     if stock is not None:
         return _stock_headline(stock)
+    monthly = fleet.cost.per_month
+    paid = "price unknown" if monthly is None else f"{money_text(monthly, fleet.cost.currency)} a month"
+    served = rate_text(plan.demand.mean_rate_per_s, "requests")
+    return f"{_fleet_text(fleet)} ({fleet.accelerators}) for {served}: {paid}"
+
+
+def _fleet_text(fleet: Fleet) -> str:
+    """``1,296 GPUs``."""
     word = device_word(fleet)
-    word = word.removesuffix("s") if fleet.devices == 1 else word
+    return f"{count_text(fleet.devices)} {word.removesuffix('s') if fleet.devices == 1 else word}"
+
+
+def fleet_equation(fleet: Fleet) -> str:
+    """``296 GPUs = 295 × 1 mi325x (TP1) + 1 spare``."""
     parts = [
         f"{count_text(pool.replicas)} × {pool.replica.devices} {pool.hardware} ({pool.label})"
         + (f" for {pool.role}" if pool.role else "")
@@ -320,7 +337,7 @@ def plan_headline(plan: CapacityPlan) -> str:
         parts.append(f"{' and '.join(spares)} spare")
     if fleet.idle_devices:
         parts.append(f"{count_text(fleet.idle_devices)} idle in whole servers")
-    return f"{count_text(fleet.devices)} {word} = {' + '.join(parts)}"
+    return f"{_fleet_text(fleet)} = {' + '.join(parts)}"
 
 
 def covered_text(finalists: Finalists) -> str:

@@ -89,14 +89,15 @@ def objective_chances(document: Json, bounds_s: Mapping[str, float]) -> tuple[Ob
 
 
 def serving_headline(rate_per_s: float, document: Json, chances: Sequence[ObjectiveChance]) -> str:
-    """Whether a deployment holds its objectives at a rate, and the tightest of them."""
+    """Whether a deployment holds its objectives at a rate, and by how much, or which of them it misses."""
     at = f"at {rate_text(rate_per_s, 'requests')}"
     if document["overall"]["saturated"]:
         return f"Overloaded {at}: the queue keeps growing"
     missed = [item for item in chances if item.value_s > item.bound_s]
     if missed:
         return f"Misses {' and '.join(item.text for item in missed)} {at}"
-    return f"Holds its objectives {at}: {' and '.join(item.text for item in chances)}"
+    kept = ", ".join(f"{item.metric.upper()} p95 {seconds_text(item.value_s)}" for item in chances)
+    return f"Holds its objectives {at}: {kept}"
 
 
 def _sequences(count: float) -> str:

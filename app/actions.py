@@ -8,26 +8,15 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
-from app import display, links, widgets
+from app import controls, display, links
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.planner.fitting_changes import fitting_changes
-from simulator.planner.gap.records import Gap, GapOption
-from simulator.specs.question.plan_values import duration_s
+from simulator.planner.gap.records import Gap, GapError, GapOption
 from simulator.specs.question.scenario import ScenarioSpec
 
 Shown = TypeVar("Shown")
 _BEFORE = "_answer_before"
-_KEYS = {"tp_size": "tp", "scheme": "weights", "kv_cache": "kv"}
-_NAMES = {"tp_size": "TP", "scheme": "Weights", "kv_cache": "KV cache"}
-# Fields of a plan that have a widget, and how a value becomes the widget's.
-_LIMITS: Mapping[str, tuple[str, Callable[[int], float]]] = {
-    "max_gpus": ("max_gpus", int),
-    "max_cost_per_hour": ("max_cost", float),
-    "max_power_kw": ("max_kw", float),
-}
-"""Limits of a fleet by their field: the widget's key and what it takes."""
-_PLAN_KEYS = {"ttft_p95": "ttft", "tpot_p95": "tpot", "hardware": "gpus", "scheme": "formats", "weights": "formats"}
 
 
 def now(show: Callable[..., Shown], *found: Any) -> Shown:
@@ -57,44 +46,30 @@ def _fitting(question: str, profiles: str | None, _scenario: ScenarioSpec) -> li
     return [(change.field, change.value) for change in fitting_changes(_scenario, profiles=profiles)]
 
 
-def refusal(error: RoofcastError, scenario: ScenarioSpec | None) -> None:
-    """A refused deployment, and buttons for the nearest ones that fit."""
+def _button(words: str, key: str, values: Mapping[str, Any], *, help: str, icon: str = "build") -> None:
+    st.button(words, key=key, on_click=apply, args=(values,), icon=f":material/{icon}:", help=help)
+
+
+def refusal(error: RoofcastError, scenario: ScenarioSpec | None = None) -> None:
+    """A refused question, and a button for every change that its hint names, and for the nearest that fit."""
     display.refusal(error)
-    if scenario is None:
-        return
-    profiles = session_profiles()
-    changes = _fitting(scenario.model_dump_json(), profiles, scenario)
-    offered = [(field, value) for field, value in changes if _KEYS[field] in widgets.shown()]
-    if not offered:
-        return
+    offers = {} if isinstance(error, GapError) else controls.offered(error.hint)
+    if scenario is not None:
+        for field, value in _fitting(scenario.model_dump_json(), session_profiles(), scenario):
+            offers |= controls.offer(field, value)
+    if not offers:
+        offers = controls.taken_back(error.field)
     with st.container(horizontal=True, gap="small"):
-        for field, value in offered:
-            key = _KEYS[field]
-            st.button(
-                f"{_NAMES[field]} {value}",
-                key=f"fit_{field}",
-                on_click=apply,
-                args=({key: value},),
-                icon=":material/build:",
-                help="Asks the same with this one change; it fits then.",
-            )
+        for key, (words, value) in offers.items():
+            _button(words, f"fit_{key}", {key: value}, help="Asks the same with this one change.")
+        if isinstance(error, GapError):
+            _gap_actions(error.gap)
 
 
 def _widget_values(option: GapOption) -> dict[str, Any] | None:
     """What to set for an option; None where no widget says it."""
-    found: dict[str, Any] = {}
-    for item in option.given:
-        key = _PLAN_KEYS.get(item.field)
-        if key is None or item.value is None:
-            return None
-        match key:
-            case "gpus":
-                found[key] = [str(item.value)]
-            case "ttft" | "tpot":
-                found[key] = duration_s(item.value)
-            case _:
-                found[key] = str(item.value)
-    return found
+    found = [controls.setting(item.field, item.value) for item in option.given]
+    return None if None in found else dict(item for item in found if item is not None)
 
 
 def _option_name(option: GapOption) -> str:
@@ -104,32 +79,20 @@ def _option_name(option: GapOption) -> str:
     return name if values.lower() in option.name.lower() else f"{name}: {values}"
 
 
-def gap_actions(gap: Gap) -> None:
+def _gap_actions(gap: Gap) -> None:
     """Every single change that makes a plan possible and that a widget can say, and limits as wide as they must be."""
-    with st.container(horizontal=True, gap="small"):
-        for place, option in enumerate(gap.options):
-            serves = option.closes if gap.limits else option.devices is not None
-            values = _widget_values(option) if serves else None
-            if values is None:
-                continue
-            st.button(
-                _option_name(option),
-                key=f"gap_{place}",
-                on_click=apply,
-                args=(values,),
-                icon=":material/build:",
-                help=f"{option.devices:,} {option.hardware} {option.label} serve then.",
-            )
-        for limit in gap.limits:
-            if limit.field not in _LIMITS or limit.start is None or not limit.excess:
-                continue
-            key, number = _LIMITS[limit.field]
-            needed = ceil(limit.start)
-            st.button(
-                f"Allow {needed:,} {limit.unit}",
-                key=f"allow_{key}",
-                on_click=apply,
-                args=({key: number(needed)},),
-                icon=":material/open_in_full:",
-                help="What the fleet takes as asked; nothing else changes.",
-            )
+    for place, option in enumerate(gap.options):
+        serves = option.closes if gap.limits else option.devices is not None
+        values = _widget_values(option) if serves else None
+        if values is None:
+            continue
+        help = f"{option.devices:,} {option.hardware} {option.label} serve then."
+        _button(_option_name(option), f"gap_{place}", values, help=help)
+    for limit in gap.limits:
+        if limit.start is None or not limit.excess:
+            continue
+        needed = ceil(limit.start)
+        given = controls.setting(limit.field, needed)
+        if given is not None:
+            words, help = f"Allow {needed:,} {limit.unit}", "What the fleet takes as asked; nothing else changes."
+            _button(words, f"allow_{given[0]}", dict((given,)), help=help, icon="open_in_full")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 
 import streamlit as st
 
-from app import glossary, links
-from app.gauges import Gauge, gauge, odds
+from app import controls, glossary, links
 from simulator.errors import RoofcastError
+from simulator.reports.charts.gauge import Gauge
 from simulator.reports.content.quantities import Quantity, change_text
-from simulator.reports.words.fields import error_field, flagged
+from simulator.reports.decide.evidence import LIKELY, UNLIKELY
 
 _BADGES = {
     "measured": (":material/check_circle:", "green"),
@@ -129,34 +130,57 @@ def figures(shown: Sequence[Figure], *, provenance: str, baseline: str = "", a_r
                 mark = badge_text(item.provenance or provenance, short=bool(item.interval))
                 st.caption(" ".join(part for part in (mark, _spread(item.interval), _together(item.detail)) if part))
                 if item.gauge is not None:
-                    gauge(item.label, item.gauge)
+                    _gauge(item.label, item.gauge)
+
+
+def _odds(chance: float) -> str:
+    """The colour of a probability."""
+    return "green" if chance >= LIKELY else "orange" if chance >= UNLIKELY else "red"
+
+
+def _gauge(label: str, shown: Gauge) -> None:
+    """A gauge of plain elements that the style sheet draws: a figure of plotly costs a browser as much as all cards."""
+    (low, width), bar = shown.interval, shown.bar
+    st.html(
+        f'<div class="gauge gauge-{_odds(shown.chance)}" role="meter" aria-label="{escape(label)} against its bound" '
+        f'aria-valuemin="0" aria-valuemax="1" aria-valuenow="{bar:.2f}" '
+        f'aria-valuetext="{escape(shown.odds_text)} {shown.bound_text}"><div class="gauge-track">'
+        f'<i class="gauge-to" style="width:{bar:.1%}"></i>'
+        f'<i class="gauge-range" style="left:{low:.1%};width:{width:.1%}"></i>'
+        f'<i class="gauge-bound" style="left:{shown.place(shown.bound_s):.1%}"></i></div>'
+        f"<span><b>{escape(shown.odds_text)}</b> {shown.bound_text}</span></div>"
+    )
 
 
 def verdict(word: str, chance: float, line: str) -> None:
     """Whether it serves and how surely, before everything else."""
-    st.markdown(f":{odds(chance)}-badge[**{word}**] {line}".replace("$", "\\$"))
+    st.markdown(f":{_odds(chance)}-badge[**{word}**] {line}".replace("$", "\\$"))
 
 
 def refusal(error: RoofcastError) -> None:
-    """A refusal as one clear message: what, why, and what to try."""
-    message = flagged(error.message)
+    """A refusal as one clear message: what, why, which control it is about and what that takes, what to try."""
+    message = controls.named(error.message)
     st.error(f"**{message[:1].upper()}{message[1:]}**", icon=":material/block:")
-    parts = [f"`{error_field(error)}`" if error.field else "", f"Try: {flagged(error.hint)}" if error.hint else ""]
-    line = " · ".join(part for part in parts if part)
+    known = controls.control(error.field)
+    # A field of a file has parts; a word without any is a code for programs.
+    field = f"`{error.field}`" if "." in error.field else ""
+    about = field if known is None else f"**{known[1].label}** takes {known[1].allowed}"
+    hint = controls.named(error.hint)
+    line = " · ".join(part for part in (about, f"{hint[:1].upper()}{hint[1:]}") if part)
     if line:
-        st.caption(line)
+        st.caption(line.replace("$", "\\$"))
 
 
 def notes(texts: Sequence[str]) -> None:
     """What a reader should know before using the numbers."""
-    said = [f"{text[:1].upper()}{text[1:]}" for text in texts]
+    said = [f"{text[:1].upper()}{text[1:]}" for text in map(controls.named, texts)]
     if said:
         st.info(said[0] if len(said) == 1 else "\n".join(f"- {text}" for text in said), icon=":material/info:")
 
 
 def warnings(texts: Sequence[str]) -> None:
     """What may mislead."""
-    for text in texts:
+    for text in map(controls.named, texts):
         st.warning(f"{text[:1].upper()}{text[1:]}", icon=":material/warning:")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from app import glossary, inputs, widgets
+from app import controls, glossary, inputs, widgets
 from app.answers import solved
 from simulator.errors import RoofcastError
 from simulator.planner.gap.highest import DemandField
@@ -60,7 +60,7 @@ def _solve(name: str, spec: PlanSpec) -> None:
     try:
         found = solved(spec, field=field, most=most)
     except RoofcastError as error:
-        st.session_state[_UNSOLVED] = f"{name}: {error}"
+        st.session_state[_UNSOLVED] = f"{name}: {controls.named(str(error))}"
         return
     st.session_state[key] = found.value if field == "rate_per_s" else round(found.value)
     st.session_state["gpus"] = list(found.hardware)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import charts, tables
+from app import charts, controls, tables
 from simulator.reports.content.document import Bullets, Facts, Figure, Paragraph, Section, Table, Tone, marked_text
 
 
@@ -44,4 +44,4 @@ def _opened(line: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return text.replace("$", "\\$").replace("*", "\\*")
+    return controls.named(text).replace("$", "\\$").replace("*", "\\*")

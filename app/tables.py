@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
 
+from app import controls
 from simulator.reports.content.document import EMPTY, Cell, Table, cell_order
 from simulator.reports.content.quantities import UNKNOWN
 from simulator.reports.formats.text import shown
@@ -43,7 +44,7 @@ class _Read(float):
 
 def cell_text(cell: Cell | str, *, currency: str = "", marked: bool = False) -> str:
     """What a cell says; ``marked`` with the word of its badge."""
-    return cell if isinstance(cell, str) else shown(cell, currency=currency, marked=marked)
+    return controls.named(cell if isinstance(cell, str) else shown(cell, currency=currency, marked=marked))
 
 
 def _column(cells: Line, *, currency: str, marked: bool) -> list[str] | list[_Read | None]:
@@ -126,9 +127,25 @@ def framed(table: Table, *, currency: str, key: str | None = None) -> int | None
 
 
 @st.fragment
-def table(label: str, rows: Sequence[Line], columns: Sequence[str], *, key: str) -> None:
-    """A table, made when somebody opens it."""
+def table(
+    label: str, rows: Sequence[Line], columns: Sequence[str], *, key: str, picked: Callable[[int], None] | None = None
+) -> None:
+    """A table, made when somebody opens it.
+
+    picked : shows below it what belongs to the row that was ticked; without it no row can be
+    """
     place = st.expander(label, icon=":material/table_rows:", key=key, on_change="rerun")
-    if place.open:
-        with place:
-            frame(rows, columns)
+    if not place.open:
+        return
+    with place:
+        ticked = frame(rows, columns, key=None if picked is None else f"{key}_rows")
+        if picked is not None:
+            row_chosen(ticked, picked)
+
+
+def row_chosen(ticked: int | None, picked: Callable[[int], None]) -> None:
+    """Below a table whose rows open on the pages that ask about a deployment: what belongs to the ticked one."""
+    if ticked is None:
+        st.caption("Tick a row to open it on the other pages.")
+    else:
+        picked(ticked)

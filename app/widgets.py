@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
@@ -15,10 +15,15 @@ T = TypeVar("T", str, int)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A widget of the page: what it says until somebody changes it, and in words what it takes."""
+    """A widget of the page: its name, what it says until somebody changes it, and in words what it takes.
 
+    read : a value of its kind from its text
+    """
+
+    label: str
     default: object
     allowed: str
+    read: Callable[[str], Any]
 
 
 def begin() -> None:
@@ -44,8 +49,12 @@ def _address(key: str) -> Literal["query-params"] | None:
     return None if key in st.session_state.get(_LEFT_OUT, ()) else "query-params"
 
 
-def _register(key: str, default: object, allowed: str) -> None:
-    shown()[key] = Shown(default=default, allowed=allowed)
+def _register(key: str, label: str, default: object, allowed: str, read: Callable[[str], Any]) -> None:
+    shown()[key] = Shown(label=label, default=default, allowed=allowed, read=read)
+
+
+def _whole(text: str) -> int:
+    return round(float(text))
 
 
 def _names(options: Sequence[object]) -> str:
@@ -59,44 +68,44 @@ def choice(
 ) -> T:
     """One of a few names or numbers, never typed: what a browser sends is looked up in the list."""
     index = options.index(default) if default in options else 0
-    _register(key, options[index], _names(options))
+    _register(key, label, options[index], _names(options), type(options[index]))
     found: T = st.selectbox(label, options, index=index, key=key, bind="query-params", on_change=on_change, help=help)
     return found
 
 
 def several(label: str, options: Sequence[str], *, key: str, placeholder: str, help: str) -> tuple[str, ...]:
     """Any of a few names."""
-    _register(key, [], _names(options))
+    _register(key, label, [], _names(options), lambda text: [text])
     return tuple(st.multiselect(label, options, key=key, bind="query-params", placeholder=placeholder, help=help))
 
 
 def whole(label: str, *, key: str, low: int, high: int, value: int, help: str, step: int = 1) -> int:
     """A slider of whole numbers."""
-    _register(key, value, f"{low:,} to {high:,}")
+    _register(key, label, value, f"{low:,} to {high:,}", _whole)
     return st.slider(label, low, high, value, step, key=key, bind=_address(key), help=help)
 
 
 def share(label: str, *, key: str, low: float, high: float, value: float, step: float, help: str) -> float:
     """A slider of percents."""
-    _register(key, value, f"{low:g} to {high:g}")
+    _register(key, label, value, f"{low:g} to {high:g}", float)
     return st.slider(label, low, high, value, step, format="percent", key=key, bind=_address(key), help=help)
 
 
 def count(label: str, *, key: str, low: int, high: int, value: int, help: str) -> int:
     """A box of whole numbers."""
-    _register(key, value, f"{low:,} to {high:,}")
+    _register(key, label, value, f"{low:,} to {high:,}", _whole)
     return int(st.number_input(label, low, high, value, key=key, bind=_address(key), help=help))
 
 
 def optional_count(label: str, *, key: str, low: int, high: int, placeholder: str, help: str) -> int | None:
     """A box of whole numbers that may stay empty; ``placeholder`` says what stands for it then."""
-    _register(key, None, f"{low:,} to {high:,}")
+    _register(key, label, None, f"{low:,} to {high:,}", _whole)
     return st.number_input(label, low, high, None, key=key, bind=_address(key), placeholder=placeholder, help=help)
 
 
 def number(label: str, *, key: str, low: float, high: float, value: float, step: float, help: str) -> float:
     """A real number within bounds."""
-    _register(key, value, f"{low:g} to {high:,g}")
+    _register(key, label, value, f"{low:g} to {high:,g}", float)
     return float(st.number_input(label, low, high, value, step, format=_NUMBER, key=key, bind=_address(key), help=help))
 
 
@@ -104,7 +113,7 @@ def optional_number(
     label: str, *, key: str, low: float, high: float, step: float, placeholder: str, help: str
 ) -> float | None:
     """A real number that may stay empty."""
-    _register(key, None, f"{low:g} to {high:,g}")
+    _register(key, label, None, f"{low:g} to {high:,g}", float)
     return st.number_input(
         label, low, high, None, step, format=_NUMBER, key=key, bind=_address(key), placeholder=placeholder, help=help
     )
@@ -112,19 +121,19 @@ def optional_number(
 
 def text(label: str, *, key: str, placeholder: str, help: str) -> str:
     """A few words that may stay empty."""
-    _register(key, "", placeholder)
+    _register(key, label, "", placeholder, str)
     return st.text_input(label, key=key, bind="query-params", placeholder=placeholder, help=help).strip()
 
 
 def switch(label: str, *, key: str, help: str) -> bool:
     """On or off."""
-    _register(key, False, "true or false")
+    _register(key, label, False, "true or false", lambda text: text == "True")
     return st.toggle(label, key=key, bind="query-params", help=help)
 
 
 def view(label: str, options: Sequence[str], *, key: str) -> str:
     """One of a few things to look at; the first until another is chosen."""
-    _register(key, options[0], _names(options))
+    _register(key, label, options[0], _names(options), str)
     chosen = st.segmented_control(
         label, options, default=options[0], key=key, bind="query-params", label_visibility="collapsed", required=True
     )

@@ -12,7 +12,6 @@ from app import actions, baseline, charts, display, glossary, inputs, question, 
 from app.answers import checked, judged, latency_ranges, planned
 from app.commands import plan_command
 from app.downloads import downloads
-from app.gauges import Gauge
 from app.limits import LARGEST_RATE, limit_inputs, solvers
 from app.variation import variation_inputs
 from app.views.plan_details import LOOK, Outlook, closer, details, fleet_text, gap_details, hand_on, spec_of
@@ -25,6 +24,7 @@ from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
 from simulator.planner.search.question import DEFAULT_UTILIZATION
 from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
 from simulator.planner.workload_presets import CHAT, WorkloadPreset
+from simulator.reports.charts.gauge import Gauge
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.quantities import count_text, range_text
 from simulator.reports.decide.decision import verdict_line, verdict_text
@@ -183,10 +183,7 @@ def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> No
     chances = zip(plan.objectives, judged(plan).confidence.chances, strict=True)
     gauges = {
         key: Gauge(
-            bound_s=item.bound_s,
-            value_s=getattr(plan.best.degraded, key),
-            ends_s=getattr(ranges, key),
-            chance=chance,
+            bound_s=item.bound_s, value_s=getattr(plan.best.degraded, key), ends_s=getattr(ranges, key), chance=chance
         )
         for item, chance in chances
         if (key := keys.get(item.name))
@@ -253,7 +250,7 @@ def page() -> Callable[[], None] | None:
         solvers(spec_of({"workload": question.preset().word, **flags}))
         plan = planned(spec)
     except RoofcastError as error:
-        display.refusal(error)
+        actions.refusal(error)
         gap_details(error)
         actions.before(_answer)
         return None

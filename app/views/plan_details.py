@@ -8,7 +8,7 @@ from functools import partial
 
 import streamlit as st
 
-from app import actions, charts, display, opening, question, tables, widgets
+from app import charts, controls, display, opening, question, tables, widgets
 from app.answers import latency_ranges, planned, studied
 from app.commands import plan_command
 from app.sections import section_body
@@ -17,11 +17,11 @@ from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.records import GapError
-from simulator.planner.replica_setup import ReplicaSetup, fleet_setups, refused_setup
+from simulator.planner.replica_setup import fleet_setups, refused_setup
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.charts.chart import Chart
-from simulator.reports.content.document import Section
+from simulator.reports.content.document import Section, Table
 from simulator.reports.content.quantities import count_text, price_text, range_text
 from simulator.reports.report import charts_of, study_sections
 from simulator.reports.sections.answer import fleets_table, plan_figures, price_blocks
@@ -31,7 +31,6 @@ from simulator.reports.sections.performance import replica_load_chart
 from simulator.reports.sections.stock import stock_blocks
 from simulator.reports.sections.ways_to_pay import break_even_chart, buying_text
 from simulator.reports.words.derivation import explanation, nearest_rejections, terms_text
-from simulator.reports.words.fields import flagged
 from simulator.reports.words.plan_inputs import plan_input
 from simulator.specs.question.plan import PlanSpec, plan_spec
 
@@ -83,14 +82,6 @@ def closer(plan: CapacityPlan) -> None:
         opening.doors((refused_setup(refused[chosen].candidate),))
 
 
-def _doors_of_row(ticked: int | None, setups: Sequence[tuple[ReplicaSetup, ...]]) -> None:
-    """Below a table whose rows open on the pages that ask about a deployment."""
-    if ticked is None:
-        st.caption("Tick a row to open it on the other pages.")
-    else:
-        opening.doors(setups[ticked])
-
-
 def spec_of(flags: Mapping[str, object]) -> PlanSpec:
     """The question that the widgets ask, checked as strictly as a command line."""
     profiles = session_profiles()
@@ -100,7 +91,8 @@ def spec_of(flags: Mapping[str, object]) -> PlanSpec:
 def _options(plan: CapacityPlan) -> None:
     setups = [fleet_setups(plan, place) for place in range(len(plan.fleets))]
     shown = fleets_table(plan.fleets)
-    _doors_of_row(tables.framed(shown, currency=plan.best.cost.currency, key="options_table"), setups)
+    ticked = tables.framed(shown, currency=plan.best.cost.currency, key="options_table")
+    tables.row_chosen(ticked, lambda row: opening.doors(setups[row]))
     st.caption(
         f"Cheapest first at prices {terms_text(plan.best.cost.terms)}; latencies at the planned peak with the "
         "spares down."
@@ -119,10 +111,11 @@ def _rejected(plan: CapacityPlan) -> None:
     if not nearest:
         st.success("Every accelerator that was tried can carry this demand.", icon=":material/check_circle:")
         return
-    rows = [(item.hardware, item.label, flagged(str(item.reason))) for item in nearest]
+    rows = [(item.hardware, item.label, controls.named(str(item.reason))) for item in nearest]
     setups = [(refused_setup(item.candidate),) for item in nearest]
     columns = ("accelerator", "nearest setup", "why not")
-    _doors_of_row(tables.frame(rows, columns, wide=("why not",), key="rejected_table"), setups)
+    ticked = tables.frame(rows, columns, wide=("why not",), key="rejected_table")
+    tables.row_chosen(ticked, lambda row: opening.doors(setups[row]))
 
 
 def _growth(plan: CapacityPlan) -> None:
@@ -195,9 +188,10 @@ def _launch(plan: CapacityPlan, command: str) -> None:
 def gap_details(error: RoofcastError) -> None:
     """What is missing where nothing serves, and what would close it."""
     if isinstance(error, GapError):
-        actions.gap_actions(error.gap)
         for section in gap_sections(error.gap, currency=error.currency):
-            st.markdown(f"**{section.title}**")
+            titles = [block.title for block in section.blocks if isinstance(block, Table)]
+            if not any(title.startswith(section.title) for title in titles):
+                st.markdown(f"**{section.title}**")
             section_body(section, currency=error.currency, whole=False)
 
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from app import actions, charts, display, glossary, inputs, question, tables, widgets
+from app import actions, charts, display, glossary, inputs, opening, question, tables, widgets
 from app.answers import served, swept
 from app.commands import scenario_line, simulate_command
-from app.gauges import Gauge
 from app.inside import inside
 from app.uploaded import session_profiles
 from app.variation import variation_inputs
@@ -18,6 +17,7 @@ from simulator.engine.runs.load_sweep import LoadSweep, at_rate, demand_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
 from simulator.planner.workload_presets import WorkloadPreset
+from simulator.reports.charts.gauge import Gauge
 from simulator.reports.charts.load import batch_over_time_chart, load_latency_chart
 from simulator.reports.content.quantities import range_text, rate_text, seconds_text
 from simulator.reports.tables.serving import (
@@ -138,7 +138,13 @@ def _answer(answer: Served, scenario: ScenarioSpec, sweep: LoadSweep, rate: floa
     _figures(answer, chances)
     _latency_over_load(answer, sweep, rate, bounds)
     _over_time(answer)
-    tables.table("Every rate", sweep_rows(sweep), SWEEP_COLUMNS, key="rates")
+
+    def doors_of(row: int) -> None:
+        point = sweep.points[row]
+        batch = min(max(round(point.stage.mean_batch), 1), inputs.LARGEST_BATCH)
+        opening.also("Open in", opening.ASKING, {"rate": float(f"{point.rate_per_s:.6g}"), "batch": batch})
+
+    tables.table("Every rate", sweep_rows(sweep), SWEEP_COLUMNS, key="rates", picked=doors_of)
     display.notes(answer.document["notes"])
     display.assumptions(answer.document["assumptions"])
     display.reproduce(simulate_command(), standard_input=scenario_line(scenario))

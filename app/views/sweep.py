@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import actions, baseline, charts, display, glossary, inputs, opening, question, tables, widgets
+from app import actions, baseline, charts, controls, display, glossary, inputs, opening, question, tables, widgets
 from app.answers import answered
 from app.commands import scenario_line, simulate_command
 from app.techniques import speculation_input
@@ -135,14 +135,14 @@ def _answer(
         "Look closer at", tuple(labels), key=_POINT, default=first_label, help="Click a point, or choose here."
     )
     opening.doors((scenario_setup(labels[chosen].point.scenario, name=chosen),))
-    ticked = tables.frame(swept_rows(swept, axes=axes), SWEPT_COLUMNS, key="swept_table")
-    if ticked is None:
-        st.caption("Tick a row to open it on the other pages.")
-    else:
-        setup = scenario_setup(swept[ticked].point.scenario, name=point_label(swept[ticked].point, *axes))
-        opening.doors((setup,))
+
+    def doors_of(row: int) -> None:
+        point = swept[row].point
+        opening.doors((scenario_setup(point.scenario, name=point_label(point, *axes)),))
+
+    tables.row_chosen(tables.frame(swept_rows(swept, axes=axes), SWEPT_COLUMNS, key="swept_table"), doors_of)
     if refused:
         with st.expander(f"Refused ({len(refused)})", icon=":material/block:"):
-            st.markdown("\n".join(f"- {name}: {error}" for name, error in refused.items()))
+            st.markdown("\n".join(f"- {name}: {controls.named(str(error))}" for name, error in refused.items()))
     lines = "\n".join(scenario_line(item.point.scenario) for item in swept)
     display.reproduce(simulate_command(), standard_input=lines)

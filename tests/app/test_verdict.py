@@ -68,7 +68,7 @@ def test_a_load_is_judged_against_its_objectives() -> None:
 def test_one_click_applies_what_fits(name: str) -> None:
     page = opened(name, {"model": "llama-3.1-70b"})
     assert "memory of a device by" in page.error[0].value
-    page.button(key="fit_tp_size").click().run()
+    page.button(key="fit_tp").click().run()
     assert not page.error
     assert page.selectbox(key="tp").value == 4
     assert headline(page)

@@ -69,11 +69,13 @@ def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | Non
     tokens = mix.isl.mean_tokens + (0 if is_encoder_only(model) else mix.osl.mean_tokens)
     limit = max_model_len or positions
     if limit is not None and tokens > limit:
+        room = int(limit - tokens + mix.isl.mean_tokens)
+        shorter = f"`isl_tokens` {room}" if room > 0 else "fewer `osl_tokens`"
         raise RoofcastError(
             f"a mean request of {tokens:.0f} tokens is longer than the {limit} positions of {model.name}",
             field=Option("isl_tokens"),
             code="context_too_long",
-            hint="shorten `isl_tokens` and `osl_tokens`, or plan for a model with a longer context",
+            hint=f"{shorter} fit, or plan for a model with a longer context",
         )
 
 

@@ -65,10 +65,7 @@ def verdict_line(verdict: PlanVerdict, plan: CapacityPlan) -> str:
     """``86 % likely to hold its objectives · confidence B, of A to D · nine in ten draws of demand need 224 GPUs``."""
     sure = verdict.confidence
     parts = [f"{chance_text(sure.chance)} likely to hold its objectives"] if sure.chances else []
-    parts += [
-        f"confidence {sure.letter}, of A to D",
-        f"nine in ten draws of demand need {_needed_text(verdict, plan)}",
-    ]
+    parts += [f"confidence {sure.letter}, of A to D", f"nine in ten draws of demand need {_needed_text(verdict, plan)}"]
     return " · ".join(parts)
 
 

@@ -1,0 +1,119 @@
+"""Fields of a question as a page asks for them: which control fills one, what it takes, and a value for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import streamlit as st
+
+from app import widgets
+from simulator.reports.words.fields import NAMED, flag_of, flagged
+from simulator.specs.question.plan_values import duration_s
+
+_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "rate_per_s": ("rps", "rate"),
+        "isl_tokens": ("isl", "context"),
+        "osl_tokens": ("osl",),
+        "isl_cv": ("isl_cv",),
+        "osl_cv": ("osl_cv",),
+        "prefix_hit": ("prefix",),
+        "ttft_p95": ("ttft",),
+        "tpot_p95": ("tpot",),
+        "workload": ("preset",),
+        "model": ("model",),
+        "hardware": ("gpus", "gpu"),
+        "scheme": ("formats", "weights"),
+        "weights": ("formats", "weights"),
+        "kv_cache": ("kv",),
+        **{f"{degree}_size": (degree,) for degree in ("tp", "pp", "ep", "dp", "cp")},
+        "batch_size": ("batch",),
+        "engine": ("engine",),
+        "max_num_seqs": ("seqs",),
+        "max_num_batched_tokens": ("step_tokens",),
+        "utilization": ("load",),
+        "spares": ("spares",),
+        "confidence": ("sure",),
+        "verify": ("verify",),
+        "prices": ("prices",),
+        "price_kind": ("price",),
+        "price_of": ("price_of",),
+        "provider": ("seller",),
+        "load_profile": ("hours",),
+        "max_gpus": ("max_gpus",),
+        "max_cost_per_hour": ("max_cost",),
+        "max_power_kw": ("max_kw",),
+        "power_cap_w": ("max_w", "cap"),
+        "stock": ("owned",),
+        "growth": ("growth",),
+        "horizon": ("horizon",),
+        "lead_time": ("lead",),
+        "availability": ("target",),
+    }
+)
+"""Keys of the widgets that fill a field, the first of which a page has."""
+_FIELDS = {flag_of(field): field for field in _KEYS}
+_FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+_COMMANDS = ("plan-capacity ", "roofcast ")
+_GIVEN = re.compile(rf"{NAMED.pattern} ([^\s,;)]+)")
+_TIMES = ("ttft", "tpot")
+
+
+def control(field: str) -> tuple[str, widgets.Shown] | None:
+    """The key of the widget of this page that fills a field, and the widget; None where it has none."""
+    shown = widgets.shown()
+    return next(((key, shown[key]) for key in _KEYS.get(field, ()) if key in shown), None)
+
+
+def named(sentence: str) -> str:
+    """A sentence of the library with fields as this page calls them; what it does not ask for stays a flag.
+
+    Commands stay as they are.
+    """
+
+    def name(found: re.Match[str]) -> str:
+        known = control(_FIELDS.get(found[0], ""))
+        # Its unit stands behind the value.
+        return found[0] if known is None else known[1].label.partition(" (")[0]
+
+    text = flagged(sentence)
+    return text if any(word in text for word in _COMMANDS) else _FLAG.sub(name, text)
+
+
+def setting(field: str, value: object) -> tuple[str, Any] | None:
+    """The key of a field's widget and ``value`` as it takes it; None where the page cannot say it."""
+    known = control(field)
+    if known is None or value is None:
+        return None
+    key, shown = known
+    try:
+        return key, duration_s(value) if key in _TIMES else shown.read(str(value))
+    except ValueError:
+        return None
+
+
+Offers = dict[str, tuple[str, Any]]
+"""Values that a click applies: the words of the button and the value, by the key of the widget."""
+
+
+def offer(field: str, value: object) -> Offers:
+    """A value for a field, where this page can ask with it."""
+    known, given = control(field), setting(field, value)
+    return {} if known is None or given is None else {given[0]: (f"{known[1].label}: {value}", given[1])}
+
+
+def offered(sentence: str) -> Offers:
+    """Every value for a field that a sentence names and this page can ask with."""
+    return {key: item for field, value in _GIVEN.findall(sentence) for key, item in offer(field, value).items()}
+
+
+def taken_back(field: str) -> Offers:
+    """What a field's widget says until somebody changes it, where somebody has."""
+    known = control(field)
+    if known is None or st.session_state.get(known[0]) in (None, known[1].default):
+        return {}
+    key, shown = known
+    return {key: (f"{shown.label}: {'no limit' if shown.default is None else shown.default}", shown.default)}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
@@ -13,6 +15,7 @@ from simulator.specs.spellings import link_word
 if TYPE_CHECKING:
     from simulator.engine.uniform.steps import PhaseEstimate
     from simulator.phases.compiled import StepTables
+    from simulator.traffic.requests import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,21 @@ class Pool:
         return self.replicas * average_power_w(self.deployment, phases=steps, busy_fraction=busy_fraction)
 
 
-def _link_place(link: str | None, *, scale_up: LinkSpec, server: ServerSpec | None) -> str | None:
+def transfer_ends_s(ready_s: Floats, duration_s: Floats, *, sender: Ints) -> Floats:
+    """When each transfer ends if every sender sends one after the other, first ready first served [s].
+
+    ``end_i = max(end_before, ready_i) + duration_i``, as running maxima of ready times less the work before them.
+    """
+    ends_s = np.empty_like(ready_s)
+    for one in np.unique(sender):
+        own = np.flatnonzero(sender == one)
+        own = own[np.argsort(ready_s[own], kind="stable")]
+        work_s = np.cumsum(duration_s[own])
+        ends_s[own] = work_s + np.maximum.accumulate(ready_s[own] - (work_s - duration_s[own]))
+    return ends_s
+
+
+def _link_place(link: str | None, *, scale_up: LinkSpec, server: ServerSpec | None, field: str) -> str | None:
     """``scale_up`` or ``nic`` for a link by its place or its own name, refused where the servers have no such link."""
     if link is None or link in ("scale_up", "nic"):
         return link
@@ -45,22 +62,24 @@ def _link_place(link: str | None, *, scale_up: LinkSpec, server: ServerSpec | No
     if place is None:
         raise RoofcastError(
             f"{link!r} does not join these pools; their servers have {' and '.join(kinds)}",
-            field="disaggregation.link",
+            field=field,
             code="unsupported_option",
             hint=f"scale_up, nic, {', '.join(kinds)}, or leave it out for the faster one that reaches",
         )
     return place
 
 
-def transfer_link(prefill: Pool, decode: Pool, *, link: str | None, server: ServerSpec | None) -> tuple[str, float]:
+def transfer_link(
+    prefill: Pool, decode: Pool, *, link: str | None, server: ServerSpec | None, field: str = "disaggregation.link"
+) -> tuple[str, float]:
     """Name and bandwidth per device and direction [bytes/s] of the link between the pools."""
     scale_up = prefill.deployment.hardware.scale_up
-    link = _link_place(link, scale_up=scale_up, server=server)
+    link = _link_place(link, scale_up=scale_up, server=server, field=field)
     inside = prefill.devices + decode.devices <= scale_up.domain_size
     if link == "scale_up" and not inside:
         raise RoofcastError(
             f"{prefill.devices + decode.devices} devices do not fit a {scale_up.kind} domain of {scale_up.domain_size}",
-            field="disaggregation.link",
+            field=field,
             hint="nic, or fewer replicas",
         )
     if link == "scale_up" or (link is None and inside):
@@ -68,7 +87,7 @@ def transfer_link(prefill: Pool, decode: Pool, *, link: str | None, server: Serv
     if server is None:
         raise RoofcastError(
             f"no server profile for {prefill.deployment.hardware.name} says what network it has",
-            field="disaggregation.link",
+            field=field,
             hint="scale_up within one domain, or a server profile",
         )
     share = server.nics_per_server / server.accelerators_per_server

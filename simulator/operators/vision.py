@@ -181,7 +181,12 @@ DEFAULT_IMAGE_PIXELS = 1024 * 1024
 
 
 def with_pictures(
-    model: ModelSpec, *, images_per_request: float, image_pixels: int | None, prompt_tokens: float
+    model: ModelSpec,
+    *,
+    images_per_request: float,
+    image_pixels: int | None,
+    prompt_tokens: float,
+    encoded_apart: bool = False,
 ) -> ModelSpec:
     """The model with pictures in its prompts, whose tokens are part of ``prompt_tokens``.
 
@@ -215,7 +220,8 @@ def with_pictures(
     sized = "" if image_pixels else " (assumed: image_pixels not given)"
     note = (
         f"a prompt of {prompt_tokens:,.0f} tokens holds {images_per_request:g} x {pixels:,} pixels{sized}, which are "
-        f"{taken:,.0f} of its tokens; they are encoded in 16 bits in the step that first needs them"
+        f"{taken:,.0f} of its tokens; they are encoded in 16 bits "
+        + ("by a pool of their own" if encoded_apart else "in the step that first needs them")
     )
     return model.model_copy(
         update={"vision": vision.model_copy(update={"pictures": pictures}), "notes": (*model.notes, note)}

@@ -13,7 +13,6 @@ from simulator.kernels.sustained import engine_kernels
 from simulator.operators.formats.tensor_formats import PrecisionPlan, on_chip, precision_plan
 from simulator.operators.linear import check_parallelism
 from simulator.operators.transformer import is_encoder_only
-from simulator.phases.kv_tiers import KvTier, check_offload, kv_tiers, tier_assumptions
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -39,6 +38,7 @@ from simulator.techniques.applied import AppliedTechniques, with_rule
 from simulator.techniques.registry import apply_techniques, check_on_engine, shares_prefixes
 
 if TYPE_CHECKING:
+    from simulator.phases.kv_tiers import KvTier
     from simulator.phases.speculation import Draft
     from simulator.techniques.speculation.scenario import SpeculationPlan
 
@@ -196,7 +196,7 @@ def _engine_assumptions(spec: EngineSpec, settings: EngineSettings, limits: Engi
         found.append(
             Assumption(key="engine.version", value=settings.version, origin=ValueOrigin.RULE, detail=spec.version_for)
         )
-    return (*found, *tier_assumptions(spec, settings.kv_tiers))
+    return tuple(found)
 
 
 def _formats(plan: PrecisionPlan, asked: PrecisionSpec, taken: PrecisionSpec) -> tuple[Assumption, ...]:
@@ -281,9 +281,13 @@ def deploy(
     # Where tokens see those behind them, a prompt that begins alike has nothing in common with another.
     if not shares_prefixes(applied.spec) or model.encoder is not None or is_encoder_only(model):
         settings = replace(settings, prefix_caching=False)
-    check_offload(spec)
-    tiers = kv_tiers(spec.kv_tiers or (), hardware=hardware, parallelism=parallelism, profiles=profiles)
-    settings = replace(settings, kv_tiers=tiers)
+    said = _engine_assumptions(spec, settings, limits)
+    if spec.kv_tiers or spec.cpu_kv_offload or spec.cpu_kv_offload_bytes is not None:
+        from simulator.phases.kv_tiers import kv_tiers, tier_assumptions
+
+        tiers = kv_tiers(spec, hardware=hardware, parallelism=parallelism, profiles=profiles)
+        settings = replace(settings, kv_tiers=tiers)
+        said += tier_assumptions(spec, tiers)
     linked = parallelism.devices <= hardware.scale_up.domain_size
     server = None if linked else default_server_for(hardware.name, profiles=profiles)
     replica = Deployment(
@@ -294,7 +298,7 @@ def deploy(
         engine=settings,
         kernels=engine_kernels(profile, facts, Same(server), profiles, calibrations_changed_ns(profiles)),
         techniques=applied,
-        assumptions=(*_formats(plan, asked, taken), *applied.assumptions, *_engine_assumptions(spec, settings, limits)),
+        assumptions=(*_formats(plan, asked, taken), *applied.assumptions, *said),
     )
     return _within_budget(with_speculation(replica, profiles=profiles), spec)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from simulator.errors import RoofcastError
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
-from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.deployment import KvTierSpec, Medium, ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.engine.kv_tiers import KvTierSpec, Medium
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.loading import default_server_for
 
@@ -25,17 +24,15 @@ class KvTier:
 
 
 def kv_tiers(
-    tiers: tuple[KvTierSpec, ...],
-    *,
-    hardware: AcceleratorSpec,
-    parallelism: ParallelismSpec,
-    profiles: str | None = None,
+    spec: EngineSpec, *, hardware: AcceleratorSpec, parallelism: ParallelismSpec, profiles: str | None = None
 ) -> tuple[KvTier, ...]:
     """The tiers of ``engine.kv_tiers``. Every device moves its own part of a block, all at once.
 
     What lies below host memory passes the host link too, so that no tier is faster than that.
     """
-    return tuple(_tier(tier, hardware=hardware, devices=parallelism.devices, profiles=profiles) for tier in tiers)
+    _check(spec)
+    tiers, devices = spec.kv_tiers or (), parallelism.devices
+    return tuple(_tier(tier, hardware=hardware, devices=devices, profiles=profiles) for tier in tiers)
 
 
 def _tier(spec: KvTierSpec, *, hardware: AcceleratorSpec, devices: int, profiles: str | None) -> KvTier:
@@ -63,7 +60,7 @@ def _tier(spec: KvTierSpec, *, hardware: AcceleratorSpec, devices: int, profiles
     )
 
 
-def check_offload(spec: EngineSpec) -> None:
+def _check(spec: EngineSpec) -> None:
     """Refuse host memory that is given twice, or a size of none."""
     if spec.cpu_kv_offload_bytes is not None and not spec.cpu_kv_offload:
         raise RoofcastError(

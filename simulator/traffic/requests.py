@@ -128,6 +128,7 @@ class Requests:
         ``arrival_s`` is only known once it has been sent: ``RequestRecords.sent_s``
     think_s : from that answer to the sending of the next turn [s]
     deadline_s : when its client gives up, if that is before the scheduler's timeout [s]
+    ahead_s : what other machines take before the engine sees it [s]
     """
 
     arrival_s: Floats
@@ -141,6 +142,7 @@ class Requests:
     previous: Ints
     think_s: Floats
     deadline_s: Floats
+    ahead_s: Floats
 
     def __len__(self) -> int:
         return len(self.arrival_s)
@@ -157,6 +159,7 @@ class Requests:
             previous=self.previous[rows],
             think_s=self.think_s[rows],
             deadline_s=self.deadline_s[rows],
+            ahead_s=self.ahead_s[rows],
         )
 
     @property
@@ -199,6 +202,7 @@ def make_requests(
         previous=_ints(previous, count, fill=NO_PREVIOUS),
         think_s=repeated(0.0, count) if think_s is None else np.ascontiguousarray(think_s, dtype=np.float64),
         deadline_s=repeated(np.inf, count),
+        ahead_s=repeated(0.0, count),
     )
 
 

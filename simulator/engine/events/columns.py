@@ -36,7 +36,9 @@ def _ready_s(arrival_s: Floats, prompt_tokens: Ints, settings: SchedulerSettings
 
 def queue_order(requests: Requests, settings: SchedulerSettings) -> Ints | None:
     """Requests in the order in which they reach the scheduler's queue, None where they come as they are sent."""
-    ready_s = _ready_s(requests.arrival_s, requests.prompt_tokens, settings)
+    # Millions of zeros are not added.
+    sent_on_s = requests.arrival_s + requests.ahead_s if requests.ahead_s.any() else requests.arrival_s
+    ready_s = _ready_s(sent_on_s, requests.prompt_tokens, settings)
     if (ready_s[1:] >= ready_s[:-1]).all():
         return None
     return np.argsort(ready_s, kind="stable").astype(np.int32)
@@ -157,7 +159,8 @@ def ready_s(
     def queued(values: NDArray[Any]) -> NDArray[Any]:
         return values[chosen][rows] if order is None else values[order[chosen][rows]]
 
-    found = _ready_s(queued(requests.arrival_s), queued(requests.prompt_tokens), settings)
+    sent_on_s = queued(requests.arrival_s) + queued(requests.ahead_s)
+    found = _ready_s(sent_on_s, queued(requests.prompt_tokens), settings)
     found[queued(requests.previous) != NO_PREVIOUS] = np.nan
     return found
 

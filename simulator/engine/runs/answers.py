@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from simulator.engine.runs.results import (
@@ -24,6 +24,7 @@ from simulator.engine.runs.scenario_setup import (
     ServeOptions,
     cut_assumptions,
     deployment_of,
+    encoders_of,
     loop_lengths,
     pool_deployments,
     scenario_options,
@@ -45,6 +46,7 @@ from simulator.specs.question.workload import WorkloadSpec
 from simulator.techniques.speculation.acceptance import pace_sigma
 
 if TYPE_CHECKING:
+    from simulator.engine.encoders import EncoderUse
     from simulator.engine.runs.intervals import IntervalSource, ServeInterval
     from simulator.engine.runs.kv_tiers import TierUse
     from simulator.engine.runs.load_sweep import LoadResult
@@ -65,6 +67,7 @@ class ScenarioResult:
     interval : 80 % interval of each metric; provenance : of the least known step and of the guesses accepted
     step_provenance, pace_log_sigma : of the steps alone, and spread of accepted guesses that nobody gave
     kv_tiers : of a served workload with ``engine.kv_tiers``, what requests found on the device and in each tier
+    encoders : what a pool of them does, whose power is part of power_w
     decode_energy_per_output_token_j : of the decode pool alone, where prompts have a pool of their own
     scenario, deployment, run : what was asked, the replica (of pools that which decodes), and the run that answers it
     """
@@ -96,6 +99,7 @@ class ScenarioResult:
     notes: tuple[str, ...]
     speculation: SpeculationResult | None = None
     kv_tiers: tuple[TierUse, ...] = ()
+    encoders: EncoderUse | None = None
     step_provenance: Provenance = field(metadata=INSIDE)
     pace_log_sigma: float = field(metadata=INSIDE)
     scenario: ScenarioSpec = field(metadata=INSIDE)
@@ -264,7 +268,9 @@ def _copies(scenario: ScenarioSpec, run: UniformRun | ServedRun) -> int:
 
 def _load(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> LoadResult | None:
     """Of a served workload on replicas, where its intervals were asked for."""
-    if isinstance(run, UniformRun) or run.interval is None or run.pools is not None or scenario.workload is None:
+    if isinstance(run, UniformRun) or run.interval is None or scenario.workload is None:
+        return None
+    if run.pools is not None or run.encoders is not None:
         return None
     from simulator.engine.runs.load_sweep import load_result
 
@@ -301,6 +307,7 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
     uniform = run if isinstance(run, UniformRun) else None
     served = None if isinstance(run, UniformRun) else run
     copies, powers_w = _copies(scenario, run), _powers_w(scenario, deployment, run)
+    power_w = sum(powers_w) + (served.encoders.power_w if served and served.encoders else 0.0)
     spread = uniform.spread if uniform and scenario.kind == "closed_loop" else None
     known, pace = worst_provenance(run), pace_sigma(scenario.techniques.speculation)
     output_tokens_per_s = run.output_tokens_per_s * copies
@@ -325,8 +332,8 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
         memory=memory_result(
             deployment, run.memory, kv_utilization=uniform_kv_utilization(deployment, uniform) if uniform else None
         ),
-        power_w=sum(powers_w),
-        energy_per_output_token_j=sum(powers_w) / output_tokens_per_s,
+        power_w=power_w,
+        energy_per_output_token_j=power_w / output_tokens_per_s,
         decode_energy_per_output_token_j=powers_w[1] / output_tokens_per_s if len(powers_w) > 1 else None,
         interval=run_intervals(scenario, deployment, run),
         # An acceptance of guesses that nobody gave is assumed.
@@ -342,6 +349,7 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
             deployment, run.decode, memory=run.memory, decoded_tokens=uniform.osl_tokens - 1 if uniform else None
         ),
         kv_tiers=served.kv_tiers if served else (),
+        encoders=served.encoders if served else None,
         step_provenance=known,
         pace_log_sigma=pace,
         scenario=scenario,
@@ -379,11 +387,13 @@ def answer(
     spec, workload = scenario.disaggregation, scenario.workload
     if spec is None:
         deployment = deployment_of(scenario, profiles=profiles)
+        chosen = replace(chosen, encoders=encoders_of(scenario, deployment, profiles=profiles))
         return _result(scenario, deployment, run_of(scenario, deployment, options=chosen))
     prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
     if workload is None:
         return _result(scenario, decode, pools_run(scenario, prefill, decode, spec=spec, profiles=profiles))
     from simulator.engine.runs.served_run import disaggregated_run
 
+    chosen = replace(chosen, encoders=encoders_of(scenario, prefill, profiles=profiles))
     run = disaggregated_run(prefill, decode, workload=workload, spec=spec, options=chosen, profiles=profiles)
     return _result(scenario, decode, run)

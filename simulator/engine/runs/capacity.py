@@ -29,6 +29,7 @@ from simulator.engine.runs.results import Intervals
 from simulator.engine.runs.scenario_setup import (
     ServeOptions,
     deployment_of,
+    encoders_of,
     pool_deployments,
     scenario_options,
     server_of,
@@ -270,10 +271,24 @@ def _served(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | No
     if spec is None:
         deployment = deployment_of(scenario, profiles=profiles)
         kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
-        return served_deployment(deployment, replicas=scenario.replicas, routing=options.routing, timeout_s=timeout_s)
+        return served_deployment(
+            deployment,
+            replicas=scenario.replicas,
+            routing=options.routing,
+            timeout_s=timeout_s,
+            encoders=encoders_of(scenario, deployment, profiles=profiles),
+        )
     prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
     server = server_of(decode, profiles=profiles)
-    return served_pools(prefill, decode, spec=spec, server=server, timeout_s=timeout_s, routing=options.routing)
+    return served_pools(
+        prefill,
+        decode,
+        spec=spec,
+        server=server,
+        timeout_s=timeout_s,
+        routing=options.routing,
+        encoders=encoders_of(scenario, prefill, profiles=profiles),
+    )
 
 
 def sustained_rate(

@@ -14,10 +14,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from simulator.engine.encoders import EncoderPool, at_scale
 from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import BUSY_S
-from simulator.engine.pools import Pool, transfer_link
+from simulator.engine.pools import Pool, transfer_ends_s, transfer_link
 from simulator.engine.runs.kv_tiers import TierUse, tier_uses
 from simulator.engine.runs.metrics import ServeResult, serve_result
 from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings, speculating, step_tables, tiered
@@ -39,13 +40,14 @@ class ServedPools:
     """Two pools, for one run or, where their step tables are there already, for many.
 
     link : the link between them, None for scale-up where both fit one domain and the network elsewhere
-    server : what says how fast the network is; timeout_s : as in a workload
+    server : what says how fast the network is; encoders : what pictures pass first; timeout_s : as in a workload
     """
 
     prefill: Pool
     decode: Pool
     link: str | None = None
     server: ServerSpec | None = None
+    encoders: EncoderPool | None = None
     timeout_s: float | None = None
     transfer: TransferOrder = "after_prefill"
     routing: Routing = Routing.ROUND_ROBIN
@@ -61,7 +63,7 @@ class ServedPools:
             replace(pool, tables=step_tables(pool.deployment, scale=own))
             for pool, own in zip((self.prefill, self.decode), scales, strict=True)
         )
-        return replace(self, prefill=prefill, decode=decode)
+        return replace(self, prefill=prefill, decode=decode, encoders=at_scale(self.encoders, scale))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +83,6 @@ class DisaggregatedResult:
     link: str
     link_busy_fraction: float
     kv_tiers: tuple[TierUse, ...] = ()
-
-
-def transfer_ends_s(ready_s: Floats, duration_s: Floats, *, sender: Ints) -> Floats:
-    """When each transfer ends if every sender sends one after the other, first ready first served [s].
-
-    ``end_i = max(end_before, ready_i) + duration_i``, as running maxima of ready times less the work before them.
-    """
-    ends_s = np.empty_like(ready_s)
-    for one in np.unique(sender):
-        own = np.flatnonzero(sender == one)
-        own = own[np.argsort(ready_s[own], kind="stable")]
-        work_s = np.cumsum(duration_s[own])
-        ends_s[own] = work_s + np.maximum.accumulate(ready_s[own] - (work_s - duration_s[own]))
-    return ends_s
 
 
 def shown_transfer_s(transfer_s: float, *, prompt_s: float, layers: int) -> float:
@@ -152,6 +140,7 @@ def _part(requests: Requests, chosen: Ints, *, arrival_s: Floats, output_tokens:
         previous=requests.previous[chosen],
         think_s=requests.think_s[chosen],
         deadline_s=requests.deadline_s[chosen],
+        ahead_s=requests.ahead_s[chosen],
     )
 
 
@@ -254,6 +243,7 @@ def _answers(requests: Requests, transfers: _Transfers, *, timeout_s: float | No
     return replace(
         answers,
         prefix_list=np.full(len(moved), NO_PREFIX),
+        ahead_s=np.zeros(len(moved)),
         deadline_s=np.minimum(answers.deadline_s, requests.arrival_s[moved] + patience_s),
     )
 
@@ -270,6 +260,8 @@ def serve_disaggregated(
 ) -> DisaggregatedResult:
     """Send ``requests`` through both pools."""
     prefill, decode, timeout_s, routing = pools.prefill, pools.decode, pools.timeout_s, pools.routing
+    if pools.encoders is not None:
+        requests = pools.encoders.sent_on(requests)
     if (requests.previous != NO_PREVIOUS).any():
         raise RoofcastError("conversations are not modelled", field="disaggregation", code="unsupported_option")
     link_name, link_bytes_per_s = transfer_link(prefill, decode, link=pools.link, server=pools.server)
@@ -322,6 +314,7 @@ def served_pools(
     server: ServerSpec | None,
     timeout_s: float | None = None,
     routing: Routing = Routing.ROUND_ROBIN,
+    encoders: EncoderPool | None = None,
 ) -> ServedPools:
     """Compile both pools once. Raises RoofcastError for what is not modelled or leaves no room for a cache."""
     for deployment in (prefill, decode):
@@ -331,6 +324,7 @@ def served_pools(
         decode=Pool(deployment=decode, replicas=spec.decode_replicas, tables=step_tables(decode)),
         link=spec.link,
         server=server,
+        encoders=encoders,
         timeout_s=timeout_s,
         transfer=spec.transfer,
         routing=routing,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from simulator.engine.encoders import EncoderPool, encoder_pool
+from simulator.engine.pools import Pool
 from simulator.engine.settings import Routing
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.errors import ProfileError, RoofcastError
@@ -128,12 +130,20 @@ def _model_of(scenario: ScenarioSpec, *, profiles: str | None) -> ModelSpec:
                 code="ignored_option",
                 hint="say how many pictures a prompt holds",
             )
+        if scenario.encoder_pool is not None:
+            raise RoofcastError(
+                "has nothing to encode without images_per_request",
+                field="encoder_pool",
+                code="ignored_option",
+                hint="say how many pictures a prompt holds",
+            )
         return model
     return with_pictures(
         model,
         images_per_request=scenario.images_per_request,
         image_pixels=scenario.image_pixels,
         prompt_tokens=_prompt_tokens(scenario),
+        encoded_apart=scenario.encoder_pool is not None,
     )
 
 
@@ -167,8 +177,11 @@ def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Dep
     engine = scenario.engine
     if scenario.disaggregation is not None:
         engine = with_feature(engine, "disaggregation", vendor=hardware.vendor, profiles=profiles)
+    model = _model_of(scenario, profiles=profiles)
+    if scenario.encoder_pool is not None:
+        model = model.model_copy(update={"vision": None})
     return deploy(
-        model=_model_of(scenario, profiles=profiles),
+        model=model,
         hardware=hardware,
         parallelism=scenario.parallelism,
         precision=scenario.precision,
@@ -212,13 +225,29 @@ def server_of(deployment: Deployment, *, profiles: str | None) -> ServerSpec | N
         return None
 
 
+def encoders_of(scenario: ScenarioSpec, deployment: Deployment, *, profiles: str | None) -> EncoderPool | None:
+    """The pool that encodes the pictures for replicas of ``deployment``, where the scenario has one."""
+    if scenario.encoder_pool is None:
+        return None
+    pools = scenario.disaggregation
+    replicas = scenario.replicas if pools is None else pools.prefill_replicas
+    return encoder_pool(
+        scenario.encoder_pool,
+        model=_model_of(scenario, profiles=profiles),
+        prompt_tokens=_prompt_tokens(scenario),
+        behind=Pool(deployment=deployment, replicas=replicas),
+        server=server_of(deployment, profiles=profiles),
+        profiles=profiles,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     """What else to find out about a served workload.
 
     objectives : bounds whose percentiles and goodput are reported; intervals : whether to work them out
     trace_steps : steps of each replica to keep; progress : called with (requests brought in, of how many)
-    routing : how requests are spread over replicas
+    routing : how requests are spread over replicas; encoders : what pictures pass first
     """
 
     objectives: tuple[ObjectiveSpec, ...] = ()
@@ -226,6 +255,7 @@ class ServeOptions:
     trace_steps: int = 0
     progress: Progress | None = None
     routing: Routing = Routing.ROUND_ROBIN
+    encoders: EncoderPool | None = None
 
 
 def routing_of(scenario: ScenarioSpec) -> Routing:

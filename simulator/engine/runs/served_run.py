@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from simulator.engine.encoders import EncoderPool, EncoderUse
 from simulator.engine.runs.disaggregation import DisaggregatedResult, serve_disaggregated, served_pools
 from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeated_interval, step_sigma, with_intervals
 from simulator.engine.runs.kv_tiers import TierUse
@@ -40,7 +41,7 @@ class ServedRun:
     result : the event simulation; prefill, decode : a typical step of each phase (one case)
     interval : 80 % intervals by stage, None where they were not asked for
     pools : where prefill and decode have replicas of their own, what each does; then there is one "replica" of both
-    kv_tiers : with tiers below the device, what requests found there and on it
+    kv_tiers : with tiers below the device, what requests found there and on it; encoders : what a pool of them does
     """
 
     result: ServeResult
@@ -52,6 +53,7 @@ class ServedRun:
     interval: ServeInterval | None = None
     pools: DisaggregatedResult | None = None
     kv_tiers: tuple[TierUse, ...] = ()
+    encoders: EncoderUse | None = None
 
     @property
     def decoding_trace(self) -> Floats:
@@ -157,6 +159,18 @@ def _pools_notes(pools: DisaggregatedResult) -> tuple[str, ...]:
     )
 
 
+def _encoder_note(use: EncoderUse) -> str:
+    waits = f"{use.wait_mean_s:.3g} s of waiting"
+    if np.isfinite(use.poisson_wait_mean_s):
+        waits += f" ({use.poisson_wait_mean_s:.3g} s by M/D/c)"
+    return (
+        f"pictures are encoded by {use.replicas} replicas on {use.devices} {use.hardware}: {use.request_s:.3g} s"
+        f" a request after {waits}, then {use.transfer_s:.3g} s over {use.link}; busy"
+        f" {percent_text(use.busy_fraction)}, saturated at {use.saturation_per_s:.3g} requests/s,"
+        f" {use.needed_replicas} needed to keep up"
+    )
+
+
 def _run(
     result: ServeResult,
     *,
@@ -167,17 +181,20 @@ def _run(
     notes: tuple[str, ...],
     pools: DisaggregatedResult | None = None,
     tiers: tuple[TierUse, ...] = (),
+    encoders: EncoderPool | None = None,
 ) -> ServedRun:
+    use = None if encoders is None else encoders.use(result.requests)
     return ServedRun(
         result=result if interval is None else with_intervals(result, interval),
         replicas=replicas,
         prefill=phases[0],
         decode=phases[1],
         memory=memory,
-        notes=(*serve_notes(result), *notes),
+        notes=(*serve_notes(result), *notes, *(() if use is None else (_encoder_note(use),))),
         interval=interval,
         pools=pools,
         kv_tiers=tiers,
+        encoders=use,
     )
 
 
@@ -189,7 +206,12 @@ def served_run(
     check_workload(workload)
     kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
     served = served_deployment(
-        deployment, replicas=replicas, routing=options.routing, timeout_s=workload.timeout_s, seed=workload.seed
+        deployment,
+        replicas=replicas,
+        routing=options.routing,
+        timeout_s=workload.timeout_s,
+        seed=workload.seed,
+        encoders=options.encoders,
     )
     result = serve_workload(
         deployment,
@@ -200,6 +222,7 @@ def served_run(
         tables=served.tables,
         trace_steps=options.trace_steps,
         progress=options.progress,
+        encoders=options.encoders,
     )
     check_finished(result)
     phases, memory = typical_steps(deployment, result), memory_plan(deployment)
@@ -211,6 +234,7 @@ def served_run(
         interval=_replicas_interval(served, result, workload=workload, phases=phases) if options.intervals else None,
         notes=speculation_notes(deployment, phases[1], memory),
         tiers=tiers_of_run(deployment, result, tables=served.tables),
+        encoders=options.encoders,
     )
 
 
@@ -228,7 +252,15 @@ def disaggregated_run(
     server = server_of(decode, profiles=profiles)
     pools = serve_disaggregated(
         requests_of(workload, prefill),
-        served_pools(prefill, decode, spec=spec, server=server, timeout_s=workload.timeout_s, routing=options.routing),
+        served_pools(
+            prefill,
+            decode,
+            spec=spec,
+            server=server,
+            timeout_s=workload.timeout_s,
+            routing=options.routing,
+            encoders=options.encoders,
+        ),
         objectives=options.objectives,
         trace_steps=options.trace_steps,
     )
@@ -243,6 +275,7 @@ def disaggregated_run(
         notes=_pools_notes(pools),
         pools=pools,
         tiers=pools.kv_tiers,
+        encoders=options.encoders,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from simulator.engine.encoders import EncoderPool, at_scale
 from simulator.engine.events.simulation import Progress, simulate_requests
 from simulator.engine.pools import Pool
 from simulator.engine.runs.kv_tiers import TierUse, cache_tiers, prompt_seconds, tier_uses
@@ -114,14 +115,17 @@ def serve_workload(
     requests: Requests | None = None,
     trace_steps: int = 0,
     progress: Progress | None = None,
+    encoders: EncoderPool | None = None,
 ) -> ServeResult:
     """Send ``workload`` to ``replicas`` copies of ``deployment``.
 
     Attention-data-parallel ranks of a replica schedule for themselves and count as replicas here. kv_blocks : of each,
     if it is known better than from the memory plan. tables, requests : those of the deployment (``step_tables``) and of
     the workload, where the caller has them already. step_scale : makes every part of every step that many times as long
-    (for intervals).
+    (for intervals). encoders : what pictures pass first.
     """
+    if encoders is not None:
+        requests = encoders.sent_on(requests or requests_of(workload, deployment))
     if kv_blocks is None and deployment.techniques.spec.kv_policy is not None:
         requests = requests or requests_of(workload, deployment)
         kv_blocks = bounded_blocks(deployment, requests, blocks=kv_blocks_of(deployment))
@@ -164,6 +168,7 @@ class ServedDeployment:
     step_scale: float = 1.0
     routing: Routing = Routing.ROUND_ROBIN
     seed: int = 0
+    encoders: EncoderPool | None = None
 
     @property
     def prefill(self) -> Pool:
@@ -177,7 +182,8 @@ class ServedDeployment:
 
     def at_scale(self, scale: float) -> ServedDeployment:
         """The same replicas with all steps that many times as long."""
-        return replace(self, tables=step_tables(self.deployment, scale=scale), step_scale=scale)
+        tables, encoders = step_tables(self.deployment, scale=scale), at_scale(self.encoders, scale)
+        return replace(self, tables=tables, step_scale=scale, encoders=encoders)
 
     def run(self, requests: Requests) -> ServeResult:
         """Serve requests."""
@@ -189,6 +195,7 @@ class ServedDeployment:
             tables=self.tables,
             step_scale=self.step_scale,
             requests=requests,
+            encoders=self.encoders,
         )
 
 
@@ -200,6 +207,7 @@ def served_deployment(
     timeout_s: float | None = None,
     step_scale: float = 1.0,
     seed: int = 0,
+    encoders: EncoderPool | None = None,
 ) -> ServedDeployment:
     """Compile a deployment once; ``step_scale`` makes all its steps that many times as long."""
     tables = step_tables(deployment, scale=step_scale)
@@ -211,6 +219,7 @@ def served_deployment(
         step_scale=step_scale,
         routing=routing,
         seed=seed,
+        encoders=encoders,
     )
 
 

@@ -15,9 +15,8 @@ from pydantic_core import PydanticCustomError
 from simulator.errors import RoofcastError
 from simulator.specs.base import Source, Spec
 from simulator.specs.documents import read_yaml
-from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.deployment import KvTierSpec, ParallelismSpec, check_order, tiers_of_text
 from simulator.specs.engine.fits import EngineFit, EngineOverheads, EngineSpread, VendorFit
-from simulator.specs.engine.kv_tiers import KvTierSpec, check_order, tiers_of_text
 from simulator.specs.engine.releases import (
     LIMIT_FIELDS,
     EngineLimits,

@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from simulator.errors import RoofcastError
 from simulator.specs.base import Spec
-from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
+from simulator.specs.engine.deployment import DisaggregationSpec, EncoderPoolSpec, ParallelismSpec
 from simulator.specs.engine.engine import AtOnce, EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
@@ -36,11 +36,21 @@ IDLE_FIELDS: dict[str, tuple[str, ...]] = {
         "answers_per_request",
         *_LOOP_FIELDS,
         "disaggregation",
+        "encoder_pool",
         "routing",
         "slo",
     ),
-    "closed_loop": ("batch_size", "workload", "routing", "slo"),
-    "offline": ("batch_size", "concurrency", "workload", *_LOOP_FIELDS, "disaggregation", "routing", "slo"),
+    "closed_loop": ("batch_size", "workload", "encoder_pool", "routing", "slo"),
+    "offline": (
+        "batch_size",
+        "concurrency",
+        "workload",
+        *_LOOP_FIELDS,
+        "disaggregation",
+        "encoder_pool",
+        "routing",
+        "slo",
+    ),
     "serve": ("batch_size", "concurrency", "num_requests", "answers_per_request", *_LOOP_FIELDS),
 }
 # The same of the engine: a static batch has no scheduler, and only kind serve has a cache of many prompts.
@@ -60,7 +70,8 @@ class ScenarioSpec(Spec):
     ``routing`` spreads the requests of kind serve over replicas: in turn (the default), to the one with fewest requests
     in it, or to the one that has most of the prompt in its prefix cache. ``slo`` lists objectives such as
     "ttft-p95=2s", whose percentiles and goodput the result then reports. ``images_per_request`` pictures of
-    ``image_pixels`` (width x height) are in a prompt, whose length counts their tokens too.
+    ``image_pixels`` (width x height) are in a prompt, whose length counts their tokens too;
+    ``encoder_pool`` encodes them on accelerators of its own.
     Of kinds closed_loop and offline: ``answers_per_request`` answers to every prompt, of which the first computes it;
     kind serve has them in its workload.
     Of kind closed_loop: lengths are uniform between ``range_ratio`` times the nominal ones and those (1: identical
@@ -98,6 +109,7 @@ class ScenarioSpec(Spec):
     image_pixels: PositiveInt | None = None
     workload: WorkloadSpec | None = Field(default=None)
     disaggregation: DisaggregationSpec | None = None
+    encoder_pool: EncoderPoolSpec | None = None
     routing: RoutingName | None = None
     slo: tuple[str, ...] | None = None
 

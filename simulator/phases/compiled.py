@@ -61,6 +61,13 @@ class StepTables(NamedTuple):
         return len(self.decode_s) - 1
 
 
+def ascending(values: NDArray[Any]) -> NDArray[Any]:
+    """Each value once, in order. ``np.unique`` loads the masked arrays of NumPy, a fortieth of a short command."""
+    ordered: NDArray[Any] = np.sort(values)
+    found: NDArray[Any] = ordered[np.append(True, ordered[1:] != ordered[:-1])]
+    return found
+
+
 def octave_nodes(last: float, *, per_octave: int) -> Array:
     """1, and ``per_octave`` evenly spaced nodes in each octave up to the first at or above ``last``."""
     octaves = max(int(np.ceil(np.log2(max(last, 2.0)))), 1)
@@ -226,7 +233,7 @@ def stepped_nodes(largest: int, *, ranges: tuple[tuple[int, int], ...]) -> NDArr
     for step, last in ranges:
         nodes.append(np.arange(first + step, min(last, largest) + 1, step))
         first = last
-    return np.unique(np.concatenate(nodes))
+    return ascending(np.concatenate(nodes))
 
 
 def tile_nodes(largest: int) -> NDArray[np.int64]:
@@ -239,7 +246,7 @@ def tile_nodes(largest: int) -> NDArray[np.int64]:
         nodes += [edges, edges + 1]
         first = last
     beyond = octave_nodes(max(largest / first, 1.0), per_octave=TOKEN_NODES) * first
-    found = np.unique(np.concatenate([*nodes, beyond.astype(np.int64)]))
+    found = ascending(np.concatenate([*nodes, beyond.astype(np.int64)]))
     return found[found <= largest]
 
 
@@ -252,12 +259,12 @@ def edge_nodes(largest: int, *, ranges: tuple[tuple[int, int], ...], per_octave:
         nodes += [edges, edges + 1]
         first = last
     beyond = octave_nodes(max(largest / first, 1.0), per_octave=per_octave) * first
-    found = np.unique(np.concatenate([*nodes, beyond]))
+    found = ascending(np.concatenate([*nodes, beyond]))
     return found[found <= largest]
 
 
 def sequence_nodes(largest: int) -> Array:
     """Every small number of prompts, then powers of two, and the largest."""
     powers = np.exp2(np.arange(np.log2(PREFILL_SEQUENCES[-1]), np.log2(largest) if largest > 1 else 0.0))
-    nodes = np.unique(np.concatenate([PREFILL_SEQUENCES, powers, [largest]]))
+    nodes = ascending(np.concatenate([PREFILL_SEQUENCES, powers, [largest]]))
     return nodes[nodes <= largest]

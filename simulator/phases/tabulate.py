@@ -21,6 +21,7 @@ from simulator.phases.compiled import (
     SEQUENCE_RANGES,
     TOKEN_NODES,
     StepTables,
+    ascending,
     edge_nodes,
     octave_nodes,
     sequence_nodes,
@@ -49,7 +50,8 @@ class _RowKinds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """Pipeline stages whose rows make one set of tables; tokens that a decoding sequence adds in a step.
+    """Pipeline stages whose rows make one set of tables; tokens that a decoding sequence adds in a step; ``reach``:
+    tokens of the longest request; ``sequences`` : that are in a step at most.
 
     The key of what is kept: equal parts are those of equal deployments, and their tables are the same numbers.
     """
@@ -57,22 +59,41 @@ class _Part:
     deployment: Deployment
     stages: tuple[int, ...]
     decode_tokens: int
+    reach: int
+    sequences: int
 
     def __hash__(self) -> int:
         """Of what usually differs: specs hold mappings, which have no hash; the comparison looks at everything."""
         made, engine = self.deployment, self.deployment.engine
         limits = (engine.name, engine.max_num_batched_tokens, engine.max_num_seqs, engine.max_model_len)
-        return hash((made.model.name, made.hardware.name, made.parallelism, limits, self.stages, self.decode_tokens))
+        asked = (self.stages, self.decode_tokens, self.reach, self.sequences)
+        return hash((made.model.name, made.hardware.name, made.parallelism, limits, asked))
 
 
 _KEPT = 32
 """Sets of tables in memory, of up to a few megabytes each: those of the deployments that were asked for last."""
 
 
-def _whole(deployment: Deployment, *, decode_tokens: int) -> _Part:
+_SHORTEST_TOKENS, _FEWEST_SEQUENCES = 1024, 64
+"""Request and step for which no smaller tables are made."""
+
+
+def _ceiling(asked: int | None, *, least: int, limit: int) -> int:
+    """What is asked for raised to a power of two, so that questions that differ little share their tables."""
+    return limit if asked is None else min(limit, max(least, 1 << (asked - 1).bit_length()))
+
+
+def _whole(deployment: Deployment, *, decode_tokens: int, longest: int | None = None, most: int | None = None) -> _Part:
     """All stages, without what changes no step: notes on the deployment, and its drafter, which has its own."""
-    bare = replace(deployment, assumptions=(), speculation=None)
-    return _Part(deployment=bare, stages=tuple(range(deployment.parallelism.pp_size)), decode_tokens=decode_tokens)
+    engine = deployment.engine
+    return _Part(
+        deployment=replace(deployment, assumptions=(), speculation=None),
+        stages=tuple(range(deployment.parallelism.pp_size)),
+        decode_tokens=decode_tokens,
+        # A batch may be longer than its engine takes: the nodes of its contexts reach one octave beyond.
+        reach=_ceiling(longest, least=_SHORTEST_TOKENS, limit=2 * engine.max_model_len),
+        sequences=_ceiling(most, least=_FEWEST_SEQUENCES, limit=engine.max_num_seqs),
+    )
 
 
 def _works(part: _Part, step: StepShape) -> list[Work]:
@@ -137,7 +158,7 @@ def _row_seconds(deployment: Deployment, work: Work) -> Array:
         return seconds
     distinct, first = np.unique(work.shape.m[active], return_index=True)
     nodes = np.append(distinct[0], tile_nodes(int(np.ceil(distinct[-1]))))
-    kept = np.unique(np.minimum(np.searchsorted(distinct, nodes), len(distinct) - 1))
+    kept = ascending(np.minimum(np.searchsorted(distinct, nodes), len(distinct) - 1))
     priced = _price(deployment, work, active[first[kept]], length=length)
     seconds[active] = np.interp(work.shape.m[active], distinct[kept], priced)
     return seconds
@@ -211,13 +232,19 @@ def _with_prefill(step: StepShape) -> StepShape:
     )
 
 
-def _decode_table(part: _Part, rows: frozenset[int], *, sequences: int, contexts: Array) -> Array:
-    counts = stepped_nodes(sequences, ranges=SEQUENCE_RANGES).astype(np.float64)
+def _within(nodes: Array, reach: int) -> Array:
+    """Ascending nodes up to ``reach`` and one beyond: between them the table says what the whole one does."""
+    return nodes[: np.searchsorted(nodes, reach, side="right") + 1]
+
+
+def _decode_table(part: _Part, rows: frozenset[int], *, contexts: Array) -> Array:
+    every = stepped_nodes(part.deployment.engine.max_num_seqs, ranges=SEQUENCE_RANGES)
+    counts = _within(every.astype(np.float64), part.sequences)
     n, c = (grid.ravel() for grid in np.meshgrid(counts, contexts, indexing="ij"))
     step = decode_step(sequences=n, context=np.maximum(c, part.decode_tokens), tokens=part.decode_tokens)
     seconds = _seconds(part, _with_prefill(step), rows)[:-1]
     by_count = seconds.reshape(len(counts), len(contexts))
-    dense = [np.interp(np.arange(sequences + 1), counts, column) for column in by_count.T]
+    dense = [np.interp(np.arange(part.sequences + 1), counts, column) for column in by_count.T]
     table = np.ascontiguousarray(np.stack(dense, axis=1))
     table[0] = 0.0
     return table
@@ -228,11 +255,13 @@ def _places(nodes: Array, *, largest: int) -> Array:
     return np.interp(np.arange(largest + 1), nodes, np.arange(len(nodes)))
 
 
-def _prefill_table(part: _Part, rows: frozenset[int], *, counts: Array, lengths: Array, context: int) -> Array:
-    contexts = (octave_nodes(1.0 + context / CONTEXT_UNIT_TOKENS, per_octave=CONTEXT_NODES) - 1.0) * CONTEXT_UNIT_TOKENS
+def _prefill_table(part: _Part, rows: frozenset[int], *, counts: Array, lengths: Array) -> Array:
+    engine = part.deployment.engine
+    units = octave_nodes(1.0 + engine.max_model_len / CONTEXT_UNIT_TOKENS, per_octave=CONTEXT_NODES) - 1.0
+    contexts = _within(units * CONTEXT_UNIT_TOKENS, part.reach)
     s, q, c = (grid.ravel() for grid in np.meshgrid(counts, lengths, contexts, indexing="ij"))
     # Steps beyond the token budget are never asked for; nodes lie at most a factor 2 apart on both axes.
-    asked = np.append(np.flatnonzero(s * q <= 4 * lengths[-1]), len(s))
+    asked = np.append(np.flatnonzero(s * q <= 4 * engine.max_num_batched_tokens), len(s))
     step = mixed_step(
         prefill_sequences=np.append(s, 0)[asked],
         prefill_tokens=np.append(q, 0)[asked],
@@ -258,15 +287,19 @@ def _issue_s(part: _Part) -> float:
     return part.deployment.engine.overheads.eager_launch_s * float(np.dot(counts, launches))
 
 
-def compile_steps(deployment: Deployment, *, decode_tokens: int = 1) -> StepTables:
+def compile_steps(
+    deployment: Deployment, *, decode_tokens: int = 1, longest: int | None = None, most: int | None = None
+) -> StepTables:
     """Tabulate the steps that the engine of ``deployment`` can take, up to its own limits.
 
     decode_tokens : tokens that each decoding sequence adds in a step, more than one where it verifies a draft
-    Contexts reach max_model_len, prefills max_num_batched_tokens, sequences max_num_seqs. Steps that fit a CUDA graph
-    are padded to the captured size. Pipeline stages are added up: one step passes through all of them. Of an
+    longest, most : request of all that will be asked for, prompt and answer [tokens], and sequences that run at once;
+        None: what the engine takes
+    Contexts reach the longest request, prefills max_num_batched_tokens. Steps that fit a CUDA graph are padded to the
+    captured size. Pipeline stages are added up: one step passes through all of them. Of an
     encoder there are prompts alone. Equal deployments share their tables.
     """
-    return _compile(_whole(deployment, decode_tokens=decode_tokens))
+    return _compile(_whole(deployment, decode_tokens=decode_tokens, longest=longest, most=most))
 
 
 def shared_seconds(deployment: Deployment, *, decode_tokens: int = 1) -> Array:
@@ -326,17 +359,17 @@ def _compile_stages(whole: _Part) -> tuple[StepTables, ...]:
 def _compile(part: _Part) -> StepTables:
     deployment, engine = part.deployment, part.deployment.engine
     kinds = _row_kinds(part)
-    tokens, sequences = engine.max_num_batched_tokens, engine.max_num_seqs
-    verified = sequences * part.decode_tokens
-    counts, lengths = sequence_nodes(sequences), edge_nodes(tokens, ranges=QUERY_RANGES, per_octave=TOKEN_NODES)
-    contexts = edge_nodes(engine.max_model_len, ranges=KEY_RANGES, per_octave=DECODE_NODES)
+    tokens, verified = engine.max_num_batched_tokens, engine.max_num_seqs * part.decode_tokens
+    lengths = _within(edge_nodes(tokens, ranges=QUERY_RANGES, per_octave=TOKEN_NODES), part.reach)
+    contexts = _within(edge_nodes(engine.max_model_len, ranges=KEY_RANGES, per_octave=DECODE_NODES), part.reach)
+    counts = _within(sequence_nodes(engine.max_num_seqs), part.sequences)
     return StepTables(
         token_s=_token_table(part, kinds.token, largest=max(tokens, verified), graphs=_graph_tokens(deployment)),
         logits_s=_logits_table(part, kinds.logits, largest=verified),
-        decode_s=_decode_table(part, kinds.sequence, sequences=sequences, contexts=contexts),
-        prefill_s=_prefill_table(part, kinds.sequence, counts=counts, lengths=lengths, context=engine.max_model_len),
-        decode_places=_places(contexts, largest=engine.max_model_len),
-        sequence_places=_places(counts, largest=sequences),
+        decode_s=_decode_table(part, kinds.sequence, contexts=contexts),
+        prefill_s=_prefill_table(part, kinds.sequence, counts=counts, lengths=lengths),
+        decode_places=_places(contexts, largest=int(contexts[-1])),
+        sequence_places=_places(counts, largest=part.sequences),
         token_places=_places(lengths, largest=tokens + 1),
         step_s=engine.overheads.step_s,
         sequence_s=engine.overheads.step_per_sequence_s,

@@ -21,6 +21,7 @@ from tests.phases.stepped import steps_seconds
 MAX_TOKENS, MAX_SEQUENCES, MAX_CONTEXT = 4096, 256, 16384
 TOLERANCE = 0.01
 JUMP = 0.1
+STEP_FIELDS = ("prefill_sequences", "prefill_tokens", "prefill_context", "decode_sequences", "decode_context")
 # Dense GQA under tensor parallelism, MHA, mixture of experts, latent attention, hybrid of attention and states.
 MODELS = (
     ("llama-3.1-70b", "h100-sxm-80gb", 4),
@@ -78,6 +79,29 @@ def test_tables_equal_the_full_model_within_one_percent(model: str, hardware: st
     assert np.quantile(error, 0.98) < TOLERANCE
     # Where a kernel changes its split of the keys, its time jumps between two nodes; the tables go straight.
     assert error.max() < JUMP
+
+
+@pytest.mark.parametrize(("model", "hardware", "tp_size"), MODELS)
+def test_tables_for_short_requests_and_few_of_them_say_what_the_whole_ones_do(
+    model: str, hardware: str, tp_size: int
+) -> None:
+    made = deployment(model, hardware, tp_size)
+    longest, most = 1500, 60
+    whole, small = compile_steps(made), compile_steps(made, longest=longest, most=most)
+    assert small.prefill_s.size < whole.prefill_s.size / 2
+    assert small.max_sequences == 64
+    step = random_steps(800, seed=7)
+    asked = (
+        (step.prefill_context + step.prefill_tokens <= longest)
+        & (step.decode_context <= longest)
+        & (step.decode_sequences + step.prefill_sequences <= most)
+    )
+    assert asked.sum() > 200
+    step = mixed_step(**{name: getattr(step, name)[asked] for name in STEP_FIELDS})
+    # Latent attention projects cached context again: its products are priced at some of a table's row counts.
+    np.testing.assert_allclose(
+        steps_seconds(small, step), steps_seconds(whole, step), rtol=1e-6 if model == "deepseek-v3" else 0
+    )
 
 
 def test_an_eager_engine_waits_for_its_launches() -> None:

@@ -83,7 +83,9 @@ def engines_of(replica: LoopReplica, *, work: LoopWork, rounds: LoopRounds | Non
     many of their own."""
     deployment = replica.deployment
     verify = 1 if rounds is None else rounds.verify_tokens
-    tables = compile_steps(deployment) if verify == 1 else compile_steps(deployment, decode_tokens=verify)
+    tables = compile_steps(
+        deployment, decode_tokens=verify, longest=work.longest_tokens + verify, most=replica.resident
+    )
     clock = StepClock(
         tables,
         verify_tokens=verify,

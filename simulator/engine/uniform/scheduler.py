@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,12 @@ class LoopWork:
     context_tokens: Sequence[int]
     decode_steps: Sequence[int]
     growth: Sequence[float]
+
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens that are cached of the longest request before its last step."""
+        each = zip(self.context_tokens, self.decode_steps, self.growth, strict=True)
+        return ceil(max(context + steps * growth for context, steps, growth in each))
 
 
 class _Rank:

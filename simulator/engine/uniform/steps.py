@@ -18,6 +18,7 @@ from simulator.engine.uniform.demand import LoopDemand, LoopRounds
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step, prefill_step
+from simulator.phases.compiled import ascending
 from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round, prompt_draft_s, round_draft_s
 from simulator.phases.memory import MemoryPlan
@@ -122,7 +123,7 @@ def decode_phase(
         waiting = max(1, round(sequences)) if together else 1
         return _rounds(deployment, sequences=sequences, waiting=waiting, isl_tokens=isl_tokens, tokens=osl_tokens - 1)
     first, last = isl_tokens + 1, isl_tokens + osl_tokens - 1
-    contexts = np.unique(np.round(np.linspace(first, last, min(DECODE_SAMPLES, last - first + 1))))
+    contexts = ascending(np.round(np.linspace(first, last, min(DECODE_SAMPLES, last - first + 1))))
     estimate = estimate_step(deployment, decode_step(sequences=float(sequences), context=contexts))
     return PhaseEstimate(estimate=estimate, weights=_integration_weights(contexts))
 
@@ -135,7 +136,7 @@ def _rounds(deployment: Deployment, *, sequences: float, waiting: int, isl_token
     speculation = deployment.speculation
     assert speculation is not None, "asked for a deployment that speculates"
     rounds = rounds_needed(np.array(speculation.plan.acceptance), tokens=tokens, sequences=waiting)
-    contexts = np.unique(np.round(np.linspace(isl_tokens + 1, isl_tokens + tokens, min(DECODE_SAMPLES, tokens))))
+    contexts = ascending(np.round(np.linspace(isl_tokens + 1, isl_tokens + tokens, min(DECODE_SAMPLES, tokens))))
     estimate = decode_round(deployment, sequences=float(sequences), context=contexts)
     return PhaseEstimate(estimate=estimate, weights=_integration_weights(contexts) * (rounds / tokens))
 
@@ -167,7 +168,7 @@ def check_speculation_matters(deployment: Deployment, *, kind: str, osl_tokens: 
 def draft_table(deployment: Deployment, *, largest: int, context_tokens: float) -> Array:
     """Time of drafting for 0..``largest`` decoding sequences at a mean context [s]; linear between nodes."""
     octaves = np.arange(0.0, np.log2(max(largest, 2)) + 1.0, 1.0 / _DRAFT_NODES_PER_OCTAVE)
-    nodes = np.unique(np.append(np.minimum(np.round(np.exp2(octaves)), largest), [1, largest]))
+    nodes = ascending(np.append(np.minimum(np.round(np.exp2(octaves)), largest), [1, largest]))
     seconds = round_draft_s(deployment, sequences=nodes, context=context_tokens)
     table: Array = np.interp(np.arange(largest + 1.0), nodes, seconds)
     table[0] = 0.0
@@ -235,7 +236,7 @@ _ROUND_LENGTHS = 9
 def _rounds_of(acceptance: Array, *, tokens: NDArray[np.int64], levels: Array) -> NDArray[np.int64]:
     """Verify steps that answers of ``tokens`` further tokens take, at these levels of their distributions."""
     needed = np.zeros(len(tokens), dtype=np.int64)
-    nodes = np.unique(np.rint(np.linspace(tokens.min(), tokens.max(), _ROUND_LENGTHS)).astype(np.int64))
+    nodes = ascending(np.rint(np.linspace(tokens.min(), tokens.max(), _ROUND_LENGTHS)).astype(np.int64))
     nearest = nodes[np.argmin(np.abs(tokens[:, None] - nodes), axis=1)]
     for node in nodes[nodes > 0]:
         chosen = nearest == node

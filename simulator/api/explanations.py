@@ -68,10 +68,7 @@ class TopicsAnswer(TopicAnswer):
         return sections_text(topics_section(), currency=CURRENCY)
 
     def chart(self) -> Chart:
-        """There is none.
-
-        Raises RoofcastError: always: a topic has a chart, the list of them none.
-        """
+        """There is none. Raises RoofcastError: always: a topic has a chart, the list of them none."""
         raise RoofcastError("needs a topic", field=PLOT, code="missing_field", hint="roofcast explain roofline")
 
 

@@ -89,10 +89,7 @@ def predicted_rows(
 
 
 def run_rows(run: WholeRun, *, profiles: str | None = None) -> list[ValidationRow]:
-    """The values of one run beside their predictions.
-
-    Raises RoofcastError: the scenario is refused.
-    """
+    """The values of one run beside their predictions. Raises RoofcastError: the scenario is refused."""
     from simulator.reports.answer import result_object
 
     scenario = _scenario(run)

@@ -78,10 +78,7 @@ class Page:
 
 
 def page(topic: Topic, example: Example) -> Page:
-    """The page of a topic.
-
-    Raises RoofcastError: the topic says nothing of the example.
-    """
+    """The page of a topic. Raises RoofcastError: the topic says nothing of the example."""
     reason = topic.why_not(example)
     if reason:
         message = f"{topic.key} has nothing to say: {reason}"

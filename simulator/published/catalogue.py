@@ -66,10 +66,7 @@ def compared(topic: str | None = None) -> Iterator[ComparedFigure]:
 
 
 def predicted(name: str) -> float:
-    """What the library says to one figure, in its unit.
-
-    Raises RoofcastError: no figure has that name.
-    """
+    """What the library says to one figure, in its unit. Raises RoofcastError: no figure has that name."""
     figures = {figure.name: figure for figure in published_figures()}
     if name not in figures:
         raise RoofcastError(f"no figure is called {name!r}", field="name", hint=did_you_mean(name, figures))

@@ -84,10 +84,7 @@ class LoadCurve:
 
     @property
     def rates_per_s(self) -> Array:
-        """Arrival rate that keeps n sequences decoding on average, for n = 1..slots [1/s].
-
-        Reference: [Little1961]
-        """
+        """Arrival rate that keeps n sequences decoding on average, for n = 1..slots [1/s]. Reference: [Little1961]"""
         return arrival_rate_per_s(
             sequences=np.arange(1, self.slots + 1),
             decode_steps=self.mix.decode_steps,

@@ -181,10 +181,7 @@ def fastest_seconds(
     participants: ArrayLike,
     bytes_per_s: float,
 ) -> Array:
-    """Time under the fastest of ``laws`` [s]: what a tuner that knows them picks.
-
-    Reference: [Hockney1994]
-    """
+    """Time under the fastest of ``laws`` [s]: what a tuner that knows them picks. Reference: [Hockney1994]"""
     times = [
         law_seconds(
             law, operation=operation, message_bytes=message_bytes, participants=participants, bytes_per_s=bytes_per_s
@@ -198,10 +195,7 @@ def fastest_seconds(
 def model_seconds(
     model: CollectiveModel, *, operation: Collective, message_bytes: Array, participants: int, bytes_per_s: float
 ) -> Array:
-    """Laws times the residual [s], for positive ``message_bytes``.
-
-    Reference: [Hockney1994]
-    """
+    """Laws times the residual [s], for positive ``message_bytes``. Reference: [Hockney1994]"""
     law_s = fastest_seconds(
         model.laws, operation=operation, message_bytes=message_bytes, participants=participants, bytes_per_s=bytes_per_s
     )

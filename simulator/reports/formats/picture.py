@@ -52,10 +52,7 @@ def picture(chart: Chart, *, question: str, form: Literal["svg", "png"]) -> byte
 
 
 def png_of(svg: str) -> bytes:
-    """A drawing as pixels.
-
-    Raises ImportError: typst is not installed (extra ``report``).
-    """
+    """A drawing as pixels. Raises ImportError: typst is not installed (extra ``report``)."""
     import typst
 
     made: bytes = typst.compile(

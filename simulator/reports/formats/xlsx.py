@@ -148,10 +148,7 @@ def _unit(cell: Cell, currency: str) -> str:
 
 
 def report_xlsx(report: Report, studies: Studies) -> bytes:
-    """The workbook.
-
-    Raises ImportError: xlsxwriter is not installed (extra ``report``).
-    """
+    """The workbook. Raises ImportError: xlsxwriter is not installed (extra ``report``)."""
     import xlsxwriter
 
     stream = BytesIO()

@@ -255,10 +255,7 @@ def runs_file() -> Path:
 
 
 def load_today_runs() -> PackedRuns:
-    """The packed runs, in the order of their source.
-
-    Raises FileError: the file is missing or damaged.
-    """
+    """The packed runs, in the order of their source. Raises FileError: the file is missing or damaged."""
     path = runs_file()
     try:
         heading, *lines = path.read_text(encoding="utf-8").splitlines()

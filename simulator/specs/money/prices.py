@@ -27,10 +27,7 @@ CODES = frozenset(_LISTED.split())
 
 
 def known_currency(code: str) -> str:
-    """The code itself.
-
-    Raises ValueError: not a currency of ISO 4217; names the nearest.
-    """
+    """The code itself. Raises ValueError: not a currency of ISO 4217; names the nearest."""
     if code not in CODES:
         near = code.upper() if code.upper() in CODES else ""
         hint = f"did you mean {near}?" if near else did_you_mean(code, CODES)
@@ -39,10 +36,7 @@ def known_currency(code: str) -> str:
 
 
 def same_currency(first: str, second: str, *, first_name: str, second_name: str) -> None:
-    """Refuse to add amounts of two currencies.
-
-    Raises ProfileError: they differ.
-    """
+    """Refuse to add amounts of two currencies. Raises ProfileError: they differ."""
     if first != second:
         raise ProfileError(
             f"{first_name} is in {first}, {second_name} in {second}; amounts of different currencies are never added",
@@ -78,10 +72,7 @@ def own_fields(data: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def iso_date(text: str) -> str:
-    """The text itself.
-
-    Raises ValueError: not a date such as 2026-11-21.
-    """
+    """The text itself. Raises ValueError: not a date such as 2026-11-21."""
     try:
         date.fromisoformat(text)
     except ValueError:

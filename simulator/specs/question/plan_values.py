@@ -80,10 +80,7 @@ _SECONDS = {None: 1.0, "us": MICRO, "ms": MILLI, "s": 1.0, "sec": 1.0, "min": SE
 
 
 def duration_s(value: object) -> float:
-    """``2s``, ``500ms``, ``1.5 min`` or a plain number of seconds [s].
-
-    Raises ValueError: not a duration above zero.
-    """
+    """``2s``, ``500ms``, ``1.5 min`` or a plain number of seconds [s]. Raises ValueError: not a duration above zero."""
     match = _DURATION.fullmatch(str(value))
     try:
         seconds = float(match[1]) * _SECONDS[match[2]] if match else 0.0
@@ -140,10 +137,7 @@ def growth_per_month(value: object) -> float | None:
 
 
 def ramp_per_s(value: object) -> float | None:
-    """``10%/min`` or a fraction of the planned rate a minute [1/s].
-
-    Raises ValueError: not a rate above zero.
-    """
+    """``10%/min`` or a fraction of the planned rate a minute [1/s]. Raises ValueError: not a rate above zero."""
     if value is None:
         return None
     fraction, period = _fraction_per(value, periods=("min", "minute", "s", "second"), example="10%/min")

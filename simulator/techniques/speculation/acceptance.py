@@ -243,10 +243,7 @@ def _rounds_in_the_limit(acceptance: Array, *, tokens: int, sequences: int) -> f
 
 
 def method_sigma(method: SpeculationMethod) -> float:
-    """Spread of log(tokens per verify step) between tasks [-].
-
-    Reference: [Xia2024]
-    """
+    """Spread of log(tokens per verify step) between tasks [-]. Reference: [Xia2024]"""
     fitted = load_acceptance_fit().methods.get(method)
     return speculation_table().methods[method].task_sigma if fitted is None else fitted.log_sigma
 

@@ -34,10 +34,7 @@ SHARED_ROLES = frozenset({"embedding", "lm_head"})
 
 
 def draft_layer_model(target: ModelSpec) -> ModelSpec:
-    """One decoder layer like the target's last.
-
-    Reference: [Li2024]
-    """
+    """One decoder layer like the target's last. Reference: [Li2024]"""
     if target.encoder is not None:
         raise RoofcastError(
             f"eagle and mtp draft with a decoder layer, and {target.name} has an encoder too",

@@ -57,10 +57,7 @@ def write_pieces(pieces: Iterable[bytes], target: str, *, force: bool, flag: str
 
 
 def write_new_files(files: Sequence[tuple[Path, bytes]], *, force: bool, flag: str, instead: str = _OTHER_NAME) -> None:
-    """Write several files and their folders; none of them where one cannot be written, or exists without ``force``.
-
-    instead : of a file that exists, what a refusal proposes
-    """
+    """Write several files and their folders, or none; ``instead`` : of an existing file, what a refusal proposes."""
     for path, _ in files:
         _refuse_existing(path, force=force, flag=flag, instead=instead)
         _refuse_locked(path, flag=flag)

@@ -87,10 +87,7 @@ def _refused(line: NumberedLine, error: RoofcastError) -> AnsweredLine:
 
 
 def unanswered_lines(lines: Iterator[NumberedLine], *, answers: Iterable[bytes], where: str) -> Iterator[NumberedLine]:
-    """What is left of ``lines`` behind those that ``answers`` of an earlier run answer, in the same order.
-
-    Raises FileError: there are more answers than lines, or an ``id`` is another: they answer other scenarios.
-    """
+    """What of ``lines`` an earlier run's ``answers`` leave, in order. Raises FileError: they answer other scenarios."""
     for answer in answers:
         line = next(lines, None)
         if line is None or line_identifier(answer) != line_identifier(line.content):

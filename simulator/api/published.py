@@ -126,8 +126,5 @@ def _recipes(rows: list[Json]) -> list[str]:
 
 
 def published(topic: str | None = None) -> PublishedAnswer:
-    """Published figures of one topic, or all, predicted now: ``roofcast published``.
-
-    Raises RoofcastError: no figure has that topic.
-    """
+    """Published figures of one topic, or all, predicted now: ``roofcast published``. Raises RoofcastError: no topic."""
     return PublishedAnswer(tuple(compared(topic)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TypeVar
+
 from simulator.api.questions import Given
 from simulator.errors import RoofcastError
 from simulator.operators.formats.schemes import scheme_named
@@ -20,6 +23,7 @@ from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan_values import HARDWARE, STEP_CONTEXT_TOKENS
 from simulator.specs.question.techniques import TechniquesSpec
 
+Kind = TypeVar("Kind", PrecisionSpec, TechniquesSpec)
 DEFAULT_FORMATS = "bf16,fp8,w8a8,gptq-g128"
 
 
@@ -28,27 +32,25 @@ def _deployment(
     hardware: str,
     *,
     engine: str | None,
-    tp_size: int,
-    pp_size: int = 1,
-    ep_size: int = 1,
-    dp_size: int = 1,
-    cp_size: int = 1,
+    degrees: ParallelismSpec,
     power_cap_w: float | None = None,
-    precision: PrecisionSpec,
-    techniques: TechniquesSpec | None,
+    precision: PrecisionSpec | Given | None,
+    techniques: TechniquesSpec | Given | None,
     profiles: str | None,
 ) -> Deployment:
     return deploy(
         model=load_model(model, profiles=profiles),
         hardware=power_capped(load_hardware(hardware, profiles=profiles), power_cap_w),
-        parallelism=ParallelismSpec(
-            tp_size=tp_size, pp_size=pp_size, ep_size=ep_size, dp_size=dp_size, cp_size=cp_size
-        ),
-        precision=precision,
+        parallelism=degrees,
+        precision=_spec(PrecisionSpec, precision),
         engine=validate(EngineSpec, {"name": engine}, where="", option="engine"),
-        techniques=techniques or TechniquesSpec(),
+        techniques=_spec(TechniquesSpec, techniques),
         profiles=profiles,
     )
+
+
+def _spec(kind: type[Kind], given: Kind | Given | None) -> Kind:
+    return given if isinstance(given, kind) else validate(kind, dict(given or {}), where="")
 
 
 def step(
@@ -84,18 +86,10 @@ def step(
         model,
         hardware,
         engine=engine,
-        tp_size=tp_size,
-        pp_size=pp_size,
-        ep_size=ep_size,
-        dp_size=dp_size,
-        cp_size=cp_size,
+        degrees=ParallelismSpec(tp_size=tp_size, pp_size=pp_size, ep_size=ep_size, dp_size=dp_size, cp_size=cp_size),
         power_cap_w=power_cap_w,
-        precision=precision
-        if isinstance(precision, PrecisionSpec)
-        else validate(PrecisionSpec, dict(precision or {}), where=""),
-        techniques=techniques
-        if isinstance(techniques, TechniquesSpec)
-        else validate(TechniquesSpec, dict(techniques or {}), where=""),
+        precision=precision,
+        techniques=techniques,
         profiles=profiles,
     )
     spec = deployment.model
@@ -142,10 +136,11 @@ def crossover(
             hint=f"such as {DEFAULT_FORMATS}",
         )
 
+    degrees = ParallelismSpec(tp_size=tp_size)
+    deployed = partial(_deployment, model, hardware, engine=engine, degrees=degrees, profiles=profiles)
+
     def replica(scheme: str, techniques: TechniquesSpec | None = None) -> Deployment:
-        precision = PrecisionSpec(scheme=scheme)
-        return _deployment(model, hardware, engine=engine, tp_size=tp_size, precision=precision,
-                           techniques=techniques, profiles=profiles)  # fmt: skip
+        return deployed(precision=PrecisionSpec(scheme=scheme), techniques=techniques)
 
     found, notes = {}, []
     for name in names:

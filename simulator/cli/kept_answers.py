@@ -93,10 +93,7 @@ def _named_files(question: dict[str, object]) -> Iterator[Path]:
 
 
 def digest_of(spec: PlanSpec, *, form: Iterable[object], besides: frozenset[str] = frozenset()) -> str | None:
-    """Digest of a question, its form and everything behind the answer; None where nothing is to be kept.
-
-    besides : fields of the question that do not count
-    """
+    """Digest of a question (``besides`` some fields), its form and all behind it; None where nothing is to be kept."""
     if keeps_nothing():
         return None
     question = spec.model_dump(mode="json", exclude=set(besides))

@@ -37,6 +37,11 @@ class PriceKind(StrEnum):
     SPOT = "spot"
 
 
+def _count(*flags: str, text: str) -> object:
+    """An option that takes a whole number from 1 on."""
+    return typer.Option(*flags, min=1, metavar="N", help=text)
+
+
 def changes_group(
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of arrivals and lengths.")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="Another model.")] = None,
@@ -66,13 +71,12 @@ def load_group(
         str | None,
         typer.Option("--workload", help="chat, code, rag, long-context, batch, agents or reasoning, without a file."),
     ] = None,
-    isl_tokens: Annotated[int | None, typer.Option("--isl", min=1, metavar="N", help="Mean prompt tokens.")] = None,
-    osl_tokens: Annotated[int | None, typer.Option("--osl", min=1, metavar="N", help="Mean answer tokens.")] = None,
+    isl_tokens: Annotated[int | None, _count("--isl", text="Mean prompt tokens.")] = None,
+    osl_tokens: Annotated[int | None, _count("--osl", text="Mean answer tokens.")] = None,
     isl_cv: Annotated[float | None, typer.Option("--isl-cv", min=0, metavar="X", help="Spread of prompts.")] = None,
     osl_cv: Annotated[float | None, typer.Option("--osl-cv", min=0, metavar="X", help="Spread of answers.")] = None,
     answers_per_request: Annotated[
-        int | None,
-        typer.Option("--answers-per-request", min=1, metavar="N", help="Answers to each prompt (best of n)."),
+        int | None, _count("--answers-per-request", text="Answers to each prompt (best of n).")
     ] = None,
 ) -> None:
     """Requests of a load that no file describes."""
@@ -258,16 +262,10 @@ def capacity(
 def batch_group(
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model, without a file.")] = None,
     hardware: Annotated[str | None, typer.Option("--hardware", help="The accelerator, without a file (h100).")] = None,
-    tp_size: Annotated[int | None, typer.Option("--tp", min=1, metavar="N", help="Tensor-parallel size (1).")] = None,
-    batch_size: Annotated[
-        int | None, typer.Option("--batch", min=1, metavar="N", help="Sequences, else a chat's.")
-    ] = None,
-    isl_tokens: Annotated[
-        int | None, typer.Option("--isl", min=1, metavar="N", help="Prompt tokens, else a chat's.")
-    ] = None,
-    osl_tokens: Annotated[
-        int | None, typer.Option("--osl", min=1, metavar="N", help="Answer tokens, else a chat's.")
-    ] = None,
+    tp_size: Annotated[int | None, _count("--tp", text="Tensor-parallel size (1).")] = None,
+    batch_size: Annotated[int | None, _count("--batch", text="Sequences, else a chat's.")] = None,
+    isl_tokens: Annotated[int | None, _count("--isl", text="Prompt tokens, else a chat's.")] = None,
+    osl_tokens: Annotated[int | None, _count("--osl", text="Answer tokens, else a chat's.")] = None,
 ) -> None:
     """A batch that no file describes, by default that of a chat."""
 

@@ -112,10 +112,7 @@ def decay(octaves: Array, *, reach: float) -> Array:
 
 
 def log_correction(lattice: Lattice | None, points: Array) -> Array:
-    """log(measured / physics) at each point; 0 without a lattice.
-
-    points : log2 coordinates, shape (points, axes) [octaves]
-    """
+    """log(measured / physics) at ``points`` (log2 coordinates, (points, axes)) [octaves]; 0 without a lattice."""
     if lattice is None:
         return np.zeros(len(points))
     indices, weights = corner_weights(lattice, points)

@@ -52,10 +52,7 @@ class KernelPrices(Protocol):
 
 
 def price_rows(kernels: KernelPrices, works: Sequence[Work]) -> tuple[Timing, ...]:
-    """``kernels.price`` of each row, in their order: products of a format, attention and passes in one go.
-
-    Equal collectives are priced once. Each case costs what it costs alone.
-    """
+    """``kernels.price`` of each row, in order: products, attention and passes in one go, equal collectives once."""
     timings = {**_products(kernels, works), **_attention(kernels, works), **_passes(kernels, works)}
     messages: dict[tuple[Collective, int, int, bool, bytes], Timing] = {}
     for place, work in enumerate(works):

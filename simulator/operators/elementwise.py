@@ -98,11 +98,7 @@ def elementwise(
 
 
 def held_only(name: str, *, share: DeviceShare, role: str, parameters: float, active: bool = False) -> Work:
-    """Weights that take memory and no time of their own.
-
-    Parts that no text token passes (a vision tower, unused prediction heads); with ``active``, small weights whose
-    use is part of another row.
-    """
+    """Weights that take memory and no time of their own; with ``active``, small ones used in another row."""
     return Work(
         name=name,
         family=Family.ELEMENTWISE,

@@ -11,10 +11,7 @@ from simulator.operators.work import Collective, Family, Work
 
 
 def embedding_rows(share: DeviceShare, *, tokens: Array) -> tuple[Work, ...]:
-    """Vocabulary rows (split over the ranks and summed), learned positions and token types, embedding norm.
-
-    ``tokens`` are those that are looked up: of the encoder too where there is one.
-    """
+    """Rows of the vocabulary for ``tokens`` (split and summed over ranks), positions, token types, embedding norm."""
     model = share.model
     width = model.embedding_size or model.hidden_size
     # Models that normalise their embeddings (BERT and kin) keep positions at the embeddings' width.

@@ -112,10 +112,7 @@ def kv_bytes_per_sequence(
 
 
 def state_bytes_per_sequence(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1) -> float:
-    """Bytes of the recurrent states and convolution windows of one sequence on a device of the largest stage.
-
-    Also the raw window and the open pools of compressed attention, which engines set aside for each sequence.
-    """
+    """Bytes of a sequence's recurrent states, windows and open pools on a device of the largest stage."""
     return max(
         _stage_state(model, plan=plan, tp_size=tp_size, pp_size=pp_size, stage=stage) for stage in range(pp_size)
     )

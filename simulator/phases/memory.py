@@ -98,10 +98,7 @@ def _target_weights_bytes(deployment: Deployment) -> float:
 
 
 def drafter_weights_bytes(deployment: Deployment) -> float:
-    """Weights that speculation adds to the fullest device: a draft model or layer, or prediction heads [bytes].
-
-    Heads stand on the last pipeline stage, and so count only as far as they make it the fullest.
-    """
+    """Weights that speculation adds to the fullest device [bytes]; heads stand on the last pipeline stage."""
     speculation = deployment.speculation
     if speculation is None:
         return 0.0
@@ -175,10 +172,7 @@ def activation_bytes(deployment: Deployment) -> float:
 def rest_for_cache(
     rule: MemoryRule, *, share: float | Array, visible: float, weights: float, beside: float | Array
 ) -> Array:
-    """What the engine's share of ``visible`` leaves for the cache, negative when the model does not fit [bytes].
-
-    weights, beside : bytes of weights, and of activations and the runtime
-    """
+    """What the engine's share of ``visible`` leaves after ``weights`` and ``beside``, below 0 without fit [bytes]."""
     free: Array = np.asarray(visible - weights - beside)
     match rule:
         case "of_total":

@@ -37,10 +37,7 @@ class OneStep:
 
 
 def one_step(deployment: Deployment, *, phase: str, batch_size: int, context_tokens: int) -> OneStep:
-    """Price one pass (one case) of a deployment.
-
-    Raises RoofcastError: the phase is neither prefill nor decode, or speculation is asked for in a prompt pass.
-    """
+    """Price one pass of a deployment. Raises RoofcastError: the phase is unknown, or a prompt pass with speculation."""
     check_phase(phase)
     if phase == "prefill":
         if deployment.speculation is not None:

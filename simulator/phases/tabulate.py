@@ -115,10 +115,7 @@ def _works(part: _Part, step: StepShape) -> list[Work]:
 
 
 def _seconds(part: _Part, step: StepShape, rows: frozenset[int]) -> Array:
-    """Time of all executions of the chosen rows [s].
-
-    ``step`` must hold a case with prefill and one with decode, so that the list has all its rows.
-    """
+    """Time of all executions of the chosen rows [s]; ``step`` must hold a case with prefill and one with decode."""
     total = np.zeros(len(step.new_tokens))
     for place, work in enumerate(_works(part, step)):
         if place in rows:

@@ -49,10 +49,7 @@ def topics() -> tuple[str, ...]:
 
 
 def compared(topic: str | None = None) -> Iterator[ComparedFigure]:
-    """Figures of one topic, or all, beside their predictions, made now.
-
-    Raises RoofcastError: no figure has that topic.
-    """
+    """Figures of one topic, or all, beside predictions made now. Raises RoofcastError: no figure has that topic."""
     figures = [figure for figure in published_figures() if topic in (None, figure.topic)]
     if not figures and topic is not None:
         known = topics()

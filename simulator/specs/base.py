@@ -81,10 +81,7 @@ class Spec(BaseModel):
 
     @classmethod
     def given(cls, data: Mapping[Any, Any], *, but: Iterable[str] = ()) -> dict[Any, Any]:
-        """``data`` where null says "not given"; nulls of fields that do not exist stay, to be refused.
-
-        but : fields in which null says something
-        """
+        """``data`` where null says "not given", ``but`` some fields; nulls of unknown fields stay, to be refused."""
         return {
             key: value for key, value in data.items() if value is not None or key not in cls.model_fields or key in but
         }

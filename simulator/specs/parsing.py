@@ -213,10 +213,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def parse_yaml(text: str) -> Any:
-    """The YAML document in ``text``; raises MalformedError.
-
-    What is JSON is read as such, being YAML too; what is plain from events; the rest, mistakes too, in full.
-    """
+    """The YAML document in ``text``, read as JSON or from events where it is plain. Raises MalformedError."""
     if len(text) > LARGEST_YAML_BYTES:
         raise MalformedError(f"{len(text) / MEGA:.0f} MB, allowed are {LARGEST_YAML_BYTES / MEGA:.0f}")
     body = _without_heading(text)

@@ -90,10 +90,7 @@ def list_profiles(kind: ProfileKind, *, profiles: str | Path | None = None) -> t
 
 
 def find_profile(kind: ProfileKind, name: str, *, profiles: str | Path | None = None) -> Path | None:
-    """The file that a name or alias stands for, or None. A user's name or alias wins over a built-in one.
-
-    Of accelerators the maker's name may stand before it.
-    """
+    """The file of a name (also behind its maker's, of accelerators) or alias, or None; a user's names win."""
     wanted = plain_word(name)
     found = _find_spelled(kind, wanted, profiles=profiles)
     maker, _, product = wanted.partition("-")

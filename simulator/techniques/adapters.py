@@ -256,10 +256,7 @@ def _pass(row: Work, name: str, *, moved: Array, launches: float) -> Work:
 
 
 def _prompt_row(row: Work, *, spec: AdaptersSpec, context: RowContext) -> Work:
-    """The virtual tokens' keys and values of every adapter, held on this device [Lester2021]; no time of their own.
-
-    The embeddings from which they were computed need not stay on the device.
-    """
+    """Virtual tokens' keys and values of every adapter, held here, no time of their own [Lester2021]."""
     parallelism = context.parallelism
     tokens = float(spec.prompt_tokens or 0)
     each = kv_bytes_per_sequence(

@@ -102,10 +102,7 @@ class Quality:
 
 
 def compression_of(*, scheme: str | None, plan: PrecisionPlan, techniques: TechniquesSpec) -> Compression | None:
-    """The compression that a deployment's precision and sparsity come to; None for the model as published.
-
-    Sparse and quantised at once is a compression of its own, of which the table holds nothing.
-    """
+    """The compression that precision or sparsity comes to; None as published; both at once are in no table."""
     sparsity = techniques.sparsity
     quantised = BITS[plan.weights] < BITS[Dtype.BF16]
     if sparsity is not None:

@@ -197,10 +197,7 @@ def _kept_where_there_is_room(save: Callable[..., None], *, mark: Path) -> Calla
 
 @lru_cache(maxsize=1)
 def _register_parts() -> None:
-    """Let compiled code call the parts of the loop, which stay plain functions.
-
-    Given as they are, not as compiled objects, whose address would keep the loop out of the cache on disk.
-    """
+    """Let compiled code call the parts of the loop, plain functions: compiled ones would keep it out of the cache."""
     from numba.extending import register_jitable
 
     for function, options in _PARTS:

@@ -53,11 +53,7 @@ def prefix_of(demand: Any, request: int) -> int:
 
 @compiled
 def take_block(state: Any) -> int:
-    """Hand out the least recently released block (there must be one) and forget what it held.
-
-    Those that nobody has had yet come first, in order, and enter the queue when they are released: memory that is not
-    used is not touched.
-    """
+    """Hand out the block released longest ago (there must be one), never used ones first, and forget what it held."""
     head = len(state.blocks) - 1
     block = int(state.count[at.NEVER_USED])
     if block < head:
@@ -138,10 +134,7 @@ def publish_blocks(state: Any, demand: Any, slot: int, first: int, last: int) ->
 
 @compiled
 def remember_blocks(state: Any, slot: int, full: int) -> None:
-    """Stamp the first ``full`` blocks of a sequence, so that it finds again what nobody overwrites meanwhile.
-
-    Blocks further on that it remembers from an earlier preemption and has not reached again stay remembered.
-    """
+    """Stamp a sequence's first ``full`` blocks, to be found again; later ones that it remembers stay remembered."""
     for place in range(state.slots[slot, at.SLOT_BLOCKS]):
         block = state.table[slot, place, at.BLOCK]
         state.table[slot, place, at.STAMP] = state.blocks[block, at.BLOCK_STAMP] if place < full else -1

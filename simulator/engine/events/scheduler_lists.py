@@ -140,10 +140,7 @@ def _extend_decodes(state: Any, demand: Any, fate: Any, limits: Any, step: int) 
 
 @compiled
 def _compute_chunk(state: Any, demand: Any, limits: Any, slot: int, chunk: int, step: int) -> None:
-    """Add ``chunk`` prompt tokens of ``slot`` to ``step``; its blocks must be in its table already.
-
-    Who completes its prompt goes into the list of its last step.
-    """
+    """Add ``chunk`` prompt tokens of ``slot`` to ``step`` (blocks in its table); who completes joins its last step."""
     done = state.slots[slot, at.SLOT_COMPUTED]
     add_chunk(state, slot, chunk)
     if limits.prefix_caching:

@@ -83,10 +83,7 @@ def _may_go(state: Any, limits: Any, slot: int) -> bool:
 
 @compiled
 def _next_victim(state: Any, limits: Any) -> int:
-    """Who is preempted: the last admitted; under a retracting policy who has the fewest tokens, longest prompt first.
-
-    -1 when nobody may go.
-    """
+    """Who is preempted: the last admitted; under retraction fewest tokens, then longest prompt; -1 for nobody."""
     best = -1
     node = state.links[limits.max_seqs, at.PREV]
     while node != limits.max_seqs:

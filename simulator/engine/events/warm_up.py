@@ -30,10 +30,7 @@ SCHEDULERS: Mapping[str, tuple[SchedulerPolicy, Scheduler]] = {
 
 
 def warm_up() -> dict[str, float]:
-    """Serve one request by each scheduler; the seconds that it took, compilation included.
-
-    Raises MissingPackageError: there is no compiler.
-    """
+    """Serve one request by each scheduler; the seconds with compilation. Raises MissingPackageError: no compiler."""
     if compiler_version() is None:
         raise MissingPackageError("nothing is compiled without numba: the event simulation runs in Python", hint=FASTER)
     tables = uniform_tables(

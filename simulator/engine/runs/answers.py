@@ -379,10 +379,7 @@ def pools_run(
 def answer(
     scenario: ScenarioSpec, *, profiles: str | None = None, options: ServeOptions | None = None
 ) -> ScenarioResult:
-    """Answer one scenario, or refuse it with the field, the value and what is allowed.
-
-    options : what else to find out about a served workload (objectives, intervals, steps to trace)
-    """
+    """Answer a scenario, or refuse it with field, value and what is allowed; options : what else to find out."""
     chosen = scenario_options(scenario, options or ServeOptions())
     spec, workload = scenario.disaggregation, scenario.workload
     if spec is None:

@@ -126,10 +126,7 @@ def capacity_by_simulation(
 
 
 def _steps_known(served: ServedDeployment | ServedPools, *, mix: RequestMix, at: RatePoint) -> tuple[float, Provenance]:
-    """Log-sigma and provenance of a mean step at a rate: one prompt, and a decode step of the mean batch.
-
-    Steps of pools are as unsure as those of the worse of them.
-    """
+    """Log-sigma and provenance of a mean step at a rate (one prompt, one decode step); of pools those of the worse."""
     ahead, after = served.prefill.deployment, served.decode.deployment
     prompt = estimate_step(ahead, mixed_step(prefill_sequences=1.0, prefill_tokens=max(1.0, mix.isl.mean_tokens)))
     if mix.decode_steps == 0:

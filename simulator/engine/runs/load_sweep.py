@@ -152,12 +152,10 @@ def load_sweep(
     shares: tuple[float, ...] = SHARES,
     requests: int = DEFAULT_REQUESTS,
 ) -> LoadSweep:
-    """Serve ``workload``'s requests at shares of the saturation rate, each for ``requests`` requests.
-
-    Each point is what ``answer`` returns for the same workload.
+    """``workload``'s requests at shares of the saturation rate, ``requests`` at each, as ``answer`` returns them.
 
     Raises RoofcastError: no lengths, or more requests than a sweep may take.
-    Raises InfeasibleError: the deployment does not fit, or its cache holds no request.
+    Raises InfeasibleError: no fit, or no room.
     """
     if not 1 <= requests <= LARGEST_REQUESTS:
         raise RoofcastError(f"{requests}; allowed: 1 to {LARGEST_REQUESTS}", field="requests")

@@ -92,10 +92,7 @@ def percentile_s(values_s: Floats, percentile: float) -> float:
 def check_objectives(
     requests: Requests, records: RequestRecords, *, objectives: tuple[ObjectiveSpec, ...], inside: NDArray[np.bool_]
 ) -> tuple[ObjectiveCheck, ...]:
-    """The simulated percentile of each objective over the requests that ``inside`` picks.
-
-    Requests without an answer count as infinitely late: no objective is met by turning clients away.
-    """
+    """The simulated percentile of each objective over ``inside``; requests without an answer are infinitely late."""
     return tuple(
         ObjectiveCheck(
             objective=item,
@@ -250,10 +247,7 @@ def window_result(
     timeout_s: float | None,
     objectives: tuple[ObjectiveSpec, ...],
 ) -> StageResult:
-    """Sum up the requests that ``inside`` picks and the engine time in ``usage``.
-
-    That time goes on to the last answer where the engine is ``drained``, and ends with the window elsewhere.
-    """
+    """Sum up the requests that ``inside`` picks and the time in ``usage``, to the last answer where ``drained``."""
     records = run.records
     finished = inside & (records.outcome == int(Outcome.FINISHED))
     timed_out = int(np.count_nonzero(records.outcome[inside] == int(Outcome.TIMED_OUT)))

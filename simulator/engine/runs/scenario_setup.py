@@ -97,10 +97,7 @@ def _check_fields(scenario: ScenarioSpec) -> None:
 
 
 def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None, *, profiles: str | None) -> AcceleratorSpec:
-    """Replace the scale-up link where the scenario asks for the host's; refuse what the device does not have.
-
-    The host's link joins as many devices as its server says, or those that the scale-up link joined.
-    """
+    """The host's link in place of the scale-up link, joining as many devices; refuse what the device does not have."""
     asked = None if interconnect is None else link_word(interconnect)
     if asked is None or asked == link_word(hardware.scale_up.kind):
         return hardware

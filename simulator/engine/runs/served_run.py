@@ -322,10 +322,7 @@ def _replicas_interval(
 def _pools_interval(
     run: DisaggregatedResult, *, workload: WorkloadSpec, phases: tuple[PhaseEstimate, PhaseEstimate | None]
 ) -> ServeInterval:
-    """80 % interval of a workload on two pools, whose steps are known to different degrees but err together.
-
-    Left out: errors of the link between the pools, which is taken at its datasheet bandwidth.
-    """
+    """80 % interval of a workload on two pools whose steps err together; leaves out errors of the link between them."""
     pools, deployment = run.pools, run.pools.prefill.deployment
     spread = deployment.engine.spread
     sigmas = phase_sigmas(prefill=phases[0], decode=phases[1], spread=spread)

@@ -76,10 +76,7 @@ def simulate_serving(
     trace_steps: int = 0,
     progress: Progress | None = None,
 ) -> ServeResult:
-    """Send ``workload`` to replicas whose steps take what ``tables`` say, and sum up what its clients see.
-
-    requests : the workload's, where the caller has built them already
-    """
+    """Send ``workload`` (its ``requests``, where built) to replicas that step as ``tables`` say; what clients see."""
     if requests is None:
         requests = build_requests(
             workload, block_size_tokens=settings.block_size_tokens, context_tokens=settings.max_model_len

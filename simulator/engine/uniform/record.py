@@ -116,10 +116,7 @@ def require_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: int) -> N
 
 
 def resident_sequences(deployment: Deployment, memory: MemoryPlan, *, wanted: int, tokens: float) -> int:
-    """Sequences that run at once: limited by the engine and by the cache at ``tokens`` each.
-
-    Each of them takes a token of every step, and one is left for prompts.
-    """
+    """Sequences that run at once: limited by the engine, the cache at ``tokens`` each, and a step's token budget."""
     by_cache = sequences_that_fit(deployment, memory, tokens=tokens)
     by_step = deployment.engine.max_num_batched_tokens - 1
     return int(max(1.0, min(wanted, memory.running_sequences, by_cache, by_step)))

@@ -176,10 +176,7 @@ def draft_table(deployment: Deployment, *, largest: int, context_tokens: float) 
 
 
 def speculative_steps(deployment: Deployment, *, context_tokens: float) -> SpeculativeSteps | None:
-    """What the event simulation verifies in each step; None without speculation.
-
-    context_tokens : mean context of decoding sequences, at which drafting is priced
-    """
+    """What the event simulation verifies in each step, drafted at ``context_tokens``; None without speculation."""
     if deployment.speculation is None:
         return None
     plan = deployment.speculation.plan

@@ -128,10 +128,7 @@ def latent_decode_seconds(
 def latent_decode_timing(
     shape: AttentionShape, *, hardware: AcceleratorSpec, fit: KernelFit, lattice: Lattice | None, cold: bool = True
 ) -> Timing:
-    """Price decode of latent attention: physics x correction, interval, provenance.
-
-    cold : see `latent_decode_seconds`.
-    """
+    """Price decode of latent attention: physics x correction, interval, provenance; cold : `latent_decode_seconds`."""
     cases = attention_cases(shape)
     machine = attention_machine(hardware, kernel_dtype(fit, hardware))
     grid = latent_grid_of(cases, machine=machine, parameters=fit.parameters)

@@ -185,10 +185,7 @@ def housed(shape: Shape, totals: Counts, *, round_to: str) -> tuple[Housing, ...
 
 
 def spare_replicas(part: Part, *, replicas: int, spec: PlanSpec, pools: int = 1) -> int:
-    """Spares that were asked for: as a number, in whole servers, for an availability, or the default of one.
-
-    pools : that have to be up together for the availability, each of them as often as the others
-    """
+    """Spares as asked: a number, whole servers, for an availability of ``pools`` up together, or the default of one."""
     if spec.spares is not None:
         return spec.spares
     server, devices = part.candidate.platform.server, part.replica.devices

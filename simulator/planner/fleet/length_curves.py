@@ -87,10 +87,7 @@ def _slopes(x: Array, logarithms: Array) -> tuple[float, float]:
 
 
 def fitted_curve(capacities: dict[float, float]) -> LengthCurve:
-    """Least squares through positive capacities by scale, of the curves that fall throughout.
-
-    Noise of a percent would else bend a nearly level curve until more tokens look like less work.
-    """
+    """Least squares through positive capacities by scale, of falling curves: noise must not bend level ones up."""
     scales, values = np.array(list(capacities)), np.array(list(capacities.values()))
     served = (float(scales.min()), float(scales.max()))
     if len(scales) < 2:

@@ -277,10 +277,7 @@ def _reads_as(name: str, text: str, wanted: object) -> bool:
 
 
 def pinned_spec(question: Question, candidate: Candidate, *, texts: tuple[str, ...], keeps_limits: bool) -> PlanSpec:
-    """The question with every choice of a set-up given; without its limits where the fleet does not hold them.
-
-    texts : of techniques beyond those of the question
-    """
+    """The question with every choice of a set-up and ``texts`` of techniques given, without limits that it breaks."""
     spec, parallelism = question.spec, candidate.parallelism
     precision, engine = candidate.precision, candidate.engine
     asked = tuple(text for name in TEXTS for text in getattr(spec, name) if text != NONE)

@@ -123,10 +123,7 @@ def _closes(option: GapOption) -> bool:
 
 
 def relaxed_options(question: Question, missed: tuple[MissedBound, ...]) -> tuple[GapOption, ...]:
-    """Where nothing serves: the nearest objectives that a fleet holds at work, within the limits if one can.
-
-    What an idle replica takes is no objective: the nearer to it, the more replicas stand idle, without end.
-    """
+    """The nearest objectives that a fleet at work holds: near the idle time replicas would stand idle without end."""
     if not missed:
         return ()
     free = usual_search(replace(question, objectives=()), platforms(question.spec)).sized

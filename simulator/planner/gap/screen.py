@@ -119,10 +119,7 @@ class GapScreen:
         evaluate_together(self.question, tuple(dict.fromkeys(tried)))
 
     def exact(self, state: GapState, *, among: int = _FINALISTS) -> Sized | None:
-        """The fleet of a state that comes nearest to the limits, evaluated exactly; None where nothing serves.
-
-        among : screened fleets that are evaluated, unless the state was asked for before
-        """
+        """A state's fleet nearest to the limits, evaluated exactly, ``among`` so many; None where nothing serves."""
         if state not in self._exact:
             trial = evaluate_all(self.question, self._screened(state)[:among])
             self._exact[state] = min(trial.sized, key=self.overrun.order, default=None)

@@ -41,10 +41,7 @@ def pool_name(item: LaunchSettings) -> str:
 
 
 def image(item: LaunchSettings) -> str:
-    """The engine's image for the accelerator, pinned by the tag of its release; a name to replace where none is known.
-
-    The release is that of the plan: the one whose flags were read where nothing asked for another.
-    """
+    """The engine's image, pinned to the release of the plan's flags; a name to replace where none is known."""
     hardware, images = item.deployment.hardware, item.launch.images
     found = images.get(hardware.architecture) or images.get(hardware.vendor)
     if found is None:
@@ -236,10 +233,7 @@ def service(name: str, *, selector: str, port: int) -> Json:
 
 
 def pool_objects(item: LaunchSettings, *, drain_s: float) -> list[Json]:
-    """The replicas of a pool, a service for them, and a budget that keeps the needed ones up while nodes are drained.
-
-    drain_s : that a replica may take to end its requests when it is stopped [s]
-    """
+    """A pool's replicas, a service, and a budget for node drains; drain_s : for a stopped replica's requests [s]."""
     name = pool_name(item)
     replicas = _leader_worker_set if item.servers > 1 else _deployment
     budget: Json = {

@@ -50,10 +50,7 @@ def token_year(demand: Demand, *, prompt_share: float) -> TokenYear:
 
 
 def dynamic_w(fleet: Fleet) -> float:
-    """What accelerators draw less when idle than at the planned load [W].
-
-    Hosts, fans and switches draw the same all day.
-    """
+    """What accelerators draw less when idle than at the planned load [W]; hosts, fans and switches draw the same."""
     specs = {pool.hardware: pool.replica.deployment.hardware for pool in fleet.pools}
     return sum(item.devices * _above_idle_w(item, specs[item.hardware]) for item in fleet.housing)
 

@@ -191,10 +191,7 @@ def bubble_factor(sequences: Array, *, mix: RequestMix, batched_tokens: ArrayLik
 
 
 def replica_curve(deployment: Deployment, *, memory: MemoryPlan, mix: RequestMix) -> tuple[LoadCurve, KnownSteps]:
-    """Load curve of one lane, and what is known of the priced steps it was made of.
-
-    With speculation a step is what one token takes at the pace of its rounds.
-    """
+    """Load curve of one lane, steps per token at the pace of speculation's rounds, and what is known of its steps."""
     # Needs the methods of speculation, which a plan without any does not import.
     from simulator.phases.draft_cost import per_token_step
 

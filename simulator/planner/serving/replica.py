@@ -198,10 +198,7 @@ def part_of(
     step_margin: float = 1.0,
     role: Role = "",
 ) -> Part:
-    """The replica of a prepared candidate; ``capacity.state`` is what its requests see idle and at capacity.
-
-    step_margin : how many times as long as predicted its steps may take for ``capacity`` to hold
-    """
+    """The replica of a prepared candidate; step_margin : factor on its predicted steps for ``capacity`` to hold."""
     count = lanes(found.deployment)
     unloaded, at_capacity = lane_latencies(
         capacity.state, objectives=objectives, saturation_per_s=limit.rate_per_s, count=count

@@ -132,10 +132,7 @@ class _Fleet:
         )
 
     def of_lengths(self, planned_tokens: float, *, curve: LengthCurve, scale: float, prompts: bool) -> _End:
-        """An end with longer or shorter prompts or answers.
-
-        A pool for prompts takes time in proportion to them (attention takes a little more) and none for answers.
-        """
+        """An end with other lengths; a pool for prompts takes time in proportion to prompts, none for answers."""
         capacity = self.resizer.capacity_per_s * curve.share(scale)
         end = self.end(f"{max(1.0, planned_tokens * scale):.4g} tokens", capacity=capacity)
         return replace(end, prefill_factor=1 / scale if prompts else 1.0)
@@ -208,10 +205,7 @@ def _supply_pairs(fleet: _Fleet) -> list[_Pair]:
 
 
 def tornado(question: Question, sized: Sized) -> tuple[TornadoBar, ...]:
-    """Bars of the recommended fleet, the widest first.
-
-    The replica keeps its set-up and is evaluated again with the changed input; the fleet is sized again.
-    """
+    """Bars of the recommended fleet, widest first: the same set-up evaluated with the changed input and sized again."""
     steady_per_s = capacity_per_s(question, sized, mix=question.demand.mix)
     fleet = _Fleet(question=question, sized=sized, resizer=resizer(sized), steady_per_s=steady_per_s)
     kept = fleet.resizer

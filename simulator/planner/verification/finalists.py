@@ -199,10 +199,7 @@ def _front(ranked: Sequence[Sized]) -> list[Sized]:
 
 
 def _entrants(question: Question, ranked: Sequence[Sized]) -> list[Sized]:
-    """The cheapest set-up of the cheapest accelerators, with ``pareto`` some of that front; for a trace only the best.
-
-    One accelerator alone enters with its cheapest set-ups.
-    """
+    """The cheapest set-ups of the cheapest accelerators, with ``pareto`` some of that front; for a trace the best."""
     if not question.spec.verify:
         return [ranked[0]]
     names = [item.evaluated.candidate.platform.hardware.name for item in ranked]

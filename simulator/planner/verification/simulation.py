@@ -41,10 +41,7 @@ _ANGLES = 4001
 
 
 def chance_below(bound_s: float, *, value_s: float, deviation_s: float, replays: int) -> float:
-    """That another replay stays at or under ``bound_s``: Student's law, as few replays do not tell their deviation.
-
-    Certain either way without a deviation.
-    """
+    """That another replay stays at or under ``bound_s``, by Student's law; certain either way without a deviation."""
     if not np.isfinite(value_s) or deviation_s == inf:
         return 0.0
     if deviation_s == 0:

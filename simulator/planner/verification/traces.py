@@ -152,10 +152,7 @@ class TraceCheck:
 
 
 def trace_check(question: Question, shape: Shape, *, steps: int = FINE_STEPS, first_seed: int = 0) -> TraceCheck:
-    """Compile a replica and read the trace; a check takes about that many engine ``steps``.
-
-    Raises RoofcastError for what the event simulation does not model.
-    """
+    """Compile a replica and read the trace, about ``steps`` engine steps a check. Raises RoofcastError: no model."""
     if len(shape.parts) > 1:
         raise RoofcastError("a trace is not replayed on two pools: roofcast serve does that")
     replica = shape.replica
@@ -219,10 +216,7 @@ def simulation(
 
 
 def sure_simulation(question: Question, sized: Sized) -> CheckOf:
-    """`simulation`, with `MANY` runs where a few lie too far apart to say whether a size holds, or most of them hold.
-
-    A trace decides itself how many replays it takes.
-    """
+    """`simulation`, with `MANY` runs where a few do not tell whether a size holds; a trace decides its own number."""
     few = simulation(question, sized)
     if replays_trace(question.spec):
         return once_each(few)

@@ -29,10 +29,7 @@ class PriceFilter:
 def asked_filter(
     prices: PriceProfile, *, hardware: Sequence[str], kind: OfferKind | None, provider: str | None, profiles: str | None
 ) -> PriceFilter:
-    """A filter with names as profiles and the list spell them.
-
-    Raises RoofcastError, ProfileError: no accelerator, provider or kind of price is called so.
-    """
+    """A filter with names as profiles and the list spell them. Raises RoofcastError, ProfileError: no such name."""
     return PriceFilter(
         hardware=tuple(load_hardware(name, profiles=profiles).name for name in hardware),
         kind=kind,

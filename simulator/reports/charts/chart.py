@@ -108,10 +108,7 @@ _LABEL_WIDTH, _LABEL_HEIGHT = 1 / 3, 1 / 12
 
 
 def apart(notes: Sequence[Annotation], *, x: tuple[float, float], y: tuple[float, float]) -> tuple[Annotation, ...]:
-    """Texts at points that can be read beside each other, the first one kept; the legend names the others too.
-
-    x, y : from where to where the points lie
-    """
+    """Texts at points that do not overlap, first ones kept; the legend names the others too. x, y : ends of the axes"""
     kept: list[Annotation] = []
     for note in notes:
         if all(

@@ -234,10 +234,7 @@ def _axis(axis: Axis, *, reverse: bool = False) -> Trace:
 
 
 def plotly_spec(chart: Chart, *, sideways: bool = False) -> Trace:
-    """The chart in plotly's JSON schema, with transparent ground and no text colours, so that it follows the page.
-
-    sideways : bars of a chart that holds nothing else run to the right
-    """
+    """The chart in plotly's JSON schema, ground and text colours left to the page; sideways : bars to the right."""
     stacked = any(series.kind is SeriesKind.STACKED_BAR for series in chart.series)
     layout: Trace = {
         "title": {"text": chart.title},

@@ -179,10 +179,7 @@ def _crowded(notes: tuple[Annotation, ...], frame: Frame) -> set[int]:
 
 
 def static_svg(chart: Chart, *, theme: Theme = LIGHT, width: float = 720.0, height: float = 380.0) -> str:
-    """The chart as one ``<svg>`` element of ``width`` x ``height`` px that scales with its place.
-
-    The title is for readers that cannot see it (``<title>``); the page around the chart shows it.
-    """
+    """The chart as one ``<svg>`` of ``width`` x ``height`` px that scales with its place; its title is read aloud."""
     (x_low, x_high), (y_low, y_high) = chart_ranges(chart)
     y_texts = list(chart.y.categories) or [number_text(tick) for tick in ticks_of(chart.y, y_low, y_high)]
     rows = _legend_rows(chart, width=width - 2 * _RIGHT - 40)

@@ -23,10 +23,7 @@ from simulator.units import GIGA, KILO, MILLI
 
 
 def cost_speed_chart(compared: Sequence[tuple[str, WhatIf, Json]]) -> Chart:
-    """One point per (name, what-if, contract object): TPOT against price per million output tokens.
-
-    Down and to the left is better; deployments without a known price are left out.
-    """
+    """A point per (name, what-if, object) with a known price: TPOT against price per million output tokens."""
     points = [
         (name, what_if, document, place)
         for place, (name, what_if, document) in enumerate(compared)

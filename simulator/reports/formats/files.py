@@ -63,10 +63,7 @@ class Rendered:
 
 
 def parse_formats(text: str) -> tuple[ReportFormat, ...]:
-    """``html,pdf`` as formats, in the order of ReportFormat.
-
-    Raises RoofcastError: a format is unknown, or its package is not installed.
-    """
+    """``html,pdf`` as formats, in order. Raises RoofcastError: one is unknown, or its package is not installed."""
     known = [item.value for item in ReportFormat]
     asked = [word.strip().lower() for word in text.split(",") if word.strip()]
     for word in asked:
@@ -165,10 +162,7 @@ def check_targets(
 
 
 def write_files(files: tuple[Rendered, ...], *, folder: str, flag: str) -> tuple[Path, ...]:
-    """All files into ``folder``, which is made where it is missing; on an error none of them appears.
-
-    Raises FileError: the folder or a file cannot be written.
-    """
+    """All files into ``folder``, made where it is missing, or none of them. Raises FileError: one cannot be written."""
     paths = tuple(Path(folder) / file.name for file in files)
     written = [(path, file.data) for path, file in zip(paths, files, strict=True)]
     write_new_files(written, force=True, flag=flag)
@@ -248,9 +242,6 @@ def refusal_files(error: InfeasibleError, *, report: Report) -> tuple[Rendered, 
 
 
 def write_refusal(error: InfeasibleError, *, spec: PlanSpec, folder: str, flag: str) -> tuple[Path, ...]:
-    """The refusal's files into ``folder``, all or none; returns the paths.
-
-    Raises FileError: the folder or a file cannot be written.
-    """
+    """The refusal's files into ``folder``, all or none; returns the paths. Raises FileError: one cannot be written."""
     report = refusal_report(error, spec=spec, command=plan_command(spec))
     return write_files(refusal_files(error, report=report), folder=folder, flag=flag)

@@ -17,10 +17,7 @@ def _svg(chart: Chart) -> str:
 
 
 def report_html(report: Report) -> str:
-    """The whole report as one self-contained HTML document.
-
-    Raises ImportError: jinja2 is not installed (extra ``report``).
-    """
+    """The report as one self-contained HTML document. Raises ImportError: no jinja2 (extra ``report``)."""
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 

@@ -126,10 +126,7 @@ def _svg(chart: Chart) -> str:
 
 
 def report_pdf(report: doc.Report) -> bytes:
-    """The whole report as a PDF; equal reports give equal bytes.
-
-    Raises ImportError: typst is not installed (extra ``report``).
-    """
+    """The report as a PDF, equal bytes of equal reports. Raises ImportError: no typst (extra ``report``)."""
     import typst
 
     charts = [block.chart for section in report.sections for block in section.blocks if isinstance(block, doc.Figure)]

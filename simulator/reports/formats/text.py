@@ -112,10 +112,7 @@ def _block(block: doc.Block, currency: str, *, above: bool, under: str, most: in
 
 
 def sections_text(sections: Iterable[doc.Section], *, currency: str, most: int | None = None) -> str:
-    """Sections one under the other, each under its title; one without a title begins at once.
-
-    most : characters of a line to which tables are wrapped
-    """
+    """Sections one under the other, under their titles if any; most : characters of a line of a table."""
     lines: list[str] = []
     for section in sections:
         lines += ["", section.title] if section.title else []

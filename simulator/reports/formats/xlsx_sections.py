@@ -98,10 +98,7 @@ def sheet_name(section: doc.Section) -> str:
 def new_sheet(
     book: Workbook, styles: Styles, name: str, *, title: str, note: str, widths: tuple[int, ...], whole: bool = False
 ) -> Any:
-    """A sheet with its title, and a note below it.
-
-    It prints one page wide on A4, and as many as it takes downwards unless the ``whole`` sheet is one page.
-    """
+    """A sheet with its title and a note, printed one A4 page wide, and on one page in all where it is ``whole``."""
     sheet = book.add_worksheet(name)
     for column, width in enumerate(widths):
         sheet.set_column(column, column, width)

@@ -302,10 +302,7 @@ def _points(name: str, fleets: list[Fleet], *, color: int) -> Series:
 
 
 def plan_options_chart(plan: CapacityPlan) -> Chart:
-    """Rent per month of the best fleet of each accelerator, the chosen one first [thousands].
-
-    Where no price is known, accelerators of each option instead.
-    """
+    """Rent per month of each accelerator's best fleet, the chosen first [thousands]; devices without prices."""
     fleets = [fleet for fleet in plan.fleets if fleet.cost.per_month is not None][:_CHARTED]
     priced = bool(fleets)
     fleets = fleets or list(plan.fleets[:_CHARTED])

@@ -154,10 +154,7 @@ _UTILISATIONS = ("mfu", "mbu")
 
 
 def phase_figures(document: Json, *, phase: Phase) -> tuple[Quantity, ...]:
-    """Mean step, MFU and MBU of a phase of a result of the contract; ``key`` is the phase and the field.
-
-    Empty where a run has no such phase: answers of one token are not decoded.
-    """
+    """Mean step, MFU and MBU of a phase, ``key`` from phase and field; empty where a run has no such phase."""
     found, label = document[phase], phase.capitalize()
     if found is None:
         return ()

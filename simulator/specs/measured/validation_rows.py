@@ -99,10 +99,7 @@ class RunChoice:
     mode: str | None = None
 
     def of(self, runs: Sequence[RunT]) -> list[RunT]:
-        """The chosen runs, or rows of runs.
-
-        Raises RoofcastError: none has what is asked for; it names what was measured of it.
-        """
+        """The chosen runs, or rows of runs. Raises RoofcastError: none is so; it names what was measured."""
         kept = list(runs)
         for item in fields(self):
             name, wanted = item.name, getattr(self, item.name)

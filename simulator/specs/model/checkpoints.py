@@ -194,10 +194,7 @@ def published_checkpoints() -> tuple[PublishedCheckpoint, ...]:
 def published_checkpoint(
     model_id: str, *, weights: Dtype, activations: Dtype, scheme: str | None, kinds: tuple[CheckpointKind, ...]
 ) -> PublishedCheckpoint | None:
-    """The first checkpoint of ``model_id`` in these formats whose files are of one of ``kinds``.
-
-    scheme : the quantization method that was asked for, None where the formats say it all
-    """
+    """The first checkpoint of ``model_id`` in these formats and of ``kinds``; scheme : the method asked for."""
     wanted = plain_word(model_id)
     for item in published_checkpoints():
         if plain_word(item.base) != wanted or item.kind not in kinds or item.format.weights is not weights:

@@ -205,10 +205,7 @@ def _from_path(path: Path) -> ModelSpec:
 
 @lru_cache(maxsize=256)
 def _from_profile(path: Path, modified_ns: int, wanted: str) -> ModelSpec:
-    """The profile under one of its spellings.
-
-    Specs are frozen, so one object may serve everybody; ``modified_ns`` retires it when the file changes.
-    """
+    """The profile under one of its spellings; ``modified_ns`` retires what is kept when the file changes."""
     profile = read_profile(path)
     name = profile.spelled(wanted)
     try:

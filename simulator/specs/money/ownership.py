@@ -123,10 +123,7 @@ class OwnershipProfile(Spec):
 def load_ownership(
     name_or_path: str | Path | None = None, *, prices: str = DEFAULT, profiles: str | None = None
 ) -> OwnershipProfile:
-    """An ownership profile by name or path; without one, that of the price list's name, or else the default.
-
-    Raises ProfileError, FileError: unknown, unreadable or invalid; names the field, the value and what is allowed.
-    """
+    """An ownership profile by name or path, else the price list's, else the default. Raises ProfileError, FileError."""
     if name_or_path is None:
         own = find_profile(KIND, prices, profiles=profiles) is not None
         name_or_path = prices if own else DEFAULT

@@ -151,10 +151,7 @@ def horizon_months(value: object) -> object:
 
 
 def stock_entry(text: str) -> tuple[str, int]:
-    """``h100=64`` as a hardware name and a number of accelerators.
-
-    Raises ValueError: not of that form, or no accelerator.
-    """
+    """``h100=64`` as a hardware name and a number of accelerators. Raises ValueError: not of that form, or none."""
     name, equals, count = text.partition("=")
     if not equals or not name.strip() or not _COUNT.fullmatch(count.strip()):
         raise ValueError(f"an entry HARDWARE=COUNT such as h100=64 is needed, got {text!r}")
@@ -162,10 +159,7 @@ def stock_entry(text: str) -> tuple[str, int]:
 
 
 def model_share(text: str) -> tuple[str, float | None]:
-    """``llama-3.1-8b=0.7`` as a model and its share of the requests; a name alone has none.
-
-    Raises ValueError: the share is no fraction above zero.
-    """
+    """``llama-3.1-8b=0.7`` as a model and its share; a name alone has none. Raises ValueError: no share above 0."""
     name, equals, written = text.rpartition("=")
     if not equals or _hour(written) == written:
         return text, None
@@ -183,10 +177,7 @@ def _hour(text: str) -> object:
 
 
 def hourly_profile(value: object) -> object:
-    """24 or 168 comma-separated numbers as relative demand by hour of a day or a week; a list is left as it is.
-
-    Raises ValueError: another number of them, one that is negative or no number, or only zeros.
-    """
+    """24 or 168 numbers as relative demand by hour; a list stays. Raises ValueError: other counts, below 0, all 0."""
     if isinstance(value, str):
         value = tuple(_hour(part) for part in value.replace(";", ",").split(",") if part.strip())
     if not isinstance(value, list | tuple):

@@ -117,10 +117,7 @@ def dispersion(arrivals_s: Array) -> float | None:
 def measured_demand(
     trace: RequestTrace, *, tool: str, prefix_hit: float | None = None, notes: tuple[str, ...] = ()
 ) -> RecordedDemand:
-    """Demand of recorded requests; rate and peak as a plan takes them from the same trace.
-
-    Raises RoofcastError: all requests carry one time, so that there is no rate.
-    """
+    """Demand of recorded requests, rate and peak as a plan takes them. Raises RoofcastError: all carry one time."""
     summary = summarise(trace)
     counts = np.arange(1.0, len(trace.arrival_s) + 1)
     return RecordedDemand(

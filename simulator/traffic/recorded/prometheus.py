@@ -116,10 +116,7 @@ def histogram_spread(buckets: dict[float, float], *, mean: float) -> Spread:
 
 
 def hit_share(hits: float | None, queries: float | None, *, source: str) -> float | None:
-    """Share of prompt tokens found in the prefix cache, None where it was not counted.
-
-    Raises RoofcastError: more tokens were found than asked for.
-    """
+    """Share of prompt tokens found in the cache, None where not counted. Raises RoofcastError: more than asked for."""
     if not queries or hits is None:
         return None
     if hits > queries:
@@ -136,10 +133,7 @@ def _spread(scrape: _Scrape, name: str, *, tokens: float | None, requests: float
 
 
 def prometheus_demand(text: str, *, source: str, over_s: float | None) -> RecordedDemand:
-    """Demand of the requests that the counters hold, which span ``over_s`` seconds.
-
-    Raises RoofcastError: not Prometheus text of vLLM, no finished request, or no duration.
-    """
+    """Demand of the requests in counters over ``over_s`` seconds. Raises RoofcastError: not vLLM's, or no request."""
     scrape = _parse(text, source=source)
     requests = scrape.first(*REQUESTS)
     if requests is None:

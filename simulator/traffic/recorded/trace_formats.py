@@ -146,10 +146,7 @@ def _read_csv(reader: Any, *, path: object) -> list[TraceRow]:
 
 
 def _timestamp_s(text: str, *, path: object, where: str) -> float:
-    """Seconds of an ISO date and time, UTC where it names no zone; digits beyond microseconds, as of Azure, are cut.
-
-    Without a zone the clock of this machine must not matter: summer time would open or close gaps of an hour.
-    """
+    """Seconds of an ISO time, UTC where it names no zone (not this machine's clock), cut to microseconds."""
     found = _FRACTION.fullmatch(text.strip())
     try:
         if found is None:

@@ -158,10 +158,7 @@ def _lengths(tokens: Array) -> LengthSummary:
 
 
 def summarise(trace: RequestTrace) -> TraceSummary:
-    """Rate, peak and lengths of a trace; the peak is taken over whole minutes.
-
-    Raises RoofcastError: all requests carry one time, so that there is no rate.
-    """
+    """Rate, peak (over whole minutes) and lengths of a trace. Raises RoofcastError: all requests carry one time."""
     duration_s = float(trace.arrival_s[-1])
     if duration_s <= 0:
         raise malformed(trace.source, where="line 1", reason="all requests have the same time")

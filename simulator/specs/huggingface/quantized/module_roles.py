@@ -90,10 +90,7 @@ def _names(layer: LayerSpec, *, depth: int) -> dict[Role, tuple[str, ...]]:
 
 
 def covered_roles(patterns: Sequence[str], *, layers: Sequence[LayerModules]) -> tuple[Role, ...]:
-    """Roles that the patterns cover on more than half of the layers that have them.
-
-    Raises ValueError: a pattern is not understood; names it.
-    """
+    """Roles that the patterns cover on more than half of their layers. Raises ValueError: a pattern that is odd."""
     # Multimodal checkpoints name the text model's modules below language_model, Nemotron-H below backbone.
     short = [re.sub(r"^(model\.|language_model\.|backbone\.)+", "", pattern) for pattern in patterns]
     everywhere = [pattern for pattern in short if _layer_of(pattern) is None]

@@ -126,5 +126,5 @@ def _recipes(rows: list[Json]) -> list[str]:
 
 
 def published(topic: str | None = None) -> PublishedAnswer:
-    """Published figures of one topic, or all, predicted now: ``roofcast published``. Raises RoofcastError: no topic."""
+    """Published figures of a topic, or all, predicted now: ``roofcast published``. Raises RoofcastError: none of it."""
     return PublishedAnswer(tuple(compared(topic)))

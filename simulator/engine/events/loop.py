@@ -49,7 +49,7 @@ def replica_state(stack: Any, replica: int) -> Any:
 
 @inlined
 def _expire(scheduler: Any, state: Any, demand: Any, fate: Any, limits: Any, replica: int, now_s: float) -> None:
-    """Drop this replica's requests whose client has given up by now, in the order of their coming; last tokens go."""
+    """Drop this replica's requests whose client has given up by now, in order of their coming; last tokens still go."""
     if len(demand.deadline_s) == 0 and limits.patience_s == np.inf:
         return
     place = state.count[at.DEADLINE]

@@ -152,7 +152,7 @@ class TraceCheck:
 
 
 def trace_check(question: Question, shape: Shape, *, steps: int = FINE_STEPS, first_seed: int = 0) -> TraceCheck:
-    """Compile a replica and read the trace, about ``steps`` engine steps a check. Raises RoofcastError: no model."""
+    """Compile a replica and read the trace, ``steps`` engine steps a check. Raises RoofcastError: not modelled."""
     if len(shape.parts) > 1:
         raise RoofcastError("a trace is not replayed on two pools: roofcast serve does that")
     replica = shape.replica

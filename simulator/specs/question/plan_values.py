@@ -159,7 +159,7 @@ def stock_entry(text: str) -> tuple[str, int]:
 
 
 def model_share(text: str) -> tuple[str, float | None]:
-    """``llama-3.1-8b=0.7`` as a model and its share; a name alone has none. Raises ValueError: no share above 0."""
+    """``llama-3.1-8b=0.7`` as a model and its share; a name alone has none. Raises ValueError: a share not above 0."""
     name, equals, written = text.rpartition("=")
     if not equals or _hour(written) == written:
         return text, None

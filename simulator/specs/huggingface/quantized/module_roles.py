@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import get_args
 
+from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+from simulator.errors import shown
 from simulator.records import dataclass
-from simulator.specs.huggingface.quantized.patterns import compiled
 from simulator.specs.model.architecture import (
     AttentionSpec,
     CompressedAttentionSpec,
@@ -21,6 +24,7 @@ from simulator.specs.model.architecture import (
 
 Role = QuantizedRole
 ROLES: tuple[Role, ...] = get_args(Role)
+LONGEST_PATTERN = 500
 
 # The first that a module's name matches; the families differ in the words between the dots.
 _WORDS: tuple[tuple[str, Role], ...] = (
@@ -90,7 +94,7 @@ def _names(layer: LayerSpec, *, depth: int) -> dict[Role, tuple[str, ...]]:
 
 
 def covered_roles(patterns: Sequence[str], *, layers: Sequence[LayerModules]) -> tuple[Role, ...]:
-    """Roles that the patterns cover on more than half of their layers. Raises ValueError: a pattern that is odd."""
+    """Roles that the patterns cover on over half of their layers. Raises ValueError: a pattern is not understood."""
     # Multimodal checkpoints name the text model's modules below language_model, Nemotron-H below backbone.
     short = [re.sub(r"^(model\.|language_model\.|backbone\.)+", "", pattern) for pattern in patterns]
     everywhere = [pattern for pattern in short if _layer_of(pattern) is None]
@@ -119,8 +123,8 @@ def _layer_of(pattern: str) -> str | None:
 def _covers(pattern: str, modules: tuple[str, ...]) -> bool:
     """ "re:" patterns match from the start; others name a run of path components, with shell wildcards."""
     if pattern.startswith("re:"):
-        own = compiled(pattern[3:])
-        return any(own.matches(module) for module in modules)
+        matches = pattern_matcher(pattern[3:])
+        return any(map(matches, modules))
     wanted = pattern.split(".")
     for module in modules:
         parts = module.split(".")
@@ -129,3 +133,24 @@ def _covers(pattern: str, modules: tuple[str, ...]) -> bool:
             if all(fnmatchcase(part, want) for part, want in zip(window, wanted, strict=True)):
                 return True
     return False
+
+
+@lru_cache(maxsize=64)
+def pattern_matcher(text: str) -> Callable[[str], bool]:
+    """Whether ``text`` matches from the start of a name, in time that grows with both lengths alone [Thompson1968].
+
+    Checkpoints come from anywhere, and Python's own engine can be kept busy for ever by thirty characters; pydantic
+    brings one that cannot. Raises ValueError: the pattern is too long, too large, or not understood; says why.
+    """
+    if len(text) > LONGEST_PATTERN:
+        raise ValueError(f"the pattern {shown(text)} has {len(text)} characters, allowed are {LONGEST_PATTERN}")
+    try:
+        # Alone as well: a bracket of the pattern must not close the group around it.
+        _, anchored = (
+            SchemaValidator(core_schema.str_schema(pattern=tried, regex_engine="rust-regex"))
+            for tried in (text, f"^(?:{text})")
+        )
+    except SchemaError as error:
+        reason = str(error).splitlines()[-1].strip().removeprefix("error: ").removeprefix("SchemaError: ")
+        raise ValueError(f"the pattern {shown(text)} is not understood: {reason}") from None
+    return anchored.isinstance_python

@@ -65,6 +65,21 @@ CacheDtype = Annotated[Dtype, BeforeValidator(lambda value: number_word(value) i
 """A dtype of cached keys and values; a block format is the dtype of its numbers."""
 
 
+def _open(
+    text: str, *, ge: float | None = None, gt: float | None = None, le: float | None = None, lt: float | None = None
+) -> Any:
+    """A field that may be left open."""
+    return Field(default=None, description=text, ge=ge, gt=gt, le=le, lt=lt)
+
+
+def _several(text: str) -> Any:
+    return Field(default=(), description=text)
+
+
+def _switch(text: str) -> Any:
+    return Field(default=False, description=text)
+
+
 class PlanSpec(Spec):
     """Every question that plan-capacity answers; ``None`` and empty mean the documented default.
 
@@ -79,174 +94,129 @@ class PlanSpec(Spec):
     startup, autoscaler_lag : read as seconds; ramp : as a share of the rate [1/s]; growth : of demand [1/month]
     """
 
-    rate_per_s: float | None = Field(
-        default=None, ge=1 / GIGA, le=GIGA, description="Requests/s at the peak; their mean with `peak_to_mean`."
+    rate_per_s: float | None = _open("Requests/s at the peak; their mean with `peak_to_mean`.", ge=1 / GIGA, le=GIGA)
+    model: str | None = _open("Name, Hugging Face id, config.json or its folder.")
+    hardware: tuple[str, ...] = _several("Accelerators to compare.")
+    workload: Annotated[WorkloadName | None, BeforeValidator(_word)] = _open(
+        "chat, code, rag, long-context, batch, agents or reasoning; or a YAML file with any of these options."
     )
-    model: str | None = Field(default=None, description="Name, Hugging Face id, config.json or its folder.")
-    hardware: tuple[str, ...] = Field(default=(), description="Accelerators to compare.")
-    workload: Annotated[WorkloadName | None, BeforeValidator(_word)] = Field(
-        default=None,
-        description="chat, code, rag, long-context, batch, agents or reasoning; or a YAML file with any of these "
-        "options.",
+    isl_tokens: float | None = _open("Mean prompt tokens.", ge=1, le=GIGA)
+    osl_tokens: float | None = _open("Mean answer tokens, the first included.", ge=1, le=GIGA)
+    isl_cv: float | None = _open("Spread of prompt lengths, std/mean.", ge=0, le=LARGEST_CV)
+    osl_cv: float | None = _open("Spread of answer lengths, std/mean.", ge=0, le=LARGEST_CV)
+    images_per_request: float | None = _open(
+        "Pictures in a prompt; `isl_tokens` counts their tokens too.", gt=0, le=KILO
     )
-    isl_tokens: float | None = Field(default=None, ge=1, le=GIGA, description="Mean prompt tokens.")
-    osl_tokens: float | None = Field(default=None, ge=1, le=GIGA, description="Mean answer tokens, the first included.")
-    isl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV, description="Spread of prompt lengths, std/mean.")
-    osl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV, description="Spread of answer lengths, std/mean.")
-    images_per_request: float | None = Field(
-        default=None, gt=0, le=KILO, description="Pictures in a prompt; `isl_tokens` counts their tokens too."
-    )
-    image_pixels: PositiveInt | None = Field(default=None, description="Width x height of a picture.")
-    trace: str | None = Field(default=None, description="Lengths and peak from an Azure CSV or Mooncake JSONL.")
-    peak_to_mean: float | None = Field(default=None, ge=1, le=KILO, description="Busiest over mean rate.")
+    image_pixels: PositiveInt | None = _open("Width x height of a picture.")
+    trace: str | None = _open("Lengths and peak from an Azure CSV or Mooncake JSONL.")
+    peak_to_mean: float | None = _open("Busiest over mean rate.", ge=1, le=KILO)
     cache_hit: float = Field(default=0.0, ge=0, lt=1, description="Share of requests answered without a GPU.")
-    prefix_hit: float | None = Field(
-        default=None, ge=0, lt=1, description="Share of prompt tokens in the prefix cache."
-    )
+    prefix_hit: float | None = _open("Share of prompt tokens in the prefix cache.", ge=0, lt=1)
     answers_per_request: PositiveInt = Field(
         default=1, le=MOST_ANSWERS, description="Answers to every prompt: n, or best of n."
     )
-    arrival_cv: float | None = Field(
-        default=None,
+    arrival_cv: float | None = _open(
+        "Burstiness of arrivals at a replica, 1 for Poisson; 1 / sqrt(replicas) behind one router in turns.",
         gt=0,
         le=LARGEST_CV,
-        description="Burstiness of arrivals at a replica, 1 for Poisson; 1 / sqrt(replicas) behind one router in "
-        "turns.",
     )
-    objectives: tuple[ObjectiveSpec, ...] = Field(
-        default=(), description="Percentiles of latencies with the bounds that they hold."
+    objectives: tuple[ObjectiveSpec, ...] = _several("Percentiles of latencies with the bounds that they hold.")
+    power_cap_w: float | None = _open("Limit of each accelerator, W.", gt=0, le=MEGA)
+    weights: tuple[NumberFormat, ...] = _several("Weight formats to compare.")
+    kv_cache: tuple[CacheDtype, ...] = _several("KV-cache formats.")
+    activations: NumberFormat | None = _open("Format of the products.")
+    scheme: str | None = _open("Quantization method, such as gptq-g128.")
+    tp_size: tuple[PositiveInt, ...] = _several("Tensor-parallel sizes.")
+    pp_size: tuple[PositiveInt, ...] = _several("Pipeline-parallel sizes.")
+    dp_size: tuple[PositiveInt, ...] = _several("Ranks of data-parallel attention to compare, for models with experts.")
+    ep_size: tuple[PositiveInt, ...] = _several("Devices that share the experts to compare: 1, or tp x dp.")
+    cp_size: tuple[PositiveInt, ...] = _several("Ranks that share each long prompt's tokens.")
+    speculation: tuple[str, ...] = _several(
+        "Guesses to compare: mtp, eagle3:task=code, ngram:k=4, draft:acceptance=0.7, none."
     )
-    power_cap_w: float | None = Field(default=None, gt=0, le=MEGA, description="Limit of each accelerator, W.")
-    weights: tuple[NumberFormat, ...] = Field(default=(), description="Weight formats to compare.")
-    kv_cache: tuple[CacheDtype, ...] = Field(default=(), description="KV-cache formats.")
-    activations: NumberFormat | None = Field(default=None, description="Format of the products.")
-    scheme: str | None = Field(default=None, description="Quantization method, such as gptq-g128.")
-    tp_size: tuple[PositiveInt, ...] = Field(default=(), description="Tensor-parallel sizes.")
-    pp_size: tuple[PositiveInt, ...] = Field(default=(), description="Pipeline-parallel sizes.")
-    dp_size: tuple[PositiveInt, ...] = Field(
-        default=(), description="Ranks of data-parallel attention to compare, for models with experts."
+    sparsity: tuple[str, ...] = _several("Zeros in the weights to compare: 2:4, none.")
+    kv_policy: tuple[str, ...] = _several("Bounded caches to compare: h2o:1024, h2o:20%, streaming:2048, none.")
+    weight_offload: tuple[str, ...] = _several("Shares of weights in host memory to compare: 0.25, none.")
+    kv_allocation: tuple[Literal["paged", "max_length"], ...] = _several(
+        "paged, or max_length: room for the longest request at once, as before PagedAttention."
     )
-    ep_size: tuple[PositiveInt, ...] = Field(
-        default=(), description="Devices that share the experts to compare: 1, or tp x dp."
-    )
-    cp_size: tuple[PositiveInt, ...] = Field(default=(), description="Ranks that share each long prompt's tokens.")
-    speculation: tuple[str, ...] = Field(
-        default=(), description="Guesses to compare: mtp, eagle3:task=code, ngram:k=4, draft:acceptance=0.7, none."
-    )
-    sparsity: tuple[str, ...] = Field(default=(), description="Zeros in the weights to compare: 2:4, none.")
-    kv_policy: tuple[str, ...] = Field(
-        default=(), description="Bounded caches to compare: h2o:1024, h2o:20%, streaming:2048, none."
-    )
-    weight_offload: tuple[str, ...] = Field(
-        default=(), description="Shares of weights in host memory to compare: 0.25, none."
-    )
-    kv_allocation: tuple[Literal["paged", "max_length"], ...] = Field(
-        default=(), description="paged, or max_length: room for the longest request at once, as before PagedAttention."
-    )
-    engine: EngineName | None = Field(default=None, description="Engine profile.")
-    max_num_seqs: tuple[AtOnce, ...] = Field(default=(), description="Batch limits to compare.")
-    max_num_batched_tokens: PositiveInt | None = Field(default=None, description="Token budget of a step.")
-    max_model_len: PositiveInt | None = Field(default=None, description="Longest request in tokens.")
-    gpu_memory_utilization: float | None = Field(
-        default=None, gt=0, le=1, description="Share of memory the engine may use."
-    )
+    engine: EngineName | None = _open("Engine profile.")
+    max_num_seqs: tuple[AtOnce, ...] = _several("Batch limits to compare.")
+    max_num_batched_tokens: PositiveInt | None = _open("Token budget of a step.")
+    max_model_len: PositiveInt | None = _open("Longest request in tokens.")
+    gpu_memory_utilization: float | None = _open("Share of memory the engine may use.", gt=0, le=1)
     confidence: Literal[50, 80, 90] = Field(
         default=80, description="50, 80 or 90: percent of draws of the step times in which the fleet holds (80)."
     )
-    utilization: float | None = Field(default=None, gt=0, lt=1, description="Highest share of the saturation rate.")
+    utilization: float | None = _open("Highest share of the saturation rate.", gt=0, lt=1)
     headroom: float = Field(default=0.0, ge=0, le=KILO, description="Growth to keep free, such as 0.2.")
-    spares: NonNegativeInt | None = Field(default=None, description="Spare replicas.")
-    max_gpus: PositiveInt | None = Field(default=None, description="GPUs that may be used in all.")
+    spares: NonNegativeInt | None = _open("Spare replicas.")
+    max_gpus: PositiveInt | None = _open("GPUs that may be used in all.")
     round_to: Literal["server", "device"] = Field(default="server", description="server (whole servers) or device.")
-    prices: str | None = Field(
-        default=None, description="Price list: a name or a YAML file (roofcast prices import writes one)."
+    prices: str | None = _open("Price list: a name or a YAML file (roofcast prices import writes one).")
+    price_kind: OfferKind | None = _open(
+        "Term: on_demand, reserved_1y, reserved_3y, spot or capacity_block (cheapest of on demand and the "
+        "commitments within `horizon`)."
     )
-    price_kind: OfferKind | None = Field(
-        default=None,
-        description="Term: on_demand, reserved_1y, reserved_3y, spot or capacity_block (cheapest of on demand "
-        "and the commitments within `horizon`).",
-    )
-    price_of: PriceOf | None = Field(default=None, description="low, median or high of the providers' prices.")
-    provider: str | None = Field(
-        default=None, description="Only the prices of one provider, or of hyperscaler, specialist or marketplace ones."
-    )
-    ownership: str | None = Field(default=None, description="Figures of owning for the report: a name or a YAML file.")
-    profiles: str | None = Field(default=None, description="Your profiles; they override and extend.")
+    price_of: PriceOf | None = _open("low, median or high of the providers' prices.")
+    provider: str | None = _open("Only the prices of one provider, or of hyperscaler, specialist or marketplace ones.")
+    ownership: str | None = _open("Figures of owning for the report: a name or a YAML file.")
+    profiles: str | None = _open("Your profiles; they override and extend.")
     search: Literal["usual", "wide"] = Field(
         default="usual", description="usual, or wide: pipeline depths and engine limits too, over 100,000 set-ups."
     )
-    serving: tuple[Literal["aggregated", "disaggregated"], ...] = Field(
-        default=(), description="aggregated, or disaggregated: prompts and answers in pools of their own."
+    serving: tuple[Literal["aggregated", "disaggregated"], ...] = _several(
+        "aggregated, or disaggregated: prompts and answers in pools of their own."
     )
-    any_precision: bool = Field(default=False, description="Compare number formats; answers change with them.")
-    any_technique: bool = Field(
-        default=False,
-        description="Compare speculation, 2:4 sparsity and, with experts, data-parallel attention, on every "
-        "accelerator that is named or may come out cheapest.",
+    any_precision: bool = _switch("Compare number formats; answers change with them.")
+    any_technique: bool = _switch(
+        "Compare speculation, 2:4 sparsity and, with experts, data-parallel attention, on every accelerator that "
+        "is named or may come out cheapest."
     )
-    max_quality_loss: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="Largest published loss of answer quality, such as 0.02; refuses what is unknown.",
+    max_quality_loss: float | None = _open(
+        "Largest published loss of answer quality, such as 0.02; refuses what is unknown.", ge=0, le=1
     )
-    pareto: bool = Field(
-        default=False, description="Add what no other fleet beats in cost, latency, energy and quality."
+    pareto: bool = _switch("Add what no other fleet beats in cost, latency, energy and quality.")
+    max_cost_per_hour: float | None = _open("Money an hour, in the price list's currency.", gt=0, le=GIGA)
+    max_power_kw: float | None = _open("Nameplate power of the fleet in kW.", gt=0, le=GIGA)
+    max_racks: PositiveInt | None = _open("Racks that may be filled; needs whole servers.")
+    stock: tuple[str, ...] = _several("Accelerators that exist and serve first, such as h100=64.")
+    explain_gap: bool = _switch("What would need fewer GPUs, each step with its price in quality.")
+    pools: bool = _switch("Add a split of short and long prompts into two fleets.")
+    resilience: bool = _switch("Loss of replicas and servers, restarts, ramps.")
+    server_spares: NonNegativeInt | None = _open("Spares for the loss of whole servers (N+1: 1).")
+    availability: float | None = _open("Percent of time with enough replicas up; sets the spares.", ge=50, lt=100)
+    mtbf_hours: float | None = _open("Hours between failures of one accelerator.", gt=0, le=GIGA)
+    mttr_hours: float | None = _open("Hours to repair a replica.", gt=0, le=GIGA)
+    ramp: Annotated[float | None, BeforeValidator(ramp_per_s)] = _open(
+        "Fastest growth of the rate, such as 10%/min of the peak."
     )
-    max_cost_per_hour: float | None = Field(
-        default=None, gt=0, le=GIGA, description="Money an hour, in the price list's currency."
+    startup: Annotated[float | None, BeforeValidator(given_duration_s)] = _open(
+        "Start of a replica to its first answer, such as 4min."
     )
-    max_power_kw: float | None = Field(default=None, gt=0, le=GIGA, description="Nameplate power of the fleet in kW.")
-    max_racks: PositiveInt | None = Field(default=None, description="Racks that may be filled; needs whole servers.")
-    stock: tuple[str, ...] = Field(default=(), description="Accelerators that exist and serve first, such as h100=64.")
-    explain_gap: bool = Field(
-        default=False, description="What would need fewer GPUs, each step with its price in quality."
+    autoscaler_lag: Annotated[float | None, BeforeValidator(given_duration_s)] = _open(
+        "Ramp to the start of a replica."
     )
-    pools: bool = Field(default=False, description="Add a split of short and long prompts into two fleets.")
-    resilience: bool = Field(default=False, description="Loss of replicas and servers, restarts, ramps.")
-    server_spares: NonNegativeInt | None = Field(
-        default=None, description="Spares for the loss of whole servers (N+1: 1)."
+    growth: Annotated[float | None, BeforeValidator(growth_per_month)] = _open(
+        "Growth of demand, such as 5%/month or 80%/year."
     )
-    availability: float | None = Field(
-        default=None, ge=50, lt=100, description="Percent of time with enough replicas up; sets the spares."
+    horizon: Annotated[PositiveInt | None, BeforeValidator(horizon_months)] = _open(
+        "Months to look ahead and to commit for.", le=LONGEST_HORIZON
     )
-    mtbf_hours: float | None = Field(
-        default=None, gt=0, le=GIGA, description="Hours between failures of one accelerator."
+    start: date | None = _open("First day of the forecast.")
+    lead_time: PositiveInt | None = _open("Days from order to use.")
+    rental: bool = _switch("Cheapest mix of kept, on-demand and spot over day or week.")
+    load_profile: Annotated[tuple[float, ...], BeforeValidator(hourly_profile)] = _several(
+        "Relative demand of 24 or 168 hours."
     )
-    mttr_hours: float | None = Field(default=None, gt=0, le=GIGA, description="Hours to repair a replica.")
-    ramp: Annotated[float | None, BeforeValidator(ramp_per_s)] = Field(
-        default=None, description="Fastest growth of the rate, such as 10%/min of the peak."
-    )
-    startup: Annotated[float | None, BeforeValidator(given_duration_s)] = Field(
-        default=None, description="Start of a replica to its first answer, such as 4min."
-    )
-    autoscaler_lag: Annotated[float | None, BeforeValidator(given_duration_s)] = Field(
-        default=None, description="Ramp to the start of a replica."
-    )
-    growth: Annotated[float | None, BeforeValidator(growth_per_month)] = Field(
-        default=None, description="Growth of demand, such as 5%/month or 80%/year."
-    )
-    horizon: Annotated[PositiveInt | None, BeforeValidator(horizon_months)] = Field(
-        default=None, le=LONGEST_HORIZON, description="Months to look ahead and to commit for."
-    )
-    start: date | None = Field(default=None, description="First day of the forecast.")
-    lead_time: PositiveInt | None = Field(default=None, description="Days from order to use.")
-    rental: bool = Field(default=False, description="Cheapest mix of kept, on-demand and spot over day or week.")
-    load_profile: Annotated[tuple[float, ...], BeforeValidator(hourly_profile)] = Field(
-        default=(), description="Relative demand of 24 or 168 hours."
-    )
-    weekend: float | None = Field(default=None, ge=0, le=1, description="Demand of a weekend's day over a weekday's.")
-    uncertainty: bool = Field(default=False, description="P10/P50/P90, what moves the plan, what breaks first, regret.")
-    draws: PositiveInt | None = Field(default=None, description="Draws of the Monte Carlo.")
-    seed: NonNegativeInt | None = Field(default=None, description="Seed of the Monte Carlo.")
-    demand_sigma: float | None = Field(default=None, ge=0, le=1, description="Spread of log(demand / forecast).")
-    measured_rps_per_gpu: float | None = Field(
-        default=None, gt=0, le=GIGA, description="Size the fleet by what you measured on one GPU."
-    )
-    measured_at: tuple[str, ...] = Field(default=(), description="A percentile at that rate: latency-p95=2.8s.")
-    verify: bool | None = Field(
-        default=None, description="Simulate the best fleets before one is recommended; `no_verify`: none."
-    )
+    weekend: float | None = _open("Demand of a weekend's day over a weekday's.", ge=0, le=1)
+    uncertainty: bool = _switch("P10/P50/P90, what moves the plan, what breaks first, regret.")
+    draws: PositiveInt | None = _open("Draws of the Monte Carlo.")
+    seed: NonNegativeInt | None = _open("Seed of the Monte Carlo.")
+    demand_sigma: float | None = _open("Spread of log(demand / forecast).", ge=0, le=1)
+    measured_rps_per_gpu: float | None = _open("Size the fleet by what you measured on one GPU.", gt=0, le=GIGA)
+    measured_at: tuple[str, ...] = _several("A percentile at that rate: latency-p95=2.8s.")
+    verify: bool | None = _open("Simulate the best fleets before one is recommended; `no_verify`: none.")
 
     @field_validator("stock")
     @classmethod

@@ -111,6 +111,26 @@ class RoofcastError(Exception):
         return f"{named}: " if named else ""
 
 
+def no_effect(message: str, *, field: str, hint: str = "leave it out") -> RoofcastError:
+    """Something was given that changes nothing here."""
+    return RoofcastError(message, field=field, code="no_effect", hint=hint)
+
+
+def ignored_option(message: str, *, field: str, hint: str = "leave it out") -> RoofcastError:
+    """An option was given that this kind of question does not look at."""
+    return RoofcastError(message, field=field, code="ignored_option", hint=hint)
+
+
+def contradiction(message: str, *, field: str, hint: str = "") -> RoofcastError:
+    """Two things were given that cannot both hold."""
+    return RoofcastError(message, field=field, code="contradiction", hint=hint)
+
+
+def missing_field(message: str, *, field: str, hint: str = "") -> RoofcastError:
+    """Something that is needed was not given."""
+    return RoofcastError(message, field=field, code="missing_field", hint=hint)
+
+
 class ProfileError(RoofcastError):
     """A hardware, model, price or calibration profile that is unknown or invalid (exit code 4)."""
 

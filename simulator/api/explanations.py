@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from simulator.errors import MissingPackageError, Option, RoofcastError
+from simulator.errors import MissingPackageError, Option, RoofcastError, missing_field
 from simulator.explain.catalogue import Page, page, topic_named, topics_section
 from simulator.explain.topic import Example
 from simulator.records import dataclass
@@ -69,7 +69,7 @@ class TopicsAnswer(TopicAnswer):
 
     def chart(self) -> Chart:
         """There is none. Raises RoofcastError: always: a topic has a chart, the list of them none."""
-        raise RoofcastError("needs a topic", field=PLOT, code="missing_field", hint="roofcast explain roofline")
+        raise missing_field("needs a topic", field=PLOT, hint="roofcast explain roofline")
 
 
 @dataclass(frozen=True, slots=True)

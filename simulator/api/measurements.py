@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Unpack
 
 from simulator.api.questions import ServedFields, served_spec
-from simulator.errors import FileError, RoofcastError
+from simulator.errors import FileError, RoofcastError, ignored_option, missing_field
 from simulator.fitting.engine_overheads import EngineCalibration, calibrate_engine
 from simulator.fitting.kernel_calibration import KernelCalibration, calibrate_kernels
 from simulator.fitting.replay import replay_results
@@ -45,7 +45,7 @@ def calibrate(
         kernels = calibrate_kernels(measured, hardware=hardware, only=only, profiles=profiles)
         return KernelCalibrationAnswer(kernels, _written(kernels, out=out, force=force))
     if only:
-        raise RoofcastError("has no effect with --from", field="--only", code="ignored_option")
+        raise ignored_option("has no effect with --from", field="--only", hint="")
     engine = calibrate_engine(results, served=served_spec(hardware, served), profiles=profiles)
     return EngineCalibrationAnswer(engine, _written(engine, out=out, force=force))
 
@@ -55,9 +55,7 @@ def _check_calibration(
 ) -> None:
     """Refuse both kinds of calibration at once and neither, what is missing, and what changes nothing."""
     if idle and not results:
-        raise RoofcastError(
-            "has no effect without --from", field=f"--{idle[0].replace('_', '-')}", code="ignored_option"
-        )
+        raise ignored_option("has no effect without --from", field=f"--{idle[0].replace('_', '-')}", hint="")
     if results and hardware is None:
         raise _missing("--hardware", "what the benchmark ran on")
     if (measured is None) == (not results):
@@ -71,7 +69,7 @@ def _check_calibration(
 
 
 def _missing(flag: str, hint: str) -> RoofcastError:
-    return RoofcastError("is missing", field=flag, code="missing_field", hint=hint)
+    return missing_field("is missing", field=flag, hint=hint)
 
 
 def _written(found: KernelCalibration | EngineCalibration, *, out: str | None, force: bool) -> tuple[Path, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, ignored_option
 from simulator.phases.deployment import deploy
 from simulator.reports.answers.model import FineTuning, ModelAnswer
 from simulator.reports.answers.structures import MixersAnswer, RetrievalAnswer, RetrievalQuestion
@@ -44,7 +44,7 @@ def count(
     if not fine_tune:
         for name, value in (("--optimizer", optimizer), ("--train-batch", train_batch)):
             if value is not None:
-                raise RoofcastError(f"has no effect without `{FLAG}`", field=name, code="ignored_option")
+                raise ignored_option(f"has no effect without `{FLAG}`", field=name, hint="")
     precision = validate(PrecisionSpec, {"kv_cache": kv_cache}, where="")
     counts = model_counts(load_model(config, profiles=profiles), precision=precision, context_tokens=context_tokens)
     tuning = _tuning(counts, fine_tune, optimizer=optimizer or "mixed", sequences=train_batch or 1)

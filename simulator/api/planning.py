@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from simulator.api.questions import Given, PlanFields, plan_question
-from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError, shown
+from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError, missing_field, shown
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells
 from simulator.specs.question.plan_values import PROMISE_SEEDS
@@ -235,9 +235,7 @@ def _stated_fleet(stated: Mapping[str, Any]) -> SignedFleet:
     kinds = {"hardware": str, "setup": str, "replicas": int, "spare_replicas": int}
     for name, kind in kinds.items():
         if not isinstance(stated.get(name), kind) or isinstance(stated[name], bool):
-            raise RoofcastError(
-                "is missing or of another kind", field=f"plan.{name}", code="missing_field", hint="make the plan anew"
-            )
+            raise missing_field("is missing or of another kind", field=f"plan.{name}", hint="make the plan anew")
     for name, least in (("replicas", 1), ("spare_replicas", 0)):
         if not least <= stated[name] <= _MOST_REPLICAS:
             raise RoofcastError(
@@ -277,10 +275,9 @@ def _asked(question: PlanAnswer | PlanSpec | Given | str) -> tuple[PlanSpec, Map
     if "plan" not in document and "schema_version" not in document:
         return plan_question(question, {}), None
     if not isinstance(inputs, Mapping):
-        raise RoofcastError(
+        raise missing_field(
             f"{question} does not say which question it answers",
             field="PLAN",
-            code="missing_field",
             hint="make it with plan-capacity ... --json of this version, or give a workload file",
         )
     return plan_question(inputs, {}), document

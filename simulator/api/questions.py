@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, no_effect
 from simulator.specs.question.plan_values import SERVED_DURATION_S
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _workload(fields: dict[str, Any]) -> None:
     if rate is None and duration is None:
         return
     if rate is None:
-        raise RoofcastError("changes nothing without rate_per_s", field="duration_s", code="no_effect")
+        raise no_effect("changes nothing without rate_per_s", field="duration_s", hint="")
     stage = {"rate_per_s": rate, "duration_s": SERVED_DURATION_S if duration is None else duration}
     workload: Any = fields.get("workload") or {}
     if isinstance(workload, str) or not (workload or fields.keys() & {"isl_tokens", "osl_tokens"}):

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from simulator.cli.options.shared import Force, Output, Profiles
-from simulator.errors import FileError, RoofcastError
+from simulator.errors import FileError, RoofcastError, missing_field
 from simulator.files import STANDARD_STREAM
 
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, metavar="N", help="Processes that answer side by side.")]
@@ -62,7 +62,7 @@ def _show_schema(scenarios: str | None, *, asked: bool) -> None:
         raise RoofcastError(f"`schema` needs no scenarios, got {scenarios!r}", field="SCENARIOS", hint="leave out one")
     if not asked:
         hint = 'a file of JSON lines, "-" for stdin; `roofcast simulate --schema` says what a scenario may hold'
-        raise RoofcastError("is missing", field="SCENARIOS", code="missing_field", hint=hint)
+        raise missing_field("is missing", field="SCENARIOS", hint=hint)
     from simulator.reports.formats.scenario_schema import scenario_schema
 
     typer.echo(json.dumps(scenario_schema(), indent=1))

@@ -13,7 +13,7 @@ from simulator.cli.entry import run, run_process
 from simulator.cli.options import plan as options
 from simulator.cli.options.plan import PlanOutput
 from simulator.cli.options.shared import PlanCommand, grouped
-from simulator.errors import FileError, InfeasibleError, RoofcastError, one_line
+from simulator.errors import FileError, InfeasibleError, RoofcastError, contradiction, no_effect, one_line
 from simulator.files import STANDARD_STREAM, write_text
 
 if TYPE_CHECKING:
@@ -62,11 +62,9 @@ def plan_capacity(
 
 def _form(output: PlanOutput, *, as_json: bool, explain: bool) -> PlanOutput:
     if as_json and output not in (PlanOutput.TABLE, PlanOutput.JSON):
-        raise RoofcastError(
-            f"contradicts --output {output.value}: give one or the other", field="--json", code="contradiction"
-        )
+        raise contradiction(f"contradicts --output {output.value}: give one or the other", field="--json")
     if explain and output is PlanOutput.CSV:
-        raise RoofcastError("changes nothing with --output csv", field="--explain", code="no_effect")
+        raise no_effect("changes nothing with --output csv", field="--explain", hint="")
     return PlanOutput.JSON if as_json else output
 
 
@@ -107,7 +105,7 @@ def _question(parameters: Mapping[str, object], *, form: PlanOutput) -> PlanSpec
         if name in PlanSpec.model_fields:
             flags[name] = tuple(value) if isinstance(value, list) else value
     if "ownership" in flags and parameters.get("report") is None and form is not PlanOutput.JSON:
-        raise RoofcastError("changes nothing without --report or --json", field="--ownership", code="no_effect")
+        raise no_effect("changes nothing without --report or --json", field="--ownership", hint="")
     workload = parameters.get("workload")
     return plan_spec(flags, workload=None if workload is None else str(workload))
 
@@ -235,10 +233,9 @@ def _objectives(texts: Sequence[str]) -> dict[str, object]:
     for name, value in map(_objective, texts):
         _check_bound(f"{name}={value}", flag=one_line(f"--{name}"))
         if found.setdefault(name, value) != value:
-            raise RoofcastError(
+            raise contradiction(
                 f"is given twice, as {found[name]} and {value}",
                 field=f"--{name}",
-                code="contradiction",
                 hint="keep the tighter one, which holds the other too",
             )
     return found

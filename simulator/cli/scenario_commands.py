@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simulator.cli.options.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, above_zero, grouped
-from simulator.errors import RoofcastError
+from simulator.errors import missing_field, no_effect
 from simulator.files import check_target, write_pieces, write_text
 
 if TYPE_CHECKING:
@@ -92,10 +92,9 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
 
     missing = [f"--{name}" for name in ("model", "hardware", "rate") if name in options and options[name] is None]
     if missing:
-        raise RoofcastError(
+        raise missing_field(
             f"a scenario file is needed, or {' and '.join(missing)}",
             field="SCENARIO",
-            code="missing_field",
             hint=f"{command} --model llama-3.1-8b --hardware h100" + (" --rate 8" if "rate" in options else ""),
         )
     lengths = {name: options[name] for name in _LENGTHS}
@@ -145,10 +144,9 @@ def _read(source: str | None, options: Mapping[str, Any], *, command: str) -> Sc
         return _without_file(options, command=command)
     for name in ("workload", "answers_per_request", *_LENGTHS):
         if options.get(name) is not None:
-            raise RoofcastError(
+            raise no_effect(
                 "changes nothing beside a scenario file",
                 field=f"--{name.removesuffix('_tokens').replace('_', '-')}",
-                code="no_effect",
                 hint="leave it out, or write it into the file's workload",
             )
     return read_scenario(source, changes=_changes(options), command=command)
@@ -283,20 +281,18 @@ def _base(source: str | None, options: Mapping[str, Any]) -> ScenarioSpec:
     given = {name: options[name] for name in batch_group.__annotations__ if options.get(name) is not None}
     if source is None:
         if "model" not in given:
-            raise RoofcastError(
+            raise missing_field(
                 "a scenario file is needed, or --model",
                 field="BASE",
-                code="missing_field",
                 hint="roofcast compare --model llama-3.1-8b --with weights=fp8",
             )
         given.setdefault("hardware", HARDWARE)
         chat = {name: getattr(CHAT, name) for name in ("batch_size", "isl_tokens", "osl_tokens")}
         return scenario_spec(None, chat | given, kind="batch")
     if given:
-        raise RoofcastError(
+        raise no_effect(
             "changes nothing beside a scenario file",
             field="--" + next(iter(given)).split("_")[0],
-            code="no_effect",
             hint="leave it out, or write it into the file",
         )
     return read_scenario(source, command="roofcast compare", kinds=get_args(Kind))

@@ -9,7 +9,7 @@ import typer
 
 from simulator.cli.line_commands import Jobs, Resume, Timeout
 from simulator.cli.options.shared import AsJson, Force, Profiles
-from simulator.errors import Option, RoofcastError
+from simulator.errors import Option, RoofcastError, missing_field
 from simulator.files import check_target, write_text
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def sweep(
         found = read_answer(question)
         summary = True
     elif out is None:
-        raise RoofcastError("is missing: the folder to write into", field=Option("out"), code="missing_field")
+        raise missing_field("is missing: the folder to write into", field=Option("out"))
     else:
         with progress_bar("sweeping") as progress:
             found = answered(

@@ -11,7 +11,7 @@ import typer
 
 from simulator.cli.options.served import served_group, served_of
 from simulator.cli.options.shared import AsJson, Profiles, grouped
-from simulator.errors import Option, RoofcastError
+from simulator.errors import Option, ignored_option, missing_field
 
 if TYPE_CHECKING:
     from simulator.api.questions import ServedFields
@@ -96,16 +96,14 @@ def published(
 def _refuse_idle(given: Mapping[str, object], *, beside: str) -> None:
     for name, value in given.items():
         if value:
-            raise RoofcastError(
-                f"has no effect {beside}", field=Option(name), code="ignored_option", hint="leave it out"
-            )
+            raise ignored_option(f"has no effect {beside}", field=Option(name))
 
 
 def _replayed(results: Sequence[str], *, hardware: str | None, served: ServedFields, profiles: str | None) -> Answer:
     from simulator.api.measurements import replay
 
     if hardware is None:
-        raise RoofcastError("is missing", field="--hardware", code="missing_field", hint="what the benchmark ran on")
+        raise missing_field("is missing", field="--hardware", hint="what the benchmark ran on")
     return replay(results, hardware=hardware, profiles=profiles, **served)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, ignored_option
 from simulator.records import dataclass
 from simulator.traffic.requests import check_tokens
 
@@ -179,7 +179,7 @@ class SchedulerSettings:
     def _check_policy(self) -> None:
         """Refuse combinations that no engine has or that would change nothing."""
         if self.queue_order is QueueOrder.LONGEST_PREFIX and not self.prefix_caching:
-            raise RoofcastError("needs prefix caching", field="engine.queue_order", code="ignored_option")
+            raise ignored_option("needs prefix caching", field="engine.queue_order", hint="")
         if self.speculation is not None:
             verified = self.speculation.verify_tokens
             needed = self.max_num_seqs * verified

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
-from simulator.errors import FileError, Option, RoofcastError, did_you_mean
+from simulator.errors import FileError, Option, RoofcastError, did_you_mean, ignored_option, no_effect
 from simulator.explain import cache, decoding, formats, hardware, scale
 from simulator.explain.topic import Equation, Example, Topic, Value, rows_table
 from simulator.phases.memory import memory_plan
@@ -82,12 +82,10 @@ def page(topic: Topic, example: Example) -> Page:
     reason = topic.why_not(example)
     if reason:
         message = f"{topic.key} has nothing to say: {reason}"
-        raise RoofcastError(message, field=Option("model"), code="no_effect", hint=_otherwise(topic, example))
+        raise no_effect(message, field=Option("model"), hint=_otherwise(topic, example))
     if example.tpot_s is not None and not topic.takes_tpot:
         takes = ", ".join(item.key for item in TOPICS if item.takes_tpot)
-        raise RoofcastError(
-            f"has no effect on {topic.key}", field=Option("tpot"), code="ignored_option", hint=f"for {takes}"
-        )
+        raise ignored_option(f"has no effect on {topic.key}", field=Option("tpot"), hint=f"for {takes}")
     figures = _compared(topic)
     equations = topic.stated
     worked = f"{example.model.name} on {example.hardware.name}"

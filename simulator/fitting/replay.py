@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.engine.runs.answers import answer, run_intervals
-from simulator.errors import RoofcastError
+from simulator.errors import ignored_option, missing_field
 from simulator.kernels.timing import Range
 from simulator.records import dataclass
 from simulator.specs.documents import validate
@@ -63,10 +63,9 @@ def _load(run: ServingRun, *, served: ServedSpec, unknown_cv: float) -> dict[str
     if run.request_rate_per_s is not None:
         return _open_load(run, served=served, rate_per_s=run.request_rate_per_s, spread=spread)
     if served.system_prompt_tokens:
-        raise RoofcastError(
+        raise ignored_option(
             f"{served.system_prompt_tokens} has no effect on a closed loop, whose prompts are all new",
             field="system_prompt_tokens",
-            code="ignored_option",
             hint="leave it out, or run the benchmark at a request rate",
         )
     return {
@@ -90,9 +89,7 @@ def run_scenario(
     """
     model = served.model or run.model
     if model is None:
-        raise RoofcastError(
-            f"is missing: {run.path} does not name it", field="model", code="missing_field", hint="what was served"
-        )
+        raise missing_field(f"is missing: {run.path} does not name it", field="model", hint="what was served")
     fields = {
         "id": identifier,
         **served.model_dump(exclude_unset=True, exclude={"system_prompt_tokens"}),

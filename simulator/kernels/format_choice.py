@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from simulator.errors import ProfileError, RoofcastError, did_you_mean
+from simulator.errors import ProfileError, contradiction, did_you_mean
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.gemm import GemmMachine, gemm_machine, gemm_seconds
@@ -249,10 +249,9 @@ def format_family(format: MatmulFormat, *, library: str) -> FormatKernelSpec | N
         return table.default(library=library, fmt=format.name)
     family = table.family(format.kernel)
     if format.name not in family.formats:
-        raise RoofcastError(
+        raise contradiction(
             f"{format.kernel} kernels do not multiply {format.name}; they take {', '.join(family.formats)}",
             field="precision.kernel",
-            code="contradiction",
             hint=did_you_mean(format.name, table.families_for(format.name)) if table.families_for(format.name) else "",
         )
     return family

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, no_effect
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.step_shape import Array, StepShape, on_context_rank
 from simulator.operators.work import Collective, CollectiveShape, Family, GemmShape, MatmulFormat, Work
@@ -205,10 +205,9 @@ def _check_experts(model: ModelSpec, parallelism: ParallelismSpec) -> None:
         block.num_experts for layer in model.layers for block in layer.feed_forward if isinstance(block, MoeSpec)
     ]
     if not experts:
-        raise RoofcastError(
+        raise no_effect(
             f"{model.name} has no experts to spread over {parallelism.ep_size} devices",
             field="ep_size",
-            code="no_effect",
             hint="leave ep_size at 1",
         )
     devices = parallelism.tp_size * parallelism.dp_size

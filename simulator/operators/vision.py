@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from simulator.errors import RoofcastError
+from simulator.errors import contradiction, ignored_option
 from simulator.operators.elementwise import held_only
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.linear import DeviceShare, has_prefill, linear
@@ -198,20 +198,18 @@ def with_pictures(
     """
     vision = model.vision
     if vision is None:
-        raise RoofcastError(
+        raise ignored_option(
             f"{model.name} has no encoder of pictures that is known",
             field="images_per_request",
-            code="ignored_option",
             hint="leave it out, or take a vision-language model such as qwen2.5-vl-7b",
         )
     pixels = image_pixels or DEFAULT_IMAGE_PIXELS
     pieces, patches, tokens = picture_sizes(vision, pixels=float(pixels))
     taken = images_per_request * pieces * tokens
     if taken > prompt_tokens:
-        raise RoofcastError(
+        raise contradiction(
             f"{images_per_request:g} x {pixels:,} pixels are {taken:,.0f} tokens, a prompt has {prompt_tokens:,.0f}",
             field="images_per_request",
-            code="contradiction",
             hint="the prompt's length counts the tokens of its pictures: make it longer, or the pictures smaller",
         )
     pictures = PicturesSpec(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, contradiction, ignored_option
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.sustained import engine_kernels
 from simulator.operators.formats.tensor_formats import PrecisionPlan, on_chip, precision_plan
@@ -161,10 +161,9 @@ def _block_size_tokens(spec: EngineSpec, *, limits: EngineLimits, max_model_len:
         return limits.block_size_tokens
     for field in ("block_size_tokens", "prefix_caching"):
         if getattr(spec, field):
-            raise RoofcastError(
+            raise contradiction(
                 f"max_length gives each request one piece of {max_model_len} tokens, which leaves nothing for {field}",
                 field="engine.kv_allocation",
-                code="contradiction",
                 hint=f"leave engine.{field} out, or engine.kv_allocation",
             )
     return max_model_len

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, contradiction
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment
@@ -67,9 +67,7 @@ def retrieval_cost(
     if interaction not in INTERACTIONS:
         raise RoofcastError(f"no interaction {interaction!r}; allowed: {', '.join(INTERACTIONS)}", field="interaction")
     if not is_encoder_only(deployment.model):
-        raise RoofcastError(
-            f"{deployment.model.name} is no encoder", field="model", code="contradiction", hint="such as bert-base"
-        )
+        raise contradiction(f"{deployment.model.name} is no encoder", field="model", hint="such as bert-base")
     if interaction == "cross_encoder":
         both = query_tokens + document_tokens
         together = _pass_s(deployment, sequences=candidates, tokens=both)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.errors import Option, RoofcastError
+from simulator.errors import Option, RoofcastError, no_effect
 from simulator.kernels.timing import DEVIATE, Range, interval
 from simulator.operators.step_shape import prefill_step
 from simulator.phases.crossover import CrossoverRange, crossover_range
@@ -41,11 +41,8 @@ def one_step(deployment: Deployment, *, phase: str, batch_size: int, context_tok
     check_phase(phase)
     if phase == "prefill":
         if deployment.speculation is not None:
-            raise RoofcastError(
-                "speculation changes nothing in a prompt pass",
-                field=Option("speculation"),
-                code="no_effect",
-                hint="`phase` decode",
+            raise no_effect(
+                "speculation changes nothing in a prompt pass", field=Option("speculation"), hint="`phase` decode"
             )
         estimate = estimate_step(deployment, prefill_step(sequences=batch_size, tokens=context_tokens))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, contradiction, missing_field
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.sustained import with_sustained_rates
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
@@ -182,10 +182,9 @@ def _draft_model(target: ModelSpec, spec: SpeculationSpec, *, profiles: str | No
         (draft for start, draft in speculation_table().usual_drafts.items() if target.profile.startswith(start)), None
     )
     if usual is None or usual == target.profile:
-        raise RoofcastError(
+        raise missing_field(
             f"{target.name} has no usual draft model; method {spec.method} needs one",
             field=f"{FIELD}.draft_model",
-            code="missing_field",
             hint="name a small model with the same vocabulary, or take method ngram",
         )
     return load_model(usual, profiles=profiles)
@@ -195,11 +194,10 @@ def _check_pair(target: ModelSpec, draft: ModelSpec) -> list[str]:
     """Refuse a draft with another vocabulary; note one that is no smaller."""
     difference = abs(draft.vocab_size - target.vocab_size)
     if difference > PADDING_SHARE * target.vocab_size:
-        raise RoofcastError(
+        raise contradiction(
             f"{draft.name} has {draft.vocab_size} tokens and {target.name} {target.vocab_size}: guesses must be tokens "
             "of the target",
             field=f"{FIELD}.draft_model",
-            code="contradiction",
             hint="choose a draft model with the target's tokenizer",
         )
     notes = []

@@ -8,7 +8,7 @@ from functools import partial
 
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.scenario_setup import ServeOptions
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, ignored_option, missing_field
 from simulator.planner.money.market import PriceRule, market_price
 from simulator.records import dataclass
 from simulator.specs.loading import load_prices
@@ -307,7 +307,7 @@ def compare(
     moves no number.
     """
     if not changes:
-        raise RoofcastError("nothing to compare with", field=FLAG, code="missing_field", hint=f"`{FLAG}` weights=fp8")
+        raise missing_field("nothing to compare with", field=FLAG, hint=f"`{FLAG}` weights=fp8")
     runs_at_most, teacher = 2 * len(changes), load_model(scenario.model, profiles=profiles).profile
     done = 0
 
@@ -347,10 +347,9 @@ def _check_effect(change: ScenarioChange, outcome: ComparedAnswer, *, before: Co
     if outcome.quality == before.quality and all(
         _same(now, then) for now, then in zip(outcome.numbers, before.numbers, strict=True)
     ):
-        raise RoofcastError(
+        raise ignored_option(
             f"{change.text!r} changes no number of this scenario",
             field=FLAG,
-            code="ignored_option",
             hint="leave it out; it may be what the base does already",
         )
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
-from simulator.errors import Option, RoofcastError
+from simulator.errors import Option, RoofcastError, contradiction
 from simulator.planner.records import Demand, PlanWarning, TraceLeftOut, TraceRepaired
 from simulator.planner.workload_presets import (
     CHAT,
@@ -96,10 +96,9 @@ def given_shape(spec: PlanSpec) -> np.ndarray | None:
         shape = week_of(shape, weekend=spec.weekend)
     found = peak_over_mean(shape)
     if spec.peak_to_mean is not None and found > spec.peak_to_mean * (1 + _SAME):
-        raise RoofcastError(
+        raise contradiction(
             f"its busiest hour is {found:.3g} times its mean, more than `peak_to_mean` {spec.peak_to_mean:g} allows",
             field=Option("load_profile"),
-            code="contradiction",
             hint="leave `peak_to_mean` out: `rate_per_s` is then the peak",
         )
     return shape
@@ -129,10 +128,9 @@ def _assumed_day(spec: PlanSpec, *, busy: float) -> tuple[tuple[float, ...], str
         return (1.0,) * HOURS_PER_DAY, FLAT_SOURCE
     mean = 1 / (spec.peak_to_mean * busy)
     if mean > 1 + _SAME:
-        raise RoofcastError(
+        raise contradiction(
             f"the week's peak is at least {1 / busy:.3g} times its mean, `peak_to_mean` is {spec.peak_to_mean:g}",
             field=Option("weekend"),
-            code="contradiction",
             hint="leave `peak_to_mean` out: `rate_per_s` is then the peak",
         )
     source = f"assumed: raised cosine over the day with the given peak over mean of {spec.peak_to_mean:g}"

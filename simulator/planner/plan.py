@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from simulator.errors import InfeasibleError, Option, RoofcastError
+from simulator.errors import InfeasibleError, Option, RoofcastError, contradiction, no_effect
 from simulator.files import keeps_nothing
 from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import (
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def _refused(option: str, message: str, *, hint: str) -> RoofcastError:
-    return RoofcastError(message, field=Option(option), code="contradiction", hint=hint)
+    return contradiction(message, field=Option(option), hint=hint)
 
 
 def check_contradictions(spec: PlanSpec) -> None:
@@ -362,14 +362,12 @@ def plan_models(spec: PlanSpec, models: Sequence[str]) -> ModelPlans:
     chosen = _shares(models)
     mixed = chosen[0][1] is not None
     if spec.measured_rps_per_gpu is not None and len(chosen) > 1:
-        raise RoofcastError(
-            "was measured of one model: plan each model with its own rate",
-            field=Option("measured_rps_per_gpu"),
-            code="contradiction",
+        raise contradiction(
+            "was measured of one model: plan each model with its own rate", field=Option("measured_rps_per_gpu")
         )
     limit = next((name for name in _LIMITS if mixed and getattr(spec, name)), None)
     if limit is not None:
-        raise RoofcastError("limits one fleet, and a mix of models has several", field=Option(limit), code="no_effect")
+        raise no_effect("limits one fleet, and a mix of models has several", field=Option(limit), hint="")
     if mixed and spec.rate_per_s is None:
         raise RoofcastError("the rate that the models share is needed", field=Option("rate_per_s"))
     members = tuple(

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, contradiction
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence
 from simulator.operators.step_shape import Array, StepShape
@@ -276,10 +276,9 @@ def _quantised_base(applied: AppliedTechniques) -> PrecisionPlan:
     plan = applied.plan
     named = precision_plan(applied.model, PrecisionSpec(scheme=BASE_SCHEME, kv_cache=plan.kv_dtype))
     if plan.linear.name not in (plan.plain.name, named.linear.name):
-        raise RoofcastError(
+        raise contradiction(
             f"qlora keeps the base weights in {BASE_SCHEME}, but precision asks for {plan.linear.name}",
             field="techniques.adapters.method",
-            code="contradiction",
             hint="leave precision.weights and precision.scheme out, or take lora",
         )
     return named

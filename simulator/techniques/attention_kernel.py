@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.errors import RoofcastError
+from simulator.errors import no_effect
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape, ElementwiseShape, GroupedGemmShape, Work
 from simulator.records import dataclass
@@ -27,11 +27,9 @@ def attention_kernel(applied: AppliedTechniques, hardware: AcceleratorSpec) -> A
     if chosen in (None, "flash"):
         return applied
     if not attends(applied.model):
-        raise RoofcastError(
+        raise no_effect(
             f"{chosen} attention changes nothing in {applied.model.name}, with no attention layers it applies to",
             field="techniques.attention",
-            code="no_effect",
-            hint="leave it out",
         )
     if chosen == "standard":
         note = "standard attention writes and reads the scores of every head; a what-if, whatever the engine ships"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulator.errors import RoofcastError
+from simulator.errors import contradiction, no_effect
 from simulator.operators.linear import linear
 from simulator.operators.step_shape import Array
 from simulator.operators.work import AttentionShape, ElementwiseShape, GemmShape, Work
@@ -71,18 +71,14 @@ def contextual_sparsity(applied: AppliedTechniques, hardware: AcceleratorSpec) -
     ):
         if fraction < 1 and not there:
             part = "attention heads" if field == "attention_fraction" else "dense feed-forward blocks"
-            raise RoofcastError(
-                f"{model.name} has no {part} to choose from",
-                field=f"techniques.contextual_sparsity.{field}",
-                code="no_effect",
-                hint="leave it out",
+            raise no_effect(
+                f"{model.name} has no {part} to choose from", field=f"techniques.contextual_sparsity.{field}"
             )
     sparsity = applied.spec.sparsity
     if sparsity is not None and sparsity.pattern != "structured":
-        raise RoofcastError(
+        raise contradiction(
             f"rows are gathered at run time, which kernels of {sparsity.pattern} weights cannot do",
             field="techniques.contextual_sparsity",
-            code="contradiction",
             hint="use one of techniques.sparsity and techniques.contextual_sparsity",
         )
     rule = ContextualRows(spec=spec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from simulator.errors import RoofcastError
+from simulator.errors import ignored_option
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import operator_list, parameter_counts
@@ -143,6 +143,4 @@ def _activation_bytes(model: ModelSpec, *, tokens: float, element_bytes: float) 
 def _refuse_ignored(method: str, *, rank: int | None, targets: str | None, prompt_tokens: int | None) -> None:
     for field, value in (("rank", rank), ("targets", targets), ("prompt_tokens", prompt_tokens)):
         if value is not None:
-            raise RoofcastError(
-                f"has no effect with {method} fine-tuning", field=field, code="ignored_option", hint="leave it out"
-            )
+            raise ignored_option(f"has no effect with {method} fine-tuning", field=field)

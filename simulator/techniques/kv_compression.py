@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.errors import RoofcastError
+from simulator.errors import contradiction, no_effect
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, KeptTokensSpec, LayerSpec, ModelSpec
 from simulator.specs.question.techniques import KvPolicySpec
@@ -25,19 +25,17 @@ def bounded_cache(applied: AppliedTechniques, hardware: AcceleratorSpec) -> Appl
         return applied
     tokens = policy.kept_tokens
     if policy.method == "streaming" and policy.sinks is None and tokens is not None and tokens <= SINK_TOKENS:
-        raise RoofcastError(
+        raise contradiction(
             f"streaming keeps the first {SINK_TOKENS} tokens within its budget of {tokens}",
             field="techniques.kv_policy.budget_tokens",
-            code="contradiction",
             hint=f"more than {SINK_TOKENS}",
         )
     model = applied.model
     layers = tuple(_bounded_layer(layer, policy) for layer in model.layers)
     if layers == model.layers:
-        raise RoofcastError(
+        raise no_effect(
             f"{policy} changes nothing in {model.name}: {_why(model)}",
             field="techniques.kv_policy",
-            code="no_effect",
             hint="leave it out, or choose a model whose attention keeps more tokens",
         )
     notes = applied.notes
@@ -49,11 +47,10 @@ def bounded_cache(applied: AppliedTechniques, hardware: AcceleratorSpec) -> Appl
 def check_budget(policy: KvPolicySpec | None, *, longest_tokens: int) -> None:
     """Refuse a budget that holds the longest sequence of a scenario, and so changes nothing."""
     if policy is not None and policy.kept_tokens is not None and policy.kept_tokens >= longest_tokens:
-        raise RoofcastError(
+        raise no_effect(
             f"{policy.method} changes nothing: {policy.kept_tokens} tokens hold the longest sequence, which has "
             f"{longest_tokens}",
             field="techniques.kv_policy.budget_tokens",
-            code="no_effect",
             hint=f"less than {longest_tokens}, or longer sequences",
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from importlib import import_module
 
-from simulator.errors import RoofcastError
+from simulator.errors import no_effect
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import ModelSpec
@@ -60,18 +60,16 @@ def check_on_engine(spec: TechniquesSpec, *, engine: str, fused: bool, max_model
 
         check_budget(spec.kv_policy, longest_tokens=max_model_len)
     if spec.fusion is not None and spec.fusion == fused:
-        raise RoofcastError(
+        raise no_effect(
             f"{str(spec.fusion).lower()} is what {engine} does: its elementwise passes are "
             f"{'fused' if fused else 'separate kernels'} already",
             field="techniques.fusion",
-            code="no_effect",
             hint="leave it out, or ask for the other",
         )
     if spec.structure is not None and spec.structure.expert_imbalance is not None and ep_size == 1:
-        raise RoofcastError(
+        raise no_effect(
             "one rank holds all experts under ep_size 1: there is no busiest one",
             field="techniques.structure.expert_imbalance",
-            code="no_effect",
             hint="ep_size above 1, or leave it out",
         )
 

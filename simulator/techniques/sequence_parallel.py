@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.errors import RoofcastError
+from simulator.errors import no_effect
 from simulator.operators.work import Collective, CollectiveShape, ElementwiseShape, Work
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -34,10 +34,9 @@ class SplitTokens:
         """
         size = context.parallelism.tp_size
         if size == 1:
-            raise RoofcastError(
+            raise no_effect(
                 "changes nothing on one tensor-parallel rank",
                 field="techniques.sequence_parallel",
-                code="no_effect",
                 hint="leave it out, or set tp_size",
             )
         return tuple(part for row in rows for part in _split(row, size=size))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.errors import RoofcastError, did_you_mean
+from simulator.errors import RoofcastError, did_you_mean, no_effect
 from simulator.operators.formats.stored_formats import (
     SPARSE_KERNELS,
     bitmap_bits,
@@ -43,11 +43,10 @@ def pruned_model(model: ModelSpec, spec: SparsitySpec) -> ModelSpec:
     # Cached properties travel with a copied model.
     changed = ModelSpec.model_validate(changed.model_dump())
     if changed == model:
-        raise RoofcastError(
+        raise no_effect(
             f"taking {percent_text(1 - spec.kept_fraction, digits=3)} of the {spec.pruned} out of {model.name} "
             "changes nothing",
             field="techniques.sparsity",
-            code="no_effect",
             hint="a larger fraction, or another target",
         )
     return changed

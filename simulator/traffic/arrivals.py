@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, missing_field
 from simulator.specs.question.workload import ConversationSpec, StageSpec, WorkloadSpec
 from simulator.traffic.lengths import whole_lengths
 from simulator.traffic.requests import NO_PREVIOUS, Floats, Ints, Requests, make_requests, repeated
@@ -136,7 +136,7 @@ def conversation_requests(
     """
     if workload.question_tokens is None or workload.osl_tokens is None:
         field = "question_tokens" if workload.question_tokens is None else "osl_tokens"
-        raise RoofcastError("a turn needs it", field=f"workload.{field}", code="missing_field")
+        raise missing_field("a turn needs it", field=f"workload.{field}")
     turns = turn_counts(spec, count=len(arrival_s), rng=rng)
     conversation = np.repeat(np.arange(len(turns)), turns)
     first = (np.cumsum(turns) - turns)[conversation]

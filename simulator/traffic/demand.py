@@ -9,7 +9,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, contradiction, ignored_option, missing_field
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.arrivals import conversation_requests, stage_arrivals, trace_arrivals
 from simulator.traffic.lengths import LengthDistribution, RequestMix, whole_lengths
@@ -41,9 +41,7 @@ def _mean_prompt_tokens(workload: WorkloadSpec) -> int:
             )
         return whole
     if workload.isl_tokens is None:
-        raise RoofcastError(
-            "a prompt length is needed", field="workload.isl_tokens", hint="or question_tokens", code="missing_field"
-        )
+        raise missing_field("a prompt length is needed", field="workload.isl_tokens", hint="or question_tokens")
     if workload.isl_tokens <= workload.system_prompt_tokens:
         raise RoofcastError(
             f"{workload.isl_tokens} leaves no question after a system prompt of {workload.system_prompt_tokens} tokens",
@@ -115,11 +113,9 @@ def _trace_prefixes(workload: WorkloadSpec, trace: RequestTrace, *, block_size_t
     """What the prompts of a trace share: what its hashes say, else a system prompt."""
     if trace.hashes is not None:
         if workload.system_prompt_tokens:
-            raise RoofcastError(
+            raise ignored_option(
                 "has no effect beside a trace whose hashes say what prompts share",
                 field="workload.system_prompt_tokens",
-                code="ignored_option",
-                hint="leave it out",
             )
         return hashed_prompts(trace.hashes, hash_block_tokens=HASH_BLOCK_TOKENS, block_size_tokens=block_size_tokens)
     if not workload.system_prompt_tokens:
@@ -159,17 +155,17 @@ LENGTH_FIELDS = ("question_tokens", "isl_tokens", "osl_tokens", "prompt_groups",
 def _refuse(workload: WorkloadSpec, fields: tuple[str, ...], *, reason: str) -> None:
     for field in fields:
         if getattr(workload, field) is not None:
-            raise RoofcastError(reason, field=f"workload.{field}", code="ignored_option", hint="leave it out")
+            raise ignored_option(reason, field=f"workload.{field}")
 
 
 def _refuse_idle_fields(workload: WorkloadSpec) -> None:
     """Options that would change nothing are errors."""
     if workload.arrival != "gamma" and workload.burstiness != 1:
-        raise RoofcastError("has no effect unless arrival is gamma", field="workload.burstiness", code="ignored_option")
+        raise ignored_option("has no effect unless arrival is gamma", field="workload.burstiness", hint="")
     if workload.arrival != "constant" and "spacing" in workload.model_fields_set:
-        raise RoofcastError("has no effect unless arrival is constant", field="workload.spacing", code="ignored_option")
+        raise ignored_option("has no effect unless arrival is constant", field="workload.spacing", hint="")
     if (workload.arrival == "trace") != (workload.trace is not None):
-        raise RoofcastError("arrival trace and the file belong together", field="workload.trace", code="missing_field")
+        raise missing_field("arrival trace and the file belong together", field="workload.trace")
     if workload.trace is not None or workload.lengths_trace is not None:
         _refuse(workload, LENGTH_FIELDS, reason="lengths and prompts come from the trace")
     if workload.trace is not None:
@@ -179,10 +175,8 @@ def _refuse_idle_fields(workload: WorkloadSpec) -> None:
     if workload.conversation is not None:
         _refuse(workload, ("isl_tokens", "prompts_per_group"), reason="a turn's prompt follows from those before it")
     if workload.answers_per_request > 1 and (workload.trace or workload.lengths_trace or workload.conversation):
-        raise RoofcastError(
-            "needs requests of drawn lengths, without a trace or turns",
-            field="workload.answers_per_request",
-            code="contradiction",
+        raise contradiction(
+            "needs requests of drawn lengths, without a trace or turns", field="workload.answers_per_request"
         )
 
 
@@ -213,7 +207,7 @@ def build_requests(workload: WorkloadSpec, *, block_size_tokens: int, context_to
     if workload.lengths_trace is not None:
         return _drawn_requests(workload, workload.lengths_trace, rng=rng)
     if workload.osl_tokens is None:
-        raise RoofcastError("an answer length is needed", field="workload.osl_tokens", code="missing_field")
+        raise missing_field("an answer length is needed", field="workload.osl_tokens")
     arrival_s, stage, stage_end_s = stage_arrivals(workload)
     if workload.conversation is not None:
         return conversation_requests(

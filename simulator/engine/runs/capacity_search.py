@@ -9,7 +9,7 @@ from math import ceil, exp, inf, log, log2, sqrt
 import numpy as np
 
 from simulator.engine.runs.rate_simulation import RatePoint, Served, simulate_rate
-from simulator.errors import InfeasibleError, Option, RoofcastError
+from simulator.errors import InfeasibleError, Option, missing_field
 from simulator.kernels.timing import DEVIATE, Provenance
 from simulator.specs.question.workload import ObjectiveSpec, StageSpec, WorkloadSpec
 from simulator.traffic.demand import build_requests
@@ -251,7 +251,7 @@ def _stages(workload: WorkloadSpec, count: int) -> tuple[StageSpec, ...]:
 def workload_source(workload: WorkloadSpec, *, block_size_tokens: int, context_tokens: float = inf) -> RequestSource:
     """A function from (count, seed) to about ``count`` requests; those of a trace do not depend on the seed."""
     if workload.arrival == "trace" and workload.trace is None:
-        raise RoofcastError("arrival trace needs the file", field="workload.trace", code="missing_field")
+        raise missing_field("arrival trace needs the file", field="workload.trace")
 
     def source(count: int, seed: int) -> Requests:
         staged = workload.model_copy(update={"stages": _stages(workload, count), "seed": seed})

@@ -14,7 +14,7 @@ from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.metrics import LatencySummary, StageResult
 from simulator.engine.runs.serving import requests_of, serve_workload, step_tables
 from simulator.engine.uniform.record import require_fit
-from simulator.errors import InfeasibleError, RoofcastError
+from simulator.errors import InfeasibleError, RoofcastError, missing_field
 from simulator.kernels.timing import DEVIATE, Range
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
@@ -80,11 +80,8 @@ def summary_of(stage: StageResult, metric: str) -> LatencySummary:
 def request_mix(workload: WorkloadSpec, deployment: Deployment) -> RequestMix:
     """The lengths of a workload as the steady state takes them; its system prompt counts as cached."""
     if workload.osl_tokens is None or (workload.isl_tokens is None and workload.question_tokens is None):
-        raise RoofcastError(
-            "a load sweep needs prompt and answer lengths",
-            field="workload",
-            code="missing_field",
-            hint="isl_tokens and osl_tokens",
+        raise missing_field(
+            "a load sweep needs prompt and answer lengths", field="workload", hint="isl_tokens and osl_tokens"
         )
     question = workload.question_tokens
     isl = workload.isl_tokens if question is None else workload.system_prompt_tokens + question

@@ -9,7 +9,7 @@ from simulator.engine.encoders import EncoderPool, encoder_pool
 from simulator.engine.pools import Pool
 from simulator.engine.settings import Routing
 from simulator.engine.uniform.demand import LoopLengths
-from simulator.errors import ProfileError, RoofcastError
+from simulator.errors import ProfileError, RoofcastError, contradiction, ignored_option, missing_field
 from simulator.operators.vision import with_pictures
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import power_capped
@@ -47,53 +47,45 @@ _ROUTINGS: dict[RoutingName, Routing] = {
 def _check_fields(scenario: ScenarioSpec) -> None:
     for field in REQUIRED_FIELDS[scenario.kind]:
         if getattr(scenario, field) is None:
-            raise RoofcastError(
+            raise missing_field(
                 f"kind {scenario.kind} needs it",
                 field=field,
-                code="missing_field",
                 hint="required: " + ", ".join(REQUIRED_FIELDS[scenario.kind]),
             )
     for field in IDLE_FIELDS[scenario.kind]:
         if getattr(scenario, field) is not None:
-            raise RoofcastError(
+            raise ignored_option(
                 f"has no effect under kind {scenario.kind}",
                 field=field,
-                code="ignored_option",
                 hint="leave it out, or choose the kind that uses it",
             )
     for field in IDLE_ENGINE_FIELDS[scenario.kind]:
         if getattr(scenario.engine, field):
-            raise RoofcastError(
+            raise ignored_option(
                 f"has no effect under kind {scenario.kind}",
                 field=f"engine.{field}",
-                code="ignored_option",
                 hint="leave it out, or choose kind serve",
             )
     if scenario.kind == "batch" and scenario.engine.chunked_prefill is not None:
-        raise RoofcastError(
+        raise ignored_option(
             "has no effect under kind batch",
             field="engine.chunked_prefill",
-            code="ignored_option",
             hint="leave it out, or choose another kind",
         )
     if scenario.range_ratio is not None and (scenario.isl_cv is not None or scenario.osl_cv is not None):
-        raise RoofcastError(
+        raise contradiction(
             f"{scenario.range_ratio:g} beside isl_cv or osl_cv: lengths are drawn one way or the other",
             field="range_ratio",
-            code="contradiction",
             hint="leave one of them out",
         )
     if scenario.disaggregation is not None and scenario.answers_per_request is not None:
-        raise RoofcastError(
+        raise contradiction(
             "is not modelled beside disaggregation, whose pools would send a prompt's cache to every answer",
             field="answers_per_request",
-            code="contradiction",
             hint="leave one of them out",
         )
     if scenario.disaggregation is not None and "replicas" in scenario.model_fields_set:
-        raise RoofcastError(
-            "has no effect beside disaggregation", field="replicas", code="ignored_option", hint="leave it out"
-        )
+        raise ignored_option("has no effect beside disaggregation", field="replicas")
 
 
 def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None, *, profiles: str | None) -> AcceleratorSpec:
@@ -121,10 +113,9 @@ def _model_of(scenario: ScenarioSpec, *, profiles: str | None) -> ModelSpec:
     model = load_model(scenario.model, profiles=profiles)
     if scenario.images_per_request is None:
         if scenario.image_pixels is not None:
-            raise RoofcastError(
+            raise ignored_option(
                 "has no effect without images_per_request",
                 field="image_pixels",
-                code="ignored_option",
                 hint="say how many pictures a prompt holds",
             )
         if scenario.encoder_pool is not None:
@@ -154,10 +145,9 @@ def _prompt_tokens(scenario: ScenarioSpec) -> float:
             return float(workload.isl_tokens)
         if workload.question_tokens is not None:
             return float(workload.question_tokens + workload.system_prompt_tokens)
-    raise RoofcastError(
+    raise missing_field(
         "needs prompts of a known mean length",
         field="images_per_request",
-        code="missing_field",
         hint="give isl_tokens in place of a trace or conversation",
     )
 
@@ -205,10 +195,9 @@ def pool_deployments(
     first = spec.prefill_replicas * prefill.parallelism.devices
     second = spec.decode_replicas * decode.parallelism.devices
     if spec.devices is not None and first + second > spec.devices:
-        raise RoofcastError(
+        raise contradiction(
             f"a prefill pool on {first} and a decode pool on {second} devices would share some of {spec.devices}",
             field="disaggregation.devices",
-            code="contradiction",
             hint=f"at least {first + second}, or fewer or smaller replicas",
         )
     return prefill, decode
@@ -262,10 +251,9 @@ def routing_of(scenario: ScenarioSpec) -> Routing:
     pools = scenario.disaggregation
     most = scenario.replicas if pools is None else max(pools.prefill_replicas, pools.decode_replicas)
     if most * scenario.dp_size == 1:
-        raise RoofcastError(
+        raise ignored_option(
             f"{scenario.routing!r} has nothing to choose from: there is one replica",
             field="routing",
-            code="ignored_option",
             hint="leave it out or add replicas",
         )
     return _ROUTINGS[scenario.routing]

@@ -21,7 +21,7 @@ from simulator.engine.runs.serving import (
     tiers_of_run,
 )
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, missing_field
 from simulator.operators.step_shape import mixed_step
 from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round
@@ -129,10 +129,9 @@ def serve_notes(result: ServeResult) -> tuple[str, ...]:
 def check_workload(workload: WorkloadSpec) -> None:
     """Refuse a workload that sends nothing."""
     if workload.arrival != "trace" and not workload.stages:
-        raise RoofcastError(
+        raise missing_field(
             "a workload without a trace needs at least one stage",
             field="workload.stages",
-            code="missing_field",
             hint='such as [{"rate_per_s": 8, "duration_s": 600}]',
         )
 

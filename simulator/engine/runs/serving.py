@@ -13,7 +13,7 @@ from simulator.engine.runs.kv_tiers import TierUse, cache_tiers, prompt_seconds,
 from simulator.engine.runs.metrics import ServeResult, serve_result
 from simulator.engine.settings import Batching, QueueOrder, Routing, SchedulerPolicy, SchedulerSettings
 from simulator.engine.uniform.steps import speculative_steps
-from simulator.errors import InfeasibleError, RoofcastError
+from simulator.errors import InfeasibleError, ignored_option
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.step_shape import Array
 from simulator.phases.compiled import StepTables, scale_tables
@@ -280,10 +280,9 @@ def scheduler_settings(
     engine = deployment.engine
     static = engine.scheduler == "static"
     if routing is Routing.PREFIX_AWARE and not engine.prefix_caching:
-        raise RoofcastError(
+        raise ignored_option(
             "'prefix_aware' looks for prompts in prefix caches, and prefix caching is off",
             field="routing",
-            code="ignored_option",
             hint="turn engine.prefix_caching on or choose least_outstanding",
         )
     return SchedulerSettings(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simulator.engine.settings import SpeculativeSteps
 from simulator.engine.uniform.demand import LoopDemand, LoopRounds
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, ignored_option
 from simulator.kernels.timing import Provenance
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step, prefill_step
 from simulator.phases.compiled import ascending
@@ -150,10 +150,9 @@ def check_speculation_matters(deployment: Deployment, *, kind: str, osl_tokens: 
     if speculation is None:
         return
     if osl_tokens == 1:
-        raise RoofcastError(
+        raise ignored_option(
             f"{speculation.plan.method} has nothing to guess: osl_tokens 1 ends with the prefill",
             field="techniques.speculation",
-            code="ignored_option",
             hint="leave it out or ask for more output tokens",
         )
     if kind == "serve" and speculation.spec.adaptive:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from simulator.errors import RoofcastError, did_you_mean
+from simulator.errors import RoofcastError, contradiction, did_you_mean
 from simulator.operators.formats.stored_formats import (
     BLOCK_BITS,
     FP8_BLOCK,
@@ -181,9 +181,8 @@ def _contradiction(weights: Dtype, activations: Dtype | None) -> RoofcastError:
             code="no_kernel",
             hint="the fewest bits: the schemes bitnet (1.58 bits), rtn-2bit and aqlm-2x8",
         )
-    return RoofcastError(
+    return contradiction(
         f"{weights} weights with {activations} activations have no kernel",
         field="precision.activations",
-        code="contradiction",
         hint="leave precision.activations out to take what engines run for these weights",
     )

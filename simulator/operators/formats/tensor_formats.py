@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Literal, get_args
 
-from simulator.errors import RoofcastError, did_you_mean
+from simulator.errors import RoofcastError, contradiction, did_you_mean
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, Scheme, format_of_pair, scheme_named
 from simulator.operators.work import MatmulFormat
 from simulator.records import dataclass
@@ -133,10 +133,9 @@ def _with_kernel(scheme: Scheme, kernel: str | None) -> Scheme:
     table = load_format_kernels()
     takes = table.families_for(scheme.format.name)
     if table.family(kernel).name not in takes:
-        raise RoofcastError(
+        raise contradiction(
             f"{kernel} kernels do not multiply {scheme.format.name}",
             field="precision.kernel",
-            code="contradiction",
             hint=f"kernels for {scheme.format.name}: {', '.join(takes)}" if takes else "leave it out",
         )
     roles = tuple((role, replace(product, kernel=kernel)) for role, product in scheme.roles)
@@ -295,10 +294,9 @@ def _enters_wide(scheme: Scheme, activations: Dtype | None) -> bool:
 
 def _agree(field: str, given: Dtype | None, meant: Dtype, scheme: str) -> None:
     if given is not None and given is not meant:
-        raise RoofcastError(
+        raise contradiction(
             f"{given} contradicts scheme {scheme!r}, which uses {meant}",
             field=field,
-            code="contradiction",
             hint=f"leave {field} out or set it to {meant}",
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf, sqrt
 from typing import Literal
 
-from simulator.errors import InfeasibleError, Option, RoofcastError
+from simulator.errors import InfeasibleError, Option, missing_field
 from simulator.planner.gap.limits import fleet_limits, within
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
@@ -93,7 +93,7 @@ def highest(spec: PlanSpec, *, field: DemandField, most: float) -> Highest:
     """
     if not spec.stock and not fleet_limits(resolve(spec)):
         hint = "a number of GPUs, a cost per hour, a power, or what exists"
-        raise RoofcastError("nothing limits the fleet", field=Option("max_gpus"), code="missing_field", hint=hint)
+        raise missing_field("nothing limits the fleet", field=Option("max_gpus"), hint=hint)
 
     def rounded(value: float) -> float:
         return min(float(f"{value:.{_DIGITS}g}"), most)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 
-from simulator.errors import Option, ProfileError, RoofcastError
+from simulator.errors import Option, ProfileError, RoofcastError, no_effect
 from simulator.operators.formats.tensor_formats import fp4_scheme, precision_plan
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.linear import check_parallelism as check_degrees
@@ -184,19 +184,12 @@ def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
                 code="unsupported_parallelism",
             )
     if max(spec.dp_size, default=1) > 1 and not has_experts(model):
-        raise RoofcastError(
+        raise no_effect(
             f"{model.name} has no experts for ranks of data-parallel attention to share: more replicas are the same",
             field=Option("dp_size"),
-            code="no_effect",
-            hint="leave it out",
         )
     if max(spec.ep_size, default=1) > 1 and not has_experts(model):
-        raise RoofcastError(
-            f"{model.name} has no experts to spread over devices",
-            field=Option("ep_size"),
-            code="no_effect",
-            hint="leave it out",
-        )
+        raise no_effect(f"{model.name} has no experts to spread over devices", field=Option("ep_size"))
     if spec.pp_size:
         try:
             check_degrees(model, ParallelismSpec(pp_size=min(spec.pp_size)))

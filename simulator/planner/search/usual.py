@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 from simulator.engine.lanes.steady_state import Objective
-from simulator.errors import Option, RoofcastError
+from simulator.errors import Option, RoofcastError, no_effect
 from simulator.planner.candidate import Candidate, Platform, Rejection, not_deployable
 from simulator.planner.fleet.fleet import Sized, Trial, size
 from simulator.planner.search.candidates import candidates, in_pools
@@ -259,11 +259,8 @@ def try_pools(question: Question, platform: Platform) -> Trial:
     """The best pairs of pools of a platform for every number format; larger degrees where all usual are too small."""
     spec, model = question.spec, question.model
     if question.demand.mix.decode_steps < 1:
-        raise RoofcastError(
-            "answers of one token leave nothing to decode",
-            field=Option("serving"),
-            code="no_effect",
-            hint="`osl_tokens` above 1",
+        raise no_effect(
+            "answers of one token leave nothing to decode", field=Option("serving"), hint="`osl_tokens` above 1"
         )
     trial = _try_pairs(question, candidates(spec, model=model, platform=platform))
     if not trial.sized and not spec.tp_size and trial.all_too_small:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf, sqrt
 from typing import ClassVar
 
-from simulator.errors import InfeasibleError, Option, RoofcastError
+from simulator.errors import InfeasibleError, Option, no_effect
 from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import CapacityPlan, StudyContext
 from simulator.planner.fleet.fleet import Sized
@@ -179,9 +179,7 @@ def length_split_of(question: Question, *, devices: int, cost_per_hour: float | 
     """
     isl = question.demand.mix.isl
     if isl.cv == 0:
-        raise RoofcastError(
-            "all prompts have one length, so that nothing can be split", field=Option("pools"), code="no_effect"
-        )
+        raise no_effect("all prompts have one length, so that nothing can be split", field=Option("pools"), hint="")
     splitter = _Splitter(question)
     # Beyond the longest prompt, or before the shortest, one of both fleets would get none.
     every = isl.partial_moment(0, below=inf)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError
+from simulator.errors import InfeasibleError, Option, ProfileError, contradiction
 from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized, fleet_power, housed, size, spares_of
@@ -87,7 +87,7 @@ def _stock_platforms(question: Question) -> list[tuple[Platform, int]]:
         spec = question.spec.model_copy(update={"hardware": (name,)})
         (platform,) = platforms(spec)
         if any(platform.hardware.name == known.hardware.name for known, _ in found):
-            raise RoofcastError(f"{platform.hardware.name} is given twice", field=Option("stock"), code="contradiction")
+            raise contradiction(f"{platform.hardware.name} is given twice", field=Option("stock"))
         found.append((platform, count))
     return found
 
@@ -286,9 +286,7 @@ def _check_limits(question: Question, plan: StockPlan) -> None:
     spec = question.spec
     for flag, given in ((Option("max_power_kw"), spec.max_power_kw), (Option("max_racks"), spec.max_racks)):
         if given is not None:
-            raise RoofcastError(
-                "is not known for fleets from stock", field=flag, code="contradiction", hint="leave it out"
-            )
+            raise contradiction("is not known for fleets from stock", field=flag, hint="leave it out")
     if spec.max_gpus is not None and plan.devices > spec.max_gpus:
         raise InfeasibleError(
             f"{plan.devices} GPUs are needed with the stock, {plan.devices - spec.max_gpus} more than the "

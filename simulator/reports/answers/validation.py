@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from simulator.errors import RoofcastError, did_you_mean
+from simulator.errors import RoofcastError, did_you_mean, ignored_option
 from simulator.kernels.transfer import calibrated_relative
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
@@ -60,9 +60,7 @@ def scorecard(
 
 def _check_libraries(libraries: Sequence[str], *, kernels: bool) -> None:
     if libraries and not kernels:
-        raise RoofcastError(
-            "has no effect on end-to-end errors", field="--library", code="ignored_option", hint="leave it out"
-        )
+        raise ignored_option("has no effect on end-to-end errors", field="--library")
     for library in libraries:
         if library not in LIBRARIES:
             raise RoofcastError(

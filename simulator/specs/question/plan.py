@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from simulator.errors import FileError, Option, ProfileError, RoofcastError
+from simulator.errors import FileError, Option, ProfileError, RoofcastError, contradiction, no_effect
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.engine.engine import AtOnce, EngineName
@@ -255,7 +255,7 @@ class PlanSpec(Spec):
             ("image_pixels", self.images_per_request is not None, "images_per_request"),
         ):
             if getattr(self, option) not in (None, ()) and not asked:
-                raise RoofcastError(f"changes nothing without `{needs}`", field=Option(option), code="no_effect")
+                raise no_effect(f"changes nothing without `{needs}`", field=Option(option), hint="")
         techniques = self.speculation or self.sparsity or self.dp_size
         week = len(self.load_profile) == HOURS_PER_WEEK
         for option, beside, others in (
@@ -288,7 +288,7 @@ def _normalised(data: Mapping[Any, Any]) -> dict[str, Any]:
     for key, value in data.items():
         name = _field_name(key)
         if value is not None and fields.get(name) is not None:
-            raise RoofcastError("is given twice, under two names", field=name, code="contradiction")
+            raise contradiction("is given twice, under two names", field=name)
         match = _OBJECTIVE.fullmatch(name)
         if match:
             metric = "e2e" if match[1] == "latency" else match[1]

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from simulator.errors import RoofcastError
+from simulator.errors import contradiction
 from simulator.specs.base import Spec
 from simulator.specs.engine.deployment import DisaggregationSpec, EncoderPoolSpec, ParallelismSpec
 from simulator.specs.engine.engine import AtOnce, EngineSpec
@@ -147,10 +147,9 @@ def _lengths_in_workload(given: dict[str, Any]) -> dict[str, Any]:
         if inside is None:
             filled[field] = outside
         elif inside != outside:
-            raise RoofcastError(
+            raise contradiction(
                 f"{outside} contradicts the workload, whose requests have {inside}",
                 field=field,
-                code="contradiction",
                 hint="give the lengths once",
             )
     return {**given, "workload": filled}

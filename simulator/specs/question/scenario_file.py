@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from simulator.errors import Option, ProfileError, RoofcastError
+from simulator.errors import Option, ProfileError, RoofcastError, contradiction, missing_field, no_effect
 from simulator.records import dataclass
 from simulator.specs.documents import read_text, validate, yaml_mapping
 from simulator.specs.parsing import MalformedError, parse_json
@@ -107,9 +107,7 @@ def read_scenario(
     data = _mapping(_text(source), source=source)
     kind = data.get("kind") or (kinds[0] if len(kinds) == 1 else None)
     if kind is None:
-        raise RoofcastError(
-            f"is missing in {source}", field="kind", code="missing_field", hint=f"one of {', '.join(kinds)}"
-        )
+        raise missing_field(f"is missing in {source}", field="kind", hint=f"one of {', '.join(kinds)}")
     if kind not in kinds:
         hint = "roofcast simulate answers the other kinds" if kind in get_args(Kind) else ""
         raise RoofcastError(f"{kind!r}; {command} takes kind {', '.join(kinds)}", field="kind", hint=hint)
@@ -132,10 +130,8 @@ def _what_if(scenario: ScenarioSpec, text: str, *, changes: ScenarioChanges | No
     for part, field, _ in change.updates:
         if not part and getattr(changes, field, None) is not None:
             option = field.removesuffix("_size")
-            raise RoofcastError(f"{text!r} and `{option}` set the same field", field=FLAG, code="contradiction",
-                                hint="give one of the two")  # fmt: skip
+            raise contradiction(f"{text!r} and `{option}` set the same field", field=FLAG, hint="give one of the two")
     changed = changed_scenario(scenario, change)
     if changed.model_dump() == scenario.model_dump():
-        raise RoofcastError(f"{text!r} is what the scenario says already", field=FLAG, code="no_effect",
-                            hint="leave it out")  # fmt: skip
+        raise no_effect(f"{text!r} is what the scenario says already", field=FLAG)  # fmt: skip
     return changed

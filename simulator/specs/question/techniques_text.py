@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from simulator.errors import Option, RoofcastError
+from simulator.errors import Option, RoofcastError, ignored_option
 from simulator.records import dataclass
 from simulator.specs.documents import validate
 from simulator.specs.question.technique_words import EXAMPLES, PLACE, technique_value
@@ -68,10 +68,5 @@ def parse_fine_tune(text: str) -> FineTuneText:
         ) from None
     idle = [field for field in _SERVING_ONLY if field in spec.model_fields_set]
     if idle:
-        raise RoofcastError(
-            f"{stripped!r}: {idle[0]} has no effect on fine-tuning",
-            field=FLAG,
-            code="ignored_option",
-            hint="leave it out",
-        )
+        raise ignored_option(f"{stripped!r}: {idle[0]} has no effect on fine-tuning", field=FLAG)
     return FineTuneText(text=stripped, method=spec.method, adapters=spec)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulator.errors import RoofcastError
+from simulator.errors import contradiction
 from simulator.operators.elementwise import SAMPLE, PassCost, elementwise
 from simulator.operators.linear import linear
 from simulator.operators.step_shape import Array
@@ -36,10 +36,9 @@ SHARED_ROLES = frozenset({"embedding", "lm_head"})
 def draft_layer_model(target: ModelSpec) -> ModelSpec:
     """One decoder layer like the target's last. Reference: [Li2024]"""
     if target.encoder is not None:
-        raise RoofcastError(
+        raise contradiction(
             f"eagle and mtp draft with a decoder layer, and {target.name} has an encoder too",
             field="techniques.speculation.method",
-            code="contradiction",
             hint="method ngram works with every model that generates",
         )
     return target.model_copy(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simulator.errors import Option, RoofcastError
+from simulator.errors import Option, RoofcastError, missing_field
 from simulator.specs.parsing import MalformedError, parse_json
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.demand import RecordedDemand, Spread, load_by_hour
@@ -155,10 +155,9 @@ def prometheus_demand(text: str, *, source: str, over_s: float | None) -> Record
     isl = _spread(scrape, _PROMPT, tokens=scrape.first(*PROMPTS), requests=requests)
     osl = _spread(scrape, _ANSWER, tokens=scrape.first(*ANSWERS), requests=requests)
     if isl is None or osl is None:
-        raise RoofcastError(
+        raise missing_field(
             f"{source} holds no counters of {'prompt' if isl is None else 'answer'} tokens",
             field="FILE",
-            code="missing_field",
             hint="save the whole text of http://SERVER/metrics",
         )
     read = "spreads of lengths are read from histogram buckets"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.errors import FileError, RoofcastError
+from simulator.errors import FileError, contradiction
 from simulator.records import dataclass
 from simulator.specs.documents import read_text
 from simulator.specs.parsing import MalformedError, parse_json
@@ -51,10 +51,9 @@ class RequestTrace:
         """Refuse to be sent at another rate where turns wait for answers: those come as fast as the fleet is."""
         if self.previous is None:
             return
-        raise RoofcastError(
+        raise contradiction(
             f"{self.source} holds turns that wait for answers, and comes at no rate but that of those",
             field=field,
-            code="contradiction",
             hint="roofcast serve replays it as recorded; roofcast demand reads lengths and prefix hits from it",
         )
 

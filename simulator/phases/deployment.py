@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from simulator.errors import RoofcastError, contradiction, ignored_option
+from simulator.errors import RoofcastError, contradiction
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.sustained import engine_kernels
 from simulator.operators.formats.tensor_formats import PrecisionPlan, on_chip, precision_plan

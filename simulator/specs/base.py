@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from simulator.records import dataclass
@@ -85,6 +85,13 @@ class Spec(BaseModel):
         return {
             key: value for key, value in data.items() if value is not None or key not in cls.model_fields or key in but
         }
+
+
+def open_field(
+    text: str, *, ge: float | None = None, gt: float | None = None, le: float | None = None, lt: float | None = None
+) -> Any:
+    """A field that ``text`` describes and that may be left open."""
+    return Field(default=None, description=text, ge=ge, gt=gt, le=le, lt=lt)
 
 
 _RECALLED = re.compile(r"\b(from (memory|knowledge)|recalled)\b", re.IGNORECASE)

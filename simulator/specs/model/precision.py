@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from simulator.errors import RoofcastError
-from simulator.specs.base import Spec
+from simulator.specs.base import Spec, open_field
 from simulator.specs.spellings import (
     BLOCK_DTYPES,
     BLOCK_SCHEMES,
@@ -63,16 +63,12 @@ class PrecisionSpec(Spec):
     ``mixed`` gives roles (attention, mlp, experts, shared_expert, mixer, lm_head) schemes of their own.
     """
 
-    weights: Dtype | None = Field(default=None, description="Number format of the weights.")
-    activations: Dtype | None = Field(default=None, description="Number format of the products.")
-    kv_cache: Dtype | None = Field(default=None, description="Number format of the KV cache.")
-    scheme: str | None = Field(
-        default=None, description="Quantization method: gptq-g128, awq, w8a8, smoothquant-o3, nf4, q4-k-m..."
-    )
-    kernel: str | None = Field(
-        default=None, description="Kernels of quantized products: marlin, tinygemm, bitsandbytes..."
-    )
-    mixed: tuple[tuple[str, str], ...] | None = Field(default=None, description="A role's own scheme: attention=fp8.")
+    weights: Dtype | None = open_field("Number format of the weights.")
+    activations: Dtype | None = open_field("Number format of the products.")
+    kv_cache: Dtype | None = open_field("Number format of the KV cache.")
+    scheme: str | None = open_field("Quantization method: gptq-g128, awq, w8a8, smoothquant-o3, nf4, q4-k-m...")
+    kernel: str | None = open_field("Kernels of quantized products: marlin, tinygemm, bitsandbytes...")
+    mixed: tuple[tuple[str, str], ...] | None = open_field("A role's own scheme: attention=fp8.")
 
     @model_validator(mode="before")
     @classmethod

@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from simulator.errors import FileError, Option, ProfileError, RoofcastError, contradiction, no_effect
-from simulator.specs.base import Spec
+from simulator.specs.base import Spec, open_field
 from simulator.specs.documents import read_yaml, validate
 from simulator.specs.engine.engine import AtOnce, EngineName
 from simulator.specs.model.precision import Dtype, NumberFormat
@@ -65,13 +65,6 @@ CacheDtype = Annotated[Dtype, BeforeValidator(lambda value: number_word(value) i
 """A dtype of cached keys and values; a block format is the dtype of its numbers."""
 
 
-def _open(
-    text: str, *, ge: float | None = None, gt: float | None = None, le: float | None = None, lt: float | None = None
-) -> Any:
-    """A field that may be left open."""
-    return Field(default=None, description=text, ge=ge, gt=gt, le=le, lt=lt)
-
-
 def _several(text: str) -> Any:
     return Field(default=(), description=text)
 
@@ -94,38 +87,40 @@ class PlanSpec(Spec):
     startup, autoscaler_lag : read as seconds; ramp : as a share of the rate [1/s]; growth : of demand [1/month]
     """
 
-    rate_per_s: float | None = _open("Requests/s at the peak; their mean with `peak_to_mean`.", ge=1 / GIGA, le=GIGA)
-    model: str | None = _open("Name, Hugging Face id, config.json or its folder.")
+    rate_per_s: float | None = open_field(
+        "Requests/s at the peak; their mean with `peak_to_mean`.", ge=1 / GIGA, le=GIGA
+    )
+    model: str | None = open_field("Name, Hugging Face id, config.json or its folder.")
     hardware: tuple[str, ...] = _several("Accelerators to compare.")
-    workload: Annotated[WorkloadName | None, BeforeValidator(_word)] = _open(
+    workload: Annotated[WorkloadName | None, BeforeValidator(_word)] = open_field(
         "chat, code, rag, long-context, batch, agents or reasoning; or a YAML file with any of these options."
     )
-    isl_tokens: float | None = _open("Mean prompt tokens.", ge=1, le=GIGA)
-    osl_tokens: float | None = _open("Mean answer tokens, the first included.", ge=1, le=GIGA)
-    isl_cv: float | None = _open("Spread of prompt lengths, std/mean.", ge=0, le=LARGEST_CV)
-    osl_cv: float | None = _open("Spread of answer lengths, std/mean.", ge=0, le=LARGEST_CV)
-    images_per_request: float | None = _open(
+    isl_tokens: float | None = open_field("Mean prompt tokens.", ge=1, le=GIGA)
+    osl_tokens: float | None = open_field("Mean answer tokens, the first included.", ge=1, le=GIGA)
+    isl_cv: float | None = open_field("Spread of prompt lengths, std/mean.", ge=0, le=LARGEST_CV)
+    osl_cv: float | None = open_field("Spread of answer lengths, std/mean.", ge=0, le=LARGEST_CV)
+    images_per_request: float | None = open_field(
         "Pictures in a prompt; `isl_tokens` counts their tokens too.", gt=0, le=KILO
     )
-    image_pixels: PositiveInt | None = _open("Width x height of a picture.")
-    trace: str | None = _open("Lengths and peak from an Azure CSV or Mooncake JSONL.")
-    peak_to_mean: float | None = _open("Busiest over mean rate.", ge=1, le=KILO)
+    image_pixels: PositiveInt | None = open_field("Width x height of a picture.")
+    trace: str | None = open_field("Lengths and peak from an Azure CSV or Mooncake JSONL.")
+    peak_to_mean: float | None = open_field("Busiest over mean rate.", ge=1, le=KILO)
     cache_hit: float = Field(default=0.0, ge=0, lt=1, description="Share of requests answered without a GPU.")
-    prefix_hit: float | None = _open("Share of prompt tokens in the prefix cache.", ge=0, lt=1)
+    prefix_hit: float | None = open_field("Share of prompt tokens in the prefix cache.", ge=0, lt=1)
     answers_per_request: PositiveInt = Field(
         default=1, le=MOST_ANSWERS, description="Answers to every prompt: n, or best of n."
     )
-    arrival_cv: float | None = _open(
+    arrival_cv: float | None = open_field(
         "Burstiness of arrivals at a replica, 1 for Poisson; 1 / sqrt(replicas) behind one router in turns.",
         gt=0,
         le=LARGEST_CV,
     )
     objectives: tuple[ObjectiveSpec, ...] = _several("Percentiles of latencies with the bounds that they hold.")
-    power_cap_w: float | None = _open("Limit of each accelerator, W.", gt=0, le=MEGA)
+    power_cap_w: float | None = open_field("Limit of each accelerator, W.", gt=0, le=MEGA)
     weights: tuple[NumberFormat, ...] = _several("Weight formats to compare.")
     kv_cache: tuple[CacheDtype, ...] = _several("KV-cache formats.")
-    activations: NumberFormat | None = _open("Format of the products.")
-    scheme: str | None = _open("Quantization method, such as gptq-g128.")
+    activations: NumberFormat | None = open_field("Format of the products.")
+    scheme: str | None = open_field("Quantization method, such as gptq-g128.")
     tp_size: tuple[PositiveInt, ...] = _several("Tensor-parallel sizes.")
     pp_size: tuple[PositiveInt, ...] = _several("Pipeline-parallel sizes.")
     dp_size: tuple[PositiveInt, ...] = _several("Ranks of data-parallel attention to compare, for models with experts.")
@@ -140,28 +135,30 @@ class PlanSpec(Spec):
     kv_allocation: tuple[Literal["paged", "max_length"], ...] = _several(
         "paged, or max_length: room for the longest request at once, as before PagedAttention."
     )
-    engine: EngineName | None = _open("Engine profile.")
+    engine: EngineName | None = open_field("Engine profile.")
     max_num_seqs: tuple[AtOnce, ...] = _several("Batch limits to compare.")
-    max_num_batched_tokens: PositiveInt | None = _open("Token budget of a step.")
-    max_model_len: PositiveInt | None = _open("Longest request in tokens.")
-    gpu_memory_utilization: float | None = _open("Share of memory the engine may use.", gt=0, le=1)
+    max_num_batched_tokens: PositiveInt | None = open_field("Token budget of a step.")
+    max_model_len: PositiveInt | None = open_field("Longest request in tokens.")
+    gpu_memory_utilization: float | None = open_field("Share of memory the engine may use.", gt=0, le=1)
     confidence: Literal[50, 80, 90] = Field(
         default=80, description="50, 80 or 90: percent of draws of the step times in which the fleet holds (80)."
     )
-    utilization: float | None = _open("Highest share of the saturation rate.", gt=0, lt=1)
+    utilization: float | None = open_field("Highest share of the saturation rate.", gt=0, lt=1)
     headroom: float = Field(default=0.0, ge=0, le=KILO, description="Growth to keep free, such as 0.2.")
-    spares: NonNegativeInt | None = _open("Spare replicas.")
-    max_gpus: PositiveInt | None = _open("GPUs that may be used in all.")
+    spares: NonNegativeInt | None = open_field("Spare replicas.")
+    max_gpus: PositiveInt | None = open_field("GPUs that may be used in all.")
     round_to: Literal["server", "device"] = Field(default="server", description="server (whole servers) or device.")
-    prices: str | None = _open("Price list: a name or a YAML file (roofcast prices import writes one).")
-    price_kind: OfferKind | None = _open(
+    prices: str | None = open_field("Price list: a name or a YAML file (roofcast prices import writes one).")
+    price_kind: OfferKind | None = open_field(
         "Term: on_demand, reserved_1y, reserved_3y, spot or capacity_block (cheapest of on demand and the "
         "commitments within `horizon`)."
     )
-    price_of: PriceOf | None = _open("low, median or high of the providers' prices.")
-    provider: str | None = _open("Only the prices of one provider, or of hyperscaler, specialist or marketplace ones.")
-    ownership: str | None = _open("Figures of owning for the report: a name or a YAML file.")
-    profiles: str | None = _open("Your profiles; they override and extend.")
+    price_of: PriceOf | None = open_field("low, median or high of the providers' prices.")
+    provider: str | None = open_field(
+        "Only the prices of one provider, or of hyperscaler, specialist or marketplace ones."
+    )
+    ownership: str | None = open_field("Figures of owning for the report: a name or a YAML file.")
+    profiles: str | None = open_field("Your profiles; they override and extend.")
     search: Literal["usual", "wide"] = Field(
         default="usual", description="usual, or wide: pipeline depths and engine limits too, over 100,000 set-ups."
     )
@@ -173,50 +170,50 @@ class PlanSpec(Spec):
         "Compare speculation, 2:4 sparsity and, with experts, data-parallel attention, on every accelerator that "
         "is named or may come out cheapest."
     )
-    max_quality_loss: float | None = _open(
+    max_quality_loss: float | None = open_field(
         "Largest published loss of answer quality, such as 0.02; refuses what is unknown.", ge=0, le=1
     )
     pareto: bool = _switch("Add what no other fleet beats in cost, latency, energy and quality.")
-    max_cost_per_hour: float | None = _open("Money an hour, in the price list's currency.", gt=0, le=GIGA)
-    max_power_kw: float | None = _open("Nameplate power of the fleet in kW.", gt=0, le=GIGA)
-    max_racks: PositiveInt | None = _open("Racks that may be filled; needs whole servers.")
+    max_cost_per_hour: float | None = open_field("Money an hour, in the price list's currency.", gt=0, le=GIGA)
+    max_power_kw: float | None = open_field("Nameplate power of the fleet in kW.", gt=0, le=GIGA)
+    max_racks: PositiveInt | None = open_field("Racks that may be filled; needs whole servers.")
     stock: tuple[str, ...] = _several("Accelerators that exist and serve first, such as h100=64.")
     explain_gap: bool = _switch("What would need fewer GPUs, each step with its price in quality.")
     pools: bool = _switch("Add a split of short and long prompts into two fleets.")
     resilience: bool = _switch("Loss of replicas and servers, restarts, ramps.")
-    server_spares: NonNegativeInt | None = _open("Spares for the loss of whole servers (N+1: 1).")
-    availability: float | None = _open("Percent of time with enough replicas up; sets the spares.", ge=50, lt=100)
-    mtbf_hours: float | None = _open("Hours between failures of one accelerator.", gt=0, le=GIGA)
-    mttr_hours: float | None = _open("Hours to repair a replica.", gt=0, le=GIGA)
-    ramp: Annotated[float | None, BeforeValidator(ramp_per_s)] = _open(
+    server_spares: NonNegativeInt | None = open_field("Spares for the loss of whole servers (N+1: 1).")
+    availability: float | None = open_field("Percent of time with enough replicas up; sets the spares.", ge=50, lt=100)
+    mtbf_hours: float | None = open_field("Hours between failures of one accelerator.", gt=0, le=GIGA)
+    mttr_hours: float | None = open_field("Hours to repair a replica.", gt=0, le=GIGA)
+    ramp: Annotated[float | None, BeforeValidator(ramp_per_s)] = open_field(
         "Fastest growth of the rate, such as 10%/min of the peak."
     )
-    startup: Annotated[float | None, BeforeValidator(given_duration_s)] = _open(
+    startup: Annotated[float | None, BeforeValidator(given_duration_s)] = open_field(
         "Start of a replica to its first answer, such as 4min."
     )
-    autoscaler_lag: Annotated[float | None, BeforeValidator(given_duration_s)] = _open(
+    autoscaler_lag: Annotated[float | None, BeforeValidator(given_duration_s)] = open_field(
         "Ramp to the start of a replica."
     )
-    growth: Annotated[float | None, BeforeValidator(growth_per_month)] = _open(
+    growth: Annotated[float | None, BeforeValidator(growth_per_month)] = open_field(
         "Growth of demand, such as 5%/month or 80%/year."
     )
-    horizon: Annotated[PositiveInt | None, BeforeValidator(horizon_months)] = _open(
+    horizon: Annotated[PositiveInt | None, BeforeValidator(horizon_months)] = open_field(
         "Months to look ahead and to commit for.", le=LONGEST_HORIZON
     )
-    start: date | None = _open("First day of the forecast.")
-    lead_time: PositiveInt | None = _open("Days from order to use.")
+    start: date | None = open_field("First day of the forecast.")
+    lead_time: PositiveInt | None = open_field("Days from order to use.")
     rental: bool = _switch("Cheapest mix of kept, on-demand and spot over day or week.")
     load_profile: Annotated[tuple[float, ...], BeforeValidator(hourly_profile)] = _several(
         "Relative demand of 24 or 168 hours."
     )
-    weekend: float | None = _open("Demand of a weekend's day over a weekday's.", ge=0, le=1)
+    weekend: float | None = open_field("Demand of a weekend's day over a weekday's.", ge=0, le=1)
     uncertainty: bool = _switch("P10/P50/P90, what moves the plan, what breaks first, regret.")
-    draws: PositiveInt | None = _open("Draws of the Monte Carlo.")
-    seed: NonNegativeInt | None = _open("Seed of the Monte Carlo.")
-    demand_sigma: float | None = _open("Spread of log(demand / forecast).", ge=0, le=1)
-    measured_rps_per_gpu: float | None = _open("Size the fleet by what you measured on one GPU.", gt=0, le=GIGA)
+    draws: PositiveInt | None = open_field("Draws of the Monte Carlo.")
+    seed: NonNegativeInt | None = open_field("Seed of the Monte Carlo.")
+    demand_sigma: float | None = open_field("Spread of log(demand / forecast).", ge=0, le=1)
+    measured_rps_per_gpu: float | None = open_field("Size the fleet by what you measured on one GPU.", gt=0, le=GIGA)
     measured_at: tuple[str, ...] = _several("A percentile at that rate: latency-p95=2.8s.")
-    verify: bool | None = _open("Simulate the best fleets before one is recommended; `no_verify`: none.")
+    verify: bool | None = open_field("Simulate the best fleets before one is recommended; `no_verify`: none.")
 
     @field_validator("stock")
     @classmethod

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
-from simulator.specs.base import Spec
+from simulator.specs.base import Spec, open_field
 from simulator.units import percent_text
 
 AdapterMethod = Literal["lora", "adapter", "prompt_tuning", "bitfit", "qlora"]
@@ -315,33 +315,21 @@ AttentionKernel = Literal["flash", "standard", "flash_decoding"]
 class TechniquesSpec(Spec):
     """What-if changes to one deployment; an absent one changes nothing. Described as they are written in text."""
 
-    sparsity: SparsitySpec | None = Field(
-        default=None,
-        description="2:4, unstructured:0.6 (with ,compressed=true) or structured:fraction=0.25 (with ,target=heads).",
+    sparsity: SparsitySpec | None = open_field(
+        "2:4, unstructured:0.6 (with ,compressed=true) or structured:fraction=0.25 (with ,target=heads)."
     )
-    contextual_sparsity: ContextualSparsitySpec | None = Field(
-        default=None, description="Share that a token needs: attention=0.5,mlp=0.2."
+    contextual_sparsity: ContextualSparsitySpec | None = open_field("Share that a token needs: attention=0.5,mlp=0.2.")
+    speculation: SpeculationSpec | None = open_field(
+        "mtp, eagle3:task=code, eagle:k=4 or ngram:k=5, with ,acceptance=0.7 or ,accepted_tokens=2.1."
     )
-    speculation: SpeculationSpec | None = Field(
-        default=None,
-        description="mtp, eagle3:task=code, eagle:k=4 or ngram:k=5, with ,acceptance=0.7 or ,accepted_tokens=2.1.",
-    )
-    attention: AttentionKernel | None = Field(default=None, description="flash, standard or flash_decoding.")
-    kv_policy: KvPolicySpec | None = Field(
-        default=None, description="Bounded cache: h2o:1024, h2o:20%, streaming:2048."
-    )
-    adapters: AdaptersSpec | None = Field(default=None, description="lora:rank=16,count=8 or lora:16,merged=true.")
-    structure: StructureSpec | None = Field(
-        default=None, description="num_key_value_heads=1 or moe.num_experts=8, several with commas."
-    )
-    early_exit: EarlyExitSpec | None = Field(default=None, description="mean_fraction=0.6 (with ,compacts=true).")
-    fusion: bool | None = Field(default=None, description="Elementwise passes fused; `no_fusion`: one kernel each.")
-    weight_offload: WeightOffloadSpec | None = Field(
-        default=None, description="Share of the layers' weights in host memory: 0.5."
-    )
-    sequence_parallel: bool | None = Field(
-        default=None, description="Norms split over tensor-parallel ranks, all-reduces in two halves."
-    )
+    attention: AttentionKernel | None = open_field("flash, standard or flash_decoding.")
+    kv_policy: KvPolicySpec | None = open_field("Bounded cache: h2o:1024, h2o:20%, streaming:2048.")
+    adapters: AdaptersSpec | None = open_field("lora:rank=16,count=8 or lora:16,merged=true.")
+    structure: StructureSpec | None = open_field("num_key_value_heads=1 or moe.num_experts=8, several with commas.")
+    early_exit: EarlyExitSpec | None = open_field("mean_fraction=0.6 (with ,compacts=true).")
+    fusion: bool | None = open_field("Elementwise passes fused; `no_fusion`: one kernel each.")
+    weight_offload: WeightOffloadSpec | None = open_field("Share of the layers' weights in host memory: 0.5.")
+    sequence_parallel: bool | None = open_field("Norms split over tensor-parallel ranks, all-reduces in two halves.")
 
     @model_validator(mode="before")
     @classmethod

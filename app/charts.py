@@ -16,7 +16,7 @@ from app import question, turns
 from app.display import origin
 from simulator.reports.charts.chart import Chart, SeriesKind
 from simulator.reports.charts.plotly_figure import plotly_spec
-from simulator.reports.formats.picture import picture
+from simulator.reports.formats.pdf import picture
 
 _HEIGHT = 360
 _NAMES_HEIGHT = 44

@@ -45,7 +45,7 @@ class TopicAnswer(Answer):
                     return static_svg(chart).encode("utf-8")
                 case "png":
                     from simulator.reports.charts.static_svg import static_svg
-                    from simulator.reports.formats.picture import png_of
+                    from simulator.reports.formats.pdf import png_of
 
                     return png_of(static_svg(chart))
         except ModuleNotFoundError as error:

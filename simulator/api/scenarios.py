@@ -219,7 +219,7 @@ def compare(
     from simulator.planner.comparison import compare as compared
     from simulator.published.shown import printed_speedups
     from simulator.reports.tables.comparison import ComparisonAnswer
-    from simulator.specs.question.scenario_changes import parse_change
+    from simulator.specs.question.scenario_file import parse_change
 
     parsed = [parse_change(text) for text in changes]
     spec = scenario_spec(scenario, fields)

@@ -11,7 +11,7 @@ from typing import Any
 from simulator.errors import FileError, MissingPackageError, Option, RoofcastError
 from simulator.processes import LineProcesses
 from simulator.records import dataclass
-from simulator.reports.tables.sweep_parts import Row, SweepColumn
+from simulator.reports.answers.sweep import Row, SweepColumn
 from simulator.specs.documents import found_at
 from simulator.specs.question.sweep import Point, SweepPoints, SweepSpec, asked_fields
 

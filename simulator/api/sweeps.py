@@ -24,15 +24,7 @@ from simulator.errors import FileError, Option, RoofcastError
 from simulator.files import write_bytes
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells
-from simulator.reports.tables.sweep_parts import (
-    PartFormat,
-    Row,
-    SweepColumn,
-    column_of,
-    part_bytes,
-    part_rows,
-    usual_format,
-)
+from simulator.reports.answers.sweep import PartFormat, Row, SweepColumn, column_of, part_bytes, part_rows, usual_format
 from simulator.specs.measured.validation_rows import library_digest
 from simulator.specs.question.sweep import SweepPoints, SweepSpec, read_sweep
 

@@ -331,7 +331,7 @@ def compare(
     """
     from simulator.api import scenarios
     from simulator.cli.progress import progress_bar
-    from simulator.specs.question.scenario_changes import parse_change
+    from simulator.specs.question.scenario_file import parse_change
 
     for text in changes:  # before the scenario, which may be read from standard input
         parse_change(text)

@@ -17,7 +17,7 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.specs.question.scenario_changes import FLAG, ScenarioChange, changed_scenario
+from simulator.specs.question.scenario_file import FLAG, ScenarioChange, changed_scenario
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.techniques.quality import AnswerQuality, answer_quality, other_model_note
 from simulator.units import MEGA, SECONDS_PER_HOUR

@@ -23,8 +23,8 @@ from simulator.api import sweeps
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
 from simulator.errors import FileError, RoofcastError
+from simulator.reports.answers import sweep as sweep_parts
 from simulator.reports.answers.sweep import FIGURES, pareto_front, sensitivity
-from simulator.reports.tables import sweep_parts
 from simulator.specs.question.sweep import SweepPoints, SweepSpec, asked_fields
 
 BASE = {"model": "llama-3.1-8b", "isl_tokens": 200, "osl_tokens": 20, "concurrency": 4}

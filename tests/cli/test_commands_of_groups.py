@@ -17,7 +17,7 @@ from simulator.cli import line_commands, record_commands, scenario_commands, ste
 from simulator.cli import validate_command as validating
 from simulator.cli.entry import run
 from simulator.cli.options.plan import PlanOutput, plan_options
-from simulator.cli.options.served import served_group, served_of
+from simulator.cli.options.shared import served_group, served_of
 from simulator.cli.options.techniques import precision_of, precision_options, technique_options, techniques_of
 from simulator.cli.roofcast import app
 from simulator.planner.money.market import RENTALS

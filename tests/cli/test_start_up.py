@@ -28,7 +28,7 @@ OWN = (
     "simulator.engine.uniform.loops",
     "simulator.planner.studies.stock",
     "simulator.planner.studies.resilience",
-    "simulator.reports.formats.html",
+    "simulator.reports.formats.files",
     "simulator.specs.engine.launch",
     "simulator.specs.question.scenario",
     "simulator.specs.measured.serving_results",

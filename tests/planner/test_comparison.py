@@ -9,7 +9,7 @@ from simulator.errors import ExitCode, RoofcastError
 from simulator.planner.comparison import Comparison, compare
 from simulator.specs.documents import validate
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.specs.question.scenario_changes import changed_scenario, parse_change
+from simulator.specs.question.scenario_file import changed_scenario, parse_change
 
 BASE = validate(
     ScenarioSpec,

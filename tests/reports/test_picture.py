@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
-from simulator.reports.formats.picture import picture
+from simulator.reports.formats.pdf import picture
 
 CHART = Chart(
     key="load",

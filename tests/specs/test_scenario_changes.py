@@ -8,7 +8,7 @@ from simulator.errors import RoofcastError
 from simulator.specs.documents import validate
 from simulator.specs.model.precision import Dtype
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.specs.question.scenario_changes import changed_scenario, parse_change
+from simulator.specs.question.scenario_file import changed_scenario, parse_change
 
 BASE = validate(
     ScenarioSpec,

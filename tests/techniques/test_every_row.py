@@ -26,7 +26,7 @@ from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.specs.question.scenario_changes import changed_scenario, parse_change
+from simulator.specs.question.scenario_file import changed_scenario, parse_change
 from simulator.specs.question.technique_words import technique_value
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.techniques.complexity import LayerKind, length_cost

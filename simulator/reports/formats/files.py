@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 from enum import StrEnum
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import GapError
 from simulator.planner.handoff.launch import handoff_names
 from simulator.records import dataclass
-from simulator.reports.content.document import Block, Paragraph, Report, Section, SignOff, Tone
+from simulator.reports.charts.chart import Chart
+from simulator.reports.charts.static_svg import CSS_THEME, static_svg
+from simulator.reports.content.document import Block, Paragraph, Report, Section, SignOff, Tone, cell_text, origin_mark
 from simulator.reports.formats.csv_focus import SCENARIOS, file_name
 from simulator.reports.report import build_report, numbered
 from simulator.reports.sections.appendix import reproduce_table
@@ -27,6 +30,29 @@ from simulator.reports.studies import Studies, gather, input_hash
 from simulator.reports.tables.plan_document import error_document
 from simulator.reports.words.fields import flagged, plan_command
 from simulator.specs.question.plan import PlanSpec
+
+_TEMPLATES = "simulator.reports.templates"
+
+
+def _svg(chart: Chart) -> str:
+    height = 90.0 + 34.0 * len(chart.y.categories) if chart.horizontal else 340.0
+    return static_svg(chart, theme=CSS_THEME, width=760.0, height=height)
+
+
+def report_html(report: Report) -> str:
+    """The report as one self-contained HTML document. Raises ImportError: no jinja2 (extra ``report``)."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["cell"] = lambda cell: cell_text(cell, currency=report.currency)
+    environment.filters["mark"] = origin_mark
+    environment.filters["svg"] = lambda chart: Markup(_svg(chart))
+    environment.filters["kind"] = lambda block: type(block).__name__
+    folder = files(_TEMPLATES)
+    template = environment.from_string(folder.joinpath("report.html.j2").read_text("utf-8"))
+    style = folder.joinpath("report.css").read_text("utf-8")
+    return str(template.render(report=report, style=Markup(style)))
 
 
 class ReportFormat(StrEnum):
@@ -98,8 +124,6 @@ def render(report: Report, studies: Studies, form: ReportFormat) -> tuple[Render
     """The files of one format."""
     match form:
         case ReportFormat.HTML:
-            from simulator.reports.formats.html import report_html
-
             data = report_html(report).encode()
         case ReportFormat.PDF:
             from simulator.reports.decide.summary import summary_report
@@ -228,7 +252,6 @@ def refusal_report(error: InfeasibleError, *, spec: PlanSpec, command: str, crea
 
 def refusal_files(error: InfeasibleError, *, report: Report) -> tuple[Rendered, ...]:
     """HTML, PDF, Markdown and the refusal's JSON document; none takes the name of a file of a plan's report."""
-    from simulator.reports.formats.html import report_html
     from simulator.reports.formats.markdown import report_markdown
     from simulator.reports.formats.pdf import report_pdf
 

@@ -100,7 +100,7 @@ def _kept_as(plan: CapacityPlan) -> str:
 
 def _check(plan: CapacityPlan) -> CapacityPlan:
     turns.let_others_ask()
-    changed = PATIENT.ask(work.check_of_question, plan.spec) if PATIENT.most else work.check_of(plan)
+    changed = PATIENT.ask(work.check_of, plan)
     return replace(plan, **changed) if changed else plan
 
 

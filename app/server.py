@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -22,14 +21,10 @@ from simulator.errors import RoofcastError  # noqa: E402
 
 
 def _warm_up() -> None:
-    """Read the calibrations of the first page before its first visitor waits for them.
-
-    What is imported and read by then stays for good: collections of garbage need not look at it again.
-    """
+    """Read the calibrations of the first page before its first visitor waits for them."""
     with suppress(RoofcastError):
         work.warm_up()
-    gc.collect()
-    gc.freeze()
+    workers.keep_what_is_read()
 
 
 workers.start()

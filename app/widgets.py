@@ -131,10 +131,17 @@ def switch(label: str, *, key: str, help: str) -> bool:
     return st.toggle(label, key=key, bind="query-params", help=help)
 
 
-def view(label: str, options: Sequence[str], *, key: str) -> str:
-    """One of a few things to look at; the first until another is chosen."""
-    _register(key, label, options[0], _names(options), str)
+def view(label: str, options: Sequence[str], *, key: str, folded: bool = False) -> str:
+    """One of a few things to look at; the first until another is chosen, or nothing where all are ``folded`` away."""
+    first = None if folded else options[0]
+    _register(key, label, first, _names(options), str)
     chosen = st.segmented_control(
-        label, options, default=options[0], key=key, bind="query-params", label_visibility="collapsed", required=True
+        label,
+        options,
+        default=first,
+        key=key,
+        bind="query-params",
+        label_visibility="visible" if folded else "collapsed",
+        required=not folded,
     )
-    return chosen or options[0]
+    return chosen or first or ""

@@ -49,8 +49,7 @@ def planned(spec: PlanSpec) -> Planned:
 
 def judged(plan: CapacityPlan) -> Planned:
     """A plan with its intervals and its verdict."""
-    verdict = plan_verdict(plan, gather(plan, command="", complete=False))
-    return Planned(plan=plan, ranges=latency_range(plan.best), verdict=verdict)
+    return Planned(plan=plan, ranges=latency_range(plan.best), verdict=plan_verdict(plan))
 
 
 def check_of(plan: CapacityPlan) -> dict[str, Any]:
@@ -58,11 +57,6 @@ def check_of(plan: CapacityPlan) -> dict[str, Any]:
     found = planner.checked(plan)
     pairs = ((item.name, getattr(found, item.name), getattr(plan, item.name)) for item in fields(plan))
     return {name: value for name, value, before in pairs if value is not before}
-
-
-def check_of_question(spec: PlanSpec) -> dict[str, Any]:
-    """:func:`check_of` where the plan is in another process: planning again is quicker than sending it."""
-    return check_of(planner.plan_capacity(spec))
 
 
 def solved(spec: PlanSpec, field: DemandField, most: float) -> Highest:

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, LifoQueue
 from typing import BinaryIO, ParamSpec, TypeVar
 
 from simulator.errors import RoofcastError
@@ -32,6 +32,8 @@ _PATIENCE = 10
 """How far the patient one yields, in the system's own steps of niceness."""
 _HOME = str(Path(__file__).resolve().parents[1])
 _READY = b"!"
+_OBJECTS, _ROUNDS = 50_000, 20
+"""Objects until the youngest are looked through for garbage, and rounds of that until older ones are."""
 _LOOK_S = 1.0
 """How often one who waits for a worker looks whether there still are any."""
 _Asked = ParamSpec("_Asked")
@@ -78,7 +80,8 @@ class Crew:
         self.most, self._patient = most, patient
         self._waits = patient
         """Whether a worker is worth waiting for: once there was one, what may have ended it is not tried here."""
-        self._free: SimpleQueue[_Worker] = SimpleQueue()
+        # Whoever answered last has everything at hand still.
+        self._free: LifoQueue[_Worker] = LifoQueue()
         self._changes = threading.Lock()
         self._hired: dict[object, _Worker | None] = {}
         """By their places; None while one is starting."""
@@ -192,6 +195,16 @@ def _packed(item: object) -> bytes:
     return pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
 
 
+def keep_what_is_read() -> None:
+    """What is imported and read by now stays for good: collections of garbage need not look at it again.
+
+    Nor need they come while one answer is unpacked, whose fifty thousand objects hold no circles.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_OBJECTS, _ROUNDS, _ROUNDS)
+
+
 def _be_bounded() -> None:
     with suppress(ImportError, OSError, ValueError):
         import resource
@@ -211,8 +224,7 @@ def main(words: list[str]) -> None:
         os.nice(_PATIENCE)
     with suppress(RoofcastError):
         warm_up()
-    gc.collect()
-    gc.freeze()
+    keep_what_is_read()
     answers.write(_READY)
     answers.flush()
     _answer_all(sys.stdin.buffer, answers)

@@ -33,13 +33,18 @@ def _values_of(names: tuple[str, ...]) -> Callable[[object], tuple[object, ...]]
     return lambda item: tuple(getattr(item, name) for name in names)
 
 
-def _state(self: Any) -> list[object]:
-    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+def _pickled_by(names: tuple[str, ...]) -> Mapping[str, Callable[..., Any]]:
+    """How a record is copied and sent: by the values of its fields, whose names are looked up once."""
+    put, values = object.__setattr__, _values_of(names) if names else lambda _: ()
 
+    def state(self: object) -> tuple[object, ...]:
+        return values(self)
 
-def _set_state(self: Any, state: list[object]) -> None:
-    for field, value in zip(dataclasses.fields(self), state, strict=True):
-        object.__setattr__(self, field.name, value)
+    def set_state(self: object, state: tuple[object, ...]) -> None:
+        for name, value in zip(names, state, strict=True):
+            put(self, name, value)
+
+    return {"__getstate__": state, "__setstate__": set_state}
 
 
 @recursive_repr()
@@ -88,8 +93,7 @@ def _methods(record: Any, *, eq: bool) -> Mapping[str, Callable[..., Any]]:
         "__repr__": _text,
         "__setattr__": _refuse,
         "__delattr__": _refuse,
-        "__getstate__": _state,
-        "__setstate__": _set_state,
+        **_pickled_by(tuple(field.name for field in dataclasses.fields(record))),
     }
     if not eq:
         return found

@@ -211,15 +211,16 @@ def _asked_by(view: str, outlook: Outlook) -> Mapping[str, object]:
 
 @st.fragment
 def details(flags: Mapping[str, object], outlook: Outlook) -> None:
-    """One of VIEWS. Another one is shown without running the page again; studies are made when they are looked at."""
-    view = widgets.view("Details", VIEWS, key="view")
+    """One of VIEWS, each worked out when it is looked at, without running the page again."""
+    view = widgets.view("More about this plan", VIEWS, key="view", folded=True)
     asked = {**flags, **_asked_by(view, outlook)}
     command = plan_command(asked)
     try:
         spec = spec_of(asked)
-        with st.spinner("Working it out", show_time=False):
-            plan = planned(spec)
-        _shown(view, plan, command)
+        if view:
+            with st.spinner("Working it out", show_time=False):
+                plan = planned(spec)
+            _shown(view, plan, command)
     except RoofcastError as error:
         display.refusal(error)
     display.command_line(command)
@@ -244,5 +245,5 @@ def _shown(view: str, plan: CapacityPlan, command: str) -> None:
             _ownership(plan, command)
         case "Launch":
             _launch(plan, command)
-        case _:
+        case "Options":
             _options(plan)

@@ -9,6 +9,7 @@ benchmarks of today's checkpoints [Kurtic2024] [NVIDIA2025c].
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.schemes import DEFAULT_GROUP_SIZE
@@ -170,8 +171,13 @@ def _compressed(model: ModelSpec, precision: PrecisionSpec, techniques: Techniqu
         plan = precision_plan(model, precision)
     except RoofcastError:
         return AnswerQuality(loss=None, note="quality unknown")
-    compression = compression_of(scheme=precision.scheme, plan=plan, techniques=techniques)
-    found = published_quality(model.profile, compression)
+    return _published_answer(model.profile, compression_of(scheme=precision.scheme, plan=plan, techniques=techniques))
+
+
+@lru_cache(maxsize=512)
+def _published_answer(name: str, compression: Compression | None) -> AnswerQuality:
+    """A search asks for the same few compressions of a model again and again."""
+    found = published_quality(name, compression)
     if found.is_lossless:
         return AnswerQuality(loss=0.0, note=UNCHANGED)
     return AnswerQuality(loss=found.loss, note=found.sentence)

@@ -19,7 +19,7 @@ def _numbers(page: AppTest, place: int = 0) -> set[str]:
 
 
 def test_fleets_sort_by_devices_money_and_latency() -> None:
-    page = opened("plan", SMALL)
+    page = opened("plan", {**SMALL, "view": "Options"})
     words = {"hardware", "setup", "limited by", "known"}
     assert set(page.dataframe[0].value.columns) - _numbers(page) == words
     held, read = (found.to_dict("records")[0] for found in (page.dataframe[0].value, tables(page)[0]))

@@ -90,7 +90,7 @@ def test_the_grade_is_that_of_measured_runs_alone(monkeypatch: pytest.MonkeyPatc
     for factor in (1.0, 1.12, 1.2, 1.5):
         evidence._levels.cache_clear()
         monkeypatch.setattr(evidence, "load_validation_table", lambda f=factor: _with_error(load_validation_table(), f))
-        letters.append(confidence_in(studies).letter)
+        letters.append(confidence_in(studies.plan).letter)
     evidence._levels.cache_clear()
     assert letters == sorted(letters)
     assert letters[-1] == "D"
@@ -109,17 +109,17 @@ def test_only_runs_of_its_class_of_models_are_the_closest(
 
     evidence._levels.cache_clear()
     monkeypatch.setattr(evidence, "load_validation_table", table)
-    exact, kind, *_ = evidence_of(studied())
+    exact, kind, *_ = evidence_of(studied().plan)
     evidence._levels.cache_clear()
     assert kind.runs > 0
     assert exact.runs == (kind.runs if counts else 0)
 
 
 def test_without_a_run_on_the_accelerator_nothing_is_better_than_d() -> None:
-    _, kind, _, hardware, engine = evidence_of(encoder())
+    _, kind, _, hardware, engine = evidence_of(encoder().plan)
     assert (kind.runs, hardware.runs) == (0, 0)
     assert engine.runs > 0
-    assert confidence_in(encoder()).letter == "D"
+    assert confidence_in(encoder().plan).letter == "D"
 
 
 def test_every_assumed_figure_of_owning_is_accepted_by_who_signs() -> None:

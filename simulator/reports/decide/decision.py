@@ -45,11 +45,11 @@ class PlanVerdict:
     rival: str
 
 
-def plan_verdict(plan: CapacityPlan, studies: Studies) -> PlanVerdict:
+def plan_verdict(plan: CapacityPlan) -> PlanVerdict:
     """Judge the recommended fleet."""
     return PlanVerdict(
         drawn=drawn_fleet(plan.basis.question, plan.basis.shown[0]),
-        confidence=confidence_in(studies),
+        confidence=confidence_in(plan),
         rival="" if plan.rival is None else rival_text(plan.rival, plan.best),
     )
 
@@ -100,7 +100,7 @@ def lead_text(studies: Studies) -> str:
 
 def _equipment(studies: Studies) -> doc.Facts:
     """Machines and their room, and how sure their number is."""
-    fleet, rooms, sure = studies.plan.best, studies.rooms, confidence_in(studies)
+    fleet, rooms, sure = studies.plan.best, studies.rooms, confidence_in(studies.plan)
     devices = doc.following(doc.count(fleet.devices, origin=doc.known_as(fleet.provenance)), "devices")
     servers = f"servers, {fleet.server.name}" if fleet.server else "servers"
     per_rack = f"{rooms.servers_per_rack} to a rack" if rooms.servers_per_rack else rooms.bound_by
@@ -269,7 +269,7 @@ def _availability(studies: Studies) -> tuple[str, str]:
 
 def _decisions(studies: Studies) -> doc.Table:
     fleet = studies.plan.best
-    sure = confidence_in(studies)
+    sure = confidence_in(studies.plan)
     engine = fleet.replica.deployment.engine
     shape = f"{replicas_text(fleet)} spare replicas of {fleet.replica.devices} {fleet.hardware} ({fleet.label})"
     buys = "buy" if studies.cost.buys else "rent"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from simulator.kernels.timing import Provenance
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.serving.replica_load import meeting_chances
 from simulator.records import dataclass
@@ -125,9 +126,9 @@ def _levels(ran: _Ran) -> tuple[Evidence, ...]:
     )
 
 
-def evidence_of(studies: Studies) -> tuple[Evidence, ...]:
+def evidence_of(plan: CapacityPlan) -> tuple[Evidence, ...]:
     """Measured runs like a replica of the plan, from the closest on."""
-    deployment = studies.plan.best.replica.deployment
+    deployment = plan.best.replica.deployment
     degrees = deployment.parallelism
     ran = _Ran(
         engine=deployment.engine.name,
@@ -145,7 +146,7 @@ def evidence_of(studies: Studies) -> tuple[Evidence, ...]:
     return _levels(ran)
 
 
-def confidence_in(studies: Studies) -> Confidence:
+def confidence_in(plan: CapacityPlan) -> Confidence:
     """The chances of the objectives, and how far whole runs bear them out.
 
     The letter goes by the mean error of the closest runs of which there are enough; a grade less for every step away
@@ -154,7 +155,7 @@ def confidence_in(studies: Studies) -> Confidence:
     Runs of other degrees or formats allow B at best, of another engine C, and of other accelerators alone D; without
     any run of this class of models on this accelerator it is a grade less.
     """
-    exact, kind, same_class, hardware, engine = evidence_of(studies)
+    exact, kind, same_class, hardware, engine = evidence_of(plan)
     ranked = ((exact, 0), (kind, 1), (hardware, 2), (engine, 3))
     letter, reason = _LETTERS[-1], f"no whole runs of {hardware.names} or {engine.names}"
     for found, step in ranked:
@@ -163,7 +164,7 @@ def confidence_in(studies: Studies) -> Confidence:
         place = max(step, _LETTERS.index(_letter(found.score.mean)) + (same_class.runs == 0))
         letter, reason = _LETTERS[min(place, len(_LETTERS) - 1)], _defence(found, exact, same_class)
         break
-    chances = meeting_chances(studies.plan.best, objectives=studies.plan.objectives)
+    chances = meeting_chances(plan.best, objectives=plan.objectives)
     return Confidence(chances=chances, letter=letter, reason=reason)
 
 
@@ -260,8 +261,8 @@ def _offers(studies: Studies) -> doc.Table:
 def evidence_section(studies: Studies) -> doc.Section:
     """The runs, the kernels and the offers that the decision rests on."""
     blocks: tuple[doc.Block, ...] = (
-        doc.Paragraph(text=confidence_in(studies).text, tone=doc.Tone.LEAD),
-        _runs_table(evidence_of(studies)),
+        doc.Paragraph(text=confidence_in(studies.plan).text, tone=doc.Tone.LEAD),
+        _runs_table(evidence_of(studies.plan)),
         _kernels(studies),
         _offers(studies),
         ways_table(studies),

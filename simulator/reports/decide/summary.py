@@ -23,7 +23,7 @@ def _numbers(studies: Studies) -> doc.Facts:
     if yearly is not None:
         low, high = (money_text(value, studies.currency) for value in fleet.ends_of(yearly))
         ends = f"{low} to {high} in four cases of five"
-    sure = confidence_in(studies)
+    sure = confidence_in(studies.plan)
     span, price = f"{fleet.devices_low} to {fleet.devices_high}", doc.money(cost.per_million_output_tokens_all_in)
     facts = (
         doc.fact("accelerators", "accelerators", doc.count(fleet.devices), f"{span} in four cases of five"),

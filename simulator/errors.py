@@ -28,6 +28,10 @@ LONGEST_VALUE = 80
 """Characters of what was given that a message repeats."""
 _LONGEST_MESSAGE = 1000
 _QUOTED = re.compile(rf"'[^']{{{LONGEST_VALUE + 1},}}'")
+_UNBROKEN = re.compile(rf"[^\s'\"]{{{LONGEST_VALUE + 1},}}")
+_PATH = re.compile(r"(?!\w+://).*/")
+_LONGEST_PATH = 4096
+"""Characters that Linux takes for a path."""
 _LONGEST_NAME = 3 * LONGEST_VALUE
 _MARK = "..."
 
@@ -35,23 +39,32 @@ _MARK = "..."
 def shown(value: object) -> str:
     """``value`` as Python writes it, cut to 80 characters; text that is as long as a file is not written out first."""
     if isinstance(value, str | bytes):
-        value = value[: LONGEST_VALUE + 1]
+        value = value[:_LONGEST_PATH]
     try:
         text = repr(value)
     except (RecursionError, ValueError):  # nested too deeply, or an integer of too many digits
         text = f"a {type(value).__name__}"
-    return _cut(text, LONGEST_VALUE)
+    return _cut_value(text)
 
 
 def one_line(text: str) -> str:
     """A sentence without line ends and control characters, which a terminal would obey, and with no long values."""
     if len(text) > LONGEST_VALUE:
-        text = _QUOTED.sub(lambda found: f"{_cut(found[0], LONGEST_VALUE)}'", text)
+        text = _QUOTED.sub(lambda found: f"'{_cut_value(found[0][1:-1])}'", text)
+        text = _UNBROKEN.sub(lambda found: _cut_value(found[0]) if _PATH.match(found[0]) else found[0], text)
         text = _cut(text, _LONGEST_MESSAGE)
     if text.isprintable():
         return text
     words = " ".join(text.split("\n"))
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words)
+
+
+def _cut_value(text: str) -> str:
+    """What was given, cut: a path in the middle, so that the file's name stays."""
+    if len(text) <= LONGEST_VALUE or "/" not in text or any(letter.isspace() for letter in text):
+        return _cut(text, LONGEST_VALUE)
+    kept = LONGEST_VALUE - len(_MARK)
+    return f"{text[: kept // 3]}{_MARK}{text[kept // 3 - kept :]}"
 
 
 def _cut(text: str, longest: int) -> str:

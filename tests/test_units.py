@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from simulator.errors import ExitCode, ProfileError, RoofcastError, did_you_mean
+from simulator.errors import LONGEST_VALUE, ExitCode, ProfileError, RoofcastError, did_you_mean, one_line, shown
 from simulator.units import bound_text, format_si, percent_text, plain_text
 
 
@@ -51,6 +53,21 @@ def test_errors_are_one_line_with_field_and_hint() -> None:
     assert str(error) == "a.b: is wrong very (try c)"
     assert error.exit_code is ExitCode.USAGE
     assert ProfileError("x").exit_code is ExitCode.PROFILE
+
+
+def test_of_a_long_path_the_file_s_name_stays(tmp_path: Path) -> None:
+    folder = tmp_path / "/".join(["a-folder-of-some-length"] * 12)
+    path = str(folder / "scenarios-of-tuesday.jsonl")
+    for message in (f"{path}: cannot be read: no such file", f"cannot write {path!r}: no room", shown(path)):
+        said = one_line(message)
+        assert "scenarios-of-tuesday.jsonl" in said
+        assert path not in said
+        assert len(said) < 2 * LONGEST_VALUE
+    assert one_line(f"{path}: cannot be read: no such file").endswith(": cannot be read: no such file")
+    link = "https://example.org/" + "a" * 100
+    assert link in one_line(f"see {link}")
+    assert shown("a word/" * 20).endswith("...")
+    assert len(shown("x" * 500)) == len(shown("x/" * 500)) == LONGEST_VALUE
 
 
 def test_did_you_mean_prefers_close_names_and_lists_otherwise() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -24,7 +26,7 @@ from simulator.cli.entry import run
 from simulator.cli.roofcast import app
 from simulator.errors import FileError, RoofcastError
 from simulator.reports.answers import sweep as sweep_parts
-from simulator.reports.answers.sweep import FIGURES, pareto_front, sensitivity
+from simulator.reports.answers.sweep import FIGURES, pareto_front, part_rows, sensitivity
 from simulator.specs.question.sweep import SweepPoints, SweepSpec, asked_fields
 
 BASE = {"model": "llama-3.1-8b", "isl_tokens": 200, "osl_tokens": 20, "concurrency": 4}
@@ -291,6 +293,103 @@ def test_a_killed_sweep_is_gone_on_with_and_no_part_is_answered_twice(tmp_path: 
     )
     check_complete(tmp_path)
     assert all((tmp_path / "out" / name).stat().st_mtime_ns == changed for name, changed in kept.items())
+
+
+def check_whole(folder: Path) -> None:
+    """Whatever stands in a folder belongs to what its manifest says, and every part holds all its points."""
+    table = sweeps.read_table(str(folder))
+    hardware = set(table.spec.grid["hardware"])
+    for part in set(range(table.parts)) - set(table.missing()):
+        rows = list(part_rows(table.path(part), form=table.form))
+        assert [row["point"] for row in rows] == list(table.numbers(part))
+        assert {row["hardware"] for row in rows} <= hardware
+    assert {path.name for path in folder.iterdir()} - {sweeps.MANIFEST} <= {
+        table.path(part).name for part in range(table.parts)
+    }
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_at_any_moment_leaves_the_old_one_or_the_new_one(tmp_path: Path) -> None:
+    old, out = {**MANY, "grid": {**MANY["grid"], "hardware": ["a100"]}}, tmp_path / "out"
+    start = time.monotonic()
+    assert command(tmp_path, "--force").wait() == 0
+    seconds, draw = time.monotonic() - start, random.Random(20261126)
+    for _ in range(5):
+        sweep(old, out=str(out), force=True, jobs=2)
+        process = command(tmp_path, "--force")
+        time.sleep(seconds * draw.random())
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        check_whole(out)
+        was = sweeps.read_table(str(out)).spec.grid["hardware"]
+        sweep(old if was == ["a100"] else MANY, out=str(out), resume=True)
+        check_whole(out)
+        assert not sweeps.read_table(str(out)).missing()
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[dict[str, Any], Path]:
+    """A sweep of two points, and a folder behind a link."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    return {**SWEEP, "grid": {"hardware": ["h100", "l40s"]}}, tmp_path / "link"
+
+
+class TestTargets:
+    def test_a_folder_behind_a_link_is_written_and_the_link_stays(self, two: tuple[dict[str, Any], Path]) -> None:
+        given, link = two
+        sweep(given, out=str(link))
+        assert link.is_symlink()
+        check_whole(link.resolve())
+        sweep(given, out=str(link), resume=True)
+        sweep(given, out=str(link), force=True)
+        assert link.is_symlink()
+        assert [row["point"] for row in sweeps.read_answer(str(link)).rows()] == [0, 1]
+
+    def test_a_part_behind_a_link_is_written_where_it_points(self, two: tuple[dict[str, Any], Path]) -> None:
+        given, link = two
+        table = sweep(given, out=str(link)).table
+        part, elsewhere = table.path(0), link.parent / "elsewhere"
+        part.replace(elsewhere)
+        part.symlink_to(elsewhere)
+        assert [row["point"] for row in table.rows()] == [0, 1]
+        elsewhere.unlink()
+        sweep(given, out=str(link), resume=True)
+        assert part.is_symlink()
+        assert [row["point"] for row in part_rows(elsewhere, form=table.form)] == [0, 1]
+
+    def test_a_link_that_leads_nowhere_is_one_line(self, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+        with pytest.raises(FileError, match="link: cannot be written"):
+            sweep(SWEEP, out=str(tmp_path / "link"))
+
+    def test_a_folder_that_nobody_may_write_is_one_line(self) -> None:
+        with pytest.raises(FileError, match="/proc/sweep: cannot be written"):
+            sweep(SWEEP, out="/proc/sweep")
+
+    def test_a_part_that_may_not_be_written_stays_and_says_so(
+        self, two: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given, link = two
+        table = sweep(given, out=str(link)).table
+        before = {path.name: path.read_bytes() for path in link.iterdir()}
+        with monkeypatch.context() as patch:
+            # The files of a test are its own: that they are another's is pretended.
+            patch.setattr(Path, "unlink", refused)
+            with pytest.raises(FileError, match="cannot be written: Permission denied"):
+                sweep(given, out=str(link), force=True)
+        assert {path.name: path.read_bytes() for path in link.iterdir()} == before
+        table.path(0).unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr("simulator.files.os.link", refused)
+            patch.setattr("simulator.files.tempfile.mkstemp", refused)
+            with pytest.raises(FileError, match=r"part-00000.*Permission denied"):
+                sweep(given, out=str(link), resume=True)
+        assert [path.name for path in link.iterdir()] == [sweeps.MANIFEST]
+
+
+def refused(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 class TestCommand:

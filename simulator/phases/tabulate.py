@@ -74,7 +74,7 @@ _KEPT = 32
 """Sets of tables in memory, of up to a few megabytes each: those of the deployments that were asked for last."""
 
 
-_SHORTEST_TOKENS, _FEWEST_SEQUENCES = 1024, 64
+_SHORTEST_TOKENS, _FEWEST_SEQUENCES = 2048, 128
 """Request and step for which no smaller tables are made."""
 
 

@@ -10,15 +10,7 @@ from simulator.operators.kept_tokens import index_key_bytes, score_bytes
 from simulator.operators.linear import stage_layers
 from simulator.operators.step_shape import Array
 from simulator.records import dataclass
-from simulator.specs.model.architecture import (
-    AttentionSpec,
-    CompressedAttentionSpec,
-    IndexerSpec,
-    LayerSpec,
-    Mixer,
-    MlaSpec,
-    ModelSpec,
-)
+from simulator.specs.model import architecture as arch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +23,7 @@ class KvLayers:
 
 
 def kv_layout(
-    model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1, stage: int = 0
+    model: arch.ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1, stage: int = 0
 ) -> tuple[KvLayers, ...]:
     """Cached layers of one device of ``stage``; KV heads are split over tp or replicated, latents replicated."""
     order = [model.layer_order[depth] for depth in stage_layers(model, pp_size=pp_size, stage=stage)]
@@ -45,7 +37,7 @@ def kv_layout(
 
 
 def kv_bytes_per_token(
-    model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1, cp_size: int = 1
+    model: arch.ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1, cp_size: int = 1
 ) -> float:
     """Bytes that one token adds to the cache of a device of the largest stage while no window is full [bytes].
 
@@ -87,7 +79,7 @@ def kv_bytes_per_token(
 
 
 def kv_bytes_per_sequence(
-    model: ModelSpec,
+    model: arch.ModelSpec,
     *,
     plan: PrecisionPlan,
     tp_size: int,
@@ -111,27 +103,27 @@ def kv_bytes_per_sequence(
     return largest
 
 
-def state_bytes_per_sequence(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1) -> float:
+def state_bytes_per_sequence(model: arch.ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1) -> float:
     """Bytes of a sequence's recurrent states, windows and open pools on a device of the largest stage."""
     return max(
         _stage_state(model, plan=plan, tp_size=tp_size, pp_size=pp_size, stage=stage) for stage in range(pp_size)
     )
 
 
-def _stages(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int) -> list[tuple[KvLayers, ...]]:
+def _stages(model: arch.ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int) -> list[tuple[KvLayers, ...]]:
     return [kv_layout(model, plan=plan, tp_size=tp_size, pp_size=pp_size, stage=stage) for stage in range(pp_size)]
 
 
-def _layer_bytes(layer: LayerSpec, *, plan: PrecisionPlan, tp_size: int) -> tuple[float, float | None]:
+def _layer_bytes(layer: arch.LayerSpec, *, plan: PrecisionPlan, tp_size: int) -> tuple[float, float | None]:
     """Bytes per token of one layer, and its window."""
     match layer.mixer:
-        case MlaSpec() as mla:
+        case arch.MlaSpec() as mla:
             return (mla.kv_lora_rank + mla.qk_rope_head_dim) * plan.kv_bytes + _index_bytes(mla.indexer), None
-        case CompressedAttentionSpec() as compressed:
+        case arch.CompressedAttentionSpec() as compressed:
             from simulator.operators.compressed import compressed_token_bytes
 
             return compressed_token_bytes(compressed, plan=plan), None
-        case AttentionSpec() as attention if attention.causal and not attention.shares_kv_with_previous:
+        case arch.AttentionSpec() as attention if attention.causal and not attention.shares_kv_with_previous:
             heads = max(1.0, attention.num_key_value_heads / tp_size)
             per_token = heads * (attention.head_dim + attention.value_dim) * plan.kv_bytes
             bounds = [attention.sliding_window, attention.kept and attention.kept.budget_tokens]
@@ -143,11 +135,11 @@ def _layer_bytes(layer: LayerSpec, *, plan: PrecisionPlan, tp_size: int) -> tupl
             return 0.0, None
 
 
-def _index_bytes(indexer: IndexerSpec | None) -> float:
+def _index_bytes(indexer: arch.IndexerSpec | None) -> float:
     return 0.0 if indexer is None else index_key_bytes(indexer)
 
 
-def _stage_state(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int, stage: int) -> float:
+def _stage_state(model: arch.ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int, stage: int) -> float:
     order = [model.layer_order[depth] for depth in stage_layers(model, pp_size=pp_size, stage=stage)]
     return sum(
         _layer_state(layer.mixer, model=model, plan=plan, tp_size=tp_size) * order.count(index)
@@ -155,12 +147,12 @@ def _stage_state(model: ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size
     )
 
 
-def _layer_state(mixer: Mixer | None, *, model: ModelSpec, plan: PrecisionPlan, tp_size: int) -> float:
+def _layer_state(mixer: arch.Mixer | None, *, model: arch.ModelSpec, plan: PrecisionPlan, tp_size: int) -> float:
     """What a layer keeps of a sequence whatever its length [bytes]; only the kinds that a model has are loaded."""
     match mixer:
-        case None | AttentionSpec() | MlaSpec():
+        case None | arch.AttentionSpec() | arch.MlaSpec():
             return 0.0
-        case CompressedAttentionSpec():
+        case arch.CompressedAttentionSpec():
             from simulator.operators.compressed import compressed_state_bytes
 
             return compressed_state_bytes(mixer, plan=plan)

@@ -14,16 +14,7 @@ from simulator.operators.step_shape import Array, StepShape, on_context_rank
 from simulator.operators.work import Collective, CollectiveShape, Family, GemmShape, MatmulFormat, Work
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.model.architecture import (
-    AttentionSpec,
-    CompressedAttentionSpec,
-    LayerSpec,
-    MambaSpec,
-    MlaSpec,
-    MlpSpec,
-    ModelSpec,
-    MoeSpec,
-)
+from simulator.specs.model import architecture as arch
 from simulator.units import BITS_PER_BYTE
 
 
@@ -37,7 +28,7 @@ class DeviceShare:
     tokens : those that pass through every layer of this stack; zeros : as many zeros as the step has cases
     """
 
-    model: ModelSpec
+    model: arch.ModelSpec
     plan: PrecisionPlan
     step: StepShape
     source: StepShape
@@ -58,7 +49,7 @@ class DeviceShare:
     @classmethod
     def of(
         cls,
-        model: ModelSpec,
+        model: arch.ModelSpec,
         *,
         plan: PrecisionPlan,
         parallelism: ParallelismSpec,
@@ -116,7 +107,7 @@ def has_decode(step: StepShape) -> bool:
     return bool(np.any(step.decode_sequences * step.decode_tokens > 0))
 
 
-def stage_layers(model: ModelSpec, *, pp_size: int, stage: int) -> range:
+def stage_layers(model: arch.ModelSpec, *, pp_size: int, stage: int) -> range:
     """Depths of the layers of ``stage``: an even split in order, earlier stages taking the remainder."""
     depth = model.num_hidden_layers
     each, left = divmod(depth, pp_size)
@@ -125,27 +116,27 @@ def stage_layers(model: ModelSpec, *, pp_size: int, stage: int) -> range:
 
 
 @lru_cache(maxsize=256)
-def _divisible_counts(layers: tuple[LayerSpec, ...]) -> tuple[frozenset[int], frozenset[int]]:
+def _divisible_counts(layers: tuple[arch.LayerSpec, ...]) -> tuple[frozenset[int], frozenset[int]]:
     """Counts that tp must divide, and KV head counts that it must divide or be a multiple of."""
     exact: set[int] = set()
     replicable: set[int] = set()
     for layer in layers:
         for mixer in (layer.mixer, layer.cross_attention):
             match mixer:
-                case AttentionSpec():
+                case arch.AttentionSpec():
                     exact.add(mixer.num_attention_heads)
                     replicable.add(mixer.num_key_value_heads)
-                case MlaSpec():
+                case arch.MlaSpec():
                     exact.add(mixer.num_attention_heads)
-                case CompressedAttentionSpec():
+                case arch.CompressedAttentionSpec():
                     exact |= {mixer.num_attention_heads, mixer.o_groups}
-                case MambaSpec():
+                case arch.MambaSpec():
                     exact.add(mixer.intermediate_size)
                 case None:
                     pass
                 case _:
                     exact |= _recurrent_heads(mixer)
-        exact |= {block.intermediate_size for block in layer.feed_forward if isinstance(block, MlpSpec)}
+        exact |= {block.intermediate_size for block in layer.feed_forward if isinstance(block, arch.MlpSpec)}
     return frozenset(exact), frozenset(replicable)
 
 
@@ -155,7 +146,7 @@ def _recurrent_heads(mixer: object) -> set[int]:
 
 
 @lru_cache(maxsize=256)
-def allowed_tp_sizes(model: ModelSpec) -> tuple[int, ...]:
+def allowed_tp_sizes(model: arch.ModelSpec) -> tuple[int, ...]:
     """Tensor-parallel sizes that engines accept, ascending.
 
     Attention heads, recurrent heads and dense intermediate sizes split evenly; KV heads split evenly or are
@@ -165,7 +156,7 @@ def allowed_tp_sizes(model: ModelSpec) -> tuple[int, ...]:
     return tuple(size for size in range(1, min(exact, default=1) + 1) if _splits(size, exact, replicable))
 
 
-def _all_layers(model: ModelSpec) -> tuple[LayerSpec, ...]:
+def _all_layers(model: arch.ModelSpec) -> tuple[arch.LayerSpec, ...]:
     return model.layers + (model.encoder.layers if model.encoder else ())
 
 
@@ -175,7 +166,7 @@ def _splits(size: int, exact: frozenset[int], replicable: frozenset[int]) -> boo
     )
 
 
-def check_parallelism(model: ModelSpec, parallelism: ParallelismSpec) -> None:
+def check_parallelism(model: arch.ModelSpec, parallelism: ParallelismSpec) -> None:
     """Refuse degrees that no engine runs or that would change nothing, naming those allowed."""
     if parallelism.tp_size > 1 and not _splits(parallelism.tp_size, *_divisible_counts(_all_layers(model))):
         raise _refusal("tp_size", parallelism.tp_size, f"{model.name} splits over", allowed_tp_sizes(model))
@@ -189,20 +180,20 @@ def check_parallelism(model: ModelSpec, parallelism: ParallelismSpec) -> None:
         raise _refusal("cp_size", parallelism.cp_size, f"{model.name} keeps more than keys and values; allowed:", (1,))
 
 
-def _shares_context(model: ModelSpec) -> bool:
+def _shares_context(model: arch.ModelSpec) -> bool:
     """Whether every layer attends to all cached tokens or a window, so that ranks can share keys and values."""
     return model.encoder is None and all(
         layer.cross_attention is None
-        and isinstance(layer.mixer, AttentionSpec | MlaSpec)
+        and isinstance(layer.mixer, arch.AttentionSpec | arch.MlaSpec)
         and layer.mixer.indexer is None
         and getattr(layer.mixer, "kept", None) is None
         for layer in model.layers
     )
 
 
-def _check_experts(model: ModelSpec, parallelism: ParallelismSpec) -> None:
+def _check_experts(model: arch.ModelSpec, parallelism: ParallelismSpec) -> None:
     experts = [
-        block.num_experts for layer in model.layers for block in layer.feed_forward if isinstance(block, MoeSpec)
+        block.num_experts for layer in model.layers for block in layer.feed_forward if isinstance(block, arch.MoeSpec)
     ]
     if not experts:
         raise no_effect(

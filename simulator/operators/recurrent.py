@@ -15,14 +15,7 @@ from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Family, RecurrentShape, Work
 from simulator.records import dataclass
-from simulator.specs.model.architecture import (
-    GatedDeltaSpec,
-    LightningSpec,
-    Mamba2Spec,
-    MambaSpec,
-    RecurrentSpec,
-    ShortConvolutionSpec,
-)
+from simulator.specs.model import architecture as arch
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 
@@ -75,18 +68,18 @@ class RecurrentSize:
         return weights + self.conv_bias
 
 
-def recurrent_size(spec: RecurrentSpec, *, hidden_size: float, tp_size: int) -> RecurrentSize:
+def recurrent_size(spec: arch.RecurrentSpec, *, hidden_size: float, tp_size: int) -> RecurrentSize:
     """Shape on each of ``tp_size`` devices: heads and channels are split, groups at least one each."""
     match spec:
-        case MambaSpec():
+        case arch.MambaSpec():
             return _mamba(spec, hidden_size, tp_size)
-        case Mamba2Spec():
+        case arch.Mamba2Spec():
             return _mamba2(spec, hidden_size, tp_size)
-        case GatedDeltaSpec():
+        case arch.GatedDeltaSpec():
             return _gated_delta(spec, hidden_size, tp_size)
-        case LightningSpec():
+        case arch.LightningSpec():
             return _lightning(spec, tp_size)
-        case ShortConvolutionSpec():
+        case arch.ShortConvolutionSpec():
             return _short_convolution(spec, hidden_size, tp_size)
 
 
@@ -95,7 +88,7 @@ def state_bytes(size: RecurrentSize, *, element_bytes: float) -> float:
     return size.state_elements * BITS[STATE_DTYPE] / BITS_PER_BYTE + size.conv_elements * element_bytes
 
 
-def recurrent_rows(spec: RecurrentSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
+def recurrent_rows(spec: arch.RecurrentSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
     """Rows of ``count`` equal layers."""
     size = recurrent_size(spec, hidden_size=share.hidden_size, tp_size=share.tp_size)
     tokens = share.tokens
@@ -205,7 +198,7 @@ def _update(
     )
 
 
-def _mamba(spec: MambaSpec, hidden_size: float, tp_size: int) -> RecurrentSize:
+def _mamba(spec: arch.MambaSpec, hidden_size: float, tp_size: int) -> RecurrentSize:
     width = spec.intermediate_size / tp_size
     small = width * spec.state_size + width
     inner_norms = spec.time_step_rank + 2 * spec.state_size if spec.inner_norms else 0.0
@@ -233,7 +226,7 @@ def _mamba(spec: MambaSpec, hidden_size: float, tp_size: int) -> RecurrentSize:
     )
 
 
-def _mamba2(spec: Mamba2Spec, hidden_size: float, tp_size: int) -> RecurrentSize:
+def _mamba2(spec: arch.Mamba2Spec, hidden_size: float, tp_size: int) -> RecurrentSize:
     heads = spec.num_heads / tp_size
     groups = max(1.0, spec.n_groups / tp_size)
     width = heads * spec.head_dim
@@ -258,7 +251,7 @@ def _mamba2(spec: Mamba2Spec, hidden_size: float, tp_size: int) -> RecurrentSize
     )
 
 
-def _gated_delta(spec: GatedDeltaSpec, hidden_size: float, tp_size: int) -> RecurrentSize:
+def _gated_delta(spec: arch.GatedDeltaSpec, hidden_size: float, tp_size: int) -> RecurrentSize:
     """Per-head decay projects one number a head; per-channel decay goes through a low-rank pair, as may the gate."""
     heads = spec.linear_num_value_heads / tp_size
     key = spec.linear_num_key_heads / tp_size * spec.linear_key_head_dim
@@ -290,7 +283,7 @@ def _gated_delta(spec: GatedDeltaSpec, hidden_size: float, tp_size: int) -> Recu
     )
 
 
-def _lightning(spec: LightningSpec, tp_size: int) -> RecurrentSize:
+def _lightning(spec: arch.LightningSpec, tp_size: int) -> RecurrentSize:
     """Queries, keys and values pass an activation, no convolution; decay rates are fixed and not stored."""
     heads = spec.num_heads / tp_size
     width = heads * spec.head_dim
@@ -310,7 +303,7 @@ def _lightning(spec: LightningSpec, tp_size: int) -> RecurrentSize:
     )
 
 
-def _short_convolution(spec: ShortConvolutionSpec, hidden_size: float, tp_size: int) -> RecurrentSize:
+def _short_convolution(spec: arch.ShortConvolutionSpec, hidden_size: float, tp_size: int) -> RecurrentSize:
     """One projection to two gates and the channels, which pass nothing on but the window of the convolution."""
     width = hidden_size / tp_size
     return RecurrentSize(

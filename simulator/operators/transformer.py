@@ -19,21 +19,12 @@ from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_
 from simulator.operators.work import CollectiveShape, Work
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.model.architecture import (
-    AttentionSpec,
-    CompressedAttentionSpec,
-    LayerSpec,
-    Mixer,
-    MlaSpec,
-    MlpSpec,
-    ModelSpec,
-    MoeSpec,
-)
+from simulator.specs.model import architecture as arch
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 
 
 def operator_list(
-    model: ModelSpec,
+    model: arch.ModelSpec,
     *,
     parallelism: ParallelismSpec,
     plan: PrecisionPlan,
@@ -77,13 +68,13 @@ def operator_list(
     return tuple(rows)
 
 
-def is_encoder_only(model: ModelSpec) -> bool:
+def is_encoder_only(model: arch.ModelSpec) -> bool:
     """Whether every layer attends in both directions, so that nothing is generated or cached."""
-    mixers = [layer.mixer for layer in model.layers if isinstance(layer.mixer, AttentionSpec)]
+    mixers = [layer.mixer for layer in model.layers if isinstance(layer.mixer, arch.AttentionSpec)]
     return bool(mixers) and len(mixers) == len(model.layers) and not any(mixer.causal for mixer in mixers)
 
 
-def _decoder_step(model: ModelSpec, step: StepShape) -> StepShape:
+def _decoder_step(model: arch.ModelSpec, step: StepShape) -> StepShape:
     """What passes the (decoder) stack: with an encoder, prompts are its input and decoding starts from one token."""
     if is_encoder_only(model) and has_decode(step):
         raise RoofcastError(
@@ -104,7 +95,7 @@ def _decoder_step(model: ModelSpec, step: StepShape) -> StepShape:
     )
 
 
-def _source_tokens(model: ModelSpec, step: StepShape) -> float | np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _source_tokens(model: arch.ModelSpec, step: StepShape) -> float | np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     return 0.0 if model.encoder is None else step.prefill_sequences * step.prefill_tokens
 
 
@@ -133,7 +124,7 @@ def _encoder_rows(share: DeviceShare) -> tuple[Work, ...]:
     return tuple(rows)
 
 
-def _stack_rows(layers: tuple[LayerSpec, ...], *, order: Iterable[int], share: DeviceShare) -> list[Work]:
+def _stack_rows(layers: tuple[arch.LayerSpec, ...], *, order: Iterable[int], share: DeviceShare) -> list[Work]:
     depths = list(order)
     rows: list[Work] = []
     for index, layer in enumerate(layers):
@@ -143,7 +134,7 @@ def _stack_rows(layers: tuple[LayerSpec, ...], *, order: Iterable[int], share: D
     return rows
 
 
-def layer_rows(layer: LayerSpec, *, share: DeviceShare, count: int) -> list[Work]:
+def layer_rows(layer: arch.LayerSpec, *, share: DeviceShare, count: int) -> list[Work]:
     """Rows of ``count`` equal layers: norms with residuals, mixer, cross attention, feed-forward blocks."""
     rows = [*_mixer_rows(layer.mixer, share=share, count=count)]
     if layer.summed_once:
@@ -170,17 +161,17 @@ def layer_rows(layer: LayerSpec, *, share: DeviceShare, count: int) -> list[Work
     return rows
 
 
-def _mixer_rows(mixer: Mixer | None, *, share: DeviceShare, count: int) -> tuple[Work, ...]:
+def _mixer_rows(mixer: arch.Mixer | None, *, share: DeviceShare, count: int) -> tuple[Work, ...]:
     match mixer:
         case None:
             return ()
-        case AttentionSpec():
+        case arch.AttentionSpec():
             return attention_rows(mixer, share=share, count=count)
-        case MlaSpec():
+        case arch.MlaSpec():
             from simulator.operators.mla import mla_rows
 
             return mla_rows(mixer, share=share, count=count)
-        case CompressedAttentionSpec():
+        case arch.CompressedAttentionSpec():
             from simulator.operators.compressed import compressed_attention_rows
 
             return compressed_attention_rows(mixer, share=share, count=count)
@@ -190,8 +181,8 @@ def _mixer_rows(mixer: Mixer | None, *, share: DeviceShare, count: int) -> tuple
             return recurrent_rows(mixer, share=share, count=count)
 
 
-def _feed_forward_rows(block: MlpSpec | MoeSpec, *, share: DeviceShare, count: int) -> tuple[Work, ...]:
-    if isinstance(block, MlpSpec):
+def _feed_forward_rows(block: arch.MlpSpec | arch.MoeSpec, *, share: DeviceShare, count: int) -> tuple[Work, ...]:
+    if isinstance(block, arch.MlpSpec):
         return mlp_rows(block, share=share, count=count)
     from simulator.operators.moe import moe_rows
 
@@ -235,7 +226,7 @@ class ParameterCounts:
 
 
 @lru_cache(maxsize=256)
-def parameter_counts(model: ModelSpec) -> ParameterCounts:
+def parameter_counts(model: arch.ModelSpec) -> ParameterCounts:
     """Parameters of a model, from its operator list on one device."""
     rows = operator_list(
         model, parallelism=ParallelismSpec(), plan=_plain_plan(model), step=prefill_step(sequences=1, tokens=1)
@@ -257,7 +248,7 @@ def total_flops(rows: tuple[Work, ...]) -> Array:
     return total
 
 
-def model_flops(model: ModelSpec, step: StepShape) -> Array:
+def model_flops(model: arch.ModelSpec, step: StepShape) -> Array:
     """Useful FLOPs of a step over all devices (products, attention with exact causal counts, state updates).
 
     The numerator of model FLOPs utilisation. Replicated work of tensor parallelism is counted once.
@@ -265,7 +256,7 @@ def model_flops(model: ModelSpec, step: StepShape) -> Array:
     return total_flops(operator_list(model, parallelism=ParallelismSpec(), plan=_plain_plan(model), step=step))
 
 
-def _plain_plan(model: ModelSpec) -> PrecisionPlan:
+def _plain_plan(model: arch.ModelSpec) -> PrecisionPlan:
     return precision_plan(model, PrecisionSpec(weights=Dtype.BF16))
 
 
@@ -276,7 +267,7 @@ class ModelCounts:
     decode_flops_per_token : None of an encoder, which generates nothing
     """
 
-    model: ModelSpec
+    model: arch.ModelSpec
     plan: PrecisionPlan
     context_tokens: int
     parameters: ParameterCounts
@@ -290,7 +281,7 @@ class ModelCounts:
 DEFAULT_CONTEXT_TOKENS = 4096
 
 
-def model_counts(model: ModelSpec, *, precision: PrecisionSpec, context_tokens: int | None = None) -> ModelCounts:
+def model_counts(model: arch.ModelSpec, *, precision: PrecisionSpec, context_tokens: int | None = None) -> ModelCounts:
     """Count a model in one number format; without ``context_tokens`` at 4,096 or at all that the model takes."""
     plan = precision_plan(model, precision)
     longest = model.max_position_embeddings or DEFAULT_CONTEXT_TOKENS

@@ -12,15 +12,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.work import MoeShape, Work
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.model.architecture import (
-    AttentionSpec,
-    FeedForward,
-    LayerSpec,
-    MlaSpec,
-    MlpSpec,
-    ModelSpec,
-    MoeSpec,
-)
+from simulator.specs.model import architecture as arch
 from simulator.specs.question.techniques import MlaOverride, MoeOverride, StructureSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
 
@@ -48,7 +40,7 @@ def structure(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedT
     applied = replace(applied, model=model, notes=notes if given else applied.notes)
     if spec.expert_imbalance is None:
         return applied
-    if not any(isinstance(block, MoeSpec) for layer in model.layers for block in layer.feed_forward):
+    if not any(isinstance(block, arch.MoeSpec) for layer in model.layers for block in layer.feed_forward):
         _refuse("expert_imbalance", f"{model.name} has no experts", code="no_effect", hint="leave it out")
     return with_rule(applied, BusiestRank(imbalance=spec.expert_imbalance))
 
@@ -79,7 +71,7 @@ def _scaled(row: Work, shape: MoeShape, *, factor: float) -> Work:
     )
 
 
-def _over_layers(model: ModelSpec, change: Callable[[LayerSpec], LayerSpec]) -> ModelSpec:
+def _over_layers(model: arch.ModelSpec, change: Callable[[arch.LayerSpec], arch.LayerSpec]) -> arch.ModelSpec:
     layers = tuple(change(layer) for layer in model.layers)
     if model.encoder is None:
         return model.model_copy(update={"layers": layers})
@@ -87,19 +79,19 @@ def _over_layers(model: ModelSpec, change: Callable[[LayerSpec], LayerSpec]) -> 
     return model.model_copy(update={"layers": layers, "encoder": encoder})
 
 
-def _with_kv_heads(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
+def _with_kv_heads(model: arch.ModelSpec, spec: StructureSpec) -> arch.ModelSpec:
     """GQA or MQA conversion: every attention layer with these KV heads [Ainslie2023]."""
     heads = spec.num_key_value_heads or 0
-    if any(isinstance(layer.mixer, MlaSpec) for layer in model.layers):
+    if any(isinstance(layer.mixer, arch.MlaSpec) for layer in model.layers):
         _refuse("num_key_value_heads", f"{model.name} caches latents and has no KV heads", code="contradiction",
                 hint="leave it out")  # fmt: skip
     _attention_needed("num_key_value_heads", model)
 
-    def change(layer: LayerSpec) -> LayerSpec:
+    def change(layer: arch.LayerSpec) -> arch.LayerSpec:
         update = {}
         for place in ("mixer", "cross_attention"):
             mixer = getattr(layer, place)
-            if isinstance(mixer, AttentionSpec):
+            if isinstance(mixer, arch.AttentionSpec):
                 if mixer.num_attention_heads % heads:
                     _refuse("num_key_value_heads", f"{heads} does not divide {mixer.num_attention_heads} query heads",
                             code="invalid_value", hint=_divisors(mixer.num_attention_heads))  # fmt: skip
@@ -113,40 +105,40 @@ def _divisors(number: int) -> str:
     return "one of " + ", ".join(str(size) for size in range(1, number + 1) if number % size == 0)
 
 
-def _with_mla(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
+def _with_mla(model: arch.ModelSpec, spec: StructureSpec) -> arch.ModelSpec:
     """Every full attention layer with latents; local layers and recurrent ones stay [DeepSeek2024a]."""
     mla = spec.mla
     assert mla is not None, "asked for"
-    if any(isinstance(layer.mixer, MlaSpec) for layer in model.layers):
+    if any(isinstance(layer.mixer, arch.MlaSpec) for layer in model.layers):
         _refuse("mla", f"{model.name} has latent attention already", code="contradiction", hint="leave it out")
     if spec.num_key_value_heads is not None:
         _refuse("mla", "latents leave no KV heads for num_key_value_heads", code="contradiction", hint="one of the two")
     _attention_needed("mla", model)
 
-    def change(layer: LayerSpec) -> LayerSpec:
+    def change(layer: arch.LayerSpec) -> arch.LayerSpec:
         mixer = layer.mixer
-        if not isinstance(mixer, AttentionSpec) or not mixer.causal or mixer.sliding_window is not None:
+        if not isinstance(mixer, arch.AttentionSpec) or not mixer.causal or mixer.sliding_window is not None:
             return layer
         return layer.model_copy(update={"mixer": _latent(mixer, mla)})
 
     return _over_layers(model, change)
 
 
-def _latent(mixer: AttentionSpec, mla: MlaOverride) -> MlaSpec:
-    return MlaSpec(num_attention_heads=mixer.num_attention_heads, **mla.model_dump())
+def _latent(mixer: arch.AttentionSpec, mla: MlaOverride) -> arch.MlaSpec:
+    return arch.MlaSpec(num_attention_heads=mixer.num_attention_heads, **mla.model_dump())
 
 
-def _with_window(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
+def _with_window(model: arch.ModelSpec, spec: StructureSpec) -> arch.ModelSpec:
     """Full attention layers with a window; with ``window_every`` n the last of each n layers keeps full attention."""
     if spec.mla is not None:
         _refuse("sliding_window", "latent attention (structure.mla) takes no window", code="contradiction",
                 hint="one of the two")  # fmt: skip
     _attention_needed("sliding_window", model)
 
-    def change(layer: LayerSpec) -> LayerSpec:
+    def change(layer: arch.LayerSpec) -> arch.LayerSpec:
         mixer = layer.mixer
-        full = isinstance(mixer, AttentionSpec) and mixer.causal and mixer.sliding_window is None
-        if not full or not isinstance(mixer, AttentionSpec):
+        full = isinstance(mixer, arch.AttentionSpec) and mixer.causal and mixer.sliding_window is None
+        if not full or not isinstance(mixer, arch.AttentionSpec):
             return layer
         return layer.model_copy(update={"mixer": mixer.model_copy(update={"sliding_window": spec.sliding_window})})
 
@@ -159,7 +151,7 @@ def _with_window(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
     return model.model_copy(update={"layers": model.layers + local, "layer_order": order})
 
 
-def _with_experts(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
+def _with_experts(model: arch.ModelSpec, spec: StructureSpec) -> arch.ModelSpec:
     """Every dense block as experts: as many parameters unless a width is given [Zhang2022]."""
     moe = spec.moe
     assert moe is not None, "asked for"
@@ -167,17 +159,17 @@ def _with_experts(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
         _refuse("moe.num_experts_per_tok", f"{moe.num_experts_per_tok} of {moe.num_experts} experts cannot be chosen",
                 code="contradiction", hint=f"at most {moe.num_experts}")  # fmt: skip
     blocks = [block for layer in model.layers for block in layer.feed_forward]
-    if not any(isinstance(block, MlpSpec) for block in blocks):
+    if not any(isinstance(block, arch.MlpSpec) for block in blocks):
         _refuse("moe", f"{model.name} has no dense feed-forward blocks", code="contradiction", hint="leave it out")
 
-    def change(layer: LayerSpec) -> LayerSpec:
+    def change(layer: arch.LayerSpec) -> arch.LayerSpec:
         return layer.model_copy(update={"feed_forward": tuple(_experts(block, moe) for block in layer.feed_forward)})
 
     return model.model_copy(update={"layers": tuple(change(layer) for layer in model.layers)})
 
 
-def _experts(block: FeedForward, moe: MoeOverride) -> FeedForward:
-    if not isinstance(block, MlpSpec):
+def _experts(block: arch.FeedForward, moe: MoeOverride) -> arch.FeedForward:
+    if not isinstance(block, arch.MlpSpec):
         return block
     width = moe.moe_intermediate_size
     if width is None:
@@ -186,7 +178,7 @@ def _experts(block: FeedForward, moe: MoeOverride) -> FeedForward:
             _refuse("moe.num_experts", f"{moe.num_experts} experts do not divide a width of {left}",
                     code="invalid_value", hint="give moe_intermediate_size, or another number")  # fmt: skip
         width = left // moe.num_experts
-    return MoeSpec(
+    return arch.MoeSpec(
         num_experts=moe.num_experts,
         num_experts_per_tok=moe.num_experts_per_tok,
         moe_intermediate_size=width,
@@ -196,13 +188,13 @@ def _experts(block: FeedForward, moe: MoeOverride) -> FeedForward:
     )
 
 
-def _with_skew(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
-    if not any(isinstance(block, MoeSpec) for layer in model.layers for block in layer.feed_forward):
+def _with_skew(model: arch.ModelSpec, spec: StructureSpec) -> arch.ModelSpec:
+    if not any(isinstance(block, arch.MoeSpec) for layer in model.layers for block in layer.feed_forward):
         _refuse("routing_skew", f"{model.name} has no experts", code="no_effect", hint="leave it out")
 
-    def change(layer: LayerSpec) -> LayerSpec:
+    def change(layer: arch.LayerSpec) -> arch.LayerSpec:
         blocks = tuple(
-            block.model_copy(update={"routing_skew": spec.routing_skew}) if isinstance(block, MoeSpec) else block
+            block.model_copy(update={"routing_skew": spec.routing_skew}) if isinstance(block, arch.MoeSpec) else block
             for block in layer.feed_forward
         )
         return layer.model_copy(update={"feed_forward": blocks})
@@ -210,18 +202,18 @@ def _with_skew(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
     return _over_layers(model, change)
 
 
-def _with_depth(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
+def _with_depth(model: arch.ModelSpec, spec: StructureSpec) -> arch.ModelSpec:
     """The first layers and the last one: deep layers before the last are what pruning drops [Gromov2024]."""
     kept = max(1, round(model.num_hidden_layers * (spec.layers_fraction or 1.0)))
     order = (*model.layer_order[: kept - 1], model.layer_order[-1])
     return model.model_copy(update={"layer_order": order})
 
 
-def _with_width(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
+def _with_width(model: arch.ModelSpec, spec: StructureSpec) -> arch.ModelSpec:
     """Hidden size, heads and block widths in proportion; head_dim stays."""
     size = spec.hidden_size or 0
     ratio = size / model.hidden_size
-    if any(layer.mixer is not None and not isinstance(layer.mixer, AttentionSpec) for layer in model.layers):
+    if any(layer.mixer is not None and not isinstance(layer.mixer, arch.AttentionSpec) for layer in model.layers):
         _refuse("hidden_size", f"{model.name} has mixers without a head_dim to keep", code="unsupported_option",
                 hint="models with plain attention")  # fmt: skip
 
@@ -232,16 +224,16 @@ def _with_width(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
                     hint=f"a multiple of {model.hidden_size} over a power of two")  # fmt: skip
         return int(scaled)
 
-    def change(layer: LayerSpec) -> LayerSpec:
+    def change(layer: arch.LayerSpec) -> arch.LayerSpec:
         update: dict[str, object] = {}
         for place in ("mixer", "cross_attention"):
             mixer = getattr(layer, place)
-            if isinstance(mixer, AttentionSpec):
+            if isinstance(mixer, arch.AttentionSpec):
                 names = ("num_attention_heads", "num_key_value_heads")
                 update[place] = mixer.model_copy(update={name: part(name, getattr(mixer, name)) for name in names})
         update["feed_forward"] = tuple(
             block.model_copy(update={"intermediate_size": part("intermediate_size", block.intermediate_size)})
-            if isinstance(block, MlpSpec)
+            if isinstance(block, arch.MlpSpec)
             else block.model_copy(
                 update={"moe_intermediate_size": part("moe_intermediate_size", block.moe_intermediate_size)}
             )
@@ -252,7 +244,7 @@ def _with_width(model: ModelSpec, spec: StructureSpec) -> ModelSpec:
     return _over_layers(model, change).model_copy(update={"hidden_size": size})
 
 
-_OVERRIDES: dict[str, Callable[[ModelSpec, StructureSpec], ModelSpec]] = {
+_OVERRIDES: dict[str, Callable[[arch.ModelSpec, StructureSpec], arch.ModelSpec]] = {
     "layers_fraction": _with_depth,
     "hidden_size": _with_width,
     "num_key_value_heads": _with_kv_heads,
@@ -263,8 +255,8 @@ _OVERRIDES: dict[str, Callable[[ModelSpec, StructureSpec], ModelSpec]] = {
 }
 
 
-def _attention_needed(field: str, model: ModelSpec) -> None:
-    if not any(isinstance(layer.mixer, AttentionSpec) for layer in model.layers):
+def _attention_needed(field: str, model: arch.ModelSpec) -> None:
+    if not any(isinstance(layer.mixer, arch.AttentionSpec) for layer in model.layers):
         _refuse(field, f"{model.name} has no attention layers", code="no_effect", hint="leave it out")
 
 

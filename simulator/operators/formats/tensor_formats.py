@@ -12,35 +12,26 @@ from simulator.operators.work import MatmulFormat
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.format_kernels import load_format_kernels
-from simulator.specs.model.architecture import (
-    AttentionSpec,
-    CompressedAttentionSpec,
-    MlaSpec,
-    MlpSpec,
-    ModelSpec,
-    MoeSpec,
-    QuantizationSpec,
-    RoleFormatSpec,
-)
+from simulator.specs.model import architecture as arch
 from simulator.specs.model.checkpoints import FP8_BLOCK, published_in_blocks
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.spellings import GGUF_MIXES, plain_word, scheme_word
 from simulator.units import BITS_PER_BYTE
 
 
-def model_roles(model: ModelSpec) -> frozenset[str]:
+def model_roles(model: arch.ModelSpec) -> frozenset[str]:
     """Roles of the weight products that a model has."""
     roles = {"lm_head"} if model.has_lm_head else set()
     stacks = (model.layers, model.encoder.layers if model.encoder else ())
     for layer in (layer for stack in stacks for layer in stack):
-        attends = isinstance(layer.mixer, AttentionSpec | MlaSpec | CompressedAttentionSpec)
+        attends = isinstance(layer.mixer, arch.AttentionSpec | arch.MlaSpec | arch.CompressedAttentionSpec)
         if attends or layer.cross_attention is not None:
             roles.add("attention")
         elif layer.mixer is not None:
             roles.add("mixer")
         for block in layer.feed_forward:
-            roles.add("mlp" if isinstance(block, MlpSpec) else "experts")
-            if isinstance(block, MoeSpec) and block.shared_expert_intermediate_size:
+            roles.add("mlp" if isinstance(block, arch.MlpSpec) else "experts")
+            if isinstance(block, arch.MoeSpec) and block.shared_expert_intermediate_size:
                 roles.add("shared_expert")
     return frozenset(roles)
 
@@ -65,7 +56,7 @@ def fp4_scheme(hardware: AcceleratorSpec) -> str | None:
     return NVFP4 if hardware.vendor == "nvidia" else "mxfp4-w4a4"
 
 
-def on_chip(precision: PrecisionSpec, *, model: ModelSpec, hardware: AcceleratorSpec) -> PrecisionSpec:
+def on_chip(precision: PrecisionSpec, *, model: arch.ModelSpec, hardware: AcceleratorSpec) -> PrecisionSpec:
     """Four-bit floats in the format of the chip, as checkpoints that are made for it hold them, activations too.
 
     What names 16- or 8-bit activations or a kernel keeps it, and so does a checkpoint that is in four bits already.
@@ -84,7 +75,7 @@ SELF_QUANTISING = ("llm_int8", "w1.58a8")
 
 
 def precision_plan(
-    model: ModelSpec, precision: PrecisionSpec, *, multiplied: Collection[Dtype] | None = None
+    model: arch.ModelSpec, precision: PrecisionSpec, *, multiplied: Collection[Dtype] | None = None
 ) -> PrecisionPlan:
     """Resolve what was asked for against what the checkpoint is; contradictions are refused.
 
@@ -142,7 +133,7 @@ def _with_kernel(scheme: Scheme, kernel: str | None) -> Scheme:
     return replace(scheme, format=replace(scheme.format, kernel=kernel), roles=roles)
 
 
-def _mixed(model: ModelSpec, precision: PrecisionSpec, plain: Dtype) -> tuple[tuple[str, MatmulFormat], ...]:
+def _mixed(model: arch.ModelSpec, precision: PrecisionSpec, plain: Dtype) -> tuple[tuple[str, MatmulFormat], ...]:
     """Formats of the roles that ``precision.mixed`` names; a role that the model lacks is refused."""
     own = []
     present = model_roles(model)
@@ -159,7 +150,7 @@ def _mixed(model: ModelSpec, precision: PrecisionSpec, plain: Dtype) -> tuple[tu
 
 
 def _plain_dtype(
-    model: ModelSpec, precision: PrecisionSpec, notes: list[str], *, multiplied: Collection[Dtype] | None
+    model: arch.ModelSpec, precision: PrecisionSpec, notes: list[str], *, multiplied: Collection[Dtype] | None
 ) -> Dtype:
     """Dtype of everything that is not quantised."""
     if precision.scheme in PLAIN_SCHEMES:
@@ -179,7 +170,12 @@ def _plain_dtype(
 
 
 def _resolve_scheme(
-    model: ModelSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str], *, multiplied: Collection[Dtype] | None
+    model: arch.ModelSpec,
+    precision: PrecisionSpec,
+    plain: Dtype,
+    notes: list[str],
+    *,
+    multiplied: Collection[Dtype] | None,
 ) -> Scheme:
     if precision.scheme is not None:
         scheme = scheme_named(precision.scheme, plain=plain, model=model)
@@ -209,7 +205,7 @@ def _resolve_scheme(
     return Scheme(weights=weights, activations=activations, format=product)
 
 
-def _as_checkpoint_keeps(scheme: Scheme, given: QuantizationSpec | None, plain: Dtype) -> Scheme:
+def _as_checkpoint_keeps(scheme: Scheme, given: arch.QuantizationSpec | None, plain: Dtype) -> Scheme:
     """The scheme with the roles that the checkpoint keeps unquantised, where it is what the checkpoint holds anyway."""
     if given is None or scheme.unquantised is not None or scheme.roles or given.roles:
         return scheme
@@ -220,7 +216,7 @@ def _as_checkpoint_keeps(scheme: Scheme, given: QuantizationSpec | None, plain: 
 
 
 def _requested_over_checkpoint(
-    model: ModelSpec, given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]
+    model: arch.ModelSpec, given: arch.QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]
 ) -> Scheme:
     """Quantised weights were asked for of a checkpoint that is quantised: keep its details where they agree."""
     if precision.weights is given.weights and precision.activations in (None, given.activations):
@@ -233,8 +229,8 @@ def _requested_over_checkpoint(
 
 
 def _multiplied(
-    given: QuantizationSpec, precision: PrecisionSpec, notes: list[str], *, multiplied: Collection[Dtype] | None
-) -> QuantizationSpec:
+    given: arch.QuantizationSpec, precision: PrecisionSpec, notes: list[str], *, multiplied: Collection[Dtype] | None
+) -> arch.QuantizationSpec:
     """The checkpoint's quantization, with 16-bit activations where the device does not multiply its own."""
     if multiplied is None or precision.activations is not None:
         return given
@@ -254,7 +250,7 @@ def _multiplied(
 
 
 def _checkpoint_scheme(
-    model: ModelSpec, given: QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]
+    model: arch.ModelSpec, given: arch.QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]
 ) -> Scheme:
     if given.method in OWN_KERNELS and precision.activations is None:
         notes.append(f"weights {given.method} from quantization_config")
@@ -273,7 +269,7 @@ def _checkpoint_scheme(
     )
 
 
-def _role_product(given: RoleFormatSpec, precision: PrecisionSpec, plain: Dtype) -> MatmulFormat:
+def _role_product(given: arch.RoleFormatSpec, precision: PrecisionSpec, plain: Dtype) -> MatmulFormat:
     """Product of a role with its own format; activations asked for go before the checkpoint's."""
     activations = precision.activations or given.activations
     if BITS[activations] >= BITS[Dtype.BF16]:
@@ -301,7 +297,7 @@ def _agree(field: str, given: Dtype | None, meant: Dtype, scheme: str) -> None:
         )
 
 
-def _roles(model: ModelSpec, scheme: Scheme) -> frozenset[str]:
+def _roles(model: arch.ModelSpec, scheme: Scheme) -> frozenset[str]:
     if scheme.unquantised is not None:
         kept = frozenset(scheme.unquantised)
         listed = QUANTISED_ROLES if "lm_head" in kept else QUANTISED_ROLES | {"lm_head"}
@@ -309,7 +305,7 @@ def _roles(model: ModelSpec, scheme: Scheme) -> frozenset[str]:
     return QUANTISED_ROLES
 
 
-def _kv_dtype(model: ModelSpec, precision: PrecisionSpec, activation: Dtype, notes: list[str]) -> Dtype:
+def _kv_dtype(model: arch.ModelSpec, precision: PrecisionSpec, activation: Dtype, notes: list[str]) -> Dtype:
     if precision.kv_cache is not None:
         if precision.kv_cache not in KV_DTYPES:
             allowed = ", ".join(KV_DTYPES)

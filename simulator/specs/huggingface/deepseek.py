@@ -4,40 +4,31 @@ from __future__ import annotations
 
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import Trunk, choose, decoder, read_experts, read_mlp, read_trunk, sparse_after
-from simulator.specs.model.architecture import (
-    CompressedAttentionSpec,
-    HyperConnectionSpec,
-    IndexerSpec,
-    LayerSpec,
-    MlaSpec,
-    MlpSpec,
-    ModelSpec,
-    MoeSpec,
-)
+from simulator.specs.model import architecture as arch
 
 OWN_INDEXER, SHARED_INDEXER = "full", "shared"
 
 
-def read_deepseek(fields: Fields) -> ModelSpec:
+def read_deepseek(fields: Fields) -> arch.ModelSpec:
     """DeepseekV2Config and DeepseekV3Config; the correction bias belongs to the noaux_tc router of V3."""
     return _deepseek(fields, mixers=(read_mla(fields),) * fields.depth("num_hidden_layers"))
 
 
-def read_mistral4(fields: Fields) -> ModelSpec:
+def read_mistral4(fields: Fields) -> arch.ModelSpec:
     """Mistral4Config: DeepSeek-V3's layers without a correction bias beside the router."""
     read = read_deepseek(fields)
     return read.model_copy(update={"layers": tuple(_uncorrected(layer) for layer in read.layers)})
 
 
-def _uncorrected(layer: LayerSpec) -> LayerSpec:
+def _uncorrected(layer: arch.LayerSpec) -> arch.LayerSpec:
     blocks = tuple(
-        block.model_copy(update={"correction_bias": False}) if isinstance(block, MoeSpec) else block
+        block.model_copy(update={"correction_bias": False}) if isinstance(block, arch.MoeSpec) else block
         for block in layer.feed_forward
     )
     return layer.model_copy(update={"feed_forward": blocks})
 
 
-def read_longcat(fields: Fields) -> ModelSpec:
+def read_longcat(fields: Fields) -> arch.ModelSpec:
     """LongcatFlashConfig: two latent attentions and two dense blocks a layer, experts beside the first of them.
 
     Experts that do nothing (``zero_expert_num``) are picked like others: a token runs the share of its picks that are
@@ -52,28 +43,28 @@ def read_longcat(fields: Fields) -> ModelSpec:
         max_position_embeddings=fields.optional_size("max_position_embeddings"),
     )
     mla = read_mla(fields)
-    dense = MlpSpec(intermediate_size=fields.size(fields.either("ffn_hidden_size", "intermediate_size")))
+    dense = arch.MlpSpec(intermediate_size=fields.size(fields.either("ffn_hidden_size", "intermediate_size")))
     real, empty = fields.size("n_routed_experts"), fields.count("zero_expert_num")
     picked = fields.size(fields.either("moe_topk", "num_experts_per_tok"))
-    experts = MoeSpec(
+    experts = arch.MoeSpec(
         num_experts=real,
         num_experts_per_tok=max(1, round(picked * real / (real + empty))),
         moe_intermediate_size=fields.size(fields.either("expert_ffn_hidden_size", "moe_intermediate_size")),
         correction_bias=True,
         router_parameters_extra=empty * (trunk.hidden_size + 1),
     )
-    pair = (LayerSpec(mixer=mla, feed_forward=(dense, experts)), LayerSpec(mixer=mla, feed_forward=(dense,)))
+    pair = (arch.LayerSpec(mixer=mla, feed_forward=(dense, experts)), arch.LayerSpec(mixer=mla, feed_forward=(dense,)))
     note = f"{experts.num_experts_per_tok} of {picked} picks a token are real experts, the share of them in the pool"
     return decoder(fields, trunk=trunk, layers=pair * pairs, notes=(note,) if empty else ())
 
 
-def read_deepseek_sparse(fields: Fields) -> ModelSpec:
+def read_deepseek_sparse(fields: Fields) -> arch.ModelSpec:
     """DeepseekV32Config and GlmMoeDsaConfig: an indexer picks index_topk keys; some layers reuse the last choice."""
     depth = fields.depth("num_hidden_layers")
     mla = read_mla(fields)
     if mla.q_lora_rank is None:
         raise fields.refusal("q_lora_rank", "is missing: the indexer reads the query's latent")
-    indexer = IndexerSpec(
+    indexer = arch.IndexerSpec(
         index_n_heads=fields.size("index_n_heads"),
         index_head_dim=fields.size("index_head_dim"),
         index_topk=fields.size("index_topk"),
@@ -92,31 +83,31 @@ def read_deepseek_sparse(fields: Fields) -> ModelSpec:
     return _deepseek(fields, mixers=tuple(reused if kind == SHARED_INDEXER else own for kind in chosen))
 
 
-def read_hunyuan4(fields: Fields) -> ModelSpec:
+def read_hunyuan4(fields: Fields) -> arch.ModelSpec:
     """HYV4Config: gated latent attention with an indexer and a sink for each head; residual streams that do not mix."""
     for name in ("use_mla", "use_dsa", "enable_ihc", "gated_mla", "learnable_sink"):
         fields.expect(name, value=True, why="HYV4Attention and HYV4HyperConnection have it always")
     model = read_deepseek_sparse(fields)
     layers = tuple(_gated_with_sinks(layer) for layer in model.layers)
-    hyper = HyperConnectionSpec(streams=fields.size("hc_mult", default=4), sinkhorn_iterations=0, mix=False)
+    hyper = arch.HyperConnectionSpec(streams=fields.size("hc_mult", default=4), sinkhorn_iterations=0, mix=False)
     return model.model_copy(update={"layers": layers, "hyper_connections": hyper})
 
 
-def _gated_with_sinks(layer: LayerSpec) -> LayerSpec:
-    assert isinstance(layer.mixer, MlaSpec)
+def _gated_with_sinks(layer: arch.LayerSpec) -> arch.LayerSpec:
+    assert isinstance(layer.mixer, arch.MlaSpec)
     mixer = layer.mixer.model_copy(update={"output_gate": "elementwise"})
     return layer.model_copy(update={"mixer": mixer, "extra_parameters": mixer.num_attention_heads})
 
 
-def read_latent_dense(fields: Fields) -> ModelSpec:
+def read_latent_dense(fields: Fields) -> arch.ModelSpec:
     """MiniCPM3Config, YoutuConfig: latent attention, dense blocks, tied embeddings."""
     trunk = read_trunk(fields)
     mla = read_mla(fields, value_dim=trunk.hidden_size // fields.size("num_attention_heads"))
-    layer = LayerSpec(mixer=mla, feed_forward=(read_mlp(fields, bias="mlp_bias"),))
+    layer = arch.LayerSpec(mixer=mla, feed_forward=(read_mlp(fields, bias="mlp_bias"),))
     return decoder(fields, trunk=trunk, layers=(layer,) * trunk.num_hidden_layers, tie_default=True)
 
 
-def read_mla(fields: Fields, *, value_dim: int | None = None) -> MlaSpec:
+def read_mla(fields: Fields, *, value_dim: int | None = None) -> arch.MlaSpec:
     """Latent attention; num_key_value_heads and head_dim, where given, describe the expanded form and say no more."""
     heads = fields.size("num_attention_heads")
     nope, rope = fields.size("qk_nope_head_dim"), fields.size("qk_rope_head_dim")
@@ -124,7 +115,7 @@ def read_mla(fields: Fields, *, value_dim: int | None = None) -> MlaSpec:
         fields.expect("num_key_value_heads", value=heads, why="latent attention expands one key per head")
     fields.expect("qk_head_dim", value=nope + rope, why="it is qk_nope_head_dim + qk_rope_head_dim")
     fields.costless("head_dim")
-    return MlaSpec(
+    return arch.MlaSpec(
         num_attention_heads=heads,
         q_lora_rank=fields.optional_size("q_lora_rank"),
         kv_lora_rank=fields.size("kv_lora_rank"),
@@ -135,17 +126,18 @@ def read_mla(fields: Fields, *, value_dim: int | None = None) -> MlaSpec:
     )
 
 
-def _deepseek(fields: Fields, *, mixers: tuple[MlaSpec, ...]) -> ModelSpec:
+def _deepseek(fields: Fields, *, mixers: tuple[arch.MlaSpec, ...]) -> arch.ModelSpec:
     fields.expect("mlp_bias", value=False, why="DeepSeek's feed-forward blocks have no biases")
     fields.costless("moe_router_dtype")
     blocks = choose(fields, sparse_after(fields), sparse=read_routed_experts(fields))
     layers = tuple(
-        LayerSpec(mixer=mixer, feed_forward=feed_forward) for mixer, feed_forward in zip(mixers, blocks, strict=True)
+        arch.LayerSpec(mixer=mixer, feed_forward=feed_forward)
+        for mixer, feed_forward in zip(mixers, blocks, strict=True)
     )
     return decoder(fields, trunk=read_trunk(fields), layers=layers)
 
 
-def read_routed_experts(fields: Fields) -> MoeSpec:
+def read_routed_experts(fields: Fields) -> arch.MoeSpec:
     """DeepSeek's experts: n_shared_experts of the same width see every token."""
     method = fields.text("topk_method", allowed=("greedy", "group_limited_greedy", "noaux_tc"), default="noaux_tc")
     corrected = method == "noaux_tc"
@@ -166,7 +158,7 @@ NOTES = (
 )
 
 
-def read_deepseek_v4(fields: Fields) -> ModelSpec:
+def read_deepseek_v4(fields: Fields) -> arch.ModelSpec:
     """DeepseekV4Config: a compression ratio for every layer, routing by token id in the first ones."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
@@ -176,7 +168,7 @@ def read_deepseek_v4(fields: Fields) -> ModelSpec:
     by_id = experts.model_copy(update={"correction_bias": False})
     mixers = {ratio: _with_ratio(fields, attention, ratio) for ratio in set(ratios)}
     layers = tuple(
-        LayerSpec(mixer=mixers[ratio], feed_forward=(by_id if by_table else experts,))
+        arch.LayerSpec(mixer=mixers[ratio], feed_forward=(by_id if by_table else experts,))
         for ratio, by_table in zip(ratios, hashed, strict=True)
     )
     notes: tuple[str, ...] = NOTES
@@ -189,7 +181,9 @@ def read_deepseek_v4(fields: Fields) -> ModelSpec:
         extra_parameters=sum(hashed) * trunk.vocab_size * experts.num_experts_per_tok,
         notes=notes,
     )
-    hyper = HyperConnectionSpec(streams=fields.size("hc_mult"), sinkhorn_iterations=fields.count("hc_sinkhorn_iters"))
+    hyper = arch.HyperConnectionSpec(
+        streams=fields.size("hc_mult"), sinkhorn_iterations=fields.count("hc_sinkhorn_iters")
+    )
     return model.model_copy(update={"hyper_connections": hyper})
 
 
@@ -232,7 +226,7 @@ def _hashed(fields: Fields, *, depth: int) -> tuple[bool, ...]:
     return named
 
 
-def _attention(fields: Fields) -> CompressedAttentionSpec:
+def _attention(fields: Fields) -> arch.CompressedAttentionSpec:
     heads, groups = fields.size("num_attention_heads"), fields.size("o_groups")
     if heads % groups:
         raise fields.refusal("o_groups", f"is {groups}, which does not divide {heads} attention heads")
@@ -240,7 +234,7 @@ def _attention(fields: Fields) -> CompressedAttentionSpec:
     head_dim, rotary = fields.size("head_dim"), fields.size("qk_rope_head_dim")
     if rotary > head_dim:
         raise fields.refusal("qk_rope_head_dim", f"is {rotary}, allowed are up to head_dim {head_dim}")
-    return CompressedAttentionSpec(
+    return arch.CompressedAttentionSpec(
         num_attention_heads=heads,
         head_dim=head_dim,
         qk_rope_head_dim=rotary,
@@ -251,14 +245,14 @@ def _attention(fields: Fields) -> CompressedAttentionSpec:
     )
 
 
-def _with_ratio(fields: Fields, attention: CompressedAttentionSpec, ratio: int) -> CompressedAttentionSpec:
+def _with_ratio(fields: Fields, attention: arch.CompressedAttentionSpec, ratio: int) -> arch.CompressedAttentionSpec:
     if ratio == 0:
         return attention
     if ratio == 1:
         raise fields.refusal("compress_ratios", "holds 1, allowed are 0 (window alone) and ratios above 1")
     if ratio != INDEXED_RATIO:
         return attention.model_copy(update={"compress_ratio": ratio})
-    indexer = IndexerSpec(
+    indexer = arch.IndexerSpec(
         index_n_heads=fields.size("index_n_heads"),
         index_head_dim=fields.size("index_head_dim"),
         index_topk=fields.size("index_topk"),

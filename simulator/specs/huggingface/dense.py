@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import LARGEST_SIZE, Fields
-from simulator.specs.huggingface.layers import (
-    FULL,
-    SLIDING,
-    Norm,
-    decoder,
-    every_nth_full,
-    grouped_attention,
-    read_attention,
-    read_heads,
-    read_mlp,
-    read_trunk,
-    split_heads,
-    stack,
-)
 from simulator.specs.model.architecture import AttentionSpec, FeedForward, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 
 MLP_RATIO = 4  # MptConfig and FalconConfig
@@ -43,22 +30,22 @@ def read_mpt(fields: Fields) -> ModelSpec:
         inner.expect("attn_type", value="multihead_attention", why="other layouts of heads are not modelled here")
         inner.costless("attn_impl", "attn_pdrop", "clip_qkv", "softmax_scale", "attn_uses_sequence_id")
         inner.costless("alibi_bias_max", "model_type")
-    attention = read_heads(fields).model_copy(update={"rotary": False})
+    attention = usual.read_heads(fields).model_copy(update={"rotary": False})
     width = fields.size("expansion_ratio", default=MLP_RATIO) * fields.size("hidden_size")
     mlp = MlpSpec(intermediate_size=width, gated=False)
-    return stack(fields, attention, mlp, norm="layer_no_bias", tie_default=True)
+    return usual.stack(fields, attention, mlp, norm="layer_no_bias", tie_default=True)
 
 
 def read_opt(fields: Fields) -> ModelSpec:
     """OPTConfig: learned positions with two rows ahead, ReLU, and for OPT-350m norms behind and a narrow embedding."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     if trunk.max_position_embeddings is None:
         raise fields.refusal("max_position_embeddings", "is missing: OPT stores one learned row per position")
     biased = fields.flag("enable_bias", default=True)
-    norm: Norm = "layer" if fields.flag("layer_norm_elementwise_affine", default=True) else "none_affine"
+    norm: usual.Norm = "layer" if fields.flag("layer_norm_elementwise_affine", default=True) else "none_affine"
     before = fields.flag("do_layer_norm_before", default=True)
     removed = fields.flag("_remove_final_layer_norm", default=False)
-    attention = read_heads(fields)
+    attention = usual.read_heads(fields)
     attention = attention.model_copy(update={"rotary": False, "qkv_bias": biased, "o_bias": biased})
     mlp = MlpSpec(intermediate_size=fields.size("ffn_dim"), gated=False, bias=biased)
     narrow = fields.optional_size("word_embed_proj_dim")
@@ -67,7 +54,7 @@ def read_opt(fields: Fields) -> ModelSpec:
         "embedding_size": None if narrow == trunk.hidden_size else narrow,
         "final_norm": before and not removed,
     }
-    return stack(fields, attention, mlp, trunk=trunk, norm=norm, tie_default=True).model_copy(update=changed)
+    return usual.stack(fields, attention, mlp, trunk=trunk, norm=norm, tie_default=True).model_copy(update=changed)
 
 
 def read_falcon(fields: Fields) -> ModelSpec:
@@ -80,16 +67,16 @@ def read_falcon(fields: Fields) -> ModelSpec:
         }
     )
     positions = fields.size("max_position_embeddings", default=2048)
-    trunk = replace(read_trunk(fields), max_position_embeddings=positions)
+    trunk = replace(usual.read_trunk(fields), max_position_embeddings=positions)
     heads = fields.size("num_attention_heads")
     grouped = fields.flag("new_decoder_architecture", default=False)
     single = fields.flag("multi_query", default=True) and not grouped
     given = fields.size(fields.either("num_kv_heads", "n_head_kv"), default=heads)
     kv_heads = given if grouped else 1 if single else heads
-    width = split_heads(fields, trunk.hidden_size, heads)
+    width = usual.split_heads(fields, trunk.hidden_size, heads)
     biased = fields.flag("bias", default=False)
     alibi = fields.flag("alibi", default=False)
-    attention = grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=width)
+    attention = usual.grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=width)
     attention = attention.model_copy(update={"qkv_bias": biased, "o_bias": biased, "rotary": not alibi})
     inner = fields.size("ffn_hidden_size", default=MLP_RATIO * trunk.hidden_size)
     parallel = fields.flag("parallel_attn", default=True)
@@ -98,7 +85,9 @@ def read_falcon(fields: Fields) -> ModelSpec:
     mlp = MlpSpec(intermediate_size=inner, gated=False, bias=biased)
     # vLLM and TensorRT-LLM sum its parallel sublayers before one all-reduce; in other such families each has its own.
     once = parallel or grouped
-    return stack(fields, attention, mlp, trunk=trunk, norms=norms, summed_once=once, norm="layer", tie_default=True)
+    return usual.stack(
+        fields, attention, mlp, trunk=trunk, norms=norms, summed_once=once, norm="layer", tie_default=True
+    )
 
 
 CROSS_ATTENTION_LAYERS = (3, 8, 13, 18, 23, 28, 33, 38)  # MllamaTextConfig
@@ -108,9 +97,9 @@ EXTRA_ROWS = 8  # of MllamaTextModel's embedding, for the picture's token
 def read_mllama(fields: Fields) -> ModelSpec:
     """MllamaConfig: Llama between layers that attend to a picture. They and the tower are stored and run for none."""
     text = fields.section("text_config")
-    trunk = read_trunk(text)
+    trunk = usual.read_trunk(text)
     hidden, width = trunk.hidden_size, text.size("intermediate_size")
-    attention = read_attention(text, kv_heads_default=8)
+    attention = usual.read_attention(text, kv_heads_default=8)
     crossing = len(text.integers("cross_attention_layers") or CROSS_ATTENTION_LAYERS)
     depth = trunk.num_hidden_layers - crossing
     if depth < 1:
@@ -122,7 +111,7 @@ def read_mllama(fields: Fields) -> ModelSpec:
     fields.costless_rest("vision_config")
     note = f"{crossing} layers of cross attention and the tower are stored; they run for pictures alone, not simulated"
     layers = (LayerSpec(mixer=attention, feed_forward=(MlpSpec(intermediate_size=width),)),) * depth
-    return decoder(text, trunk=trunk, layers=layers, extra_parameters=stored, notes=(note,))
+    return usual.decoder(text, trunk=trunk, layers=layers, extra_parameters=stored, notes=(note,))
 
 
 def _mllama_tower(vision: Fields, *, width: int) -> int:
@@ -142,9 +131,9 @@ def _mllama_tower(vision: Fields, *, width: int) -> int:
 
 def read_bitnet(fields: Fields) -> ModelSpec:
     """BitNetConfig: Llama with a norm before the output and before the down projection, over all their inputs."""
-    attention, mlp = read_attention(fields, bias="attention_bias"), read_mlp(fields)
+    attention, mlp = usual.read_attention(fields, bias="attention_bias"), usual.read_mlp(fields)
     inner = attention.num_attention_heads * attention.head_dim + mlp.intermediate_size
-    return stack(fields, attention, mlp, extra_parameters=inner)
+    return usual.stack(fields, attention, mlp, extra_parameters=inner)
 
 
 def read_chatglm(fields: Fields) -> ModelSpec:
@@ -160,10 +149,10 @@ def read_chatglm(fields: Fields) -> ModelSpec:
     heads = fields.size("num_attention_heads")
     grouped = fields.flag("multi_query_attention", default=False)
     kv_heads = fields.size("multi_query_group_num", default=heads)
-    attention = grouped_attention(
+    attention = usual.grouped_attention(
         fields, heads=heads, kv_heads=kv_heads if grouped else heads, head_dim=fields.size("kv_channels")
     ).model_copy(update={"qkv_bias": fields.flag("add_qkv_bias", default=False)})
-    return stack(fields, attention, read_mlp(fields))
+    return usual.stack(fields, attention, usual.read_mlp(fields))
 
 
 FFN_MULTIPLE = 256  # find_multiple in the checkpoint's modeling_decilm.py
@@ -171,7 +160,7 @@ FFN_MULTIPLE = 256  # find_multiple in the checkpoint's modeling_decilm.py
 
 def read_nemotron_nas(fields: Fields) -> ModelSpec:
     """DeciLMConfig (of the checkpoint): block_configs give each layer's group size and feed-forward multiple."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     heads = fields.size("num_attention_heads")
     bias = fields.flag("attention_bias", default=False)
     mlp_bias = fields.flag("mlp_bias", default=False)
@@ -183,7 +172,7 @@ def read_nemotron_nas(fields: Fields) -> ModelSpec:
         mixer = None if attention is None else attention.model_copy(update={"qkv_bias": bias, "o_bias": bias})
         mlp = () if width is None else (MlpSpec(intermediate_size=width, bias=mlp_bias),)
         layers.append(LayerSpec(mixer=mixer, feed_forward=mlp, norms=(mixer is not None) + (width is not None)))
-    return decoder(fields, trunk=trunk, layers=layers)
+    return usual.decoder(fields, trunk=trunk, layers=layers)
 
 
 def _attention(section: Fields, *, heads: int, hidden_size: int) -> AttentionSpec | None:
@@ -199,8 +188,8 @@ def _attention(section: Fields, *, heads: int, hidden_size: int) -> AttentionSpe
         return None
     if group is None or heads % group:
         raise section.refusal("n_heads_in_group", f"is {group}, which must divide {heads} attention heads")
-    width = split_heads(section, hidden_size, heads)
-    spec = grouped_attention(section, heads=heads, kv_heads=heads // group, head_dim=width)
+    width = usual.split_heads(section, hidden_size, heads)
+    spec = usual.grouped_attention(section, heads=heads, kv_heads=heads // group, head_dim=width)
     return spec.model_copy(update={"sliding_window": window})
 
 
@@ -220,11 +209,13 @@ def _width(section: Fields, *, hidden_size: int) -> int | None:
 
 def read_gemma4(fields: Fields) -> ModelSpec:
     """Gemma4TextConfig: full layers have wider heads and may reuse keys as values; a dense block beside the experts."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     per_layer = fields.count("hidden_size_per_layer_input", default=256)
     sliding, full = _gemma4_attention(fields)
     depth = trunk.num_hidden_layers
-    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL)) or every_nth_full(depth, 6)
+    types = fields.words("layer_types", length=depth, allowed=(usual.SLIDING, usual.FULL)) or usual.every_nth_full(
+        depth, 6
+    )
     shared = fields.count("num_kv_shared_layers")
     wide = fields.flag("use_double_wide_mlp", default=False)
     experts = _gemma4_experts(fields, hidden_size=trunk.hidden_size)
@@ -232,17 +223,17 @@ def read_gemma4(fields: Fields) -> ModelSpec:
     layers: list[LayerSpec] = []
     for index, kind in enumerate(types):
         shares = index >= depth - shared
-        mixer = (full if kind == FULL else sliding).model_copy(update={"shares_kv_with_previous": shares})
+        mixer = (full if kind == usual.FULL else sliding).model_copy(update={"shares_kv_with_previous": shares})
         mlp = MlpSpec(intermediate_size=intermediate * (2 if wide and shares else 1))
         blocks: tuple[FeedForward, ...] = (mlp,) if experts is None else (mlp, experts)
         norms = 4 + (3 if experts else 0) + (1 if per_layer else 0)
         layers.append(LayerSpec(mixer=mixer, feed_forward=blocks, norms=norms))
-    return decoder(fields, trunk=trunk, layers=layers, tie_default=True, per_layer_embedding_size=per_layer)
+    return usual.decoder(fields, trunk=trunk, layers=layers, tie_default=True, per_layer_embedding_size=per_layer)
 
 
 def _gemma4_attention(fields: Fields) -> tuple[AttentionSpec, AttentionSpec]:
     """Attention of the sliding and of the full layers."""
-    sliding = read_attention(
+    sliding = usual.read_attention(
         fields, heads_default=8, kv_heads_default=4, head_dim_default=256, bias="attention_bias", qk_norm="head"
     )
     window = fields.size("sliding_window", default=512)

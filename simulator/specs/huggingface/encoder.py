@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
+from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import (
-    FULL,
-    SLIDING,
-    Trunk,
-    decoder,
-    encoder,
-    grouped_attention,
-    read_mlp,
-    read_trunk,
-    split_heads,
-    windows_of_types,
-    with_window,
-)
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 
 NOTE = "an encoder: one pass over the whole text, nothing is generated"
@@ -23,12 +11,12 @@ NOTE = "an encoder: one pass over the whole text, nothing is generated"
 
 def read_bert(fields: Fields) -> ModelSpec:
     """BertConfig, RobertaConfig: norms behind the sublayers; a masked-LM head leaves the pooler out, as there."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     attention = _seeing(fields, hidden_size=trunk.hidden_size, bias=True).model_copy(update={"rotary": False})
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=True)
     layer = LayerSpec(mixer=attention, feed_forward=(mlp,))
     has_head = _has_masked_head(fields)
-    spec = decoder(
+    spec = usual.decoder(
         fields,
         trunk=trunk,
         layers=(layer,) * trunk.num_hidden_layers,
@@ -53,18 +41,18 @@ def read_bert(fields: Fields) -> ModelSpec:
 
 def read_modernbert(fields: Fields) -> ModelSpec:
     """ModernBertConfig: norms before the sublayers, gated blocks, every third layer sees the whole text."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     attention = _seeing(fields, hidden_size=trunk.hidden_size, bias=fields.flag("attention_bias", default=False))
-    mlp = read_mlp(fields, bias="mlp_bias")
+    mlp = usual.read_mlp(fields, bias="mlp_bias")
     period, local = fields.size("global_attn_every_n_layers", default=3), fields.size("local_attention", default=128)
-    default = tuple(SLIDING if index % period else FULL for index in range(trunk.num_hidden_layers))
-    windows = windows_of_types(fields, window=local, default=default)
+    default = tuple(usual.SLIDING if index % period else usual.FULL for index in range(trunk.num_hidden_layers))
+    windows = usual.windows_of_types(fields, window=local, default=default)
     layers = tuple(
-        LayerSpec(mixer=with_window(attention, window), feed_forward=(mlp,), norms=2 if index else 1)
+        LayerSpec(mixer=usual.with_window(attention, window), feed_forward=(mlp,), norms=2 if index else 1)
         for index, window in enumerate(windows)
     )
     has_head, biased = _has_masked_head(fields), fields.flag("decoder_bias", default=True)
-    spec = decoder(
+    spec = usual.decoder(
         fields,
         trunk=trunk,
         layers=layers,
@@ -80,7 +68,7 @@ def read_modernbert(fields: Fields) -> ModelSpec:
 
 def read_nomic_bert(fields: Fields) -> ModelSpec:
     """NomicBertConfig (of the checkpoint): BERT with rotary positions, gated blocks and no biases in its products."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     for name, value in (("n_embd", trunk.hidden_size), ("n_layer", trunk.num_hidden_layers), ("prenorm", False)):
         fields.expect(name, value=value, why="it repeats what every published checkpoint has")
     bias = fields.flag("qkv_proj_bias", default=False)
@@ -90,7 +78,7 @@ def read_nomic_bert(fields: Fields) -> ModelSpec:
     mlp = MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=biased)
     if _has_masked_head(fields):
         raise fields.refusal("architectures", "names a head; its encoder, NomicBertModel, is what is published")
-    spec = decoder(
+    spec = usual.decoder(
         fields,
         trunk=trunk,
         layers=(LayerSpec(mixer=attention, feed_forward=(mlp,)),) * trunk.num_hidden_layers,
@@ -105,8 +93,8 @@ def read_nomic_bert(fields: Fields) -> ModelSpec:
 def _seeing(fields: Fields, *, hidden_size: int, bias: bool) -> AttentionSpec:
     """Attention in both directions with as many keys as queries."""
     heads = fields.size("num_attention_heads")
-    width = split_heads(fields, hidden_size, heads)
-    plain = grouped_attention(fields, heads=heads, kv_heads=heads, head_dim=width)
+    width = usual.split_heads(fields, hidden_size, heads)
+    plain = usual.grouped_attention(fields, heads=heads, kv_heads=heads, head_dim=width)
     return plain.model_copy(update={"causal": False, "qkv_bias": bias, "o_bias": bias})
 
 
@@ -122,7 +110,7 @@ def _has_masked_head(fields: Fields) -> bool:
 
 def read_t5(fields: Fields) -> ModelSpec:
     """T5Config: one table of relative positions per stack, held by its first layer; no biases."""
-    trunk = Trunk(
+    trunk = usual.Trunk(
         hidden_size=fields.size("d_model"),
         num_hidden_layers=fields.depth("num_decoder_layers" if fields.has("num_decoder_layers") else "num_layers"),
         vocab_size=fields.size("vocab_size"),
@@ -135,8 +123,8 @@ def read_t5(fields: Fields) -> ModelSpec:
     mlp = MlpSpec(intermediate_size=fields.size("d_ff"), gated=kind.startswith("gated"))
     causal = _stack(plain, mlp, depth=trunk.num_hidden_layers, table=table, causal=True)
     seeing = _stack(plain, mlp, depth=fields.depth("num_layers"), table=table, causal=False)
-    spec = decoder(fields, trunk=trunk, layers=causal, tie_default=True)
-    return spec.model_copy(update={"encoder": encoder(seeing, final_norm=True)})
+    spec = usual.decoder(fields, trunk=trunk, layers=causal, tie_default=True)
+    return spec.model_copy(update={"encoder": usual.encoder(seeing, final_norm=True)})
 
 
 def _stack(plain: AttentionSpec, mlp: MlpSpec, *, depth: int, table: int, causal: bool) -> tuple[LayerSpec, ...]:

@@ -7,15 +7,7 @@ from typing import Literal
 
 from simulator.records import dataclass
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.model.architecture import (
-    AttentionSpec,
-    EncoderSpec,
-    FeedForward,
-    LayerSpec,
-    MlpSpec,
-    ModelSpec,
-    MoeSpec,
-)
+from simulator.specs.model import architecture as arch
 
 SLIDING = "sliding_attention"
 FULL = "full_attention"
@@ -50,7 +42,7 @@ def read_attention(
     head_dim_default: int | None = None,
     bias: str | None = None,
     qk_norm: str = "none",
-) -> AttentionSpec:
+) -> arch.AttentionSpec:
     """Head layout under the usual names; without defaults KV heads are the heads and head_dim fills hidden_size.
 
     bias : flag that puts biases on all four projections, off unless given; qk_norm : norm of query and key heads
@@ -65,7 +57,7 @@ def read_attention(
     return attention.model_copy(update={"qkv_bias": biased, "o_bias": biased, "qk_norm": qk_norm})
 
 
-def read_heads(fields: Fields, *, one_kv_head: bool = False) -> AttentionSpec:
+def read_heads(fields: Fields, *, one_kv_head: bool = False) -> arch.AttentionSpec:
     """Heads that fill hidden_size, each with keys and values of its own or all with the same."""
     heads = fields.size("num_attention_heads")
     kv_heads = 1 if one_kv_head else heads
@@ -74,10 +66,10 @@ def read_heads(fields: Fields, *, one_kv_head: bool = False) -> AttentionSpec:
     return grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
 
 
-def read_mlp(fields: Fields, *, gated: bool = True, bias: str | None = None) -> MlpSpec:
+def read_mlp(fields: Fields, *, gated: bool = True, bias: str | None = None) -> arch.MlpSpec:
     """The feed-forward block of ``intermediate_size``. bias : flag that puts biases on its matrices, else off"""
     biased = bias is not None and fields.flag(bias, default=False)
-    return MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=gated, bias=biased)
+    return arch.MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=gated, bias=biased)
 
 
 def split_heads(fields: Fields, hidden_size: int, heads: int) -> int:
@@ -87,14 +79,14 @@ def split_heads(fields: Fields, hidden_size: int, heads: int) -> int:
     return hidden_size // heads
 
 
-def grouped_attention(fields: Fields, *, heads: int, kv_heads: int, head_dim: int) -> AttentionSpec:
+def grouped_attention(fields: Fields, *, heads: int, kv_heads: int, head_dim: int) -> arch.AttentionSpec:
     """Attention of ``heads`` query heads on ``kv_heads`` key and value heads, which must divide them."""
     if heads % kv_heads:
         raise fields.refusal("num_key_value_heads", f"is {kv_heads}, which does not divide {heads} attention heads")
-    return AttentionSpec(num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim)
+    return arch.AttentionSpec(num_attention_heads=heads, num_key_value_heads=kv_heads, head_dim=head_dim)
 
 
-def with_window(attention: AttentionSpec, window: int | None) -> AttentionSpec:
+def with_window(attention: arch.AttentionSpec, window: int | None) -> arch.AttentionSpec:
     """The same attention over at most ``window`` keys."""
     return attention.model_copy(update={"sliding_window": window})
 
@@ -166,9 +158,9 @@ def every_nth_full(depth: int, period: int) -> tuple[str, ...]:
     return tuple(FULL if (index + 1) % period == 0 else SLIDING for index in range(depth))
 
 
-def distinct(layers: Sequence[LayerSpec]) -> tuple[tuple[LayerSpec, ...], tuple[int, ...]]:
+def distinct(layers: Sequence[arch.LayerSpec]) -> tuple[tuple[arch.LayerSpec, ...], tuple[int, ...]]:
     """Distinct blocks in order of appearance, and which of them stands at each depth."""
-    known: list[LayerSpec] = []
+    known: list[arch.LayerSpec] = []
     order: list[int] = []
     for layer in layers:
         if layer not in known:
@@ -188,7 +180,7 @@ def read_experts(
     shared: int = 0,
     shared_count: str | None = None,
     correction_bias: bool = False,
-) -> MoeSpec:
+) -> arch.MoeSpec:
     """Experts of ``width`` (moe_intermediate_size unless given), of which a router picks no more than there are.
 
     shared : width of the experts that see every token, in all; shared_count : field with their number, where each is
@@ -202,7 +194,7 @@ def read_experts(
     # Models without experts need no fits of routers.
     from simulator.specs.model.fitted import load_routing_fit
 
-    return MoeSpec(
+    return arch.MoeSpec(
         num_experts=experts,
         num_experts_per_tok=chosen,
         moe_intermediate_size=width,
@@ -241,8 +233,8 @@ def sparse_steps(fields: Fields) -> tuple[bool, ...]:
 
 
 def choose(
-    fields: Fields, is_sparse: Sequence[bool], *, sparse: MoeSpec, dense: MlpSpec | None = None
-) -> tuple[tuple[FeedForward, ...], ...]:
+    fields: Fields, is_sparse: Sequence[bool], *, sparse: arch.MoeSpec, dense: arch.MlpSpec | None = None
+) -> tuple[tuple[arch.FeedForward, ...], ...]:
     """One feed-forward part per layer; dense ones of ``intermediate_size`` unless given."""
     if dense is None and all(is_sparse):
         fields.costless("intermediate_size")
@@ -272,7 +264,7 @@ def decoder(
     fields: Fields,
     *,
     trunk: Trunk,
-    layers: Sequence[LayerSpec],
+    layers: Sequence[arch.LayerSpec],
     norm: Norm = "rms",
     tie_default: bool = False,
     tie_word_embeddings: bool | None = None,
@@ -284,13 +276,13 @@ def decoder(
     per_layer_embedding_size: int = 0,
     extra_parameters: int = 0,
     notes: tuple[str, ...] = (),
-) -> ModelSpec:
+) -> arch.ModelSpec:
     """A decoder-only model; ``tie_default`` is what the configuration class documents."""
     tied = fields.flag("tie_word_embeddings", default=tie_default)
     known, order = distinct(layers)
     predicting = prediction_layers(fields)
     unrun = f"{predicting} multi-token-prediction layer(s) of the checkpoint count and run with speculation mtp alone"
-    return ModelSpec(
+    return arch.ModelSpec(
         name="unnamed",
         model_type="unnamed",
         hidden_size=trunk.hidden_size,
@@ -314,8 +306,8 @@ def decoder(
 
 def stack(
     fields: Fields,
-    attention: AttentionSpec,
-    blocks: FeedForward | Sequence[tuple[FeedForward, ...]],
+    attention: arch.AttentionSpec,
+    blocks: arch.FeedForward | Sequence[tuple[arch.FeedForward, ...]],
     *,
     trunk: Trunk | None = None,
     windows: Windows | None = None,
@@ -325,7 +317,7 @@ def stack(
     norm: Norm = "rms",
     tie_default: bool = False,
     lm_head_bias: bool = False,
-) -> ModelSpec:
+) -> arch.ModelSpec:
     """A decoder with the same attention in every layer, but for its window, and the feed-forward blocks behind it.
 
     blocks : one for all layers, or those of each
@@ -336,7 +328,7 @@ def stack(
     each = blocks if isinstance(blocks, Sequence) else ((blocks,),) * depth
     mixers = (attention,) * depth if windows is None else tuple(with_window(attention, window) for window in windows)
     layers = tuple(
-        LayerSpec(
+        arch.LayerSpec(
             mixer=mixer,
             feed_forward=feed_forward,
             norms=norms,
@@ -348,7 +340,7 @@ def stack(
     return decoder(fields, trunk=trunk, layers=layers, norm=norm, tie_default=tie_default, lm_head_bias=lm_head_bias)
 
 
-def encoder(layers: Sequence[LayerSpec], *, final_norm: bool) -> EncoderSpec:
+def encoder(layers: Sequence[arch.LayerSpec], *, final_norm: bool) -> arch.EncoderSpec:
     """The encoder of an encoder-decoder model."""
     known, order = distinct(layers)
-    return EncoderSpec(layers=known, layer_order=order, final_norm=final_norm)
+    return arch.EncoderSpec(layers=known, layer_order=order, final_norm=final_norm)

@@ -9,27 +9,8 @@ from pydantic import Field
 
 from simulator.specs.base import Spec
 from simulator.specs.documents import validate
+from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import (
-    FULL,
-    SLIDING,
-    Norm,
-    Windows,
-    choose,
-    exaone_windows,
-    listed_windows,
-    patterned_windows,
-    periodic_windows,
-    qwen_windows,
-    read_attention,
-    read_experts,
-    read_heads,
-    read_trunk,
-    sparse_after,
-    sparse_steps,
-    stack,
-    windows_of_types,
-)
 from simulator.specs.model.architecture import AttentionSpec, FeedForward, MlpSpec, ModelSpec, OutputGate
 
 
@@ -119,7 +100,7 @@ class DecoderLayout(Spec):
     window: int | None = None
     norms: int = 2
     parallel: Switch = False
-    norm: Norm = "rms"
+    norm: usual.Norm = "rms"
     extra_parameters: int = 0
     learned_positions: bool = False
     embedding_norm: bool = False
@@ -130,11 +111,11 @@ def read_layout(fields: Fields, given: Mapping[str, object], *, where: str) -> M
     """The model of a configuration whose family has the layout that is ``given``."""
     layout = validate(DecoderLayout, given, where=where, profile=True)
     fields.rename(layout.names)
-    trunk = read_trunk(fields, vocab_default=layout.vocab)
+    trunk = usual.read_trunk(fields, vocab_default=layout.vocab)
     positions = trunk.max_position_embeddings if layout.learned_positions else 0
     if positions is None:
         raise fields.refusal("max_position_embeddings", "is missing: one learned row per position is stored")
-    model = stack(
+    model = usual.stack(
         fields,
         _attention(fields, layout),
         _mlp(fields, layout) if layout.experts is None else _blocks(fields, layout, layout.experts),
@@ -161,11 +142,11 @@ def _is_on(fields: Fields, switch: Switch) -> bool:
 
 def _attention(fields: Fields, layout: DecoderLayout) -> AttentionSpec:
     if layout.grouped:
-        attention = read_attention(
+        attention = usual.read_attention(
             fields, heads_default=layout.heads, kv_heads_default=layout.kv_heads, head_dim_default=layout.head_dim
         )
     else:
-        attention = read_heads(fields, one_kv_head=_is_on(fields, layout.one_kv_head))
+        attention = usual.read_heads(fields, one_kv_head=_is_on(fields, layout.one_kv_head))
     everywhere = _is_on(fields, layout.bias)
     normed = layout.qk_norm != "none" and _is_on(fields, layout.normed_if)
     return attention.model_copy(
@@ -195,7 +176,7 @@ def _blocks(fields: Fields, layout: DecoderLayout, experts: ExpertsLayout) -> Se
         shared = fields.size(experts.shared, default=experts.shared_default)
     elif experts.shared_count is not None:
         shared = width * fields.count(experts.shared_count, default=experts.shared_count_default)
-    sparse = read_experts(
+    sparse = usual.read_experts(
         fields,
         total="num_experts",
         total_default=experts.experts,
@@ -211,7 +192,7 @@ def _blocks(fields: Fields, layout: DecoderLayout, experts: ExpertsLayout) -> Se
     fields.costless(experts.dense_width)
     dense_width = experts.dense_width if fields.has(experts.dense_width) else "intermediate_size"
     dense = None if all(is_sparse) else _mlp(fields, layout, name=dense_width)
-    return choose(fields, is_sparse, sparse=sparse, dense=dense)
+    return usual.choose(fields, is_sparse, sparse=sparse, dense=dense)
 
 
 def _sparse_layers(fields: Fields, experts: ExpertsLayout) -> tuple[bool, ...]:
@@ -220,11 +201,11 @@ def _sparse_layers(fields: Fields, experts: ExpertsLayout) -> tuple[bool, ...]:
         case "all":
             return (True,) * depth
         case "after":
-            return sparse_after(fields, first_default=experts.first)
+            return usual.sparse_after(fields, first_default=experts.first)
         case "listed":
-            return _listed_layers(fields, depth=depth) or sparse_after(fields, first_default=experts.first)
+            return _listed_layers(fields, depth=depth) or usual.sparse_after(fields, first_default=experts.first)
         case "steps":
-            return sparse_steps(fields)
+            return usual.sparse_steps(fields)
         case "between":
             first, last = fields.count("moe_layer_start_index"), fields.optional_count("moe_layer_end_index")
             return tuple(first <= index and (last is None or index <= last) for index in range(depth))
@@ -240,25 +221,25 @@ def _listed_layers(fields: Fields, *, depth: int) -> tuple[bool, ...] | None:
     return tuple(flags)
 
 
-def _windows(fields: Fields, layout: DecoderLayout) -> Windows | None:
+def _windows(fields: Fields, layout: DecoderLayout) -> usual.Windows | None:
     match layout.windows:
         case "each":
             return (fields.optional_size("sliding_window"),) * fields.depth("num_hidden_layers")
         case "listed":
-            return listed_windows(fields)
+            return usual.listed_windows(fields)
         case "periodic":
             window = fields.size("sliding_window", default=layout.window)
-            return periodic_windows(fields, period=layout.period, window=window)
+            return usual.periodic_windows(fields, period=layout.period, window=window)
         case "leading":
             window, depth = fields.size("sliding_window", default=layout.window), fields.depth("num_hidden_layers")
-            default = tuple(SLIDING if index % layout.period else FULL for index in range(depth))
-            return windows_of_types(fields, window=window, default=default)
+            default = tuple(usual.SLIDING if index % layout.period else usual.FULL for index in range(depth))
+            return usual.windows_of_types(fields, window=window, default=default)
         case "patterned":
-            return patterned_windows(fields, period=layout.period, window=layout.window)
+            return usual.patterned_windows(fields, period=layout.period, window=layout.window)
         case "qwen":
-            return qwen_windows(fields)
+            return usual.qwen_windows(fields)
         case "exaone":
-            return exaone_windows(fields)
+            return usual.exaone_windows(fields)
         case "full":
-            fields.words("layer_types", length=fields.depth("num_hidden_layers"), allowed=(FULL,))
+            fields.words("layer_types", length=fields.depth("num_hidden_layers"), allowed=(usual.FULL,))
     return None

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
+from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.deepseek import read_mla
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import (
-    FULL,
-    choose,
-    decoder,
-    read_attention,
-    read_experts,
-    read_mlp,
-    read_trunk,
-    sparse_after,
-    sparse_steps,
-)
 from simulator.specs.model.architecture import FeedForward, GatedDeltaSpec, LayerSpec, LightningSpec, ModelSpec, MoeSpec
 
 LINEAR = "linear_attention"
@@ -23,30 +13,30 @@ FULL_ATTENTION_INTERVAL = 4  # Qwen3NextConfig, Qwen3_5TextConfig
 
 def read_qwen_hybrid(fields: Fields) -> ModelSpec:
     """Qwen3NextConfig, Qwen3_5TextConfig, Qwen3_5MoeTextConfig: three gated-delta layers, then gated full attention."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     depth = trunk.num_hidden_layers
-    attention = read_attention(fields, head_dim_default=256, bias="attention_bias", qk_norm="head")
+    attention = usual.read_attention(fields, head_dim_default=256, bias="attention_bias", qk_norm="head")
     attention = attention.model_copy(update={"output_gate": "elementwise"})
     delta = _gated_delta(fields)
     interval = fields.size("full_attention_interval", default=FULL_ATTENTION_INTERVAL)
-    types = fields.words("layer_types", length=depth, allowed=(LINEAR, FULL)) or tuple(
-        FULL if (index + 1) % interval == 0 else LINEAR for index in range(depth)
+    types = fields.words("layer_types", length=depth, allowed=(LINEAR, usual.FULL)) or tuple(
+        usual.FULL if (index + 1) % interval == 0 else LINEAR for index in range(depth)
     )
     layers = tuple(
-        LayerSpec(mixer=attention if kind == FULL else delta, feed_forward=feed_forward)
+        LayerSpec(mixer=attention if kind == usual.FULL else delta, feed_forward=feed_forward)
         for kind, feed_forward in zip(types, _qwen_feed_forwards(fields, depth=depth), strict=True)
     )
-    return decoder(fields, trunk=trunk, layers=layers)
+    return usual.decoder(fields, trunk=trunk, layers=layers)
 
 
 def _qwen_feed_forwards(fields: Fields, *, depth: int) -> tuple[tuple[FeedForward, ...], ...]:
     if fields.has("num_experts"):
         shared = fields.size("shared_expert_intermediate_size", default=512)
         total = fields.either("num_experts", "num_local_experts")
-        sparse = read_experts(fields, total=total, shared=shared).model_copy(update={"shared_expert_gate": True})
-        return choose(fields, sparse_steps(fields), sparse=sparse)
+        sparse = usual.read_experts(fields, total=total, shared=shared).model_copy(update={"shared_expert_gate": True})
+        return usual.choose(fields, usual.sparse_steps(fields), sparse=sparse)
     fields.expect("mlp_only_layers", value=[], why="without experts every layer is dense")
-    return ((read_mlp(fields),),) * depth
+    return ((usual.read_mlp(fields),),) * depth
 
 
 def _gated_delta(fields: Fields) -> GatedDeltaSpec:
@@ -65,15 +55,15 @@ def _gated_delta(fields: Fields) -> GatedDeltaSpec:
 
 def read_kimi_linear(fields: Fields) -> ModelSpec:
     """KimiLinearConfig: Kimi delta attention layers between latent attention without rotary positions."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     depth = trunk.num_hidden_layers
     mla = read_mla(fields)
     if fields.flag("mla_use_output_gate", default=False):
         mla = mla.model_copy(update={"output_gate": "elementwise"})
     delta, is_linear = _kimi_delta(fields, depth=depth)
     experts, latent_norm = _kimi_experts(fields)
-    dense = read_mlp(fields)
-    blocks = choose(fields, sparse_after(fields, first_default=1), sparse=experts, dense=dense)
+    dense = usual.read_mlp(fields)
+    blocks = usual.choose(fields, usual.sparse_after(fields, first_default=1), sparse=experts, dense=dense)
     uncounted = "attention residuals (attn_res_block_size) are neither counted nor simulated"
     notes = (uncounted,) if fields.optional_size("attn_res_block_size") else ()
     layers = tuple(
@@ -84,12 +74,12 @@ def read_kimi_linear(fields: Fields) -> ModelSpec:
         )
         for linear, feed_forward in zip(is_linear, blocks, strict=True)
     )
-    return decoder(fields, trunk=trunk, layers=layers, notes=notes)
+    return usual.decoder(fields, trunk=trunk, layers=layers, notes=notes)
 
 
 def _kimi_delta(fields: Fields, *, depth: int) -> tuple[GatedDeltaSpec, tuple[bool, ...]]:
     """The delta layers and where they stand: linear_attn_config of checkpoints, layer_types of transformers 5."""
-    types = fields.words("layer_types", length=depth, allowed=(LINEAR, FULL))
+    types = fields.words("layer_types", length=depth, allowed=(LINEAR, usual.FULL))
     fields.costless("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
     if not fields.has("linear_attn_config"):
         if types is None:
@@ -129,7 +119,9 @@ def _kimi_spec(*, heads: int, width: int, kernel: int, full_rank: bool) -> Gated
 def _kimi_experts(fields: Fields) -> tuple[MoeSpec, int]:
     """The experts, and the parameters of the norm in their latent space."""
     total = fields.either("num_experts", "num_local_experts", "n_routed_experts")
-    experts = read_experts(fields, total=total, picked=fields.either("num_experts_per_token", "num_experts_per_tok"))
+    experts = usual.read_experts(
+        fields, total=total, picked=fields.either("num_experts_per_token", "num_experts_per_tok")
+    )
     shared = fields.count(fields.either("num_shared_experts", "n_shared_experts"))
     latent = fields.optional_size("routed_expert_hidden_size")
     normed = fields.flag("latent_moe_use_norm", default=False)
@@ -147,9 +139,9 @@ LIGHTNING_BLOCK = 256  # MiniMaxConfig
 
 def read_minimax(fields: Fields) -> ModelSpec:
     """MiniMaxConfig and MiniMaxM1Config: seven layers of lightning attention, then a full one; experts throughout."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     depth = trunk.num_hidden_layers
-    attention = read_attention(fields, kv_heads_default=8)
+    attention = usual.read_attention(fields, kv_heads_default=8)
     lightning = LightningSpec(
         num_heads=attention.num_attention_heads,
         head_dim=attention.head_dim,
@@ -159,13 +151,18 @@ def read_minimax(fields: Fields) -> ModelSpec:
         fields.costless(f"{part}_alpha_factor", f"{part}_beta_factor")
     for part in ("full_attention", "linear_attention", "mlp"):
         fields.costless(f"layernorm_{part}_alpha", f"layernorm_{part}_beta")
-    types, kinds = fields.words("layer_types", length=depth, allowed=(LINEAR, FULL)), fields.integers("attn_type_list")
+    types, kinds = (
+        fields.words("layer_types", length=depth, allowed=(LINEAR, usual.FULL)),
+        fields.integers("attn_type_list"),
+    )
     if types is None and (kinds is None or len(kinds) != depth or not set(kinds) <= {0, 1}):
         raise fields.refusal("attn_type_list", f"or layer_types must list {depth} layers: which ones attend is unknown")
-    is_full = tuple(kind == FULL for kind in types) if types is not None else tuple(map(bool, kinds or ()))
-    experts = read_experts(fields, total="num_local_experts", picked_default=2, width=fields.size("intermediate_size"))
+    is_full = tuple(kind == usual.FULL for kind in types) if types is not None else tuple(map(bool, kinds or ()))
+    experts = usual.read_experts(
+        fields, total="num_local_experts", picked_default=2, width=fields.size("intermediate_size")
+    )
     layers = tuple(LayerSpec(mixer=attention if full else lightning, feed_forward=(experts,)) for full in is_full)
-    return decoder(fields, trunk=trunk, layers=layers)
+    return usual.decoder(fields, trunk=trunk, layers=layers)
 
 
 def read_bailing_hybrid(fields: Fields) -> ModelSpec:
@@ -174,19 +171,19 @@ def read_bailing_hybrid(fields: Fields) -> ModelSpec:
     V3 runs Kimi delta attention with full-rank decay and gate (``no_kda_lora``), V2.5 lightning attention with norms
     over query and key heads.
     """
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     gated = fields.text("gated_attention_proj_granularity_type", allowed=("head_wise", "none"), default="none")
     mla = read_mla(fields).model_copy(update={"output_gate": "headwise" if gated == "head_wise" else "none"})
     linear = _bailing_linear(fields, heads=mla.num_attention_heads)
     period = fields.size("layer_group_size")
     shared = fields.size("moe_shared_expert_intermediate_size") * fields.count("num_shared_experts")
-    sparse = read_experts(fields, total="num_experts", shared=shared, correction_bias=True)
-    blocks = choose(fields, sparse_after(fields), sparse=sparse)
+    sparse = usual.read_experts(fields, total="num_experts", shared=shared, correction_bias=True)
+    blocks = usual.choose(fields, usual.sparse_after(fields), sparse=sparse)
     layers = tuple(
         LayerSpec(mixer=mla if (index + 1) % period == 0 else linear, feed_forward=block)
         for index, block in enumerate(blocks)
     )
-    return decoder(fields, trunk=trunk, layers=layers)
+    return usual.decoder(fields, trunk=trunk, layers=layers)
 
 
 def _bailing_linear(fields: Fields, *, heads: int) -> GatedDeltaSpec | LightningSpec:

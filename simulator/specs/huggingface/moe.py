@@ -3,24 +3,8 @@
 from __future__ import annotations
 
 from simulator.errors import shown
+from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import (
-    DENSE,
-    FULL,
-    SLIDING,
-    SPARSE,
-    choose,
-    decoder,
-    grouped_attention,
-    read_attention,
-    read_experts,
-    read_mlp,
-    read_trunk,
-    sparse_after,
-    split_heads,
-    stack,
-    with_window,
-)
 from simulator.specs.model.architecture import AttentionSpec, IndexerSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 
 LLAMA4_NO_ROPE_INTERVAL = 4  # Llama4TextConfig
@@ -29,22 +13,22 @@ LLAMA4_NO_ROPE_INTERVAL = 4  # Llama4TextConfig
 def read_llama4(fields: Fields) -> ModelSpec:
     """Llama4TextConfig: chunked attention on rotary layers, one shared expert, experts on every n-th layer."""
     depth = fields.depth("num_hidden_layers")
-    attention = read_attention(fields, kv_heads_default=8, head_dim_default=128, bias="attention_bias")
+    attention = usual.read_attention(fields, kv_heads_default=8, head_dim_default=128, bias="attention_bias")
     chunk = fields.size("attention_chunk_size", default=8192)
     width = fields.size("intermediate_size")
-    sparse = read_experts(fields, total="num_local_experts", picked_default=1, width=width, shared=width)
+    sparse = usual.read_experts(fields, total="num_local_experts", picked_default=1, width=width, shared=width)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size_mlp", default=16384))
     windows = tuple(chunk if rotary else None for rotary in _llama4_rotary(fields, depth=depth))
-    blocks = choose(fields, _llama4_sparse(fields, depth=depth), sparse=sparse, dense=dense)
-    return stack(fields, attention, blocks, windows=windows)
+    blocks = usual.choose(fields, _llama4_sparse(fields, depth=depth), sparse=sparse, dense=dense)
+    return usual.stack(fields, attention, blocks, windows=windows)
 
 
 def _llama4_rotary(fields: Fields, *, depth: int) -> tuple[bool, ...]:
     listed = fields.integers("no_rope_layers")
     interval = fields.size("no_rope_layer_interval", default=LLAMA4_NO_ROPE_INTERVAL)
-    types = fields.words("layer_types", length=depth, allowed=("chunked_attention", FULL))
+    types = fields.words("layer_types", length=depth, allowed=("chunked_attention", usual.FULL))
     if types is not None:
-        return tuple(kind != FULL for kind in types)
+        return tuple(kind != usual.FULL for kind in types)
     if not listed:
         return tuple((index + 1) % interval != 0 for index in range(depth))
     if len(listed) != depth:
@@ -74,76 +58,76 @@ def read_dbrx(fields: Fields) -> ModelSpec:
     inner.costless("clip_qkv", "attn_pdrop")
     kv_heads = inner.size("kv_n_heads", default=1)
     fields.expect("num_key_value_heads", value=kv_heads, why="it is attn_config.kv_n_heads")
-    head_dim = split_heads(fields, hidden_size, heads)
-    attention = grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+    head_dim = usual.split_heads(fields, hidden_size, heads)
+    attention = usual.grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
     experts = fields.section("ffn_config")
     experts.costless("ffn_act_fn", "moe_jitter_eps", "moe_loss_weight", "moe_normalize_expert_weights")
     experts.costless("uniform_expert_assignment")
     experts.expect("hidden_size", value=hidden_size, why="the experts work at d_model")
     width = experts.size("ffn_hidden_size", default=3584)
-    block = read_experts(
+    block = usual.read_experts(
         experts, total="moe_num_experts", picked="moe_top_k", total_default=4, picked_default=1, width=width
     )
-    return stack(fields, attention, block, norm="layer_no_bias")
+    return usual.stack(fields, attention, block, norm="layer_no_bias")
 
 
 def read_laguna(fields: Fields) -> ModelSpec:
     """LagunaConfig: a gate per head, more query heads on sliding layers, many narrow experts."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     depth = trunk.num_hidden_layers
-    attention = read_attention(fields, bias="attention_bias", qk_norm="head")
+    attention = usual.read_attention(fields, bias="attention_bias", qk_norm="head")
     attention = attention.model_copy(update={"output_gate": "headwise"})
     heads = fields.integers("num_attention_heads_per_layer") or (attention.num_attention_heads,) * depth
-    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL))
+    types = fields.words("layer_types", length=depth, allowed=(usual.SLIDING, usual.FULL))
     if types is None or len(heads) != depth:
         missing = "layer_types" if types is None else "num_attention_heads_per_layer"
         raise fields.refusal(missing, f"must list {depth} entries, one per layer")
     window = fields.size("sliding_window")
-    sparse = read_experts(
+    sparse = usual.read_experts(
         fields,
         total="num_experts",
         width=fields.size("moe_intermediate_size"),
         shared=fields.size("shared_expert_intermediate_size"),
         correction_bias=True,
     )
-    blocks = choose(fields, sparse_after(fields, first_default=1), sparse=sparse)
+    blocks = usual.choose(fields, usual.sparse_after(fields, first_default=1), sparse=sparse)
     layers = tuple(
         LayerSpec(
             mixer=attention.model_copy(
-                update={"num_attention_heads": count, "sliding_window": window if kind == SLIDING else None}
+                update={"num_attention_heads": count, "sliding_window": window if kind == usual.SLIDING else None}
             ),
             feed_forward=block,
         )
         for count, kind, block in zip(heads, types, blocks, strict=True)
     )
-    return decoder(fields, trunk=trunk, layers=layers)
+    return usual.decoder(fields, trunk=trunk, layers=layers)
 
 
 def read_mimo_v2(fields: Fields) -> ModelSpec:
     """MiMoV2FlashConfig: full layers between runs of sliding ones that have their own head layout and sinks."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     depth = trunk.num_hidden_layers
     # transformers counts the query itself into sliding_window, so that the published name wins where both are given.
     window = fields.size("sliding_window_size" if fields.has("sliding_window_size") else "sliding_window")
     full, swa = _mimo_attention(fields)
     slides = _mimo_sliding(fields, depth=depth)
-    sparse = read_experts(fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=True)
-    blocks = choose(fields, sparse_after(fields, first_default=1), sparse=sparse)
+    sparse = usual.read_experts(fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=True)
+    blocks = usual.choose(fields, usual.sparse_after(fields, first_default=1), sparse=sparse)
     layers = tuple(
-        LayerSpec(mixer=with_window(swa, window) if slide else full, feed_forward=feed_forward)
+        LayerSpec(mixer=usual.with_window(swa, window) if slide else full, feed_forward=feed_forward)
         for slide, feed_forward in zip(slides, blocks, strict=True)
     )
-    return decoder(fields, trunk=trunk, layers=layers)
+    return usual.decoder(fields, trunk=trunk, layers=layers)
 
 
 def _mimo_sliding(fields: Fields, *, depth: int) -> tuple[bool, ...]:
-    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL))
+    types = fields.words("layer_types", length=depth, allowed=(usual.SLIDING, usual.FULL))
     pattern = fields.integers("hybrid_layer_pattern")
     if pattern is not None and len(pattern) == depth:
         return tuple(bool(entry) for entry in pattern)
     if types is None or pattern is not None:
         raise fields.refusal("hybrid_layer_pattern", f"must list {depth} entries: 0 full, 1 sliding")
-    return tuple(kind == SLIDING for kind in types)
+    return tuple(kind == usual.SLIDING for kind in types)
 
 
 def _mimo_attention(fields: Fields) -> tuple[AttentionSpec, AttentionSpec]:
@@ -151,8 +135,8 @@ def _mimo_attention(fields: Fields) -> tuple[AttentionSpec, AttentionSpec]:
     heads, kv_heads = fields.size("num_attention_heads"), fields.size("num_key_value_heads")
     head_dim, value_dim = fields.size("head_dim"), fields.size("v_head_dim")
     bias = fields.flag("attention_bias", default=False)
-    full = grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
-    swa = grouped_attention(
+    full = usual.grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
+    swa = usual.grouped_attention(
         fields,
         heads=fields.size("swa_num_attention_heads", default=heads),
         kv_heads=fields.size("swa_num_key_value_heads", default=2 * kv_heads),
@@ -179,11 +163,13 @@ def read_ernie_vl(fields: Fields) -> ModelSpec:
         shared_expert_intermediate_size=widths[0] * fields.count("moe_num_shared_experts", default=2),
         correction_bias=True,
     )
-    types = fields.words("mlp_layer_types", length=depth, allowed=(DENSE, SPARSE))
+    types = fields.words("mlp_layer_types", length=depth, allowed=(usual.DENSE, usual.SPARSE))
     first = _text_and_pictures(fields, "moe_layer_start_index", default=1)[0]
-    is_sparse = [kind == SPARSE for kind in types] if types else [index >= first for index in range(depth)]
-    blocks = choose(fields, is_sparse, sparse=sparse, dense=read_mlp(fields, bias="use_bias"))
-    model = stack(fields, read_attention(fields, kv_heads_default=4, bias="use_bias"), blocks, tie_default=True)
+    is_sparse = [kind == usual.SPARSE for kind in types] if types else [index >= first for index in range(depth)]
+    blocks = usual.choose(fields, is_sparse, sparse=sparse, dense=usual.read_mlp(fields, bias="use_bias"))
+    model = usual.stack(
+        fields, usual.read_attention(fields, kv_heads_default=4, bias="use_bias"), blocks, tie_default=True
+    )
     unrun = sum(is_sparse) * counts[1] * (3 * widths[1] * width + width + 1)
     note = f"tokens of pictures are priced on the experts of text, {widths[0]} wide where theirs are {widths[1]}"
     return model.model_copy(update={"extra_parameters": unrun, "notes": (*model.notes, note)})
@@ -201,32 +187,32 @@ def read_minimax_m2(fields: Fields) -> ModelSpec:
     """MiniMaxM2Config: softmax attention on every layer, norms over all heads together, 256 small experts."""
     kinds = [1] * fields.depth("num_hidden_layers")
     fields.expect("attn_type_list", value=kinds, why="1 is softmax attention; other kinds are not in M2")
-    attention = read_attention(fields, kv_heads_default=8, qk_norm="full")
-    return stack(fields, attention, _minimax_experts(fields, shared=0))
+    attention = usual.read_attention(fields, kv_heads_default=8, qk_norm="full")
+    return usual.stack(fields, attention, _minimax_experts(fields, shared=0))
 
 
 def _minimax_experts(fields: Fields, *, shared: int) -> MoeSpec:
     width = fields.size(fields.either("intermediate_size", "moe_intermediate_size"))
     corrected = fields.flag("use_routing_bias", default=True)
-    return read_experts(fields, total="num_local_experts", width=width, shared=shared, correction_bias=corrected)
+    return usual.read_experts(fields, total="num_local_experts", width=width, shared=shared, correction_bias=corrected)
 
 
 def read_minimax_m3(fields: Fields) -> ModelSpec:
     """MiniMaxM3VLTextConfig: a block indexer on most layers picks topk_blocks x block_size keys."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     depth = trunk.num_hidden_layers
-    attention = read_attention(fields, kv_heads_default=4, head_dim_default=128, qk_norm="head")
+    attention = usual.read_attention(fields, kv_heads_default=4, head_dim_default=128, qk_norm="head")
     shared = fields.size("shared_intermediate_size", default=3072) * fields.count("n_shared_experts", default=1)
     sparse = _minimax_experts(fields, shared=shared)
     dense = MlpSpec(intermediate_size=fields.size("dense_intermediate_size", default=12288))
-    blocks = choose(fields, sparse_after(fields, first_default=0), sparse=sparse, dense=dense)
+    blocks = usual.choose(fields, usual.sparse_after(fields, first_default=0), sparse=sparse, dense=dense)
     indexer, indexed = _minimax_indexer(fields, depth=depth)
     layers = tuple(
         LayerSpec(mixer=attention.model_copy(update={"indexer": indexer if picks else None}), feed_forward=feed_forward)
         for picks, feed_forward in zip(indexed, blocks, strict=True)
     )
     notes = ("the block indexer is priced as a token indexer over topk_blocks x block_size keys",)
-    return decoder(fields, trunk=trunk, layers=layers, notes=notes)
+    return usual.decoder(fields, trunk=trunk, layers=layers, notes=notes)
 
 
 def _minimax_indexer(fields: Fields, *, depth: int) -> tuple[IndexerSpec, tuple[bool, ...]]:
@@ -246,27 +232,27 @@ def _minimax_indexer(fields: Fields, *, depth: int) -> tuple[IndexerSpec, tuple[
 
 def read_step3p7(fields: Fields) -> ModelSpec:
     """Step3p7TextConfig: a gate per head, norms over heads, one shared expert beside many small ones."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     depth = trunk.num_hidden_layers
-    attention = read_attention(
+    attention = usual.read_attention(
         fields, kv_heads_default=8, head_dim_default=128, bias="attention_bias", qk_norm="head"
     ).model_copy(update={"output_gate": "headwise"})
     sliding_heads = fields.size("num_sliding_attention_heads", default=attention.num_attention_heads)
     window = fields.size("sliding_window")
     slides = attention.model_copy(update={"sliding_window": window, "num_attention_heads": sliding_heads})
-    types = fields.words("layer_types", length=depth, allowed=(SLIDING, FULL))
+    types = fields.words("layer_types", length=depth, allowed=(usual.SLIDING, usual.FULL))
     if types is None:
         raise fields.refusal("layer_types", "is missing: which layers slide is unknown")
     total = fields.either("n_routed_experts", "num_experts", "moe_num_experts", "num_local_experts")
-    sparse = read_experts(fields, total=total, picked=fields.either("num_experts_per_tok", "moe_top_k"))
+    sparse = usual.read_experts(fields, total=total, picked=fields.either("num_experts_per_tok", "moe_top_k"))
     shared = fields.size(fields.either("share_expert_dim", "share_expert_dims"), default=1280)
     shared *= fields.count("n_shared_experts", default=1)
     corrected = fields.flag("use_moe_router_bias", default=True)
     sparse = sparse.model_copy(update={"shared_expert_intermediate_size": shared, "correction_bias": corrected})
-    dense = read_mlp(fields, bias="mlp_bias")
-    blocks = choose(fields, sparse_after(fields, first_default=3), sparse=sparse, dense=dense)
+    dense = usual.read_mlp(fields, bias="mlp_bias")
+    blocks = usual.choose(fields, usual.sparse_after(fields, first_default=3), sparse=sparse, dense=dense)
     layers = tuple(
-        LayerSpec(mixer=slides if kind == SLIDING else attention, feed_forward=feed_forward)
+        LayerSpec(mixer=slides if kind == usual.SLIDING else attention, feed_forward=feed_forward)
         for kind, feed_forward in zip(types, blocks, strict=True)
     )
-    return decoder(fields, trunk=trunk, layers=layers)
+    return usual.decoder(fields, trunk=trunk, layers=layers)

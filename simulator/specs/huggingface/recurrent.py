@@ -15,16 +15,7 @@ from simulator.specs.huggingface.layers import (
     read_mlp,
     read_trunk,
 )
-from simulator.specs.model.architecture import (
-    FeedForward,
-    LayerSpec,
-    Mamba2Spec,
-    MambaSpec,
-    MlpSpec,
-    ModelSpec,
-    MoeSpec,
-    ShortConvolutionSpec,
-)
+from simulator.specs.model import architecture as arch
 
 CHANNELS_PER_RANK = 16  # time_step_rank "auto": MambaConfig and JambaConfig
 
@@ -35,14 +26,14 @@ def _rank(fields: Fields, name: str, *, hidden_size: int) -> int:
     return fields.size(name)
 
 
-def read_mamba(fields: Fields) -> ModelSpec:
+def read_mamba(fields: Fields) -> arch.ModelSpec:
     """MambaConfig: one norm and one selective scan a layer, no feed-forward part, tied embeddings."""
     trunk = _scan_trunk(fields)
     inner = fields.optional_size("intermediate_size") or fields.size("expand", default=2) * trunk.hidden_size
     fields.expect("d_inner", value=inner, why="it is the intermediate_size")
     fields.costless("expand", "use_mambapy", "rms_norm", "fused_add_norm", "pad_vocab_size_multiple", "ssm_cfg")
     fields.costless("use_associative_scan")
-    mixer = MambaSpec(
+    mixer = arch.MambaSpec(
         intermediate_size=inner,
         state_size=fields.size("state_size", default=16),
         conv_kernel=fields.size("conv_kernel", default=4),
@@ -50,11 +41,11 @@ def read_mamba(fields: Fields) -> ModelSpec:
         use_bias=fields.flag("use_bias", default=False),
         use_conv_bias=fields.flag("use_conv_bias", default=True),
     )
-    layers = (LayerSpec(mixer=mixer, norms=1),) * trunk.num_hidden_layers
+    layers = (arch.LayerSpec(mixer=mixer, norms=1),) * trunk.num_hidden_layers
     return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
 
 
-def read_falcon_mamba(fields: Fields) -> ModelSpec:
+def read_falcon_mamba(fields: Fields) -> arch.ModelSpec:
     """FalconMambaConfig: Mamba whose step, B and C pass norms without weights; intermediate_size is the inner width."""
     return read_mamba(fields)
 
@@ -67,14 +58,14 @@ def _scan_trunk(fields: Fields) -> Trunk:
     return read_trunk(fields)
 
 
-def read_mamba2(fields: Fields) -> ModelSpec:
+def read_mamba2(fields: Fields) -> arch.ModelSpec:
     """Mamba2Config: heads x head_dim must be expand x hidden_size."""
     trunk = _scan_trunk(fields)
     inner = fields.size("expand", default=2) * trunk.hidden_size
     heads, width = fields.size("num_heads"), fields.size("head_dim", default=64)
     if heads * width != inner:
         raise fields.refusal("num_heads", f"{heads} heads of {width} do not make expand x hidden_size = {inner}")
-    mixer = Mamba2Spec(
+    mixer = arch.Mamba2Spec(
         num_heads=heads,
         head_dim=width,
         state_size=fields.size("state_size", default=128),
@@ -84,17 +75,17 @@ def read_mamba2(fields: Fields) -> ModelSpec:
         use_bias=fields.flag("use_bias", default=False),
         use_conv_bias=fields.flag("use_conv_bias", default=True),
     )
-    layers = (LayerSpec(mixer=mixer, norms=1),) * trunk.num_hidden_layers
+    layers = (arch.LayerSpec(mixer=mixer, norms=1),) * trunk.num_hidden_layers
     return decoder(fields, trunk=trunk, layers=layers)
 
 
-def read_jamba(fields: Fields) -> ModelSpec:
+def read_jamba(fields: Fields) -> arch.ModelSpec:
     """JambaConfig: one attention layer in eight, experts on every other layer, norms inside the scan."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
     attention = read_attention(fields, kv_heads_default=8)
     window = fields.optional_size("sliding_window")
-    scan = MambaSpec(
+    scan = arch.MambaSpec(
         intermediate_size=fields.size("mamba_expand", default=2) * trunk.hidden_size,
         state_size=fields.size("mamba_d_state", default=16),
         conv_kernel=fields.size("mamba_d_conv", default=4),
@@ -105,12 +96,12 @@ def read_jamba(fields: Fields) -> ModelSpec:
     )
     width = fields.size("intermediate_size")
     sparse = read_experts(fields, total="num_experts", total_default=16, picked_default=2, width=width)
-    dense = MlpSpec(intermediate_size=width)
+    dense = arch.MlpSpec(intermediate_size=width)
     has_experts = _periodic(fields, "expert_layer", depth=depth, period=2, offset=1)
     attends = _periodic(fields, "attn_layer", depth=depth, period=8, offset=4)
     windowed = attention.model_copy(update={"sliding_window": window})
     layers = tuple(
-        LayerSpec(
+        arch.LayerSpec(
             mixer=windowed if attend else scan, feed_forward=(sparse if chosen and sparse.num_experts > 1 else dense,)
         )
         for attend, chosen in zip(attends, has_experts, strict=True)
@@ -125,7 +116,7 @@ def _periodic(fields: Fields, name: str, *, depth: int, period: int, offset: int
     return tuple(index % every == start for index in range(depth))
 
 
-def read_falcon_h1(fields: Fields) -> ModelSpec:
+def read_falcon_h1(fields: Fields) -> arch.ModelSpec:
     """FalconH1Config: attention and a scan side by side in every layer, added up, before the feed-forward block.
 
     Each of them is a block here: both read the layer's first norm and end in an all-reduce of their own.
@@ -137,7 +128,7 @@ def read_falcon_h1(fields: Fields) -> ModelSpec:
     width = inner // heads if fields.raw("mamba_d_head") in (None, "auto") else fields.size("mamba_d_head")
     if heads * width != inner:
         raise fields.refusal("mamba_n_heads", f"{heads} heads of {width} do not make mamba_d_ssm {inner}")
-    scan = Mamba2Spec(
+    scan = arch.Mamba2Spec(
         num_heads=heads,
         head_dim=width,
         state_size=fields.size("mamba_d_state", default=256),
@@ -151,7 +142,7 @@ def read_falcon_h1(fields: Fields) -> ModelSpec:
     mlp = read_mlp(fields, bias="mlp_bias")
     fields.expect("projectors_bias", value=scan.use_bias, why="FalconH1Mixer has one flag for both projections")
     fields.costless("mamba_norm_before_gate", "mamba_use_mlp", "attn_layer_indices", *_FALCON_MULTIPLIERS)
-    layer = (LayerSpec(mixer=scan, norms=1), LayerSpec(mixer=attention, feed_forward=(mlp,), norms=1))
+    layer = (arch.LayerSpec(mixer=scan, norms=1), arch.LayerSpec(mixer=attention, feed_forward=(mlp,), norms=1))
     note = "attention and scan of a layer, which stand side by side, count as two blocks"
     return decoder(fields, trunk=trunk, layers=layer * trunk.num_hidden_layers, notes=(note,))
 
@@ -165,7 +156,7 @@ BLOCK_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}  # Nemo
 BLOCK_WORDS = {"linear_attention": "mamba", "full_attention": "attention"}  # as transformers 5 writes them
 
 
-def read_nemotron_h(fields: Fields) -> ModelSpec:
+def read_nemotron_h(fields: Fields) -> arch.ModelSpec:
     """NemotronHConfig: each layer is one block - scan, attention, squared-ReLU feed-forward or experts."""
     blocks = _nemotron_blocks(fields)
     trunk = Trunk(
@@ -209,20 +200,20 @@ def _nemotron_blocks(fields: Fields) -> tuple[str, ...]:
     return blocks
 
 
-def _nemotron_layer(fields: Fields, kind: str, *, hidden_size: int) -> LayerSpec:
+def _nemotron_layer(fields: Fields, kind: str, *, hidden_size: int) -> arch.LayerSpec:
     bias = fields.flag("mlp_bias", default=False)
     if kind == "mamba":
-        return LayerSpec(mixer=_nemotron_scan(fields), norms=1)
+        return arch.LayerSpec(mixer=_nemotron_scan(fields), norms=1)
     if kind == "attention":
         width = fields.optional_size(fields.either("head_dim", "attention_head_dim"))
         fields.expect("sliding_window", value=None, why="NemotronHAttention sees every key")
         spec = read_attention(fields, kv_heads_default=8, head_dim_default=width)
         fields.expect("attention_bias", value=False, why="NemotronHAttention has no biases")
-        return LayerSpec(mixer=spec.model_copy(update={"rotary": False}), norms=1)
-    block: FeedForward
+        return arch.LayerSpec(mixer=spec.model_copy(update={"rotary": False}), norms=1)
+    block: arch.FeedForward
     if kind == "mlp":
-        block = MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=bias)
-        return LayerSpec(feed_forward=(block,), norms=1)
+        block = arch.MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=False, bias=bias)
+        return arch.LayerSpec(feed_forward=(block,), norms=1)
     fields.expect("n_shared_experts", value=1, why="NemotronHMoE has one shared expert")
     changed = {
         "gated": False,
@@ -231,14 +222,14 @@ def _nemotron_layer(fields: Fields, kind: str, *, hidden_size: int) -> LayerSpec
         "latent_size": fields.optional_size("moe_latent_size"),
     }
     block = read_experts(fields, total="n_routed_experts").model_copy(update=changed)
-    return LayerSpec(feed_forward=(block,), norms=1)
+    return arch.LayerSpec(feed_forward=(block,), norms=1)
 
 
-def _nemotron_scan(fields: Fields) -> Mamba2Spec:
+def _nemotron_scan(fields: Fields) -> arch.Mamba2Spec:
     bias = fields.flag("use_bias", default=False)
     fields.expect("mamba_d_state", value=fields.raw("ssm_state_size"), why="it repeats ssm_state_size")
     fields.expect("mamba_proj_bias", value=bias, why="NemotronHMamba2Mixer takes use_bias for both projections")
-    return Mamba2Spec(
+    return arch.Mamba2Spec(
         num_heads=fields.size("mamba_num_heads"),
         head_dim=fields.size("mamba_head_dim"),
         state_size=fields.size("ssm_state_size"),
@@ -250,7 +241,7 @@ def _nemotron_scan(fields: Fields) -> Mamba2Spec:
     )
 
 
-def read_lfm2(fields: Fields) -> ModelSpec:
+def read_lfm2(fields: Fields) -> arch.ModelSpec:
     """Lfm2Config, Lfm2MoeConfig: gated short convolutions between attention with norms over heads.
 
     Dense blocks, whose width is derived unless told otherwise, or experts behind a few of them.
@@ -258,7 +249,7 @@ def read_lfm2(fields: Fields) -> ModelSpec:
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
     attention = read_attention(fields, kv_heads_default=8, qk_norm="head")
-    convolution = ShortConvolutionSpec(
+    convolution = arch.ShortConvolutionSpec(
         conv_kernel=fields.size("conv_L_cache", default=3), use_bias=fields.flag("conv_bias", default=False)
     )
     attends = fields.integers("full_attn_idxs")
@@ -266,25 +257,25 @@ def read_lfm2(fields: Fields) -> ModelSpec:
     if types is None and attends is None:
         raise fields.refusal("layer_types", "is missing: which layers attend is unknown")
     full = [index in (attends or ()) if types is None else types[index] == FULL for index in range(depth)]
-    blocks: tuple[tuple[FeedForward, ...], ...] = ((_lfm2_block(fields),),) * depth
+    blocks: tuple[tuple[arch.FeedForward, ...], ...] = ((_lfm2_block(fields),),) * depth
     if fields.has("num_experts"):
         bias, first = fields.flag("use_expert_bias", default=True), fields.count("num_dense_layers")
         sparse = read_experts(fields, total="num_experts", correction_bias=bias)
         blocks = choose(fields, tuple(index >= first for index in range(depth)), sparse=sparse, dense=read_mlp(fields))
     layers = tuple(
-        LayerSpec(mixer=attention if is_full else convolution, feed_forward=block)
+        arch.LayerSpec(mixer=attention if is_full else convolution, feed_forward=block)
         for is_full, block in zip(full, blocks, strict=True)
     )
     return decoder(fields, trunk=trunk, layers=layers, tie_default=fields.flag("tie_embedding", default=True))
 
 
-def _lfm2_block(fields: Fields) -> MlpSpec:
+def _lfm2_block(fields: Fields) -> arch.MlpSpec:
     width = fields.size(fields.either("block_ff_dim", "intermediate_size"))
     if not fields.flag("block_auto_adjust_ff_dim", default=not fields.has("num_experts")):
-        return MlpSpec(intermediate_size=width)
+        return arch.MlpSpec(intermediate_size=width)
     share = fields.number("block_ffn_dim_multiplier", default=1.0)
     multiple = fields.size("block_multiple_of", default=256)
-    return MlpSpec(intermediate_size=math.ceil(int(share * int(2 * width / 3)) / multiple) * multiple)
+    return arch.MlpSpec(intermediate_size=math.ceil(int(share * int(2 * width / 3)) / multiple) * multiple)
 
 
 _SCANNING = ("mamba", "linear_attention")
@@ -292,13 +283,13 @@ _HYBRID_LAYERS = (*_SCANNING, "attention", FULL)
 """Layers of a Granite hybrid, in the words of its checkpoints and of transformers 5."""
 
 
-def read_granite_hybrid(fields: Fields) -> ModelSpec:
+def read_granite_hybrid(fields: Fields) -> arch.ModelSpec:
     """GraniteMoeHybridConfig: Mamba-2 or attention, then experts beside a shared block, or that block alone."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
     rotary = fields.text("position_embedding_type", allowed=("nope", "rope"), default="nope") == "rope"
     attention = read_attention(fields).model_copy(update={"rotary": rotary})
-    scan = Mamba2Spec(
+    scan = arch.Mamba2Spec(
         num_heads=fields.size("mamba_n_heads"),
         head_dim=fields.size("mamba_d_head"),
         state_size=fields.size("mamba_d_state"),
@@ -313,10 +304,12 @@ def read_granite_hybrid(fields: Fields) -> ModelSpec:
         raise fields.refusal("layer_types", "is missing: which layers attend is unknown")
     width = fields.size("intermediate_size")
     shared = fields.size("shared_intermediate_size")
-    block: MlpSpec | MoeSpec = MlpSpec(intermediate_size=shared)
+    block: arch.MlpSpec | arch.MoeSpec = arch.MlpSpec(intermediate_size=shared)
     if fields.count("num_local_experts"):
         block = read_experts(fields, total="num_local_experts", width=width, shared=shared)
     else:
         fields.expect("num_experts_per_tok", value=0, why="there is no expert to pick")
-    layers = tuple(LayerSpec(mixer=scan if kind in _SCANNING else attention, feed_forward=(block,)) for kind in types)
+    layers = tuple(
+        arch.LayerSpec(mixer=scan if kind in _SCANNING else attention, feed_forward=(block,)) for kind in types
+    )
     return decoder(fields, trunk=trunk, layers=layers)

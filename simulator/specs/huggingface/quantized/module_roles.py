@@ -12,17 +12,9 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from simulator.errors import shown
 from simulator.records import dataclass
-from simulator.specs.model.architecture import (
-    AttentionSpec,
-    CompressedAttentionSpec,
-    LayerSpec,
-    MlaSpec,
-    MlpSpec,
-    ModelSpec,
-    QuantizedRole,
-)
+from simulator.specs.model import architecture as arch
 
-Role = QuantizedRole
+Role = arch.QuantizedRole
 ROLES: tuple[Role, ...] = get_args(Role)
 LONGEST_PATTERN = 500
 
@@ -55,7 +47,7 @@ class LayerModules:
     names: Mapping[Role, tuple[str, ...]]
 
 
-def layer_modules(model: ModelSpec) -> tuple[LayerModules, ...]:
+def layer_modules(model: arch.ModelSpec) -> tuple[LayerModules, ...]:
     """One entry per layer of the (decoder) stack, with the roles that it has."""
     return tuple(
         LayerModules(layer=depth, names=_names(model.layers[index], depth=depth))
@@ -63,17 +55,17 @@ def layer_modules(model: ModelSpec) -> tuple[LayerModules, ...]:
     )
 
 
-def _names(layer: LayerSpec, *, depth: int) -> dict[Role, tuple[str, ...]]:
+def _names(layer: arch.LayerSpec, *, depth: int) -> dict[Role, tuple[str, ...]]:
     stem = f"model.layers.{depth}"
     found: dict[Role, tuple[str, ...]] = {}
-    if isinstance(layer.mixer, AttentionSpec | MlaSpec | CompressedAttentionSpec):
+    if isinstance(layer.mixer, arch.AttentionSpec | arch.MlaSpec | arch.CompressedAttentionSpec):
         found["attention"] = tuple(f"{stem}.{part}.o_proj" for part in ("self_attn", "mixer"))
     elif layer.mixer is not None:
         found["mixer"] = tuple(f"{stem}.{part}.out_proj" for part in ("linear_attn", "mixer", "mamba", "conv"))
     # A dense block beside the experts (Gemma 4) has the name under which other families keep them.
     beside = len(layer.feed_forward) > 1
     for block in layer.feed_forward:
-        if isinstance(block, MlpSpec):
+        if isinstance(block, arch.MlpSpec):
             found["mlp"] = tuple(f"{stem}.{part}.down_proj" for part in ("mlp", "feed_forward", "mixer"))
             continue
         found["experts"] = (

@@ -12,22 +12,7 @@ from numpy.typing import NDArray
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step
 from simulator.operators.transformer import is_encoder_only
 from simulator.operators.work import Collective, CollectiveShape, ElementwiseShape, Family, GemmShape, KernelShape, Work
-from simulator.phases.compiled import (
-    CONTEXT_NODES,
-    CONTEXT_UNIT_TOKENS,
-    DECODE_NODES,
-    KEY_RANGES,
-    QUERY_RANGES,
-    SEQUENCE_RANGES,
-    TOKEN_NODES,
-    StepTables,
-    ascending,
-    edge_nodes,
-    octave_nodes,
-    sequence_nodes,
-    stepped_nodes,
-    tile_nodes,
-)
+from simulator.phases import compiled
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import graph_tokens, sampling_s
 from simulator.records import dataclass
@@ -154,8 +139,8 @@ def _row_seconds(deployment: Deployment, work: Work) -> Array:
         seconds[active] = _price(deployment, work, active, length=length)
         return seconds
     distinct, first = np.unique(work.shape.m[active], return_index=True)
-    nodes = np.append(distinct[0], tile_nodes(int(np.ceil(distinct[-1]))))
-    kept = ascending(np.minimum(np.searchsorted(distinct, nodes), len(distinct) - 1))
+    nodes = np.append(distinct[0], compiled.tile_nodes(int(np.ceil(distinct[-1]))))
+    kept = compiled.ascending(np.minimum(np.searchsorted(distinct, nodes), len(distinct) - 1))
     priced = _price(deployment, work, active[first[kept]], length=length)
     seconds[active] = np.interp(work.shape.m[active], distinct[kept], priced)
     return seconds
@@ -196,7 +181,7 @@ def _dense(nodes: NDArray[np.int64], values: Array, *, largest: int) -> Array:
 
 
 def _token_table(part: _Part, rows: frozenset[int], *, largest: int, graphs: int) -> Array:
-    nodes = tile_nodes(largest)
+    nodes = compiled.tile_nodes(largest)
     # The last case only keeps the decode rows in the list.
     step = mixed_step(
         prefill_sequences=np.append(np.ones(len(nodes)), 0),
@@ -211,7 +196,7 @@ def _token_table(part: _Part, rows: frozenset[int], *, largest: int, graphs: int
 
 
 def _logits_table(part: _Part, rows: frozenset[int], *, largest: int) -> Array:
-    nodes = tile_nodes(largest)
+    nodes = compiled.tile_nodes(largest)
     step = decode_step(sequences=nodes, context=1)
     table = _dense(nodes, _seconds(part, _with_prefill(step), rows)[:-1], largest=largest)
     # The stage with the LM head draws the tokens.
@@ -235,7 +220,7 @@ def _within(nodes: Array, reach: int) -> Array:
 
 
 def _decode_table(part: _Part, rows: frozenset[int], *, contexts: Array) -> Array:
-    every = stepped_nodes(part.deployment.engine.max_num_seqs, ranges=SEQUENCE_RANGES)
+    every = compiled.stepped_nodes(part.deployment.engine.max_num_seqs, ranges=compiled.SEQUENCE_RANGES)
     counts = _within(every.astype(np.float64), part.sequences)
     n, c = (grid.ravel() for grid in np.meshgrid(counts, contexts, indexing="ij"))
     step = decode_step(sequences=n, context=np.maximum(c, part.decode_tokens), tokens=part.decode_tokens)
@@ -254,8 +239,13 @@ def _places(nodes: Array, *, largest: int) -> Array:
 
 def _prefill_table(part: _Part, rows: frozenset[int], *, counts: Array, lengths: Array) -> Array:
     engine = part.deployment.engine
-    units = octave_nodes(1.0 + engine.max_model_len / CONTEXT_UNIT_TOKENS, per_octave=CONTEXT_NODES) - 1.0
-    contexts = _within(units * CONTEXT_UNIT_TOKENS, part.reach)
+    units = (
+        compiled.octave_nodes(
+            1.0 + engine.max_model_len / compiled.CONTEXT_UNIT_TOKENS, per_octave=compiled.CONTEXT_NODES
+        )
+        - 1.0
+    )
+    contexts = _within(units * compiled.CONTEXT_UNIT_TOKENS, part.reach)
     s, q, c = (grid.ravel() for grid in np.meshgrid(counts, lengths, contexts, indexing="ij"))
     # Steps beyond the token budget are never asked for; nodes lie at most a factor 2 apart on both axes.
     asked = np.append(np.flatnonzero(s * q <= 4 * engine.max_num_batched_tokens), len(s))
@@ -286,7 +276,7 @@ def _issue_s(part: _Part) -> float:
 
 def compile_steps(
     deployment: Deployment, *, decode_tokens: int = 1, longest: int | None = None, most: int | None = None
-) -> StepTables:
+) -> compiled.StepTables:
     """Tabulate the steps that the engine of ``deployment`` can take, up to its own limits.
 
     decode_tokens : tokens that each decoding sequence adds in a step, more than one where it verifies a draft
@@ -329,7 +319,7 @@ def _graph_tokens(deployment: Deployment) -> int:
     return 0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * engine.max_num_seqs)
 
 
-def compile_stages(deployment: Deployment, *, decode_tokens: int = 1) -> tuple[StepTables, ...]:
+def compile_stages(deployment: Deployment, *, decode_tokens: int = 1) -> tuple[compiled.StepTables, ...]:
     """Step tables of each pipeline stage; stages of equal cost share one set, so that it is made once.
 
     The sum of their steps' device times is that of ``compile_steps``; each carries the whole host time of a step.
@@ -338,8 +328,8 @@ def compile_stages(deployment: Deployment, *, decode_tokens: int = 1) -> tuple[S
 
 
 @lru_cache(maxsize=_KEPT)
-def _compile_stages(whole: _Part) -> tuple[StepTables, ...]:
-    made: dict[bytes, StepTables] = {}
+def _compile_stages(whole: _Part) -> tuple[compiled.StepTables, ...]:
+    made: dict[bytes, compiled.StepTables] = {}
     stages = []
     for stage in whole.stages:
         part = replace(whole, stages=(stage,))
@@ -353,14 +343,19 @@ def _compile_stages(whole: _Part) -> tuple[StepTables, ...]:
 
 
 @lru_cache(maxsize=_KEPT)
-def _compile(part: _Part) -> StepTables:
+def _compile(part: _Part) -> compiled.StepTables:
     deployment, engine = part.deployment, part.deployment.engine
     kinds = _row_kinds(part)
     tokens, verified = engine.max_num_batched_tokens, engine.max_num_seqs * part.decode_tokens
-    lengths = _within(edge_nodes(tokens, ranges=QUERY_RANGES, per_octave=TOKEN_NODES), part.reach)
-    contexts = _within(edge_nodes(engine.max_model_len, ranges=KEY_RANGES, per_octave=DECODE_NODES), part.reach)
-    counts = _within(sequence_nodes(engine.max_num_seqs), part.sequences)
-    return StepTables(
+    lengths = _within(
+        compiled.edge_nodes(tokens, ranges=compiled.QUERY_RANGES, per_octave=compiled.TOKEN_NODES), part.reach
+    )
+    contexts = _within(
+        compiled.edge_nodes(engine.max_model_len, ranges=compiled.KEY_RANGES, per_octave=compiled.DECODE_NODES),
+        part.reach,
+    )
+    counts = _within(compiled.sequence_nodes(engine.max_num_seqs), part.sequences)
+    return compiled.StepTables(
         token_s=_token_table(part, kinds.token, largest=max(tokens, verified), graphs=_graph_tokens(deployment)),
         logits_s=_logits_table(part, kinds.logits, largest=verified),
         decode_s=_decode_table(part, kinds.sequence, contexts=contexts),
@@ -371,5 +366,5 @@ def _compile(part: _Part) -> StepTables:
         step_s=engine.overheads.step_s,
         sequence_s=engine.overheads.step_per_sequence_s,
         issue_s=_issue_s(part),
-        context_nodes=CONTEXT_NODES,
+        context_nodes=compiled.CONTEXT_NODES,
     )

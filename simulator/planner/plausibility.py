@@ -7,22 +7,10 @@ from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING
 
+from simulator.planner import records
 from simulator.planner.candidate import NO_TECHNIQUES, Platform
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import MarketPrice
-from simulator.planner.records import (
-    AcceptanceAssumed,
-    AnswersMayDiffer,
-    FewerDevices,
-    HighUtilization,
-    ManyDevices,
-    NoSpareReplica,
-    PlanWarning,
-    PriceUnknown,
-    PromptsNotChunked,
-    SmallerUnpriced,
-    StalePrice,
-)
 from simulator.planner.search.candidates import leaves_format_open, platforms
 from simulator.planner.search.question import Question
 from simulator.specs.money.prices import PriceProfile
@@ -50,7 +38,7 @@ def _worth_trying(change: Change, best: Fleet) -> list[Platform]:
     return sorted(offered, key=lambda platform: platform.hardware.memory_bytes_per_s)[-_FASTEST:]
 
 
-def _fewer(question: Question, best: Fleet) -> list[FewerDevices]:
+def _fewer(question: Question, best: Fleet) -> list[records.FewerDevices]:
     """Single changes that need at most half the accelerators, each one tried."""
     from simulator.planner.gap.changes import single_changes
     from simulator.planner.search.usual import usual_search
@@ -62,23 +50,25 @@ def _fewer(question: Question, best: Fleet) -> list[FewerDevices]:
             continue
         smallest = min(sized, key=lambda item: (item.devices, item.rank))
         if smallest.devices <= best.devices * _HALF:
-            found.append(FewerDevices(devices=smallest.devices, change=change.given(smallest.evaluated.candidate)))
+            found.append(
+                records.FewerDevices(devices=smallest.devices, change=change.given(smallest.evaluated.candidate))
+            )
     return found
 
 
-def _many(question: Question, best: Fleet, fleets: list[Fleet]) -> ManyDevices:
+def _many(question: Question, best: Fleet, fleets: list[Fleet]) -> records.ManyDevices:
     smaller = [fleet for fleet in fleets if fleet.devices <= best.devices * _HALF]
-    ways = [FewerDevices(devices=fleet.devices, hardware=fleet.hardware) for fleet in smaller[:1]]
-    return ManyDevices(devices=best.devices, hardware=best.hardware, ways_out=(*ways, *_fewer(question, best)))
+    ways = [records.FewerDevices(devices=fleet.devices, hardware=fleet.hardware) for fleet in smaller[:1]]
+    return records.ManyDevices(devices=best.devices, hardware=best.hardware, ways_out=(*ways, *_fewer(question, best)))
 
 
-def stale_prices(prices: PriceProfile, taken: Sequence[MarketPrice], *, today: date) -> list[StalePrice]:
+def stale_prices(prices: PriceProfile, taken: Sequence[MarketPrice], *, today: date) -> list[records.StalePrice]:
     """Prices whose newest offer is older on the day ``today`` than the list says that a price may be."""
     if prices.stale_after_days is None:
         return []
     aged = [(price, (today - date.fromisoformat(price.date)).days) for price in taken]
     return [
-        StalePrice(
+        records.StalePrice(
             hardware=price.hardware,
             price_list=prices.name,
             newest=price.date,
@@ -90,9 +80,9 @@ def stale_prices(prices: PriceProfile, taken: Sequence[MarketPrice], *, today: d
     ]
 
 
-def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[PlanWarning, ...]:
+def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[records.PlanWarning, ...]:
     """What to check before the plan is used."""
-    found: list[PlanWarning] = []
+    found: list[records.PlanWarning] = []
     deployment = best.replica.deployment
     if best.devices >= MANY_DEVICES:
         found.append(_many(question, best, fleets))
@@ -100,19 +90,19 @@ def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[
     plain = deployment.techniques.spec == NO_TECHNIQUES and not question.spec.kv_cache
     taken_by_default = leaves_format_open(question.spec) and plain
     if best.quality and not taken_by_default:
-        found.append(AnswersMayDiffer(model=question.model.name, quality=best.quality))
+        found.append(records.AnswersMayDiffer(model=question.model.name, quality=best.quality))
     if best.provenance == "assumed" and deployment.speculation is not None:
-        found.append(AcceptanceAssumed())
+        found.append(records.AcceptanceAssumed())
     if best.spares == 0:
-        found.append(NoSpareReplica())
+        found.append(records.NoSpareReplica())
     if question.policy.utilization > _RISKY_UTILIZATION:
-        found.append(HighUtilization(utilization=question.policy.utilization))
+        found.append(records.HighUtilization(utilization=question.policy.utilization))
     if best.cost.per_hour is None:
-        found.append(PriceUnknown(hardware=best.hardware))
+        found.append(records.PriceUnknown(hardware=best.hardware))
     unpriced = {fleet.hardware for fleet in fleets if fleet.cost.per_hour is None and fleet.devices < best.devices}
     if best.cost.per_hour is not None and unpriced:
-        found.append(SmallerUnpriced(hardware=tuple(sorted(unpriced))))
+        found.append(records.SmallerUnpriced(hardware=tuple(sorted(unpriced))))
     found.extend(stale_prices(question.prices, best.cost.prices, today=date.today()))
     if not deployment.engine.chunked_prefill:
-        found.append(PromptsNotChunked())
+        found.append(records.PromptsNotChunked())
     return tuple(found)

@@ -10,20 +10,7 @@ import re
 from dataclasses import replace
 
 from simulator.errors import RoofcastError, contradiction, did_you_mean
-from simulator.operators.formats.stored_formats import (
-    BLOCK_BITS,
-    FP8_BLOCK,
-    MIXES,
-    SCALE_BITS,
-    block_format,
-    codebooks,
-    fixed_format,
-    fixed_formats,
-    kmeans,
-    role_formats,
-    tinygemm,
-    weight_only,
-)
+from simulator.operators.formats import stored_formats as stored
 from simulator.operators.work import MatmulFormat
 from simulator.records import dataclass
 from simulator.specs.model.architecture import ModelSpec
@@ -85,27 +72,27 @@ def _patterned(key: str, plain: Dtype) -> Scheme | None:
         method, bits_text, group_text = grouped.groups()
         bits = int(bits_text or 4)
         group = _group(group_text, default=DEFAULT_GROUP_SIZE if method == "awq" else None)
-        product = weight_only(bits, group=group, plain=plain, zero_point=method == "awq")
+        product = stored.weight_only(bits, group=group, plain=plain, zero_point=method == "awq")
         return Scheme(weights=_integer(bits), activations=plain, format=product)
     if (tiny := _TINYGEMM.fullmatch(key)) is not None:
         group = _group(tiny[1], default=DEFAULT_GROUP_SIZE) or DEFAULT_GROUP_SIZE
-        return Scheme(weights=Dtype.INT4, activations=plain, format=tinygemm(group, plain=plain))
+        return Scheme(weights=Dtype.INT4, activations=plain, format=stored.tinygemm(group, plain=plain))
     if (books := _AQLM.fullmatch(key)) is not None:
         count, bits = int(books[1]), int(books[2])
         group = _group(books[3], default=AQLM_GROUP) or AQLM_GROUP
         if not 1 <= count <= 8 or not 4 <= bits <= 16:
             raise RoofcastError("takes 1 to 8 codebooks of 4 to 16 bits", field="precision.scheme", hint="aqlm-2x8")
-        product = codebooks(count, bits=bits, group=group, plain=plain)
+        product = stored.codebooks(count, bits=bits, group=group, plain=plain)
         return Scheme(weights=Dtype.INT4, activations=plain, format=product)
     if (clusters := _KMEANS.fullmatch(key)) is not None:
         bits = int(clusters[1])
-        return Scheme(weights=_integer(bits), activations=plain, format=kmeans(bits, plain=plain))
+        return Scheme(weights=_integer(bits), activations=plain, format=stored.kmeans(bits, plain=plain))
     return None
 
 
 def _fixed(key: str, plain: Dtype) -> Scheme | None:
     """Schemes that are one thing."""
-    if (row := fixed_formats().get(key)) is not None:
+    if (row := stored.fixed_formats().get(key)) is not None:
         return Scheme(weights=row.weights, activations=row.math or plain, format=row.product(plain))
     if key in PLAIN_SCHEMES:
         wide = Dtype(key)
@@ -118,8 +105,10 @@ def _fixed(key: str, plain: Dtype) -> Scheme | None:
 
 
 def _gguf(name: str, plain: Dtype, model: ModelSpec | None) -> Scheme:
-    roles = () if model is None else role_formats(name, model=model, plain=plain)
-    product = dict(roles)["mlp"] if roles else block_format(BLOCK_BITS[MIXES[name].base], plain=plain)
+    roles = () if model is None else stored.role_formats(name, model=model, plain=plain)
+    product = (
+        dict(roles)["mlp"] if roles else stored.block_format(stored.BLOCK_BITS[stored.MIXES[name].base], plain=plain)
+    )
     return Scheme(weights=_integer(8 if name == "q8_0" else 4), activations=plain, format=product, roles=roles)
 
 
@@ -146,18 +135,18 @@ def format_of_pair(
     match weights:
         case Dtype.FP8 if activations in (None, Dtype.FP8):
             if method == "mxfp8":
-                return fixed_format("mxfp8")
-            block = group_size == FP8_BLOCK
-            return fixed_format("fp8-block" if block else "fp8")
+                return stored.fixed_format("mxfp8")
+            block = group_size == stored.FP8_BLOCK
+            return stored.fixed_format("fp8-block" if block else "fp8")
         case Dtype.INT8 if activations in (None, Dtype.INT8):
-            return fixed_format("w8a8")
+            return stored.fixed_format("w8a8")
         case Dtype.FP8 | Dtype.INT8 if wide:
-            return weight_only(8, group=group_size, plain=plain, zero_point=False)
+            return stored.weight_only(8, group=group_size, plain=plain, zero_point=False)
         case Dtype.INT4 if wide or activations is None:
             group = group_size if method else DEFAULT_GROUP_SIZE
-            return weight_only(4, group=group, plain=plain, zero_point=method == "awq")
+            return stored.weight_only(4, group=group, plain=plain, zero_point=method == "awq")
         case Dtype.INT4 | Dtype.FP4 if activations in (Dtype.FP8, Dtype.INT8):
-            scale = SCALE_BITS / (group_size or DEFAULT_GROUP_SIZE)
+            scale = stored.SCALE_BITS / (group_size or DEFAULT_GROUP_SIZE)
             product = MatmulFormat(
                 name="w4a8", weight_bits=4.0, activation_bits=8, math=activations, quantises_activations=True
             )
@@ -167,9 +156,9 @@ def format_of_pair(
                 name="int4", weight_bits=4, activation_bits=4, math=Dtype.INT4, quantises_activations=True
             )
         case Dtype.FP4 if activations is Dtype.FP4 or (activations is None and method != "mxfp4"):
-            return fixed_format("mxfp4-w4a4" if method == "mxfp4" else "nvfp4")
+            return stored.fixed_format("mxfp4-w4a4" if method == "mxfp4" else "nvfp4")
         case Dtype.FP4 if activations is None or wide:
-            return fixed_format("nvfp4-w4a16" if method == "nvfp4" else "mxfp4", plain=plain)
+            return stored.fixed_format("nvfp4-w4a16" if method == "nvfp4" else "mxfp4", plain=plain)
     raise _contradiction(weights, activations)
 
 

@@ -6,26 +6,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from simulator.engine.lanes.steady_state import Objective
+from simulator.planner import records
 from simulator.planner.fleet.records import availability_text
 from simulator.planner.money.market import MarketPrice
-from simulator.planner.records import (
-    AcceptanceAssumed,
-    AnswersMayDiffer,
-    AvailabilityMissed,
-    BusiestMinute,
-    FewerDevices,
-    HighUtilization,
-    ManyDevices,
-    NoSpareReplica,
-    NotConfirmed,
-    PlanWarning,
-    PriceUnknown,
-    PromptsNotChunked,
-    SmallerUnpriced,
-    StalePrice,
-    TraceLeftOut,
-    TraceRepaired,
-)
 from simulator.planner.workload_presets import LengthOrigins, SparesWanted, TraceFound, TraceName, WorkloadPreset
 from simulator.records import dataclass
 from simulator.reports.words.derivation import price_source_text, price_switch_text
@@ -212,66 +195,66 @@ def _said(name: str, value: str, source: str, origin: ValueOrigin) -> PlanInput:
     return PlanInput(name=name, value=value, source=source, origin=origin, remark=source.removeprefix("default: "))
 
 
-def _way_out(way: FewerDevices) -> str:
+def _way_out(way: records.FewerDevices) -> str:
     return f"{way.hardware if way.change is None else flag_text(way.change)} needs {way.devices}"
 
 
-def _many(item: ManyDevices) -> str:
+def _many(item: records.ManyDevices) -> str:
     ways = dict.fromkeys(_way_out(way) for way in item.ways_out)
     advice = "; ".join(ways) or "no single change of format or hardware halves that"
     return f"{item.devices} GPUs is implausibly many for one model on {item.hardware}: {advice}"
 
 
-def _left_out(item: TraceLeftOut) -> str:
+def _left_out(item: records.TraceLeftOut) -> str:
     return f"of the trace the plan leaves out bursts: {burst_text(item.dispersion)}"
 
 
-def _availability(item: AvailabilityMissed) -> str:
+def _availability(item: records.AvailabilityMissed) -> str:
     planned = f"{item.spares} spares" if item.spares != 1 else "1 spare"
     needed = f"{flag_of('spares')} {item.spares_needed}" + (" (of each pool)" if item.of_each_pool else "")
     achieved, target = availability_text(item.achieved), availability_text(item.target)
     return f"{planned} give an availability of {achieved}, below {target}: that takes {needed}"
 
 
-def warning_text(item: PlanWarning) -> str:
+def warning_text(item: records.PlanWarning) -> str:
     """One sentence, without its capital and its stop."""
     match item:
-        case ManyDevices():
+        case records.ManyDevices():
             return _many(item)
-        case AnswersMayDiffer():
+        case records.AnswersMayDiffer():
             return (
                 f"answers may differ from {item.model} as published ({item.quality}): measure them, or set "
                 f"{flag_of('max_quality_loss')}"
             )
-        case AcceptanceAssumed():
+        case records.AcceptanceAssumed():
             return "how many guesses of speculation are accepted is assumed: measure it on your own requests"
-        case NoSpareReplica():
+        case records.NoSpareReplica():
             return "no spare replica: losing one puts the rest above their planned load"
-        case HighUtilization():
+        case records.HighUtilization():
             load = percent_text(item.utilization)
             return f"replicas planned at {load} of saturation: a small error overloads them"
-        case PriceUnknown():
+        case records.PriceUnknown():
             return f"no price is known for {item.hardware}: add one to your price list ({flag_of('prices')})"
-        case SmallerUnpriced():
+        case records.SmallerUnpriced():
             return f"ranked last for want of a price, though smaller: {', '.join(item.hardware)}"
-        case StalePrice():
+        case records.StalePrice():
             return (
                 f"the price of {item.hardware} is of {item.newest}, {item.days} days old: the list {item.price_list} "
                 f"calls prices stale after {item.allowed_days} (`roofcast prices import`, {flag_of('prices')})"
             )
-        case PromptsNotChunked():
+        case records.PromptsNotChunked():
             return "this engine does not chunk prompts: the plan's mixed steps are optimistic about TPOT percentiles"
-        case TraceRepaired():
+        case records.TraceRepaired():
             return item.note
-        case TraceLeftOut():
+        case records.TraceLeftOut():
             return _left_out(item)
-        case AvailabilityMissed():
+        case records.AvailabilityMissed():
             return _availability(item)
-        case NotConfirmed():
+        case records.NotConfirmed():
             ways = f"{flag_of('verify')} looks for a size that holds, a lower {flag_of('utilization')} leaves more room"
             why = item.reason or f"an objective fails there: {ways}"
             return f"the event simulation does not confirm this fleet ({why})"
-        case BusiestMinute():
+        case records.BusiestMinute():
             return (
                 "the objectives hold over all requests of the trace, not in every minute of it: "
                 f"{flag_of('peak_to_mean')} {item.peak_to_mean:.3g} plans for its busiest one "
@@ -279,6 +262,6 @@ def warning_text(item: PlanWarning) -> str:
             )
 
 
-def warning_texts(items: Iterable[PlanWarning]) -> list[str]:
+def warning_texts(items: Iterable[records.PlanWarning]) -> list[str]:
     """All of them."""
     return [warning_text(item) for item in items]

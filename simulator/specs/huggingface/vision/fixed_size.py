@@ -6,29 +6,20 @@ import math
 
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import distinct, split_heads
-from simulator.specs.huggingface.vision.shapes import (
-    CHANNELS,
-    edge_of,
-    grid_of,
-    plain_tower,
-    products,
-    shuffled_patches,
-    text_width,
-    tower_layer,
-)
+from simulator.specs.huggingface.vision import shapes
 from simulator.specs.model.architecture import ProjectionSpec, VisionSpec
 
 
 def internvl_tower(fields: Fields) -> VisionSpec:
     """InternVLVisionModel: a class token, layer scales, tiles of one size, pixels shuffled before the projection."""
-    width, merge = text_width(fields), shuffled_patches(fields, "downsample_ratio")
+    width, merge = shapes.text_width(fields), shapes.shuffled_patches(fields, "downsample_ratio")
     tokens = fields.size("image_seq_length", default=256)
     vision = fields.section("vision_config")
     hidden, heads = vision.size("hidden_size"), vision.size("num_attention_heads")
-    patch, edge = edge_of(vision, "patch_size"), edge_of(vision, "image_size")
+    patch, edge = shapes.edge_of(vision, "patch_size"), shapes.edge_of(vision, "image_size")
     rms = vision.text("norm_type", allowed=("layer_norm", "rms_norm"), default="layer_norm") == "rms_norm"
     normed = vision.flag("use_qk_norm", default=False)
-    layer = tower_layer(
+    layer = shapes.tower_layer(
         heads=heads,
         head_dim=split_heads(vision, hidden, heads),
         intermediate=vision.size("intermediate_size"),
@@ -38,19 +29,19 @@ def internvl_tower(fields: Fields) -> VisionSpec:
         extra=2 * hidden + (2 * hidden if normed else 0),
     )
     layers, order = distinct((layer,) * vision.depth("num_hidden_layers"))
-    positions = grid_of(vision, "image_size", edge=edge, patch=patch) + 1
+    positions = shapes.grid_of(vision, "image_size", edge=edge, patch=patch) + 1
     positions = positions if vision.flag("use_absolute_position_embeddings", default=False) else 0
     pooled = vision.flag("use_mean_pooling", default=True)
     merged = hidden * merge**2
     return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
-        patch_inputs=vision.size("num_channels", default=CHANNELS) * patch**2,
+        patch_inputs=vision.size("num_channels", default=shapes.CHANNELS) * patch**2,
         norm="rms" if rms else "layer",
         layers=layers,
         layer_order=order,
         merge=merge,
-        projections=products(merged, width, width),
+        projections=shapes.products(merged, width, width),
         resolution="tiles",
         image_size=edge,
         tokens_per_image=tokens,
@@ -60,29 +51,29 @@ def internvl_tower(fields: Fields) -> VisionSpec:
 
 def llama4_tower(fields: Fields) -> VisionSpec:
     """Llama4VisionModel and its projector: tiles, a class token, pixels shuffled into a quarter of the tokens."""
-    width = text_width(fields)
+    width = shapes.text_width(fields)
     vision = fields.section("vision_config")
     hidden, intermediate = vision.size("hidden_size"), vision.size("intermediate_size")
     heads, patch = vision.size("num_attention_heads", default=16), vision.size("patch_size")
-    edge, merge = vision.size("image_size"), shuffled_patches(vision, "pixel_shuffle_ratio")
+    edge, merge = vision.size("image_size"), shapes.shuffled_patches(vision, "pixel_shuffle_ratio")
     layers, order = distinct(
-        (tower_layer(heads=heads, head_dim=split_heads(vision, hidden, heads), intermediate=intermediate),)
+        (shapes.tower_layer(heads=heads, head_dim=split_heads(vision, hidden, heads), intermediate=intermediate),)
         * vision.depth("num_hidden_layers")
     )
     inner, outputs = vision.size("projector_input_dim"), vision.size("projector_output_dim")
-    positions = grid_of(vision, "image_size", edge=edge, patch=patch) + 1
+    positions = shapes.grid_of(vision, "image_size", edge=edge, patch=patch) + 1
     return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
-        patch_inputs=vision.size("num_channels", default=CHANNELS) * patch**2,
+        patch_inputs=vision.size("num_channels", default=shapes.CHANNELS) * patch**2,
         patch_bias=False,
         layers=layers,
         layer_order=order,
         merge=merge,
         projections=(
-            *products(intermediate, inner, bias=False),
-            *products(outputs, outputs, bias=False),
-            *products(vision.size("vision_output_dim"), width, bias=False),
+            *shapes.products(intermediate, inner, bias=False),
+            *shapes.products(outputs, outputs, bias=False),
+            *shapes.products(vision.size("vision_output_dim"), width, bias=False),
         ),
         resolution="tiles",
         image_size=edge,
@@ -92,7 +83,7 @@ def llama4_tower(fields: Fields) -> VisionSpec:
 
 def siglip_tower(fields: Fields) -> VisionSpec:
     """Gemma3's SigLIP tower and its projection: every picture becomes mm_tokens_per_image tokens."""
-    width, tokens = text_width(fields), fields.optional_size("mm_tokens_per_image") or 256
+    width, tokens = shapes.text_width(fields), fields.optional_size("mm_tokens_per_image") or 256
     vision = fields.section("vision_config")
     vision.expect("vision_use_head", value=False, why="Gemma 3 runs its tower without the pooling head")
     tower = _siglip(vision)
@@ -100,7 +91,7 @@ def siglip_tower(fields: Fields) -> VisionSpec:
     return tower.model_copy(
         update={
             "merge": max(1, math.isqrt(pooled // tokens)),
-            "projections": products(hidden, width, bias=False),
+            "projections": shapes.products(hidden, width, bias=False),
             "resolution": "fixed",
             "tokens_per_image": tokens,
             "extra_parameters": tower.extra_parameters + hidden,
@@ -110,18 +101,22 @@ def siglip_tower(fields: Fields) -> VisionSpec:
 
 def cohere_tower(fields: Fields) -> VisionSpec:
     """Cohere2VisionModel: SigLIP over tiles, pixels shuffled into tokens, a gated projection."""
-    width, inner = text_width(fields), fields.size("alignment_intermediate_size", default=36864)
+    width, inner = shapes.text_width(fields), fields.size("alignment_intermediate_size", default=36864)
     joined = fields.size("downsample_factor", default=2)
     tower = _siglip(fields.section("vision_config"))
     merged = tower.hidden_size * joined**2
-    return _shuffled(tower, joined=joined, projections=(*products(merged, inner), *products(inner // 2, width)))
+    return _shuffled(
+        tower, joined=joined, projections=(*shapes.products(merged, inner), *shapes.products(inner // 2, width))
+    )
 
 
 def smolvlm_tower(fields: Fields) -> VisionSpec:
     """SmolVLMModel and Idefics3Model: SigLIP over tiles, pixels shuffled into tokens, one product."""
-    width, joined = text_width(fields), fields.size("scale_factor", default=2)
+    width, joined = shapes.text_width(fields), fields.size("scale_factor", default=2)
     tower = _siglip(fields.section("vision_config"))
-    return _shuffled(tower, joined=joined, projections=products(tower.hidden_size * joined**2, width, bias=False))
+    return _shuffled(
+        tower, joined=joined, projections=shapes.products(tower.hidden_size * joined**2, width, bias=False)
+    )
 
 
 def _shuffled(tower: VisionSpec, *, joined: int, projections: tuple[ProjectionSpec, ...]) -> VisionSpec:
@@ -135,31 +130,31 @@ def _shuffled(tower: VisionSpec, *, joined: int, projections: tuple[ProjectionSp
 def _siglip(vision: Fields) -> VisionSpec:
     """SiglipVisionTransformer without its pooling head, over tiles; ``tokens_per_image`` counts patches."""
     hidden, patch, edge = vision.size("hidden_size", default=1152), vision.size("patch_size"), vision.size("image_size")
-    positions = grid_of(vision, "image_size", edge=edge, patch=patch)
-    tower = plain_tower(vision, hidden=hidden, patch=patch, extra=positions * hidden + 2 * hidden)
+    positions = shapes.grid_of(vision, "image_size", edge=edge, patch=patch)
+    tower = shapes.plain_tower(vision, hidden=hidden, patch=patch, extra=positions * hidden + 2 * hidden)
     return tower.model_copy(update={"resolution": "tiles", "image_size": edge, "tokens_per_image": positions})
 
 
 def paligemma_tower(fields: Fields) -> VisionSpec:
     """PaliGemma's SigLIP tower over pictures of one size and its product to the text's width."""
-    width, vision = text_width(fields), fields.section("vision_config")
+    width, vision = shapes.text_width(fields), fields.section("vision_config")
     fields.expect("projection_dim", value=width, why="pictures become as wide as the text")
     vision.expect("vision_use_head", value=False, why="PaliGemma runs its tower without the pooling head")
     tower = _siglip(vision)
-    return tower.model_copy(update={"projections": products(tower.hidden_size, width), "resolution": "fixed"})
+    return tower.model_copy(update={"projections": shapes.products(tower.hidden_size, width), "resolution": "fixed"})
 
 
 def clip_tower(fields: Fields, *, width: int, bias: bool) -> VisionSpec:
     """CLIPVisionModel over pictures of one size, and Llava's projection of every patch."""
     vision = fields.section("vision_config")
     hidden, patch, edge = vision.size("hidden_size"), vision.size("patch_size"), vision.size("image_size")
-    positions = grid_of(vision, "image_size", edge=edge, patch=patch)
-    tower = plain_tower(
+    positions = shapes.grid_of(vision, "image_size", edge=edge, patch=patch)
+    tower = shapes.plain_tower(
         vision,
         hidden=hidden,
         patch=patch,
         patch_bias=False,
-        projections=products(hidden, width, width, bias=bias),
+        projections=shapes.products(hidden, width, width, bias=bias),
         extra=(positions + 2) * hidden + 4 * hidden,
     )
     return tower.model_copy(update={"resolution": "fixed", "image_size": edge, "tokens_per_image": positions})
@@ -167,18 +162,18 @@ def clip_tower(fields: Fields, *, width: int, bias: bool) -> VisionSpec:
 
 def llava_next_tower(fields: Fields) -> VisionSpec:
     """The same over tiles and a small copy of the picture, with a learned end of every row of patches."""
-    width, bias = text_width(fields), fields.flag("multimodal_projector_bias", default=True)
+    width, bias = shapes.text_width(fields), fields.flag("multimodal_projector_bias", default=True)
     tower = clip_tower(fields, width=width, bias=bias)
     return tower.model_copy(update={"resolution": "tiles", "extra_parameters": tower.extra_parameters + width})
 
 
 def gemma4_tower(fields: Fields) -> VisionSpec:
     """Gemma4VisionModel: gated blocks with four norms, pooled to a fixed number of tokens; no biases."""
-    width = text_width(fields)
+    width = shapes.text_width(fields)
     tokens = fields.optional_size("vision_soft_tokens_per_image") or 280
     vision = fields.section("vision_config")
     hidden, heads, head_dim = vision.size("hidden_size"), vision.size("num_attention_heads"), vision.size("head_dim")
-    plain = tower_layer(
+    plain = shapes.tower_layer(
         heads=heads,
         kv_heads=vision.size("num_key_value_heads"),
         head_dim=head_dim,
@@ -193,13 +188,13 @@ def gemma4_tower(fields: Fields) -> VisionSpec:
     return VisionSpec(
         hidden_size=hidden,
         patch_size=patch,
-        patch_inputs=CHANNELS * patch**2,
+        patch_inputs=shapes.CHANNELS * patch**2,
         patch_bias=False,
         norm="rms",
         layers=layers,
         layer_order=order,
         merge=vision.size("pooling_kernel_size", default=3),
-        projections=products(hidden, width, bias=False),
+        projections=shapes.products(hidden, width, bias=False),
         resolution="fixed",
         tokens_per_image=tokens,
         extra_parameters=2 * vision.size("position_embedding_size") * hidden,
@@ -208,7 +203,7 @@ def gemma4_tower(fields: Fields) -> VisionSpec:
 
 def gemma4_patches(fields: Fields) -> VisionSpec:
     """Gemma4UnifiedVision: one product from pooled patches of pixels to tokens, between norms; no blocks."""
-    width = text_width(fields)
+    width = shapes.text_width(fields)
     vision = fields.section("vision_config")
     hidden, edge = (
         vision.size("mm_embed_dim"),
@@ -216,14 +211,14 @@ def gemma4_patches(fields: Fields) -> VisionSpec:
     )
     vision.expect("model_patch_size", value=edge, why="it is patch_size x pooling_kernel_size")
     outputs = vision.size("output_proj_dims", default=hidden)
-    inputs = CHANNELS * edge**2
+    inputs = shapes.CHANNELS * edge**2
     return VisionSpec(
         hidden_size=hidden,
         patch_size=edge,
         patch_inputs=inputs,
         layers=(),
         layer_order=(),
-        projections=products(outputs, width, bias=False),
+        projections=shapes.products(outputs, width, bias=False),
         resolution="fixed",
         tokens_per_image=vision.size("num_soft_tokens", default=280),
         extra_parameters=2 * vision.size("mm_posemb_size") * hidden + 2 * inputs + 4 * hidden,

@@ -1,7 +1,5 @@
-"""Results that come line by line: beside its target a file grows, and takes the target's name when it is whole.
-
-So the target is the old file or the new one, and what a stopped run has answered is there to go on from.
-"""
+"""Results that come line by line: beside its target a file grows, and takes the target's name when it is whole. So the
+target is the old file or the new one, and what a stopped run has answered is there to go on from."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Lines answered by processes of their own: a line that takes too long or kills its process costs that line alone.
-
-A process reads one line, writes one line, and reads the next. It is started anew where it was stopped or died.
-"""
+"""Lines answered by processes of their own: a line that takes too long or kills its process costs that line alone. A
+process reads one line, writes one line, and reads the next. It is started anew where it was stopped or died."""
 
 from __future__ import annotations
 

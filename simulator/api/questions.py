@@ -216,9 +216,7 @@ def _workload(fields: dict[str, Any]) -> None:
 
 def requests_of_kind(name: str | None, fields: dict[str, Any], *, model: str | None = None) -> dict[str, Any]:
     """The workload of a kind of demand, by default chat, of an encoder embeddings; lengths are taken out of ``fields``.
-
-    Without a name they vary as those of the kind whose means are nearest, as in a plan.
-    """
+    Without a name they vary as those of the kind whose means are nearest, as in a plan."""
     from simulator.engine.runs.load_sweep import demand_of
     from simulator.operators.transformer import is_encoder_only
     from simulator.planner.workload_presets import kinds_of_demand

@@ -67,10 +67,8 @@ class EncoderPool:
         return self.embedding_bytes / self.link_bytes_per_s
 
     def sent_on(self, requests: Requests) -> Requests:
-        """Requests with what encoding, the queue for it and the transfer take before an engine sees them.
-
-        All passes take equally long, so that first come, first served gives each replica every n-th request.
-        """
+        """Requests with what encoding, the queue for it and the transfer take before an engine sees them. All passes
+        take equally long, so that first come, first served gives each replica every n-th request."""
         arrival_s, count = requests.arrival_s, len(requests)
         passes = np.full(count, self.request_s)
         ends_s = transfer_ends_s(arrival_s, passes, sender=np.arange(count) % self.replicas)

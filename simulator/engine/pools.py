@@ -40,10 +40,8 @@ class Pool:
 
 
 def transfer_ends_s(ready_s: Floats, duration_s: Floats, *, sender: Ints) -> Floats:
-    """When each transfer ends if every sender sends one after the other, first ready first served [s].
-
-    ``end_i = max(end_before, ready_i) + duration_i``, as running maxima of ready times less the work before them.
-    """
+    """When each transfer ends if every sender sends one after the other, first ready first served [s]. ``end_i =
+    max(end_before, ready_i) + duration_i``, as running maxima of ready times less the work before them."""
     ends_s = np.empty_like(ready_s)
     for one in np.unique(sender):
         own = np.flatnonzero(sender == one)

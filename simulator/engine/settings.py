@@ -25,10 +25,8 @@ class Batching(IntEnum):
 
 
 class SchedulerPolicy(IntEnum):
-    """What a step is made of and when there is room for another sequence (``events.scheduler_walk``).
-
-    CHUNKED_MIXED and MAX_UTILIZATION are one policy under the names of two engines (vLLM, TensorRT-LLM).
-    """
+    """What a step is made of and when there is room for another sequence (``events.scheduler_walk``). CHUNKED_MIXED and
+    MAX_UTILIZATION are one policy under the names of two engines (vLLM, TensorRT-LLM)."""
 
     CHUNKED_MIXED = 0
     MAX_UTILIZATION = 1

@@ -40,10 +40,8 @@ def interval_sigma(log_residuals: Array, *, smallest: float = SMALLEST_SIGMA) ->
 
 
 def fit_error(measured: Array, predicted: Array, *, log_sigma: Array, is_score: NDArray[np.bool_]) -> FitError:
-    """Errors on both parts; the overall log_sigma and the coverage are those of the score part.
-
-    Every argument has one entry per measured point; ``log_sigma`` is the interval that the model states for it.
-    """
+    """Errors on both parts; the overall log_sigma and the coverage are those of the score part. Every argument has one
+    entry per measured point; ``log_sigma`` is the interval that the model states for it."""
     relative = predicted / measured - 1.0
     log_residual = np.log(measured / predicted)
     covered = np.abs(log_residual) <= NORMAL_80 * log_sigma

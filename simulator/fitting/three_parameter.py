@@ -1,7 +1,5 @@
-"""The three-parameter roofline and its fit by search: for a user's measurements and for the published tables alike.
-
-t = launch_s + max(FLOPs / (compute_fraction peak), bytes / (memory_fraction bandwidth)) [Williams2009]
-"""
+"""The three-parameter roofline and its fit by search: for a user's measurements and for the published tables alike. t =
+launch_s + max(FLOPs / (compute_fraction peak), bytes / (memory_fraction bandwidth)) [Williams2009]"""
 
 from __future__ import annotations
 

@@ -88,10 +88,8 @@ def _corner_offsets(shape: tuple[int, ...]) -> NDArray[np.intp]:
 
 
 def corner_weights(lattice: Lattice, points: Array) -> tuple[NDArray[np.intp], Array]:
-    """The 2**axes nodes around each point and their multilinear weights, both of shape (points, 2**axes).
-
-    Indices are into ``lattice.values.ravel()``; each row of weights sums to 1.
-    """
+    """The 2**axes nodes around each point and their multilinear weights, both of shape (points, 2**axes). Indices are
+    into ``lattice.values.ravel()``; each row of weights sums to 1."""
     indices, weights = _cells(lattice, points)
     first: NDArray[np.intp] = np.zeros(len(points), dtype=np.intp)
     share = np.ones((len(points), 1))

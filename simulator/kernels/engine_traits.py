@@ -115,10 +115,8 @@ class EngineTraits:
         return max((one for one in named if one.exchanged <= exchanged), key=lambda one: one.exchanged, default=None)
 
     def lent(self, relative: Relative, *, kind: str) -> Relative:
-        """``relative`` with its kernels known as parts of measured steps, where whole runs held such rows.
-
-        What they are off by is in the numbers that were fitted to those runs; the spread stays that of the transfer.
-        """
+        """``relative`` with its kernels known as parts of measured steps, where whole runs held such rows. What they
+        are off by is in the numbers that were fitted to those runs; the spread stays that of the transfer."""
         return replace(relative, known=Provenance.CALIBRATED) if kind in self.in_whole_runs else relative
 
     def largest_fused(self, shape: CollectiveShape) -> float:
@@ -307,10 +305,8 @@ def _on_vector_units(timing: Timing, shape: AttentionShape, *, traits: EngineTra
 
 def _by_whole_sequences(timing: Timing, shape: AttentionShape, *, traits: EngineTraits) -> Timing:
     """Latent decode attention whose thread blocks take all keys of a sequence, so that few sequences leave units idle.
-
     t = waves x keys x rows of a block x 2 (key width + value width) / rate of a unit, waves = max(blocks / units, 1).
-    Leaves out that the last wave is not full.
-    """
+    Leaves out that the last wave is not full."""
     if traits.undivided_rows is None or not (shape.is_decode and shape.shared_kv):
         return timing
     rows = shape.num_heads * np.asarray(shape.query_tokens) / traits.undivided_rows

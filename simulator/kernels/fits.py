@@ -42,10 +42,8 @@ LIBRARY_ORDER: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitSet:
-    """Fits of one group, and whose they are: ``relative.name`` measured under ``library``.
-
-    ``given`` holds fits that no file has yet.
-    """
+    """Fits of one group, and whose they are: ``relative.name`` measured under ``library``. ``given`` holds fits that no
+    file has yet."""
 
     group: CalibrationGroup
     library: str
@@ -108,10 +106,8 @@ def fit_set(
     profiles: str | None = None,
     foreign: bool = False,
 ) -> FitSet | None:
-    """Fits of ``group`` for this accelerator: its own under the nearest library, else its nearest relative's.
-
-    None where no accelerator has fits of the group. foreign : another vendor's, for kernels that its own vendor's lack
-    """
+    """Fits of ``group`` for this accelerator: its own under the nearest library, else its nearest relative's. None
+    where no accelerator has fits of the group. foreign : another vendor's, for kernels that its own vendor's lack"""
     return _fit_set(Same(hardware), library, group, profiles, foreign, calibrations_changed_ns(profiles))
 
 
@@ -151,10 +147,8 @@ def _fit_set(
 
 def _measured_kin(hardware: AcceleratorSpec, *, order: Sequence[str], profiles: str | None) -> AcceleratorSpec:
     """The accelerator of the same architecture whose products were measured, or ``hardware`` where there is none.
-
     Siblings borrow another vendor's kernels from one and the same accelerator: whether a chip has faster memory than
-    its sibling says nothing of which foreign one it is like.
-    """
+    its sibling says nothing of which foreign one it is like."""
     kin = [
         spec
         for library in order
@@ -240,9 +234,7 @@ def _at_share(fit: KernelFit, factor: float) -> KernelFit:
 
 def _larger_groups(own: CalibrationSpec, *, hardware: AcceleratorSpec, profiles: str | None) -> tuple[KernelFit, ...]:
     """An engine's all-reduces in larger groups than ``own`` holds, where they were measured over the very same link.
-
-    Across the trays of a rack engines run other kernels than inside one, which the laws of small groups do not tell.
-    """
+    Across the trays of a rack engines run other kernels than inside one, which the laws of small groups do not tell."""
     most = max((devices for fit in own.fits for devices, _ in fitted_model(fit).from_bytes), default=0)
     found: list[KernelFit] = []
     for spec in _calibrated(own.library, "collective", profiles) if most else ():
@@ -274,10 +266,8 @@ class BeyondDomain:
 def beyond_domain(
     hardware: AcceleratorSpec, server: ServerSpec | None, *, library: str, profiles: str | None
 ) -> BeyondDomain | None:
-    """How ``hardware`` talks beyond its scale-up domain; None without a server.
-
-    A ring over bridged pairs runs at the pace of the link between the pairs: the whole group is priced on it.
-    """
+    """How ``hardware`` talks beyond its scale-up domain; None without a server. A ring over bridged pairs runs at the
+    pace of the link between the pairs: the whole group is priced on it."""
     if server is None:
         return None
     seen = hardware

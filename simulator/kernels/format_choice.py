@@ -266,10 +266,8 @@ def runs_measured_kernel(format: MatmulFormat, *, library: str) -> bool:
 
 
 def peer_of(shape: Multiplied, *, hardware: AcceleratorSpec) -> Multiplied | None:
-    """The same product in the format of the same widths that the device multiplies at least as fast, or None.
-
-    None for a named kernel too, which has figures of its own.
-    """
+    """The same product in the format of the same widths that the device multiplies at least as fast, or None. None for
+    a named kernel too, which has figures of its own."""
     format, peaks = shape.format, hardware.peak_flops_per_s
     peer = SAME_WIDTHS.get(format.name)
     if peer is None or format.kernel or peaks.get(peer, 0.0) < peaks.get(format.math, 0.0):
@@ -358,10 +356,8 @@ def derived_product(
 
 
 def derived_experts(shape: MoeShape, *, hardware: AcceleratorSpec, library: str, plain: FitSet | None) -> Timing | None:
-    """Price of routed experts without measurements of their format from the 16-bit experts, or None.
-
-    Leaves out the 16-bit product over outlier columns.
-    """
+    """Price of routed experts without measurements of their format from the 16-bit experts, or None. Leaves out the
+    16-bit product over outlier columns."""
     found = find_experts(plain, shape=shape, fmt=Dtype.BF16.value)
     family = format_family(shape.format, library=found[0].library if found else library)
     if family is None or found is None:

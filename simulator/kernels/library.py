@@ -1,7 +1,5 @@
-"""Work -> Timing on one accelerator under one kernel library: which model and which fit price what.
-
-Physics with a fitted correction where family and format were measured, otherwise the family's three-parameter roofline.
-"""
+"""Work -> Timing on one accelerator under one kernel library: which model and which fit price what. Physics with a
+fitted correction where family and format were measured, otherwise the family's three-parameter roofline."""
 
 from __future__ import annotations
 
@@ -195,10 +193,8 @@ class KernelLibrary:
         return self._roofline(work, family="gemm", fmt=shape.format.name)
 
     def product(self, shape: GemmShape) -> Timing | None:
-        """Price of a product from kernels of its format, or from the 16-bit ones.
-
-        None where nothing tells how, or where the user's own three parameters do.
-        """
+        """Price of a product from kernels of its format, or from the 16-bit ones. None where nothing tells how, or
+        where the user's own three parameters do."""
         if self._user_fit(self.gemm, family="gemm", fmt=shape.format.name) is not None:
             return None
         found = self._product_fit(shape)
@@ -300,10 +296,8 @@ class KernelLibrary:
         return self._roofline(work, family=family, fmt=STAND_IN_FORMAT)
 
     def attention_call(self, shape: AttentionShape) -> Timing | None:
-        """Price of attention, heads broadcast with its arrays where no row has more of them than were measured.
-
-        None where nobody measured its kernel, or where the user's own three parameters price it.
-        """
+        """Price of attention, heads broadcast with its arrays where no row has more of them than were measured. None
+        where nobody measured its kernel, or where the user's own three parameters price it."""
         if self._user_fit(self.attention, family=attention_family(shape), fmt=shape.kv_dtype.value) is not None:
             return None
         has_fp8 = Dtype.FP8 in self.hardware.peak_flops_per_s

@@ -64,11 +64,8 @@ class ExpertLoad:
 
 
 def ragged_tiles(rows: Array, tile_rows: Array) -> Array:
-    """Mean tiles of an expert whose rows scatter around ``rows`` [-].
-
-    1 / (1 - exp(-tile / rows)): the mean of ceil(r / tile) for exponentially distributed r. It is 1 for few rows and
-    rows / tile + 1/2 for many.
-    """
+    """Mean tiles of an expert whose rows scatter around ``rows`` [-]. 1 / (1 - exp(-tile / rows)): the mean of ceil(r /
+    tile) for exponentially distributed r. It is 1 for few rows and rows / tile + 1/2 for many."""
     tiles: Array = 1.0 / -np.expm1(-tile_rows / rows)
     return tiles
 

@@ -71,10 +71,8 @@ def recurrent_cases(shape: RecurrentShape) -> RecurrentCases:
 
 
 def convolution_seconds(cases: RecurrentCases, *, machine: AttentionMachine, parameters: Mapping[str, float]) -> Array:
-    """The short causal convolution over the channels of every token [s]: launch, then read and write once.
-
-    Runs at conv_fraction of the bandwidth, l2_speedup times that while the tokens stay in L2.
-    """
+    """The short causal convolution over the channels of every token [s]: launch, then read and write once. Runs at
+    conv_fraction of the bandwidth, l2_speedup times that while the tokens stay in L2."""
     moved = cases.sequences * cases.tokens * cases.channels * 2.0 * ACTIVATION_BYTES
     hot = l2_hit_share(moved, l2_bytes=machine.l2_bytes)
     rate = (
@@ -140,10 +138,8 @@ def choose_recurrent_fit(fits: tuple[KernelFit, ...], *, shape: RecurrentShape) 
 def recurrent_timing(
     shape: RecurrentShape, *, hardware: AcceleratorSpec, fit: KernelFit, lattice: Lattice | None, cold: bool = True
 ) -> Timing:
-    """Price one layer's convolution and scan, vectorised over sequences and tokens.
-
-    A recurrence that nobody measured takes the fit of another kind with its own bytes: assumed, and wider.
-    """
+    """Price one layer's convolution and scan, vectorised over sequences and tokens. A recurrence that nobody measured
+    takes the fit of another kind with its own bytes: assumed, and wider."""
     cases = recurrent_cases(shape)
     machine = attention_machine(hardware, kernel_dtype(fit, hardware))
     scan, compute, memory = scan_seconds(cases, machine=machine, parameters=fit.parameters, cold=cold)

@@ -77,9 +77,7 @@ def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
 
 def _capped(hardware: AcceleratorSpec, lender: AcceleratorSpec) -> dict[Dtype, float]:
     """Formats that a unit of ``lender`` multiplies at least twice as fast beside its vector lanes, and how many times.
-
-    Export rules and product lines cut the matrix rate of a chip and leave its units, caches and clocks as they were.
-    """
+    Export rules and product lines cut the matrix rate of a chip and leave its units, caches and clocks as they were."""
     if (hardware.architecture, hardware.memory_kind[:3]) != (lender.architecture, lender.memory_kind[:3]):
         return {}
 

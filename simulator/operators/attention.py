@@ -18,10 +18,8 @@ SUM_BYTES = 4.0
 
 
 def attended_pairs(*, queries: Array, context: Array, window: float | None, causal: bool) -> Array:
-    """Query-key pairs of one sequence: sum over its queries i = 1..q of min(window, context + i) when causal.
-
-    Not causal: every query sees context + q keys, at most ``window``. Real-valued arguments interpolate the sum.
-    """
+    """Query-key pairs of one sequence: sum over its queries i = 1..q of min(window, context + i) when causal. Not
+    causal: every query sees context + q keys, at most ``window``. Real-valued arguments interpolate the sum."""
     keys = context + queries
     if not causal:
         return queries * (keys if window is None else np.minimum(keys, window))
@@ -253,11 +251,9 @@ def _before_scores(
 
 
 def _qk_norm(spec: AttentionSpec, *, share: DeviceShare, parts: Sequence[float], count: float) -> tuple[Work, ...]:
-    """Norm of ``parts`` = query and key heads of this rank.
-
-    Over all heads together, ranks first add up their sums of squares: a message of a few bytes a token that no other
-    kernel takes along. The row of the norm stands before it with both of its passes.
-    """
+    """Norm of ``parts`` = query and key heads of this rank. Over all heads together, ranks first add up their sums of
+    squares: a message of a few bytes a token that no other kernel takes along. The row of the norm stands before it
+    with both of its passes."""
     own_weights = spec.qk_norm in ("each_head", "full")
     widths = [spec.head_dim * (part if own_weights else 1.0) for part in parts]
     added_up = spec.qk_norm == "full" and share.tp_size > 1

@@ -68,10 +68,8 @@ def compressed_token_bytes(spec: CompressedAttentionSpec, *, plan: PrecisionPlan
 
 
 def compressed_state_bytes(spec: CompressedAttentionSpec, *, plan: PrecisionPlan) -> float:
-    """Bytes that one sequence keeps in one layer however long it is: the raw window, and entries still filling.
-
-    The latter hold a key and its pooling weight per token in 32 bit.
-    """
+    """Bytes that one sequence keeps in one layer however long it is: the raw window, and entries still filling. The
+    latter hold a key and its pooling weight per token in 32 bit."""
     window = spec.sliding_window * entry_bytes(spec, plan=plan)
     if spec.compress_ratio is None:
         return window
@@ -121,11 +119,8 @@ def _query_and_key(
 
 
 def _pools(spec: CompressedAttentionSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
-    """Pooling of keys into entries, and of the indexer's keys into its own.
-
-    One 16-bit product makes keys and pooling weights of both, and the indexer's head weights; each place in a pool has
-    a learned bias.
-    """
+    """Pooling of keys into entries, and of the indexer's keys into its own. One 16-bit product makes keys and pooling
+    weights of both, and the indexer's head weights; each place in a pool has a learned bias."""
     if spec.compress_ratio is None:
         return ()
     indexer, copies = spec.indexer, 2 if spec.overlaps else 1
@@ -201,11 +196,9 @@ def _score_rows(
     context: Array,
     is_decode: bool,
 ) -> tuple[Work, Work]:
-    """2 FLOPs x pairs x heads x (key width + value width); an entry is read once for all heads that choose it.
-
-    A query token is a tile of its own, whose loads and stores stand before and behind its products: they are the
-    second row. Heads are padded to TILE_HEADS, so that tensor parallelism below that saves nothing here.
-    """
+    """2 FLOPs x pairs x heads x (key width + value width); an entry is read once for all heads that choose it. A query
+    token is a tile of its own, whose loads and stores stand before and behind its products: they are the second row.
+    Heads are padded to TILE_HEADS, so that tensor parallelism below that saves nothing here."""
     heads = max(heads, TILE_HEADS)
     pairs = compressed_pairs(spec, queries=queries, context=context)
     read = compressed_entries_read(spec, queries=queries, context=context)

@@ -99,9 +99,7 @@ def _norm(name: str, *, share: DeviceShare, rows: Array, width: float) -> Work:
 
 def head_rows(share: DeviceShare, *, holds_embedding: bool) -> tuple[Work, ...]:
     """Final norm over every token, then the LM head and greedy sampling over the rows that need logits.
-
-    ``holds_embedding``: a tied head reuses the embedding of the same device and takes no memory of its own.
-    """
+    ``holds_embedding``: a tied head reuses the embedding of the same device and takes no memory of its own."""
     model = share.model
     rows: list[Work] = []
     if model.hyper_connections is not None:

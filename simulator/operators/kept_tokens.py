@@ -41,10 +41,8 @@ def kept_tokens(kept: KeptTokensSpec, tokens: Array) -> Array:
 
 
 def bounded(shape: AttentionShape, kept: KeptTokensSpec | None) -> AttentionShape:
-    """``shape`` over what the cache keeps: fewer cached tokens while decoding, a window in a streamed prompt.
-
-    The kept tokens lie together in the cache, so that decoding needs no mask; H2O drops tokens after the prompt.
-    """
+    """``shape`` over what the cache keeps: fewer cached tokens while decoding, a window in a streamed prompt. The kept
+    tokens lie together in the cache, so that decoding needs no mask; H2O drops tokens after the prompt."""
     if kept is None:
         return shape
     if shape.is_decode:

@@ -87,10 +87,8 @@ def kv_bytes_per_sequence(
     pp_size: int = 1,
     cp_size: int = 1,
 ) -> Array:
-    """Bytes of one sequence of ``context_tokens`` tokens (array) on a device of the largest stage.
-
-    Layers with a window keep at most that many tokens; recurrent states come on top, however short the sequence.
-    """
+    """Bytes of one sequence of ``context_tokens`` tokens (array) on a device of the largest stage. Layers with a window
+    keep at most that many tokens; recurrent states come on top, however short the sequence."""
     context = np.atleast_1d(np.asarray(context_tokens, dtype=np.float64))
     totals = []
     for stage, groups in enumerate(_stages(model, plan=plan, tp_size=tp_size, pp_size=pp_size)):

@@ -147,11 +147,8 @@ def _recurrent_heads(mixer: object) -> set[int]:
 
 @lru_cache(maxsize=256)
 def allowed_tp_sizes(model: arch.ModelSpec) -> tuple[int, ...]:
-    """Tensor-parallel sizes that engines accept, ascending.
-
-    Attention heads, recurrent heads and dense intermediate sizes split evenly; KV heads split evenly or are
-    replicated evenly.
-    """
+    """Tensor-parallel sizes that engines accept, ascending. Attention heads, recurrent heads and dense intermediate
+    sizes split evenly; KV heads split evenly or are replicated evenly."""
     exact, replicable = _divisible_counts(_all_layers(model))
     return tuple(size for size in range(1, min(exact, default=1) + 1) if _splits(size, exact, replicable))
 

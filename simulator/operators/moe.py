@@ -291,10 +291,8 @@ def _latent(spec: MoeSpec, *, share: DeviceShare, count: float, enters: bool) ->
 
 
 def _communication(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
-    """Dispatch and combine: all-to-all when attention is data parallel, otherwise one sum over the ranks.
-
-    The busiest rank takes in more than the others send: its link sets the time.
-    """
+    """Dispatch and combine: all-to-all when attention is data parallel, otherwise one sum over the ranks. The busiest
+    rank takes in more than the others send: its link sets the time."""
     if not is_exchanged(share):
         return (), all_reduce_after("experts", share=share, count=count)
     width = float(spec.latent_size or share.hidden_size)

@@ -100,9 +100,7 @@ def decode_step(
     *, sequences: ArrayLike, context: ArrayLike, tokens: ArrayLike = 1.0, source_tokens: ArrayLike = 0.0
 ) -> StepShape:
     """``sequences`` sequences that each add ``tokens`` tokens and attend to ``context`` tokens, the new included.
-
-    ``source_tokens`` of the context are an encoder's output.
-    """
+    ``source_tokens`` of the context are an encoder's output."""
     return mixed_step(
         decode_sequences=sequences, decode_context=context, decode_tokens=tokens, decode_source_tokens=source_tokens
     )

@@ -249,10 +249,8 @@ def total_flops(rows: tuple[Work, ...]) -> Array:
 
 
 def model_flops(model: arch.ModelSpec, step: StepShape) -> Array:
-    """Useful FLOPs of a step over all devices (products, attention with exact causal counts, state updates).
-
-    The numerator of model FLOPs utilisation. Replicated work of tensor parallelism is counted once.
-    """
+    """Useful FLOPs of a step over all devices (products, attention with exact causal counts, state updates). The
+    numerator of model FLOPs utilisation. Replicated work of tensor parallelism is counted once."""
     return total_flops(operator_list(model, parallelism=ParallelismSpec(), plan=_plain_plan(model), step=step))
 
 

@@ -206,10 +206,8 @@ class CollectiveShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedGemmShape:
-    """Many small products in one launch, such as the adapters of a batch or the heads of materialised attention.
-
-    Their FLOPs and bytes, which the row holds, are all that prices them.
-    """
+    """Many small products in one launch, such as the adapters of a batch or the heads of materialised attention. Their
+    FLOPs and bytes, which the row holds, are all that prices them."""
 
     format: MatmulFormat
 

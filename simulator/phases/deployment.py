@@ -371,10 +371,8 @@ def without_speculation(deployment: Deployment) -> Deployment:
 
 def _within_budget(replica: Deployment, spec: EngineSpec) -> Deployment:
     """Default limits that go together, as engines derive them: every running sequence takes its tokens of each step,
-    and no step takes more than all sequences at their longest.
-
-    What the user gave stays; where both were given and contradict each other, the scheduler refuses them.
-    """
+    and no step takes more than all sequences at their longest. What the user gave stays; where both were given and
+    contradict each other, the scheduler refuses them."""
     engine = replica.engine
     verify = 1 if replica.speculation is None else replica.speculation.plan.verify_tokens
     needed, most = engine.max_num_seqs * verify, engine.max_num_seqs * engine.max_model_len

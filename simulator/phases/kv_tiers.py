@@ -26,10 +26,8 @@ class KvTier:
 def kv_tiers(
     spec: EngineSpec, *, hardware: AcceleratorSpec, parallelism: ParallelismSpec, profiles: str | None = None
 ) -> tuple[KvTier, ...]:
-    """The tiers of ``engine.kv_tiers``. Every device moves its own part of a block, all at once.
-
-    What lies below host memory passes the host link too, so that no tier is faster than that.
-    """
+    """The tiers of ``engine.kv_tiers``. Every device moves its own part of a block, all at once. What lies below host
+    memory passes the host link too, so that no tier is faster than that."""
     _check(spec)
     tiers, devices = spec.kv_tiers or (), parallelism.devices
     return tuple(_tier(tier, hardware=hardware, devices=devices, profiles=profiles) for tier in tiers)

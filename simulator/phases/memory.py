@@ -259,10 +259,8 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
 
 
 def sequence_cache_bytes(deployment: Deployment, memory: MemoryPlan, *, tokens: float) -> float:
-    """What a sequence of ``tokens`` cached tokens takes of the cache of a device [bytes].
-
-    Layers with a window keep no more than it, recurrent states count once per sequence, drafters keep a cache too.
-    """
+    """What a sequence of ``tokens`` cached tokens takes of the cache of a device [bytes]. Layers with a window keep no
+    more than it, recurrent states count once per sequence, drafters keep a cache too."""
     parallelism, engine = deployment.parallelism, deployment.engine
     # What the last block of a sequence wastes is little, unless one piece holds the longest request.
     if engine.block_size_tokens >= engine.max_model_len:

@@ -172,10 +172,8 @@ class StepEstimate:
 
     @property
     def log_sigma(self) -> Array:
-        """Standard deviation of log(measured / predicted) of the step.
-
-        Errors within an operator family are taken as common to its rows, those of families as independent.
-        """
+        """Standard deviation of log(measured / predicted) of the step. Errors within an operator family are taken as
+        common to its rows, those of families as independent."""
         by_family: dict[Family, Array] = {}
         for row in self.rows:
             spread = row.seconds * row.timing.log_sigma
@@ -271,10 +269,8 @@ def issuing_s(deployment: Deployment, *, works: Iterable[Work], device_s: Array)
 
 
 def estimate_step(deployment: Deployment, step: StepShape) -> StepEstimate:
-    """Price ``step`` on every pipeline stage of ``deployment``.
-
-    Stages run one after another for one step (a pipeline overlaps different steps, not one with itself).
-    """
+    """Price ``step`` on every pipeline stage of ``deployment``. Stages run one after another for one step (a pipeline
+    overlaps different steps, not one with itself)."""
     (estimate,) = estimate_steps(((deployment, step),))
     return estimate
 

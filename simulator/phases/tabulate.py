@@ -36,10 +36,8 @@ class _RowKinds:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
     """Pipeline stages whose rows make one set of tables; tokens that a decoding sequence adds in a step; ``reach``:
-    tokens of the longest request; ``sequences`` : that are in a step at most.
-
-    The key of what is kept: equal parts are those of equal deployments, and their tables are the same numbers.
-    """
+    tokens of the longest request; ``sequences`` : that are in a step at most. The key of what is kept: equal parts are
+    those of equal deployments, and their tables are the same numbers."""
 
     deployment: Deployment
     stages: tuple[int, ...]
@@ -124,11 +122,9 @@ def _price(deployment: Deployment, work: Work, cases: NDArray[np.int64], *, leng
 
 
 def _row_seconds(deployment: Deployment, work: Work) -> Array:
-    """Time of one execution in each case, 0 where a case gives it nothing to do [s].
-
-    A product over many cases is priced at some of its row counts only: latent attention projects cached context
-    again, so that the rows of a product depend on two axes of a table at once.
-    """
+    """Time of one execution in each case, 0 where a case gives it nothing to do [s]. A product over many cases is
+    priced at some of its row counts only: latent attention projects cached context again, so that the rows of a product
+    depend on two axes of a table at once."""
     busy = work.shape.message_bytes if isinstance(work.shape, CollectiveShape) else work.flops + work.bytes
     length = len(busy)
     seconds = np.zeros(length)
@@ -291,9 +287,7 @@ def compile_steps(
 
 def shared_seconds(deployment: Deployment, *, decode_tokens: int = 1) -> Array:
     """Time of experts and of their all-to-all by new tokens of a rank, all ranks having as many; from 0 on [s].
-
-    Attention-data-parallel ranks wait for each other there, so that the tokens of all count and not a rank's own.
-    """
+    Attention-data-parallel ranks wait for each other there, so that the tokens of all count and not a rank's own."""
     return _shared_seconds(_whole(deployment, decode_tokens=decode_tokens))
 
 
@@ -320,10 +314,8 @@ def _graph_tokens(deployment: Deployment) -> int:
 
 
 def compile_stages(deployment: Deployment, *, decode_tokens: int = 1) -> tuple[compiled.StepTables, ...]:
-    """Step tables of each pipeline stage; stages of equal cost share one set, so that it is made once.
-
-    The sum of their steps' device times is that of ``compile_steps``; each carries the whole host time of a step.
-    """
+    """Step tables of each pipeline stage; stages of equal cost share one set, so that it is made once. The sum of their
+    steps' device times is that of ``compile_steps``; each carries the whole host time of a step."""
     return _compile_stages(_whole(deployment, decode_tokens=decode_tokens))
 
 

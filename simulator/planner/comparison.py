@@ -126,10 +126,8 @@ def _changes(scenario: ScenarioSpec) -> tuple[tuple[str, ScenarioSpec], ...]:
 
 
 def kv_head_choices(model: str, *, profiles: str | None = None) -> tuple[int, ...]:
-    """Numbers of KV heads that a model could have been built with: divisors of its heads, its own left out.
-
-    Empty for models without attention layers of the usual kind, or whose layers differ in heads.
-    """
+    """Numbers of KV heads that a model could have been built with: divisors of its heads, its own left out. Empty for
+    models without attention layers of the usual kind, or whose layers differ in heads."""
     mixers = [layer.mixer for layer in load_model(model, profiles=profiles).layers]
     heads = {
         (mixer.num_attention_heads, mixer.num_key_value_heads) for mixer in mixers if isinstance(mixer, AttentionSpec)
@@ -266,10 +264,8 @@ class ComparedAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonStep:
-    """One change: the deployment with it and all before it, and with it alone.
-
-    alone is None where the change cannot stand alone; ``alone_refusal`` then says why
-    """
+    """One change: the deployment with it and all before it, and with it alone. alone is None where the change cannot
+    stand alone; ``alone_refusal`` then says why"""
 
     change: ScenarioChange
     together: ComparedAnswer

@@ -301,11 +301,8 @@ class _Lengths:
 
 
 def _lengths(spec: PlanSpec, read: _Traced, *, encodes: bool) -> tuple[_Lengths, _Lengths]:
-    """Lengths of prompts and of answers.
-
-    Means that are not given are those of the kind of demand. How much lengths vary follows what is served: of the kind
-    that was named, or of the one whose means are nearest to these.
-    """
+    """Lengths of prompts and of answers. Means that are not given are those of the kind of demand. How much lengths
+    vary follows what is served: of the kind that was named, or of the one whose means are nearest to these."""
     trace = read.summary
     workload, nearest = kinds_of_demand(
         spec.workload,

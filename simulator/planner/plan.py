@@ -85,9 +85,7 @@ def best_of_each(ranked: list[Sized]) -> list[Sized]:
 
 def _allowed(question: Question, ranked: list[Sized]) -> tuple[list[Sized], tuple[Rejection, ...]]:
     """Fleets within every limit that was given, and the others with what they exceed; a refusal where none is within.
-
-    Stock limits what is obtained beside it, not a fleet without it (see ``stock_plan``).
-    """
+    Stock limits what is obtained beside it, not a fleet without it (see ``stock_plan``)."""
     if question.spec.stock or not question.has_limits:
         return ranked, ()
     from simulator.planner.gap.limits import beyond, fleet_limits, within
@@ -162,11 +160,8 @@ def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
 
 
 def checked(plan: CapacityPlan) -> CapacityPlan:
-    """``plan`` as command, library and page answer it: its fleet is simulated unless ``verify`` said yes or no.
-
-    A fleet that misses there is sized until it holds. As it was where answers are not kept: each would be simulated
-    again.
-    """
+    """``plan`` as command, library and page answer it: its fleet is simulated unless ``verify`` said yes or no. A fleet
+    that misses there is sized until it holds. As it was where answers are not kept: each would be simulated again."""
     if plan.spec.verify is not None or plan.verification is not None or keeps_nothing():
         return plan
     from simulator.planner.verification.recommended import surely_holds, with_check

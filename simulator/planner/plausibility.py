@@ -28,10 +28,8 @@ _RISKY_UTILIZATION = 0.9
 
 
 def _worth_trying(change: Change, best: Fleet) -> list[Platform]:
-    """What a change is tried on: the accelerator itself, or instead of it those with the fastest memory.
-
-    A warning must not cost another plan: what stands beside the fleet was compared already.
-    """
+    """What a change is tried on: the accelerator itself, or instead of it those with the fastest memory. A warning must
+    not cost another plan: what stands beside the fleet was compared already."""
     offered = platforms(change.spec)
     if change.field != "hardware":
         return [platform for platform in offered if platform.hardware.name == best.hardware]

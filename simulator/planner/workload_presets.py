@@ -17,10 +17,8 @@ _OURS = "assumed as a starting point: replace it by your own trace"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadPreset:
-    """A named demand, as `workload_presets.yaml` describes it.
-
-    Lengths are of public traces where there are any [Patel2024a] [Qin2024], bounds beside MLPerf's [MLPerf2024].
-    """
+    """A named demand, as `workload_presets.yaml` describes it. Lengths are of public traces where there are any
+    [Patel2024a] [Qin2024], bounds beside MLPerf's [MLPerf2024]."""
 
     name: str
     isl_tokens: int
@@ -54,9 +52,7 @@ CHAT = PRESETS[0]
 
 def nearest_preset(isl_tokens: float, osl_tokens: float) -> WorkloadPreset:
     """The preset whose mean lengths are nearest, by their ratios; chat unless another is nearer by a factor of two.
-
-    Never a batch, for which nobody waits: a demand has to say so. One token is no answer but what a pass gives.
-    """
+    Never a batch, for which nobody waits: a demand has to say so. One token is no answer but what a pass gives."""
     if osl_tokens <= 1:
         return EMBEDDINGS
 

@@ -70,9 +70,7 @@ def published_rows(figures: Sequence[ComparedFigure]) -> list[tuple[Cell | str, 
 
 def printed_speedups(scenario: ScenarioSpec) -> tuple[str, ...]:
     """What papers printed for the number format, speculation and sparsity of a scenario, in their own set-ups, by line.
-
-    Their software is not the scenario's, so that the ratios differ; the topics hold the recipe of each.
-    """
+    Their software is not the scenario's, so that the ratios differ; the topics hold the recipe of each."""
     spec = scenario.techniques
     scheme, guesses = scenario.precision.scheme, spec.speculation
     lines = []

@@ -24,10 +24,8 @@ _INNER = ("schema", "items_schema", "values_schema")  # keys of JSON are text
 
 
 def _strict(schema: Any, *, own: object) -> Any:
-    """``schema`` with strict and bounded numbers; specs inside are strict already.
-
-    Whole floats are integers, as many JSON programs write them.
-    """
+    """``schema`` with strict and bounded numbers; specs inside are strict already. Whole floats are integers, as many
+    JSON programs write them."""
     kind = schema["type"]
     if kind == "float":
         return {"le": LARGEST_NUMBER, "ge": -LARGEST_NUMBER, **schema, "strict": True}

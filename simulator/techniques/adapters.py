@@ -170,9 +170,7 @@ def _product(
     base: Work, name: str, *, m: Array, n: float, k: float, held: float, distinct: Array, context: RowContext
 ) -> Work:
     """One grouped product (m, k) x (k, n) of a batch whose rows choose among ``held`` matrices, ``distinct`` chosen.
-
-    Not fused with the base product: its inputs are read, its outputs written [Chen2023].
-    """
+    Not fused with the base product: its inputs are read, its outputs written [Chen2023]."""
     element_bytes = context.plan.activation_bytes
     return Work(
         name=name,

@@ -45,10 +45,8 @@ def attends(model: ModelSpec) -> bool:
 
 
 def standard_rows(rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
-    """Each attention kernel as a product, passes over the scores, and a product [Dao2022, algorithm 0].
-
-    Every query multiplies every key, masked or not; keys and values are read once per query head.
-    """
+    """Each attention kernel as a product, passes over the scores, and a product [Dao2022, algorithm 0]. Every query
+    multiplies every key, masked or not; keys and values are read once per query head."""
     changed: list[Work] = []
     for row in rows:
         if isinstance(row.shape, AttentionShape) and row.shape.v_head_dim > 0:

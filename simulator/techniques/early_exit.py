@@ -67,10 +67,8 @@ def executed_fraction(shares: Array, sequences: Array) -> Array:
 
 
 def _geometric(mean: float, *, layers: int) -> Array:
-    """Tokens that leave after each layer with the same chance, so that they pass ``mean`` of the layers on average.
-
-    The least mean possible is one layer of all; below it every token leaves after the first.
-    """
+    """Tokens that leave after each layer with the same chance, so that they pass ``mean`` of the layers on average. The
+    least mean possible is one layer of all; below it every token leaves after the first."""
     low, high = 0.0, 1.0
     depth = np.arange(layers)
     for _ in range(HALVINGS):
@@ -124,11 +122,9 @@ class ExitRows:
         )
 
     def __call__(self, rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
-        """Rows of the layers over the sequences that are left, with the expected share of executions.
-
-        Depths of a stage are averaged over its layers. A step with prompt tokens runs every layer. This rule comes
-        before those that look at single rows.
-        """
+        """Rows of the layers over the sequences that are left, with the expected share of executions. Depths of a stage
+        are averaged over its layers. A step with prompt tokens runs every layer. This rule comes before those that look
+        at single rows."""
         depths = stage_layers(context.model, pp_size=context.parallelism.pp_size, stage=context.stage)
         shares = np.array(self.shares)[depths.start : depths.stop]
         step = context.step

@@ -72,10 +72,8 @@ class Quality:
 
     @property
     def loss(self) -> float | None:
-        """Relative rise of the first published perplexity over the dense model, or fall of a benchmark's average.
-
-        0 if lossless, None if unknown.
-        """
+        """Relative rise of the first published perplexity over the dense model, or fall of a benchmark's average. 0 if
+        lossless, None if unknown."""
         if self.is_lossless:
             return 0.0
         if not self.rows:
@@ -186,10 +184,8 @@ def _published_answer(name: str, compression: Compression | None) -> AnswerQuali
 def answer_quality(
     model: ModelSpec, precision: PrecisionSpec, techniques: TechniquesSpec | None = None
 ) -> AnswerQuality:
-    """Of number formats and techniques together: the losses add up, and one that is unknown leaves all unknown.
-
-    A loss is the rise of a published metric, perplexity where there is one, over the model as published.
-    """
+    """Of number formats and techniques together: the losses add up, and one that is unknown leaves all unknown. A loss
+    is the rise of a published metric, perplexity where there is one, over the model as published."""
     spec = techniques or TechniquesSpec()
     names = [field.replace("_", " ") for field in _UNPUBLISHED if getattr(spec, field) is not None]
     names += ["mixed number formats"] if precision.mixed else []

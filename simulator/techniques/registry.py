@@ -1,7 +1,5 @@
-"""The techniques in the order of their application: structure first, formats next, rows last.
-
-A new technique is one file beside this one, its field in ``TechniquesSpec``, and its place in ``TECHNIQUES``.
-"""
+"""The techniques in the order of their application: structure first, formats next, rows last. A new technique is one
+file beside this one, its field in ``TechniquesSpec``, and its place in ``TECHNIQUES``."""
 
 from __future__ import annotations
 

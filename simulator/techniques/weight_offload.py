@@ -37,11 +37,9 @@ class OffloadedWeights:
     fraction: float
 
     def __call__(self, rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
-        """``rows`` and the copy of what they read from the host [Sheng2023].
-
-        Weights that a step does not touch (experts without tokens, layers after an early exit) are not copied. Leaves
-        out the host's own memory, shared links, and schedules that copy the next layer while one computes.
-        """
+        """``rows`` and the copy of what they read from the host [Sheng2023]. Weights that a step does not touch
+        (experts without tokens, layers after an early exit) are not copied. Leaves out the host's own memory, shared
+        links, and schedules that copy the next layer while one computes."""
         moved = np.zeros_like(np.asarray(rows[0].flops, dtype=np.float64))
         changed = []
         for row in rows:

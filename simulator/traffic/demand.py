@@ -263,11 +263,8 @@ def _quantiles(count: int) -> Floats:
 
 
 def _even_normals(count: int, rng: np.random.Generator) -> Floats:
-    """Those deviates in random order.
-
-    Samples then do not differ in their lengths, only in who comes when: otherwise one huge prompt would be most of what
-    differs between seeds.
-    """
+    """Those deviates in random order. Samples then do not differ in their lengths, only in who comes when: otherwise
+    one huge prompt would be most of what differs between seeds."""
     return rng.permutation(_quantiles(count))
 
 

@@ -243,10 +243,8 @@ class RequestMix:
 
     @property
     def decode_context_variance(self) -> float:
-        """Variance of the cached tokens of a running sequence: of its prompt and of its age [tokens^2].
-
-        The age of a sequence seen at a random step has the moments E[O^2] / 2 E[O] and E[O^3] / 3 E[O].
-        """
+        """Variance of the cached tokens of a running sequence: of its prompt and of its age [tokens^2]. The age of a
+        sequence seen at a random step has the moments E[O^2] / 2 E[O] and E[O^3] / 3 E[O]."""
         age_mean = self.osl.moment(2) / (2 * self.osl.mean_tokens)
         age_square = self.osl.moment(3) / ((2 + 1) * self.osl.mean_tokens)
         prompt = (self.isl.cv * self.isl.mean_tokens) ** 2

@@ -261,10 +261,8 @@ def _ready_s(state: Any, limits: Any, tier: int, now_s: float) -> float:
 
 @compiled
 def _worth_loading(state: Any, limits: Any, ids: Any, first: int, last: int, kept: int, now_s: float) -> int:
-    """Up to which block of ``first``..``last`` it is soonest to load and compute what follows.
-
-    All tiers load at once; without times of computing (``limits.prompt_s``) everything is loaded.
-    """
+    """Up to which block of ``first``..``last`` it is soonest to load and compute what follows. All tiers load at once;
+    without times of computing (``limits.prompt_s``) everything is loaded."""
     if len(limits.prompt_s) == 0:
         return last
     best, best_s, ready_s = first, -limits.prompt_s[first], now_s

@@ -122,11 +122,9 @@ def _form_steps(scheduler: Any, state: Any, demand: Any, fate: Any, limits: Any,
 
 @inlined
 def _advance(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, until_s: float) -> bool:
-    """Run every replica through its step boundaries before ``until_s``; whether there may be more to do by then.
-
-    At a boundary the oldest step of a replica ends, or it wakes: it returns tokens, forms steps, sets its next time.
-    Replicas meet in conversations alone, whose next turn may go anywhere: there only the first boundary is crossed.
-    """
+    """Run every replica through its step boundaries before ``until_s``; whether there may be more to do by then. At a
+    boundary the oldest step of a replica ends, or it wakes: it returns tokens, forms steps, sets its next time.
+    Replicas meet in conversations alone, whose next turn may go anywhere: there only the first boundary is crossed."""
     first, last = 0, len(stack.count)
     if limits.conversations:
         for replica in range(1, last):

@@ -113,10 +113,8 @@ def _extend(state: Any, demand: Any, limits: Any, slot: int, step: int) -> None:
 
 @inlined
 def _extend_decodes(state: Any, demand: Any, fate: Any, limits: Any, step: int) -> bool:
-    """Give a block to every decoding sequence that crosses a block border in ``step``.
-
-    When none is free the last admitted is preempted until one is. Returns whether that happened.
-    """
+    """Give a block to every decoding sequence that crosses a block border in ``step``. When none is free the last
+    admitted is preempted until one is. Returns whether that happened."""
     head = limits.phase_lists + limits.max_seqs + step % limits.block_size
     preempted = False
     node = state.links[head, at.NEXT]

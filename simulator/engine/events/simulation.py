@@ -89,11 +89,8 @@ def _walks(stages: tuple[StepTables, ...], settings: SchedulerSettings, *, conve
 
 
 def _most_slots(settings: SchedulerSettings, demand: RequestColumns) -> int:
-    """Sequences that a replica can ever have at once.
-
-    In turn, or to whom has fewest, nobody gets more than an even share; but a slot outlasts its request in a static
-    batch and where clients give up.
-    """
+    """Sequences that a replica can ever have at once. In turn, or to whom has fewest, nobody gets more than an even
+    share; but a slot outlasts its request in a static batch and where clients give up."""
     count = len(demand.prompt_tokens)
     outlast = settings.batching is Batching.STATIC or settings.timeout_s is not None or len(demand.deadline_s) > 0
     even = settings.routing is Routing.ROUND_ROBIN or (settings.routing is Routing.LEAST_OUTSTANDING and not outlast)
@@ -225,9 +222,7 @@ _SEQUENCES_A_STEP = 4
 def _most_steps(stages: tuple[StepTables, ...], prepared: _Prepared) -> float:
     """Steps that a run can take, or what takes as long: one for every token and piece of a prompt; where batches are
     formed anew and nothing walks over them, no more than fit into the time of sending, and those of full batches after.
-
-    Left out: what is computed twice because memory ran out.
-    """
+    Left out: what is computed twice because memory ran out."""
     settings, demand, taken = prepared.settings, prepared.demand, prepared.fate.outcome == at.WAITING
     prompts = np.sum(demand.prompt_tokens, where=taken, dtype=np.float64)
     answers = np.sum(demand.output_tokens, where=taken, dtype=np.float64)

@@ -153,10 +153,8 @@ class LaneSteps:
     at: NodeSteps
 
     def curve(self, seconds: Array) -> LoadCurve:
-        """The load curve from the times of the cases of ``at.step`` [s].
-
-        Costs of prompts are expectations over the tokens that meet in a step, because a step's time is convex in them.
-        """
+        """The load curve from the times of the cases of ``at.step`` [s]. Costs of prompts are expectations over the
+        tokens that meet in a step, because a step's time is convex in them."""
         priced, new_tokens = self.at.priced(seconds), self.mix.new_prompt_tokens
         nodes, every = priced.nodes, np.arange(self.slots + 1)
         added_s = np.maximum(priced.shared_s - priced.plain_s, 0.0)
@@ -215,10 +213,8 @@ class Saturation:
 
 
 def saturation(curve: LoadCurve) -> Saturation:
-    """Highest arrival rate a lane sustains.
-
-    Either all slots are taken, or before that every step is filled to the token budget with prompts.
-    """
+    """Highest arrival rate a lane sustains. Either all slots are taken, or before that every step is filled to the
+    token budget with prompts."""
     mix = curve.mix
     if curve.slots == 0:
         return Saturation(rate_per_s=0.0, sequences=0.0, limit=curve.limit)

@@ -85,9 +85,7 @@ def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None) -> SlotOc
 
 def _shares(rows: LaneRows, weights: Array) -> tuple[Array, Array, Array, Array]:
     """Mean and mean square of the sequences under unscaled ``weights`` [rows, sequences], and the first and last share.
-
-    Lane by lane, because a sum's last digit depends on how many numbers it is of.
-    """
+    Lane by lane, because a sum's last digit depends on how many numbers it is of."""
     mean, square, idle, full = (np.empty(len(weights)) for _ in range(2 + 2))
     states = np.arange(weights.shape[1])
     for slots, place in rows.spans():
@@ -160,10 +158,8 @@ def _prompt_lengths(mix: RequestMix) -> Array:
 
 
 def _service_variability(rows: LaneRows, costs: PromptCostsAt, *, sequences: Array, decode_s: Array) -> Array:
-    """Squared coefficient of variation of the time that one prompt takes of full steps.
-
-    Few points of a long tail miss its variance, by which that of the times is scaled back.
-    """
+    """Squared coefficient of variation of the time that one prompt takes of full steps. Few points of a long tail miss
+    its variance, by which that of the times is scaled back."""
     if rows.mix.isl.cv == 0:
         return np.zeros_like(sequences)
     lengths = _prompt_lengths(rows.mix)

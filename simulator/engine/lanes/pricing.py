@@ -67,11 +67,9 @@ class _PromptSizes:
 
 
 def _prompt_sizes(mix: RequestMix, nodes: Array) -> _PromptSizes:
-    """A step of n decoding sequences meets a = n / (O - 1) new prompts on average, by conservation of requests.
-
-    Steps that have any have N with mean a / (1 - e^-a) and E[N^2] = (1 + a) E[N]; their tokens are taken as
-    log-normal with the two moments of that sum.
-    """
+    """A step of n decoding sequences meets a = n / (O - 1) new prompts on average, by conservation of requests. Steps
+    that have any have N with mean a / (1 - e^-a) and E[N^2] = (1 + a) E[N]; their tokens are taken as log-normal with
+    the two moments of that sum."""
     arrivals = nodes / mix.decode_steps if mix.decode_steps > 0 else np.zeros_like(nodes)
     number = np.where(arrivals > 0, arrivals / -np.expm1(-np.maximum(arrivals, _TINY)), 1.0)
     square_cv = np.maximum((1 + arrivals) / number - 1, 0.0) + mix.isl.cv**2 / number
@@ -95,10 +93,8 @@ def _captured_sizes(largest: int) -> Array:
 
 
 def _graph_sizes(sequences: Array, *, largest: int) -> tuple[Array, Array]:
-    """The captured sizes below and above each mean number of computed sequences; itself where none are captured.
-
-    Step times jump between sizes (tiles, collective algorithms), so that a mean size is none that is ever run.
-    """
+    """The captured sizes below and above each mean number of computed sequences; itself where none are captured. Step
+    times jump between sizes (tiles, collective algorithms), so that a mean size is none that is ever run."""
     sizes = _captured_sizes(largest)
     if not len(sizes):
         return sequences, sequences
@@ -135,10 +131,8 @@ def _joined(cases: tuple[_Cases, ...]) -> StepShape:
 
 
 def _plain_cases(mix: RequestMix, *, nodes: Array, piece: Array, sequences: Array) -> _Cases:
-    """The bare step that prompts add to, with the tokens of the nodes' sequences.
-
-    One sequence decodes where the lane is empty; requests without decode steps (encoders have none) prefill one token.
-    """
+    """The bare step that prompts add to, with the tokens of the nodes' sequences. One sequence decodes where the lane
+    is empty; requests without decode steps (encoders have none) prefill one token."""
     nothing, decodes = np.zeros_like(nodes), mix.decode_steps > 0
     bare = nothing if decodes else np.ones_like(nodes)
     attended = mix.decode_context_tokens * np.maximum(nodes, 1.0) / np.maximum(sequences, 1.0)

@@ -25,10 +25,8 @@ class PromptCostsAt:
     growth_s: Array
 
     def added_by_s(self, tokens: Array) -> Array:
-        """Time that one prompt of each length adds to the steps it is in, [rows, lengths] [s].
-
-        Longer prompts than the budget leaves room for take several full steps, each with the earlier ones as context.
-        """
+        """Time that one prompt of each length adds to the steps it is in, [rows, lengths] [s]. Longer prompts than the
+        budget leaves room for take several full steps, each with the earlier ones as context."""
         known, added_s, growth_s = self.tokens, self.added_s, self.growth_s
         room = known[-1][:, None]
         steps = np.floor(tokens / room)

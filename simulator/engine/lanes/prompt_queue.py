@@ -181,10 +181,8 @@ def _alone_s(curve: LoadCurve, new_tokens: Array) -> Array:
 
 
 def prompt_batches(curve: LoadCurve) -> PromptBatches:
-    """Steps of one to as many prompts as the budget takes, and full steps, of ``full_prompt_s`` for each prompt.
-
-    The lengths of m prompts together vary 1 / sqrt(m) as much as those of one.
-    """
+    """Steps of one to as many prompts as the budget takes, and full steps, of ``full_prompt_s`` for each prompt. The
+    lengths of m prompts together vary 1 / sqrt(m) as much as those of one."""
     tokens = sampled_lengths(curve.mix).new_tokens
     budget, mean_tokens = curve.limits.batched_tokens, tokens.mean()
     most = max(float(budget / mean_tokens), 1.0)
@@ -287,11 +285,9 @@ def batched_load(curve: LoadCurve, *, rates_per_s: Array, streams: Array | float
 
 
 def _gap_cv(curve: LoadCurve, *, rates_per_s: Array, streams: Array, seen: Array) -> Array:
-    """Variability of the gaps between the arrivals of a lane, every ``streams``-th of the demand's.
-
-    The front end holds each prompt for a time per token, which displaces arrivals that come evenly; the less, the more
-    of them make a step (``seen``).
-    """
+    """Variability of the gaps between the arrivals of a lane, every ``streams``-th of the demand's. The front end holds
+    each prompt for a time per token, which displaces arrivals that come evenly; the less, the more of them make a step
+    (``seen``)."""
     prompts = sampled_lengths(curve.mix).prompt_tokens
     demanded = curve.mix.arrival_cv**2
     displaced = 2 * (rates_per_s * curve.limits.prompt_token_s * prompts.std()) ** 2 / np.maximum(seen, 1.0)

@@ -241,11 +241,9 @@ def _in_flight_s(lane: LaneState) -> Array:
 
 
 def _company_s(lane: LaneState, *, in_flight_s: Array, rest_s: Array) -> Array:
-    """What others' prompts add to the step ahead and to the own one, as far as the budget takes them [s].
-
-    None, or a log-normal with the two moments of a compound sum; the step in which those of the step ahead arrived
-    varies in length itself.
-    """
+    """What others' prompts add to the step ahead and to the own one, as far as the budget takes them [s]. None, or a
+    log-normal with the two moments of a compound sum; the step in which those of the step ahead arrived varies in
+    length itself."""
     steps, rates = lane.steps, lane.rates_per_s[:, None]
     room = lane.room_prompts[:, None]
 

@@ -149,9 +149,7 @@ def capacity_interval(
     capacity: SimulatedCapacity,
 ) -> CapacityInterval:
     """Search again with all steps at the ends of their 80 % interval, and join the scatter of the seeds (quadrature).
-
-    The engine's own spread is taken as one of all its times, because a capacity has no spread of its own.
-    """
+    The engine's own spread is taken as one of all its times, because a capacity has no spread of its own."""
     mix = mix_of_requests(source(capacity.requests, 0))
     kernels, known = _steps_known(served, mix=mix, at=capacity.at_capacity)
     spread = served.decode.deployment.engine.spread

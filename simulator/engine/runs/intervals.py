@@ -106,9 +106,7 @@ def _edges(result: ServeResult) -> Floats:
 
 def _scaled(result: ServeResult, *, half: float) -> tuple[Floats, Floats]:
     """Deviations of log values by steps that are faster and slower by ``half``, where nothing is simulated again.
-
-    Latencies go with the steps; rates only where a queue grows, and then against them.
-    """
+    Latencies go with the steps; rates only where a queue grows, and then against them."""
     saturated = np.array([[stage.saturated] for stage in (*result.stages, result.overall)])
     latencies = len(METRICS) - len(RATES)
     slower = np.concatenate(

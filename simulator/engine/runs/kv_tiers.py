@@ -35,9 +35,7 @@ def _block_bytes(deployment: Deployment) -> float:
 
 def cache_tiers(deployment: Deployment, *, kv_blocks: int) -> tuple[CacheTier, ...]:
     """What lies below the KV cache of one replica, fastest first: ``engine.kv_tiers`` or ``engine.cpu_kv_offload``.
-
-    Every device moves its own part of a block over its own link, all at once.
-    """
+    Every device moves its own part of a block over its own link, all at once."""
     engine, devices = deployment.engine, deployment.parallelism.devices
     if engine.kv_tiers:
         block_bytes = _block_bytes(deployment)

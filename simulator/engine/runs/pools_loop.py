@@ -67,10 +67,8 @@ def disaggregated_loop(
     num_requests: int | None = None,
     ramp_s: float = 0.0,
 ) -> UniformRun:
-    """``concurrency`` clients of the pools of ``spec``, made of copies of ``prefill`` and ``decode``.
-
-    Throughput is that of both pools; a first token is seen when the answer has a seat in the decode pool.
-    """
+    """``concurrency`` clients of the pools of ``spec``, made of copies of ``prefill`` and ``decode``. Throughput is
+    that of both pools; a first token is seen when the answer has a seat in the decode pool."""
     pools = (
         Pool(deployment=prefill, replicas=spec.prefill_replicas),
         Pool(deployment=decode, replicas=spec.decode_replicas),

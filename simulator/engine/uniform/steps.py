@@ -129,10 +129,8 @@ def decode_phase(
 
 
 def _rounds(deployment: Deployment, *, sequences: float, waiting: int, isl_tokens: int, tokens: int) -> PhaseEstimate:
-    """Rounds of drafting and verifying until the slowest of ``waiting`` sequences has its ``tokens`` tokens.
-
-    They are spread evenly over the contexts from the first new token to the last.
-    """
+    """Rounds of drafting and verifying until the slowest of ``waiting`` sequences has its ``tokens`` tokens. They are
+    spread evenly over the contexts from the first new token to the last."""
     speculation = deployment.speculation
     assert speculation is not None, "asked for a deployment that speculates"
     rounds = rounds_needed(np.array(speculation.plan.acceptance), tokens=tokens, sequences=waiting)

@@ -126,10 +126,8 @@ MULTIPLIES_FP8 = "multiplies_fp8"
 
 
 def attention_cases(shape: AttentionShape) -> AttentionCases:
-    """The cases of one operator row, its scalars broadcast over its arrays.
-
-    A case without sequences or queries takes no time, which its caller knows; here it stands for one of each.
-    """
+    """The cases of one operator row, its scalars broadcast over its arrays. A case without sequences or queries takes
+    no time, which its caller knows; here it stands for one of each."""
     sequences, query, context = np.broadcast_arrays(shape.sequences, shape.query_tokens, shape.context_tokens)
     ones = np.ones(len(sequences))
     return AttentionCases(

@@ -165,11 +165,9 @@ def _choice(fit: KernelFit, *, kernel: _Kernel) -> tuple[tuple[float, ...], Atte
 def _latent_choice(
     fit: KernelFit, *, kernel: _Kernel, extra: float
 ) -> tuple[tuple[float, ...], AttentionChoice] | None:
-    """A latent fit: absorbed kernels share one vector among heads, expanded ones have keys wider than values.
-
-    An 8-bit cache brings its own queries, whatever the products beside it; expanded keys and values were written by
-    ``kv_b_proj`` in 16 bit unless the library has a kernel that narrows them.
-    """
+    """A latent fit: absorbed kernels share one vector among heads, expanded ones have keys wider than values. An 8-bit
+    cache brings its own queries, whatever the products beside it; expanded keys and values were written by
+    ``kv_b_proj`` in 16 bit unless the library has a kernel that narrows them."""
     if not kernel.shared_kv and not kernel.is_expanded:
         return None
     absorbed = kernel.is_decode or fit.variant == "mla_absorbed"

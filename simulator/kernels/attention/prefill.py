@@ -173,11 +173,8 @@ def _traffic_seconds(
 
 
 def prefill_points(cases: AttentionCases, grid: PrefillGrid) -> Array:
-    """Coordinates of the correction, PREFILL_AXES in octaves, shape (cases, 3).
-
-    ``span`` is twice the mean number of keys that a query sees, less one: the query length where nothing is cached and
-    no window ends it.
-    """
+    """Coordinates of the correction, PREFILL_AXES in octaves, shape (cases, 3). ``span`` is twice the mean number of
+    keys that a query sees, less one: the query length where nothing is cached and no window ends it."""
     return log2_coordinates(grid.tiles, 2.0 * visible_keys(cases) - 1.0, cases.group)
 
 

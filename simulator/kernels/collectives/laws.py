@@ -217,11 +217,8 @@ def fitted_model(fit: KernelFit) -> CollectiveModel:
 
 
 def read_model(parameters: Mapping[str, float]) -> CollectiveModel:
-    """The model that a calibration file's flat parameters describe.
-
-    Names: ``<algorithm>.launch_s``, ``.hop_s``, ``.fraction``; ``residual.p<participants>.<log2 bytes>``;
-    ``from_bytes.p<participants>``.
-    """
+    """The model that a calibration file's flat parameters describe. Names: ``<algorithm>.launch_s``, ``.hop_s``,
+    ``.fraction``; ``residual.p<participants>.<log2 bytes>``; ``from_bytes.p<participants>``."""
     names = {key.split(".")[0] for key in parameters} - {RESIDUAL, FROM_BYTES}
     unknown = sorted(names - set(ALGORITHMS))
     if unknown:

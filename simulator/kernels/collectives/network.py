@@ -196,11 +196,9 @@ def _octaves_beyond(fit: KernelFit, *, message: Array, participants: int) -> Arr
 def _served(
     fits: Same[tuple[KernelFit, ...]], operation: Collective, participants: int, graph: bool, extends: bool
 ) -> tuple[tuple[float, KernelFit, CollectiveModel], ...]:
-    """Which fit prices messages from which size [bytes] on: the engine's algorithms, otherwise NCCL.
-
-    Engines bring their own all-reduce to even groups only, up to the largest measured one, beyond where it ``extends``;
-    an unmeasured even group takes the thresholds of the next larger measured one.
-    """
+    """Which fit prices messages from which size [bytes] on: the engine's algorithms, otherwise NCCL. Engines bring
+    their own all-reduce to even groups only, up to the largest measured one, beyond where it ``extends``; an unmeasured
+    even group takes the thresholds of the next larger measured one."""
     known = [fit for fit in fits.held if fit.family == operation.value and _runs_in(fit, graph=graph)]
     if not known:
         raise RoofcastError(

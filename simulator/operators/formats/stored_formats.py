@@ -91,9 +91,7 @@ def tinygemm(group: int, *, plain: Dtype) -> MatmulFormat:
 
 def codebooks(count: int, *, bits: int, group: int, plain: Dtype) -> MatmulFormat:
     """AQLM: ``group`` weights are the sum of one vector out of each of ``count`` books of 2**bits [Egiazarian2024].
-
-    Left out: one 16-bit scale per output row.
-    """
+    Left out: one 16-bit scale per output row."""
     table_bytes = count * 2.0**bits * group * VECTOR_BYTES
     gathered = count * VECTOR_BYTES if table_bytes > SHARED_MEMORY_BYTES else 0.0
     return MatmulFormat(

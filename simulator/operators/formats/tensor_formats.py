@@ -57,10 +57,8 @@ def fp4_scheme(hardware: AcceleratorSpec) -> str | None:
 
 
 def on_chip(precision: PrecisionSpec, *, model: arch.ModelSpec, hardware: AcceleratorSpec) -> PrecisionSpec:
-    """Four-bit floats in the format of the chip, as checkpoints that are made for it hold them, activations too.
-
-    What names 16- or 8-bit activations or a kernel keeps it, and so does a checkpoint that is in four bits already.
-    """
+    """Four-bit floats in the format of the chip, as checkpoints that are made for it hold them, activations too. What
+    names 16- or 8-bit activations or a kernel keeps it, and so does a checkpoint that is in four bits already."""
     own, kept = fp4_scheme(hardware), model.quantization
     if own in (None, NVFP4) or precision.kernel or precision.activations not in (None, Dtype.FP4):
         return precision

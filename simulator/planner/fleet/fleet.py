@@ -123,11 +123,8 @@ def fill_servers(devices: Sequence[int], *, devices_per_server: int) -> bool:
 
 
 def pack(counts: Counts, *, devices: Counts, devices_per_server: int) -> int:
-    """Fewest servers that hold ``counts`` replicas of ``devices`` each, none split where one server can hold it.
-
-    Sizes that divide one another and the server fill it without gaps, whatever the mix; others get servers of their
-    own.
-    """
+    """Fewest servers that hold ``counts`` replicas of ``devices`` each, none split where one server can hold it. Sizes
+    that divide one another and the server fill it without gaps, whatever the mix; others get servers of their own."""
     if fill_servers(devices, devices_per_server=devices_per_server):
         return -(-sum(count * each for count, each in zip(counts, devices, strict=True)) // devices_per_server)
     return sum(
@@ -323,10 +320,8 @@ def _pools(sized: Sized, limits: Sequence[Limit], *, rate_per_s: float) -> tuple
 
 
 def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...], spec: PlanSpec) -> Fleet:
-    """Latencies at the planned rate, the limiting resource, the interval and the power of a sized fleet.
-
-    Servers draw their own typical and maximum power; single devices their TDP, host not included.
-    """
+    """Latencies at the planned rate, the limiting resource, the interval and the power of a sized fleet. Servers draw
+    their own typical and maximum power; single devices their TDP, host not included."""
     (fleet,) = complete_all((sized,), demand=demand, objectives=objectives, spec=spec)
     return fleet
 

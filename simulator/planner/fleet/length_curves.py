@@ -122,11 +122,8 @@ _ARITHMETIC = ("peak_flops_per_s", "sparse_peak_flops_per_s", "vector_flops_per_
 
 
 def _at_speed(platform: Platform, *, compute: float, memory: float) -> Platform:
-    """A platform whose arithmetic and memory are that many times as fast.
-
-    Kernels are priced as shares of these peaks, so that this is what another MFU or MBU of theirs comes to; launches,
-    links and the host stay.
-    """
+    """A platform whose arithmetic and memory are that many times as fast. Kernels are priced as shares of these peaks,
+    so that this is what another MFU or MBU of theirs comes to; launches, links and the host stay."""
     hardware = platform.hardware
     peaks: dict[str, object] = {
         name: {dtype: rate * compute for dtype, rate in getattr(hardware, name).items()} for name in _ARITHMETIC

@@ -57,10 +57,8 @@ def _obtains_nothing(spec: PlanSpec) -> bool:
 
 
 class _Probes:
-    """Values that were tried: the highest that holds, and the lowest above it that does not.
-
-    Accelerators without a fleet for a smaller demand have none for a larger one: they are not tried again.
-    """
+    """Values that were tried: the highest that holds, and the lowest above it that does not. Accelerators without a
+    fleet for a smaller demand have none for a larger one: they are not tried again."""
 
     def __init__(self, spec: PlanSpec, field: DemandField) -> None:
         self._spec, self._field = spec, field

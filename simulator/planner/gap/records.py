@@ -45,10 +45,8 @@ class GapStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapLimit:
-    """A limit of the fleet, in ``unit``: what is allowed, what the fleet as asked takes, and what after all steps.
-
-    None where nothing serves, or where a fleet's share is unknown.
-    """
+    """A limit of the fleet, in ``unit``: what is allowed, what the fleet as asked takes, and what after all steps. None
+    where nothing serves, or where a fleet's share is unknown."""
 
     field: str
     unit: str

@@ -206,9 +206,7 @@ def break_even_price(
     fleet: Fleet, *, rent: Renting, tokens: TokenYear, prices: PriceProfile, ownership: OwnershipProfile
 ) -> float | None:
     """Price of an accelerator with its share of a server at which owning is worth what the rent is; None below zero.
-
-    The present value of owning is linear in the price, so that two prices give the line.
-    """
+    The present value of owning is linear in the price, so that two prices give the line."""
 
     def value(price: float) -> float:
         offer = OfferSpec(

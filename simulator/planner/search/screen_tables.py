@@ -51,10 +51,8 @@ class ScreenedSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenTable:
-    """One replica set-up without its engine limits: step times [s] and what the cache holds [tokens].
-
-    decode_s [N]; shared_s, full_s [budgets, N]; kv_tokens [sequences, budgets] of one lane
-    """
+    """One replica set-up without its engine limits: step times [s] and what the cache holds [tokens]. decode_s [N];
+    shared_s, full_s [budgets, N]; kv_tokens [sequences, budgets] of one lane"""
 
     platform: Platform
     parallelism: ParallelismSpec
@@ -105,10 +103,8 @@ def screened_steps(mix: RequestMix, *, space: SearchSpace) -> ScreenedSteps:
 
 
 class TableMaker:
-    """Makes the tables of a search space; what accelerators and set-ups share is kept between calls.
-
-    Equal variants share what they have in common only where they are the same object.
-    """
+    """Makes the tables of a search space; what accelerators and set-ups share is kept between calls. Equal variants
+    share what they have in common only where they are the same object."""
 
     def __init__(
         self, *, model: ModelSpec, mix: RequestMix, space: SearchSpace, engine: EngineSpec, profiles: str | None

@@ -346,10 +346,8 @@ def evaluate_all(question: Question, tried: Sequence[Candidate]) -> Trial:
 
 
 def _evaluate(question: Question, tried: Sequence[Candidate]) -> Trial:
-    """Size every candidate, the smallest tensor-parallel degree first.
-
-    Degrees above one that gives less per device without an objective being the reason are left out, unless asked for.
-    """
+    """Size every candidate, the smallest tensor-parallel degree first. Degrees above one that gives less per device
+    without an objective being the reason are left out, unless asked for."""
     sized: list[Sized] = []
     rejections: list[Rejection] = []
     best: dict[str, float] = {}

@@ -132,11 +132,9 @@ _Offered = Mapping[Platform, tuple[Variant, ...]]
 
 
 def _in_stages(question: Question, offered: _Offered) -> tuple[_Offered, _Offered]:
-    """Variants without techniques, and those that combine them with some, where the first tell which are worth it.
-
-    All at once where every set-up counts: on a Pareto front, within limits of the fleet, and where nothing is offered
-    without techniques.
-    """
+    """Variants without techniques, and those that combine them with some, where the first tell which are worth it. All
+    at once where every set-up counts: on a Pareto front, within limits of the fleet, and where nothing is offered
+    without techniques."""
     bare = {item: tuple(one for one in found if one.techniques == NO_TECHNIQUES) for item, found in offered.items()}
     if question.spec.pareto or question.has_limits or question.spec.stock or not all(bare.values()):
         return offered, {}
@@ -301,10 +299,8 @@ def sizes_that_may_do(
 def _best_per_platform(
     found: ScreenedSpace, question: Question, *, among: Callable[[ScreenTable], bool] = lambda table: True
 ) -> list[int]:
-    """Places of the set-ups of every accelerator ``among`` the tables that may make the smallest fleet.
-
-    Of limits that carry alike, the smallest: shorter steps are surer, and the engine's own are tried anyway.
-    """
+    """Places of the set-ups of every accelerator ``among`` the tables that may make the smallest fleet. Of limits that
+    carry alike, the smallest: shorter steps are surer, and the engine's own are tried anyway."""
     capacity = found.screened.capacity_per_s
     most, within = capacity.max(axis=(1, 2)), capacity[0].size
     by_platform: dict[str, list[int]] = {}
@@ -319,10 +315,8 @@ def _best_per_platform(
 
 
 def pareto_front(points: Array, *, limit: int | None = None) -> list[int]:
-    """Rows of ``points`` [cases, axes] (all to be small) that no other row beats or equals on every axis.
-
-    Found from the smallest first axis up; ``limit`` ends the search early. Infinite rows are never chosen.
-    """
+    """Rows of ``points`` [cases, axes] (all to be small) that no other row beats or equals on every axis. Found from
+    the smallest first axis up; ``limit`` ends the search early. Infinite rows are never chosen."""
     order = np.lexsort(points.T[::-1])
     order = order[np.isfinite(points[order]).all(axis=1)]
     front: list[int] = []

@@ -108,10 +108,8 @@ def prefill_state(curve: LoadCurve, *, rates_per_s: Array, link: Link, streams: 
 
 
 def decode_state(curve: LoadCurve, *, rates_per_s: Array) -> SteadyState:
-    """A lane of the decode pool (see ``decode_curve``): TTFT is the wait to join, E2E the whole stay [s].
-
-    Waiting for a slot or for the running step delays the second token, so that it counts in TPOT.
-    """
+    """A lane of the decode pool (see ``decode_curve``): TTFT is the wait to join, E2E the whole stay [s]. Waiting for a
+    slot or for the running step delays the second token, so that it counts in TPOT."""
     lane = lane_state(curve, rates_per_s=rates_per_s)
     requests = sampled_requests(lane)
     state = state_of(lane, requests)
@@ -148,10 +146,8 @@ def rows_at(state: SteadyState, rows: NDArray[np.intp]) -> SteadyState:
 
 
 def both_pools(prefill: SteadyState, decode: SteadyState, *, of_prefill: bool = False) -> SteadyState:
-    """What requests see of two pools, rate by rate: TTFT of the first, TPOT of the second, E2E of both in a row.
-
-    The pools' waits do not know of each other. Occupancy and cache are those of the decode or of the prefill pool.
-    """
+    """What requests see of two pools, rate by rate: TTFT of the first, TPOT of the second, E2E of both in a row. The
+    pools' waits do not know of each other. Occupancy and cache are those of the decode or of the prefill pool."""
     base = prefill if of_prefill else decode
     return replace(
         base,

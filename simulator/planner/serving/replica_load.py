@@ -60,10 +60,8 @@ def knee_index(x: Array, y: Array) -> int:
 
 
 def replica_load(fleet: Fleet, *, rates_per_s: tuple[float, ...] = ()) -> ReplicaLoad:
-    """Percentiles of one replica of a fleet over its load, and at the given ``rates_per_s`` of the whole replica.
-
-    Where it only decodes, with its share of the prefill pool before it.
-    """
+    """Percentiles of one replica of a fleet over its load, and at the given ``rates_per_s`` of the whole replica. Where
+    it only decodes, with its share of the prefill pool before it."""
     counts = tuple(pool.replicas for pool in fleet.pools)
     saturation_per_s = fleet.serving.saturation_per_s(counts)
     loads = np.linspace(0.02, _HIGHEST_LOAD, _POINTS)

@@ -127,9 +127,7 @@ class Shape(ABC):
 
     def within(self, devices: int, *, rate_per_s: float, spare: Counts) -> tuple[Counts, Counts]:
         """Replicas and spares on so many accelerators, enough for a rate or the most; no spares before replicas.
-
-        ``devices`` hold at least one replica of every part.
-        """
+        ``devices`` hold at least one replica of every part."""
         for_spares = devices - sum(part.replica.devices for part in self.parts)
 
         def at_most(each: int) -> Counts:

@@ -131,10 +131,8 @@ def _fleet(item: Sized, demand: Demand, *, low: float, high: float) -> SplitFlee
 
 
 class _Splitter:
-    """Splits a question's prompts at one length after the other.
-
-    The first split tries every accelerator for either fleet, the others those that came out best in it.
-    """
+    """Splits a question's prompts at one length after the other. The first split tries every accelerator for either
+    fleet, the others those that came out best in it."""
 
     def __init__(self, question: Question) -> None:
         self._question = question

@@ -316,11 +316,9 @@ def load_target(question: Question, sized: Sized) -> LoadTarget:
 
 
 def _losses(sized: Sized) -> list[tuple[str, Counts]]:
-    """What may go away, and the replicas that go with it; where two mean the same replicas, the larger one's name.
-
-    Of the only kind of replica one or two, and one or two servers; of a pool one, and a server that holds nothing else,
-    which is the worst it can hold.
-    """
+    """What may go away, and the replicas that go with it; where two mean the same replicas, the larger one's name. Of
+    the only kind of replica one or two, and one or two servers; of a pool one, and a server that holds nothing else,
+    which is the worst it can hold."""
     parts, losses = sized.evaluated.parts, list[tuple[str, Counts]]()
     numbers = {1: "one", 2: "two"} if len(parts) == 1 else {1: "one"}
     for place, (part, there) in enumerate(zip(parts, sized.totals, strict=True)):

@@ -106,10 +106,8 @@ def surer(at: CheckOf, *, smallest: int) -> int:
 
 
 def sized_again(question: Question, sized: Sized, *, replicas: int | None = None) -> Sized:
-    """The same kind of replica, in the given number or as many as the demand needs.
-
-    Where the number is more than the steady state asks for, the capacity of a replica is what the simulation says.
-    """
+    """The same kind of replica, in the given number or as many as the demand needs. Where the number is more than the
+    steady state asks for, the capacity of a replica is what the simulation says."""
     shape, rate_per_s = sized.evaluated, question.demand.planned_rate_per_s
     counts = shape.counts(rate_per_s, replicas=replicas)
     if replicas is not None and replicas * shape.replica.capacity_per_s > rate_per_s and replicas > sized.replicas:
@@ -298,10 +296,8 @@ def checked_finalists(question: Question, ranked: Sequence[Sized]) -> CheckedSea
 
 
 def _scaled_to_trace(question: Question, ranked: Sequence[Sized], *, winner: Checked) -> tuple[Question, list[Sized]]:
-    """The demand whose steady peak needs as many replicas as the replay did, where that is fewer; fleets for it.
-
-    The mean of the trace is the least that is planned for.
-    """
+    """The demand whose steady peak needs as many replicas as the replay did, where that is fewer; fleets for it. The
+    mean of the trace is the least that is planned for."""
     demand, replica = question.demand, winner.sized.evaluated.replica
     peak = demand.peak_to_mean * winner.sized.replicas * replica.capacity_per_s / demand.planned_rate_per_s
     if winner.verdict not in HOLDING or peak >= demand.peak_to_mean:

@@ -1,7 +1,5 @@
-"""The recommended fleet in the event simulation, wherever that takes a second and no compiler.
-
-No fleet changes here: one that misses is said to, and planned again with a size that holds (see ``checked``).
-"""
+"""The recommended fleet in the event simulation, wherever that takes a second and no compiler. No fleet changes here:
+one that misses is said to, and planned again with a size that holds (see ``checked``)."""
 
 from __future__ import annotations
 
@@ -18,11 +16,8 @@ _LOOPS = frozenset({"scheduler_lists", "scheduler_walk"})
 
 
 def with_check(plan: CapacityPlan) -> CapacityPlan:
-    """``plan`` with its best fleet simulated, all replicas up and with the spares down.
-
-    As it was where it is not the answer alone (stock, a measured rate), and where the event
-    simulation is not compiled or does not model it.
-    """
+    """``plan`` with its best fleet simulated, all replicas up and with the spares down. As it was where it is not the
+    answer alone (stock, a measured rate), and where the event simulation is not compiled or does not model it."""
     spec = plan.spec
     if not plan.objectives or spec.stock or spec.measured_rps_per_gpu is not None:
         return plan

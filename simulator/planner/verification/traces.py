@@ -45,11 +45,9 @@ COARSE_STEPS, FINE_STEPS = 600_000, 9_000_000
 
 
 def _replay_deviation_s(point: RatePoint, place: int, *, replicas: int) -> float:
-    """Standard deviation of an objective's percentile from replay to replay [s].
-
-    ``by_seed`` are replays of which some of the replicas were simulated, ``by_run`` those replicas. Their variance has
-    a part that all replicas of a replay share (crowded minutes) and a part of each, which averages out over the fleet.
-    """
+    """Standard deviation of an objective's percentile from replay to replay [s]. ``by_seed`` are replays of which some
+    of the replicas were simulated, ``by_run`` those replicas. Their variance has a part that all replicas of a replay
+    share (crowded minutes) and a part of each, which averages out over the fleet."""
     groups_s = np.array([checks[place].value_s for checks in point.by_seed])
     if len(groups_s) < 2 or not np.isfinite(groups_s).all():
         return inf
@@ -82,10 +80,8 @@ class TraceCheck:
     first_seed: int = 0
 
     def at(self, replicas: int, *, steady: Latencies) -> Verification:
-        """With that many replicas; holds where nine replays in ten should meet every bound.
-
-        Its ``chance`` is more careful: it counts in that the mean over few replays is not exact either.
-        """
+        """With that many replicas; holds where nine replays in ten should meet every bound. Its ``chance`` is more
+        careful: it counts in that the mean over few replays is not exact either."""
         shares, together = self._shares(replicas)
         point = simulate_as_sent(
             self.served, samples=shares, objectives=objective_specs(self.objectives), together=together

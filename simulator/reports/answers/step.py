@@ -174,9 +174,7 @@ class StepAnswer(Answer):
 
     def cells(self) -> Cells:
         """Operators by falling time, of which collectives have no roofline, with what a step takes beside them.
-
-        Operators without work, as an encoder's in a decode step, are left out.
-        """
+        Operators without work, as an encoder's in a decode step, are left out."""
         operators = sorted((row for row in self.rows() if row["seconds"]), key=lambda item: -item["seconds"])
         beside = {part: float(self.step.estimate.breakdown_s.get(part, np.zeros(1))[0]) for part in BESIDE}
         return COLUMNS, [

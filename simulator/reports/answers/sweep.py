@@ -163,10 +163,8 @@ def _groups(rows: Sequence[Row], field: str) -> dict[str, list[Row]]:
 
 
 def sensitivity(rows: Sequence[Row], figure: SweepFigure, fields: Sequence[str]) -> list[Json]:
-    """How far each field moves a figure: geometric mean of each value's points over that of all, widest first.
-
-    Valid where values of the other fields are as frequent with each value of this one, as in a grid or a sample.
-    """
+    """How far each field moves a figure: geometric mean of each value's points over that of all, widest first. Valid
+    where values of the other fields are as frequent with each value of this one, as in a grid or a sample."""
     held = _with(rows, figure)
 
     def level(part: Sequence[Row]) -> float:

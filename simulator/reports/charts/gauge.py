@@ -1,7 +1,5 @@
-"""A gauge: a bound, what is predicted against it with its 80 % interval, and the probability that it holds.
-
-The bound stands at the same place of every gauge, so that gauges side by side compare at a glance.
-"""
+"""A gauge: a bound, what is predicted against it with its 80 % interval, and the probability that it holds. The bound
+stands at the same place of every gauge, so that gauges side by side compare at a glance."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ _BOUND_AT = 0.7
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauge:
     """A p95 and the ends of its 80 % interval beside its bound [s], infinite where there is none; its chance to hold.
-
-    Places are shares of the gauge's width; what lies beyond its end stands there.
-    """
+    Places are shares of the gauge's width; what lies beyond its end stands there."""
 
     bound_s: float
     value_s: float

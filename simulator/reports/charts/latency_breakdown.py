@@ -65,10 +65,8 @@ def _families(phase: PhaseEstimate) -> tuple[tuple[str, float], ...]:
 
 
 def latency_breakdown_chart(phases: Sequence[tuple[str, PhaseEstimate]]) -> Chart:
-    """One stacked bar per (name, phase): shares of its mean step [%], absolute times in the labels.
-
-    Shares because a prompt pass takes a hundred times as long as a decode step: on one scale the latter vanishes.
-    """
+    """One stacked bar per (name, phase): shares of its mean step [%], absolute times in the labels. Shares because a
+    prompt pass takes a hundred times as long as a decode step: on one scale the latter vanishes."""
     parts = [dict(_families(phase)) for _, phase in phases]
     totals = [sum(part.values()) for part in parts]
     order = list(dict.fromkeys(family for part in parts for family in part))

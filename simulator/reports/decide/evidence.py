@@ -1,7 +1,5 @@
-"""Section 2: the whole runs that stand behind a plan: of its engine, accelerator, parallel degrees and weights.
-
-The letter of a plan's confidence comes from these runs alone: fits and intervals are forecasts themselves.
-"""
+"""Section 2: the whole runs that stand behind a plan: of its engine, accelerator, parallel degrees and weights. The
+letter of a plan's confidence comes from these runs alone: fits and intervals are forecasts themselves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Reports as files in every format, of a plan or of a refusal: rendered as bytes, written all or none.
-
-Each file has its name only when it is complete. A refusal's report says what was asked, missed and would close the gap.
-"""
+"""Reports as files in every format, of a plan or of a refusal: rendered as bytes, written all or none. Each file has
+its name only when it is complete. A refusal's report says what was asked, missed and would close the gap."""
 
 from __future__ import annotations
 

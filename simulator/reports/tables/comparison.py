@@ -301,10 +301,8 @@ class ComparisonAnswer(Answer):
     printed: tuple[str, ...] = ()
 
     def to_text(self) -> str:
-        """What ``roofcast compare`` prints.
-
-        Base, one line per change on top of those before it, the result; each change alone; intervals; quality.
-        """
+        """What ``roofcast compare`` prints. Base, one line per change on top of those before it, the result; each
+        change alone; intervals; quality."""
         comparison, base = self.comparison, self.comparison.base.answered
         lines = [
             f"{base.result.deployment.model.name} on {deployment_text(base)}, TP{comparison.scenario.tp_size}, "

@@ -168,10 +168,8 @@ def phase_figures(document: Json, *, phase: Phase) -> tuple[Quantity, ...]:
 
 
 def memory_figures(document: Json) -> tuple[Quantity, ...]:
-    """The tokens that the KV cache of a replica holds, and the share of them that the requests take at their ends.
-
-    The interval of the share is that of the room: what the requests keep is known.
-    """
+    """The tokens that the KV cache of a replica holds, and the share of them that the requests take at their ends. The
+    interval of the share is that of the room: what the requests keep is known."""
     memory = document["memory"]
     room = memory["kv_capacity_tokens"]
     if not memory["kv_bytes_per_token"]:

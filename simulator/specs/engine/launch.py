@@ -39,10 +39,8 @@ Condition = Literal[
 
 
 class LaunchItem(Spec):
-    """A flag of the command, or an option of the file beside it (``option``: dotted path) with its ``value``.
-
-    A text alone is a flag. It is left out unless everything in ``when`` is true.
-    """
+    """A flag of the command, or an option of the file beside it (``option``: dotted path) with its ``value``. A text
+    alone is a flag. It is left out unless everything in ``when`` is true."""
 
     flag: str = ""
     option: str = ""

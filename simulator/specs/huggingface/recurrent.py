@@ -117,10 +117,8 @@ def _periodic(fields: Fields, name: str, *, depth: int, period: int, offset: int
 
 
 def read_falcon_h1(fields: Fields) -> arch.ModelSpec:
-    """FalconH1Config: attention and a scan side by side in every layer, added up, before the feed-forward block.
-
-    Each of them is a block here: both read the layer's first norm and end in an all-reduce of their own.
-    """
+    """FalconH1Config: attention and a scan side by side in every layer, added up, before the feed-forward block. Each
+    of them is a block here: both read the layer's first norm and end in an all-reduce of their own."""
     trunk = read_trunk(fields)
     attention = read_attention(fields, kv_heads_default=8, bias="attention_bias")
     expanded = fields.size("mamba_expand", default=2) * trunk.hidden_size
@@ -242,10 +240,8 @@ def _nemotron_scan(fields: Fields) -> arch.Mamba2Spec:
 
 
 def read_lfm2(fields: Fields) -> arch.ModelSpec:
-    """Lfm2Config, Lfm2MoeConfig: gated short convolutions between attention with norms over heads.
-
-    Dense blocks, whose width is derived unless told otherwise, or experts behind a few of them.
-    """
+    """Lfm2Config, Lfm2MoeConfig: gated short convolutions between attention with norms over heads. Dense blocks, whose
+    width is derived unless told otherwise, or experts behind a few of them."""
     trunk = read_trunk(fields)
     depth = trunk.num_hidden_layers
     attention = read_attention(fields, kv_heads_default=8, qk_norm="head")

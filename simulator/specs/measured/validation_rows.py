@@ -53,10 +53,8 @@ _NUMBERS = ("measured", "predicted", "low", "high")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationRow(RunFacts):
-    """One measured value and its prediction, SI units; low, high : the 80 % interval, NaN where none is stated.
-
-    Figures have four digits, more than any measurement has: a row predicted now equals the one that is stored.
-    """
+    """One measured value and its prediction, SI units; low, high : the 80 % interval, NaN where none is stated. Figures
+    have four digits, more than any measurement has: a row predicted now equals the one that is stored."""
 
     metric: str
     measured: float

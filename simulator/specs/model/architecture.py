@@ -15,9 +15,7 @@ OutputGate = Literal["none", "elementwise", "headwise"]
 
 class IndexerSpec(Spec):
     """DeepSeek sparse attention: a light scorer over all keys picks ``index_topk`` of them per query.
-
-    ``reuses_previous``: the layer takes the choice of the layer before and has no scorer of its own.
-    """
+    ``reuses_previous``: the layer takes the choice of the layer before and has no scorer of its own."""
 
     index_n_heads: PositiveInt
     index_head_dim: PositiveInt
@@ -245,9 +243,7 @@ class RoleFormatSpec(Spec):
 
 class QuantizationSpec(Spec):
     """What a checkpoint's quantization_config says. ``unquantized`` lists roles kept in the checkpoint's dtype.
-
-    ``roles`` are those in another format than ``weights`` and ``activations``, one entry each.
-    """
+    ``roles`` are those in another format than ``weights`` and ``activations``, one entry each."""
 
     method: str
     weights: Dtype
@@ -260,9 +256,7 @@ class QuantizationSpec(Spec):
 
 class HyperConnectionSpec(Spec):
     """The residual as ``streams`` parallel copies, mixed before and after every sublayer by weights of the token.
-
-    ``sinkhorn_iterations`` make the mixing matrix doubly stochastic; streams that do not ``mix`` have none.
-    """
+    ``sinkhorn_iterations`` make the mixing matrix doubly stochastic; streams that do not ``mix`` have none."""
 
     streams: PositiveInt
     sinkhorn_iterations: NonNegativeInt

@@ -26,10 +26,8 @@ from simulator.units import MILLI
 
 
 class ObjectiveSpec(Spec):
-    """A percentile of a latency that must stay at or under a bound [s]. ``latency`` is another word for E2E.
-
-    Of TPOT the bound may be ``reading``: no slower than people read.
-    """
+    """A percentile of a latency that must stay at or under a bound [s]. ``latency`` is another word for E2E. Of TPOT
+    the bound may be ``reading``: no slower than people read."""
 
     metric: Literal["ttft", "tpot", "e2e"]
     percentile: float = Field(gt=0, lt=100)

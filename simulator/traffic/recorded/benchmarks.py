@@ -54,10 +54,8 @@ def vllm_bench_demand(file: ResultFile) -> RecordedDemand:
 
 
 def _offered(file: ResultFile, starts: Array | None) -> tuple[float, str]:
-    """The rate at which requests were sent, and how it is known.
-
-    Clients that send whatever a limit of their number allows offer what is answered; all at once is no rate.
-    """
+    """The rate at which requests were sent, and how it is known. Clients that send whatever a limit of their number
+    allows offer what is answered; all at once is no rate."""
     answered = file.positive("request_throughput")
     sent_s = 0.0 if starts is None else float(np.ptp(starts))
     asked = file.find("request_rate")

@@ -30,10 +30,8 @@ _PRODUCER_FIELDS = (
 
 
 def read_quantization(fields: Fields, *, dtype: Dtype, model: ModelSpec) -> QuantizationSpec:
-    """The ``quantization_config`` of a checkpoint.
-
-    ``dtype`` is that of unquantized tensors and ``model`` the layers that patterns name.
-    """
+    """The ``quantization_config`` of a checkpoint. ``dtype`` is that of unquantized tensors and ``model`` the layers
+    that patterns name."""
     section = fields.section("quantization_config")
     section.costless(*_PRODUCER_FIELDS)
     method = _method(section)

@@ -112,10 +112,8 @@ def lfm2_tower(fields: Fields) -> VisionSpec:
 
 
 def windowed_tower(fields: Fields) -> VisionSpec:
-    """Qwen2_5_VisionTransformer, and EXAONE's and MiMo's with grouped query heads.
-
-    Gated blocks, all but a few of them over squares of window_size pixels.
-    """
+    """Qwen2_5_VisionTransformer, and EXAONE's and MiMo's with grouped query heads. Gated blocks, all but a few of them
+    over squares of window_size pixels."""
     if fields.has("text_config"):
         fields.expect("vocab_size", value=fields.peek("text_config", "vocab_size"), why="it repeats the text part's")
     vision = fields.section("vision_config")
@@ -176,9 +174,7 @@ def muse_tower(fields: Fields) -> VisionSpec:
 
 def glm_tower(fields: Fields) -> VisionSpec:
     """Glm4vVisionModel and GlmOcrVisionModel: gated blocks, a convolution that merges patches, a gated projection.
-
-    GLM-OCR's has norms over its heads, biases throughout and no table of positions.
-    """
+    GLM-OCR's has norms over its heads, biases throughout and no table of positions."""
     vision = fields.section("vision_config")
     hidden, heads, merge = vision.size("hidden_size"), vision.size("num_heads"), vision.size("spatial_merge_size")
     patch, outputs = vision.size("patch_size"), vision.size("out_hidden_size")

@@ -59,6 +59,7 @@ class ScenarioFields(TypedDict, total=False):
     duration_s: float
     workload: Given | str
     disaggregation: Given
+    encoder_pool: Given
     routing: str
     objectives: Given | list[str] | tuple[str, ...]
 

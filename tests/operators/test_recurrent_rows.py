@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from simulator.operators.recurrent import (
     GATED_DELTA_CHUNK,
-    RecurrentSpec,
     recurrent_rows,
     recurrent_size,
     state_bytes,
@@ -21,6 +20,7 @@ from simulator.specs.model.architecture import (
     LightningSpec,
     Mamba2Spec,
     MambaSpec,
+    RecurrentSpec,
     ShortConvolutionSpec,
 )
 from tests.operators.shares import DECODE, HIDDEN, PREFILL, named, names, share

@@ -14,21 +14,28 @@ from simulator.specs.spellings import link_word
 
 if TYPE_CHECKING:
     from simulator.engine.uniform.steps import PhaseEstimate
+    from simulator.phases.attention_ffn import AttentionFfn
     from simulator.phases.compiled import StepTables
     from simulator.traffic.requests import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Replicas of one deployment; ``tables`` of its steps, where the caller has them already."""
+    """Replicas of one deployment; ``tables`` of its steps, where the caller has them already.
+
+    attention_ffn : where the replicas are attention instances whose experts have devices of their own, what both are
+    """
 
     deployment: Deployment
     replicas: int
     tables: tuple[StepTables, ...] | None = None
+    attention_ffn: AttentionFfn | None = None
 
     @property
     def devices(self) -> int:
         """Accelerators of the pool."""
+        if self.attention_ffn is not None:
+            return self.replicas // self.attention_ffn.ranks * self.attention_ffn.devices
         return self.replicas * self.deployment.parallelism.devices
 
     def power_w(self, phase: PhaseEstimate, *, busy_fraction: float) -> float:
@@ -36,7 +43,8 @@ class Pool:
         from simulator.phases.power import average_power_w
 
         steps = ((phase.weights, phase.estimate),)
-        return self.replicas * average_power_w(self.deployment, phases=steps, busy_fraction=busy_fraction)
+        alike = self.devices // self.deployment.parallelism.devices
+        return alike * average_power_w(self.deployment, phases=steps, busy_fraction=busy_fraction)
 
 
 def transfer_ends_s(ready_s: Floats, duration_s: Floats, *, sender: Ints) -> Floats:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from simulator.engine.runs.attention_ffn import AttentionFfnUse, pool_options
 from simulator.engine.runs.results import (
     Intervals,
     MemoryResult,
@@ -67,7 +68,7 @@ class ScenarioResult:
     interval : 80 % interval of each metric; provenance : of the least known step and of the guesses accepted
     step_provenance, pace_log_sigma : of the steps alone, and spread of accepted guesses that nobody gave
     kv_tiers : of a served workload with ``engine.kv_tiers``, what requests found on the device and in each tier
-    encoders : what a pool of them does, whose power is part of power_w
+    encoders, attention_ffn : what a pool of encoders, and a decode replica with devices for experts, does
     decode_energy_per_output_token_j : of the decode pool alone, where prompts have a pool of their own
     scenario, deployment, run : what was asked, the replica (of pools that which decodes), and the run that answers it
     """
@@ -100,6 +101,7 @@ class ScenarioResult:
     speculation: SpeculationResult | None = None
     kv_tiers: tuple[TierUse, ...] = ()
     encoders: EncoderUse | None = None
+    attention_ffn: AttentionFfnUse | None = None
     step_provenance: Provenance = field(metadata=INSIDE)
     pace_log_sigma: float = field(metadata=INSIDE)
     scenario: ScenarioSpec = field(metadata=INSIDE)
@@ -350,6 +352,7 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
         ),
         kv_tiers=served.kv_tiers if served else (),
         encoders=served.encoders if served else None,
+        attention_ffn=served.attention_ffn if served else None,
         step_provenance=known,
         pace_log_sigma=pace,
         scenario=scenario,
@@ -391,6 +394,6 @@ def answer(
         return _result(scenario, decode, pools_run(scenario, prefill, decode, spec=spec, profiles=profiles))
     from simulator.engine.runs.served_run import disaggregated_run
 
-    chosen = replace(chosen, encoders=encoders_of(scenario, prefill, profiles=profiles))
+    chosen = pool_options(chosen, scenario, (prefill, decode), spec=spec, profiles=profiles)
     run = disaggregated_run(prefill, decode, workload=workload, spec=spec, options=chosen, profiles=profiles)
     return _result(scenario, decode, run)

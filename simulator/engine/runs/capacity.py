@@ -10,6 +10,7 @@ import numpy as np
 from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
 from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
 from simulator.engine.pools import Pool
+from simulator.engine.runs.attention_ffn import attention_ffn_of
 from simulator.engine.runs.capacity_search import (
     LEAST_REQUESTS,
     CapacityInterval,
@@ -283,6 +284,7 @@ def _served(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | No
         timeout_s=timeout_s,
         routing=options.routing,
         encoders=encoders_of(scenario, prefill, profiles=profiles),
+        attention_ffn=attention_ffn_of(scenario, spec, decode, profiles=profiles),
     )
 
 

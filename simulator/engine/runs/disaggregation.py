@@ -25,6 +25,8 @@ from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings, spec
 from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import prefill_step
+from simulator.phases.attention_ffn import AttentionFfn, decode_tables
+from simulator.phases.compiled import scale_tables
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
@@ -60,8 +62,7 @@ class ServedPools:
         """The same pools with all steps that many times as long; decode_scale : those of the decode pool."""
         scales = (scale, scale if decode_scale is None else decode_scale)
         prefill, decode = (
-            replace(pool, tables=step_tables(pool.deployment, scale=own))
-            for pool, own in zip((self.prefill, self.decode), scales, strict=True)
+            _compiled(pool, scale=own) for pool, own in zip((self.prefill, self.decode), scales, strict=True)
         )
         return replace(self, prefill=prefill, decode=decode, encoders=at_scale(self.encoders, scale))
 
@@ -127,6 +128,14 @@ def token_transfer_s(
     prompt = estimate_step(prefill.deployment, prefill_step(sequences=1, tokens=prompt_tokens))
     layers = prefill.deployment.model.num_hidden_layers
     return shown_transfer_s(token_s, prompt_s=float(prompt.step_s[0]) / prompt_tokens, layers=layers)
+
+
+def _compiled(pool: Pool, *, scale: float = 1.0) -> Pool:
+    """A pool with the tables of its steps, all that many times as long."""
+    if pool.attention_ffn is None:
+        return replace(pool, tables=step_tables(pool.deployment, scale=scale))
+    tables = decode_tables(pool.attention_ffn)
+    return replace(pool, tables=(tables if scale == 1 else scale_tables(tables, factor=scale),))
 
 
 def _part(requests: Requests, chosen: Ints, *, arrival_s: Floats, output_tokens: Ints) -> Requests:
@@ -315,13 +324,20 @@ def served_pools(
     timeout_s: float | None = None,
     routing: Routing = Routing.ROUND_ROBIN,
     encoders: EncoderPool | None = None,
+    attention_ffn: AttentionFfn | None = None,
 ) -> ServedPools:
     """Compile both pools once. Raises RoofcastError for what is not modelled or leaves no room for a cache."""
     for deployment in (prefill, decode):
         kv_blocks_of(deployment)
     return ServedPools(
         prefill=Pool(deployment=prefill, replicas=spec.prefill_replicas, tables=step_tables(prefill)),
-        decode=Pool(deployment=decode, replicas=spec.decode_replicas, tables=step_tables(decode)),
+        decode=_compiled(
+            Pool(
+                deployment=decode,
+                replicas=spec.decode_replicas * (1 if attention_ffn is None else attention_ffn.ranks),
+                attention_ffn=attention_ffn,
+            )
+        ),
         link=spec.link,
         server=server,
         encoders=encoders,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from simulator.engine.settings import Routing
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.errors import ProfileError, RoofcastError, contradiction, ignored_option, missing_field
 from simulator.operators.vision import with_pictures
+from simulator.phases.attention_ffn import AttentionFfn, attention_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import power_capped
 from simulator.records import dataclass
@@ -84,6 +86,14 @@ def _check_fields(scenario: ScenarioSpec) -> None:
             field="answers_per_request",
             hint="leave one of them out",
         )
+    pools = scenario.disaggregation
+    if pools is not None and pools.decode_ffn is not None and scenario.kind != "serve":
+        raise RoofcastError(
+            f"has no effect under kind {scenario.kind}",
+            field="disaggregation.decode_ffn",
+            code="ignored_option",
+            hint="leave it out, or choose kind serve",
+        )
     if scenario.disaggregation is not None and "replicas" in scenario.model_fields_set:
         raise ignored_option("has no effect beside disaggregation", field="replicas")
 
@@ -152,14 +162,24 @@ def _prompt_tokens(scenario: ScenarioSpec) -> float:
     )
 
 
-def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Deployment:
-    """The replica that a scenario describes, its fields checked."""
+def deployment_of(
+    scenario: ScenarioSpec,
+    *,
+    profiles: str | None = None,
+    only: Callable[[ModelSpec], ModelSpec] | None = None,
+    hardware: AcceleratorSpec | None = None,
+) -> Deployment:
+    """The replica that a scenario describes, its fields checked.
+
+    only : the part of the model that it holds; hardware : in place of the scenario's
+    """
     _check_fields(scenario)
     if scenario.isl_tokens is not None:
         check_budget(scenario.techniques.kv_policy, longest_tokens=scenario.isl_tokens + (scenario.osl_tokens or 0))
-    hardware = _with_interconnect(
-        load_hardware(scenario.hardware, profiles=profiles), scenario.interconnect, profiles=profiles
-    )
+    if hardware is None:
+        hardware = _with_interconnect(
+            load_hardware(scenario.hardware, profiles=profiles), scenario.interconnect, profiles=profiles
+        )
     hardware = power_capped(hardware, scenario.power_cap_w)
     engine = scenario.engine
     if scenario.disaggregation is not None:
@@ -168,7 +188,7 @@ def deployment_of(scenario: ScenarioSpec, *, profiles: str | None = None) -> Dep
     if scenario.encoder_pool is not None:
         model = model.model_copy(update={"vision": None})
     return deploy(
-        model=model,
+        model=model if only is None else only(model),
         hardware=hardware,
         parallelism=scenario.parallelism,
         precision=scenario.precision,
@@ -189,11 +209,23 @@ def pool_deployments(
         limit = spec.prefill_max_num_batched_tokens if pool == "prefill" else None
         if limit is not None:
             own["engine"] = scenario.engine.model_copy(update={"max_num_batched_tokens": limit})
-        return deployment_of(scenario.model_copy(update=own), profiles=profiles)
+        if pool == "prefill" or spec.decode_ffn is None:
+            return deployment_of(scenario.model_copy(update=own), profiles=profiles)
+        if own.get("ep_size", scenario.ep_size) > 1:
+            raise contradiction(
+                "experts have devices of their own: decode_ffn.devices",
+                field="disaggregation.decode_ep_size",
+                hint="1, or leave decode_ffn out",
+            )
+        own |= {"dp_size": 1, "ep_size": 1}
+        return deployment_of(scenario.model_copy(update=own), profiles=profiles, only=attention_only)
 
     prefill, decode = deployed("prefill"), deployed("decode")
     first = spec.prefill_replicas * prefill.parallelism.devices
     second = spec.decode_replicas * decode.parallelism.devices
+    if spec.decode_ffn is not None:
+        ranks = spec.degrees("decode").get("dp_size", scenario.dp_size)
+        second = spec.decode_replicas * (ranks * decode.parallelism.devices + spec.decode_ffn.devices)
     if spec.devices is not None and first + second > spec.devices:
         raise contradiction(
             f"a prefill pool on {first} and a decode pool on {second} devices would share some of {spec.devices}",
@@ -234,6 +266,7 @@ class ServeOptions:
     objectives : bounds whose percentiles and goodput are reported; intervals : whether to work them out
     trace_steps : steps of each replica to keep; progress : called with (requests brought in, of how many)
     routing : how requests are spread over replicas; encoders : what pictures pass first
+    attention_ffn : a replica of the decode pool whose experts have devices of their own
     """
 
     objectives: tuple[ObjectiveSpec, ...] = ()
@@ -242,6 +275,7 @@ class ServeOptions:
     progress: Progress | None = None
     routing: Routing = Routing.ROUND_ROBIN
     encoders: EncoderPool | None = None
+    attention_ffn: AttentionFfn | None = None
 
 
 def routing_of(scenario: ScenarioSpec) -> Routing:

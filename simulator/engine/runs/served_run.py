@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.engine.encoders import EncoderPool, EncoderUse
+from simulator.engine.runs.attention_ffn import AttentionFfnUse, attention_ffn_note, attention_ffn_use
 from simulator.engine.runs.disaggregation import DisaggregatedResult, serve_disaggregated, served_pools
 from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeated_interval, step_sigma, with_intervals
 from simulator.engine.runs.kv_tiers import TierUse
@@ -23,6 +24,7 @@ from simulator.engine.runs.serving import (
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
 from simulator.errors import RoofcastError, missing_field
 from simulator.operators.step_shape import mixed_step
+from simulator.phases.attention_ffn import AttentionFfn, decode_estimate
 from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import MemoryPlan, memory_plan
@@ -42,6 +44,7 @@ class ServedRun:
     interval : 80 % intervals by stage, None where they were not asked for
     pools : where prefill and decode have replicas of their own, what each does; then there is one "replica" of both
     kv_tiers : with tiers below the device, what requests found there and on it; encoders : what a pool of them does
+    attention_ffn : of a decode pool whose experts have devices of their own
     """
 
     result: ServeResult
@@ -54,6 +57,7 @@ class ServedRun:
     pools: DisaggregatedResult | None = None
     kv_tiers: tuple[TierUse, ...] = ()
     encoders: EncoderUse | None = None
+    attention_ffn: AttentionFfnUse | None = None
 
     @property
     def decoding_trace(self) -> Floats:
@@ -112,6 +116,15 @@ def typical_steps(deployment: Deployment, result: ServeResult) -> tuple[PhaseEst
     return prefill, PhaseEstimate(estimate=step, weights=one)
 
 
+def ping_pong_phase(parts: AttentionFfn, result: ServeResult) -> tuple[PhaseEstimate, AttentionFfnUse]:
+    """A decode step of attention instances and their experts at the mean batch and context."""
+    context = float(np.mean(result.requests.prompt_tokens) + np.mean(result.requests.output_tokens) / 2)
+    sequences = max(1.0, result.overall.mean_batch)
+    step = decode_estimate(parts, sequences=sequences, context=context)
+    use = attention_ffn_use(parts, sequences=sequences, context=context)
+    return PhaseEstimate(estimate=step, weights=np.ones(1)), use
+
+
 def serve_notes(result: ServeResult) -> tuple[str, ...]:
     """What a reader should know about the run before using its numbers."""
     overall = result.overall
@@ -149,8 +162,9 @@ def check_finished(result: ServeResult) -> None:
 
 def _pools_notes(pools: DisaggregatedResult) -> tuple[str, ...]:
     prefill, decode = pools.pools.prefill, pools.pools.decode
+    kind = "replicas" if decode.attention_ffn is None else "attention instances, with their experts,"
     return (
-        f"{prefill.replicas} prefill replicas on {prefill.devices} and {decode.replicas} decode replicas on"
+        f"{prefill.replicas} prefill replicas on {prefill.devices} and {decode.replicas} decode {kind} on"
         f" {decode.devices} devices: prefill busy {percent_text(pools.prefill_busy_fraction)}, KV cache"
         f" over {pools.link} ({percent_text(pools.link_busy_fraction)} of its time)"
         f" takes {pools.transfer_mean_s:.3g} s on average",
@@ -181,6 +195,7 @@ def _run(
     pools: DisaggregatedResult | None = None,
     tiers: tuple[TierUse, ...] = (),
     encoders: EncoderPool | None = None,
+    attention_ffn: AttentionFfnUse | None = None,
 ) -> ServedRun:
     use = None if encoders is None else encoders.use(result.requests)
     return ServedRun(
@@ -194,6 +209,7 @@ def _run(
         pools=pools,
         kv_tiers=tiers,
         encoders=use,
+        attention_ffn=attention_ffn,
     )
 
 
@@ -259,19 +275,25 @@ def disaggregated_run(
             timeout_s=workload.timeout_s,
             routing=options.routing,
             encoders=options.encoders,
+            attention_ffn=options.attention_ffn,
         ),
         objectives=options.objectives,
         trace_steps=options.trace_steps,
     )
     check_finished(pools.result)
-    phases = typical_steps(prefill, pools.result)[0], typical_steps(decode, pools.result)[1]
+    after = pools.pools.decode.attention_ffn
+    decoding, use = typical_steps(decode, pools.result)[1], None
+    if after is not None:
+        decoding, use = ping_pong_phase(after, pools.result)
+    phases = typical_steps(prefill, pools.result)[0], decoding
     return _run(
         pools.result,
         replicas=1,
         phases=phases,
         memory=memory_plan(decode),
         interval=_pools_interval(pools, workload=workload, phases=phases) if options.intervals else None,
-        notes=_pools_notes(pools),
+        notes=(*_pools_notes(pools), *(() if use is None else (attention_ffn_note(use),))),
+        attention_ffn=use,
         pools=pools,
         tiers=pools.kv_tiers,
         encoders=options.encoders,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from simulator.specs.base import Spec
 
@@ -46,6 +46,19 @@ class EncoderPoolSpec(Spec):
     link: str | None = None
 
 
+class FfnPoolSpec(Spec):
+    """Devices that hold the feed-forward blocks of one decode replica, whose other devices do the attention.
+
+    ``devices`` share the experts; the pool's tensor and data parallel degrees are those of attention. A step goes as
+    ``micro_batches``. ``hardware`` is another kind of accelerator where it is given. ``link`` is "scale_up" or "nic".
+    """
+
+    devices: int = Field(ge=2)
+    micro_batches: int = Field(default=3, ge=1, le=64)
+    hardware: str | None = None
+    link: Literal["scale_up", "nic"] | None = None
+
+
 class DisaggregationSpec(Spec):
     """Pools of a disaggregated deployment (kinds serve and closed_loop).
 
@@ -54,8 +67,9 @@ class DisaggregationSpec(Spec):
     server's network cards, shared evenly by its accelerators) or the name of one of the two (nvlink, infiniband, ...);
     by default the faster one that reaches. ``transfer`` says when a cache sets out: when its prompt is done, or layer
     by layer beside the prompt's computation. ``prefill_tp_size`` and the like replace the scenario's degree in that
-    pool, ``prefill_max_num_batched_tokens`` its engine's limit. ``devices`` are the accelerators that there are; pools
-    that need more would share some and are refused.
+    pool, ``prefill_max_num_batched_tokens`` its engine's limit. ``decode_ffn`` (kind serve) gives the
+    experts of a decode replica devices of their own. ``devices`` are the accelerators that there are; pools that need
+    more would share some and are refused.
     """
 
     prefill_replicas: PositiveInt
@@ -63,6 +77,7 @@ class DisaggregationSpec(Spec):
     link: str | None = None
     transfer: TransferOrder = "after_prefill"
     devices: PositiveInt | None = None
+    decode_ffn: FfnPoolSpec | None = None
     prefill_tp_size: PositiveInt | None = None
     prefill_pp_size: PositiveInt | None = None
     prefill_ep_size: PositiveInt | None = None

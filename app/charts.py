@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import streamlit as st
 from plotly.basedatatypes import BaseFigure
+from streamlit.delta_generator import DeltaGenerator
 
 from app import question, turns
 from app.display import origin
@@ -18,9 +19,10 @@ from simulator.reports.charts.chart import Chart, SeriesKind
 from simulator.reports.charts.plotly_figure import plotly_spec
 from simulator.reports.formats.pdf import picture
 
-_HEIGHT = 360
+_HEIGHT, _NARROWEST = 360, 400
 _NAMES_HEIGHT = 44
 _VALUES_WIDTH, _VALUES_HEIGHT = 62, 54
+_TWO_LINES_HEIGHT = 72
 _NAME_LETTERS = 34
 _FEW_BARS = 8
 _SIDE_BY_SIDE, _NARROW_LETTERS = 2, 10
@@ -79,6 +81,7 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
         # The bars have what the names leave: a unit beside the title of their axis would be cut off.
         title = layout["xaxis"]["title"]
         title["text"] = title["text"].replace(" (", "<br>(")
+        layout["margin"]["b"] = _TWO_LINES_HEIGHT
     if _has_short_names(described):
         layout["xaxis"]["tickangle"] = 0
         several = len(described.x.categories) > _SIDE_BY_SIDE
@@ -113,6 +116,11 @@ def _picked_name(key: str, *, sideways: bool) -> str:
     fields = ("x", "y") if sideways else ("text", "x", "y")
     names = [points[0].get(field) for field in fields] if points else []
     return next((name for name in names if isinstance(name, str) and name), "")
+
+
+def side_by_side(count: int = 2) -> DeltaGenerator:
+    """Where charts stand beside each other, or below each other where they would be too narrow for their legends."""
+    return st.grid(count, min_column_width=_NARROWEST, gap="medium")
 
 
 def _heading(described: Chart, *, key: str) -> None:

@@ -22,7 +22,7 @@ _BADGES = {
 }
 COMMAND_LINE = "command_line"
 """Key of the place that shows the command of a page."""
-_CARD_WIDTH = 160
+_CARD_WIDTH, _PART_WIDTH = 160, 120
 FIELD_WIDTH = 150
 """Least width of a field beside others: two of them fit a phone."""
 
@@ -113,9 +113,15 @@ def explained(
     ]
 
 
-def figures(shown: Sequence[Figure], *, provenance: str, baseline: str = "", a_row: int | None = None) -> None:
-    """Numbers side by side, each with its badge, its interval and, where there is a baseline, its change."""
-    with st.grid(a_row or len(shown), min_column_width=_CARD_WIDTH, gap="small", border=True):
+def figures(
+    shown: Sequence[Figure], *, provenance: str, baseline: str = "", a_row: int | None = None, framed: bool = True
+) -> None:
+    """Numbers side by side, each with its badge, its interval and, where there is a baseline, its change.
+
+    framed : a card each; without frames they stand closer, on a card of their own
+    """
+    width = _CARD_WIDTH if framed else _PART_WIDTH
+    with st.grid(a_row or len(shown), min_column_width=width, gap="small", border=framed):
         for item in shown:
             with st.container(gap="xxsmall"):
                 change = change_text(item.now, item.before)

@@ -89,11 +89,14 @@ def frame(
 ) -> int | None:
     """A table; short ones without scroll bars of their own. The row that was ticked where it has a ``key``.
 
+    A column that says nothing is left out.
+
     wide : columns that hold sentences; words : columns whose cells have their badge behind them
     """
     made = {
         name: _column([row[place] for row in rows], currency=currency, marked=name in words)
         for place, name in enumerate(columns)
+        if not rows or any(cell_text(row[place]) for row in rows)
     }
     data: Any = pd.DataFrame({name: pd.Series(cells, dtype=object) for name, cells in made.items()})
     numbers = [name for name, cells in made.items() if any(isinstance(cell, _Read) for cell in cells)]

@@ -27,7 +27,7 @@ from simulator.reports.tables.comparison import (
     named_apart,
     room_text,
 )
-from simulator.reports.tables.scenario_figures import least_known
+from simulator.reports.tables.scenario_figures import least_known, scenario_figures
 from simulator.specs.question.plan_values import COMPARED_HARDWARE, MODEL
 
 _PLACES = ("", "_b", "_c", "_d")
@@ -39,6 +39,8 @@ _TECHNIQUE_KEYS = ("sparsity", "zeros_sparsity", "speculation", "k", "acceptance
 _UNUSED = ("none", "as published")
 _COLUMN_KEYS = (*_DEPLOYED_KEYS, *_TECHNIQUE_KEYS)
 """What of a kept question a column can ask."""
+_DECISIVE = {"tpot_s": glossary.TPOT, "per_million_output_tokens": glossary.COST}
+"""What is read first of a deployment, and what it means."""
 _BESIDE = "_beside"
 _NARROWEST = 260
 
@@ -119,13 +121,25 @@ def asked() -> tuple[dict[str, Any], int]:
     return work, count
 
 
-def places(count: int) -> Iterator[tuple[str, str, Any]]:
-    """Where each deployment is asked: the end of its keys, the accelerator that it starts with, its container."""
+def places(count: int) -> Iterator[tuple[str, str, Any, Any]]:
+    """The end of each deployment's keys, the accelerator that it starts with, where it is shown and where asked."""
     grid = st.grid(count, min_column_width=_NARROWEST, gap="medium", border=True)
     for place, hardware in islice(zip(_PLACES, COMPARED_HARDWARE, strict=True), count):
-        with grid:
-            container = st.container(key=f"deployment{place or '_a'}")
-        yield place, hardware, container
+        with grid, st.container(gap="xsmall"):
+            shown = st.container(gap="xxsmall")
+            form = st.popover("Change it", icon=":material/tune:", width="stretch", key=f"change{place or '_a'}")
+            with form:
+                container = st.container(key=f"deployment{place or '_a'}")
+        yield place, hardware, shown, container
+
+
+def _card(answer: Answer) -> None:
+    """What a deployment is and what decides between them."""
+    st.markdown(f"**{compared_name(answer.what_if)}**")
+    shown = [item for item in scenario_figures(answer.what_if, answer.document) if item.key in _DECISIVE]
+    display.figures(
+        display.explained(shown, help=_DECISIVE), provenance=answer.document["provenance"], a_row=2, framed=False
+    )
 
 
 def _answers(work: dict[str, Any], count: int) -> tuple[list[Answer], list[str]]:
@@ -133,22 +147,21 @@ def _answers(work: dict[str, Any], count: int) -> tuple[list[Answer], list[str]]
     found: list[Answer] = []
     answered_at: list[str] = []
     first: dict[str, Any] = {}
-    for place, hardware, container in places(count):
-        with container:
-            title = st.empty()
-            # Beside an accelerator stands another one, until somebody asks for the same.
-            beside = (
-                COMPARED_HARDWARE[0] if place and first.get("hardware") == inputs.profile_name(hardware) else hardware
-            )
-            try:
+    for place, hardware, shown, container in places(count):
+        # Beside an accelerator stands another one, until somebody asks for the same.
+        beside = COMPARED_HARDWARE[0] if place and first.get("hardware") == inputs.profile_name(hardware) else hardware
+        try:
+            with container:
                 fields = deployment_asked(place, beside, first)
-                first = first or fields
-                given = {name: value for name, value in fields.items() if name not in ("formats", "degrees")}
-                answer = answered(inputs.scenario({**work, **given}), profiles=session_profiles())
-                title.markdown(f"**{compared_name(answer.what_if)}**")
-                found.append(answer)
-                answered_at.append(place)
-            except RoofcastError as error:
+            first = first or fields
+            given = {name: value for name, value in fields.items() if name not in ("formats", "degrees")}
+            answer = answered(inputs.scenario({**work, **given}), profiles=session_profiles())
+            found.append(answer)
+            answered_at.append(place)
+            with shown:
+                _card(answer)
+        except RoofcastError as error:
+            with shown:
                 display.refusal(error)
     return found, answered_at
 
@@ -178,7 +191,7 @@ def page() -> None:
     with top:
         display.headline(compare_headline(compared), provenance=known, detail="Same batch and lengths for all.")
     changed = [what_if for _, what_if, _ in compared if scenario_quality(what_if.result).loss != 0]
-    grid = st.grid(3 if changed else 2, min_column_width=_NARROWEST, gap="medium")
+    grid = charts.side_by_side(3 if changed else 2)
     with grid, st.container():
         charts.chart(cost_speed_chart(compared), key="cost_speed", provenance=known)
     if changed:

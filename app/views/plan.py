@@ -279,11 +279,11 @@ def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> D
     with st.expander("How sure it is, and what limits it", icon=":material/rule:"):
         limit = f"Limited by {resource_text(plan.best.limit)}: {detail_text(plan.best.limit)}."
         st.markdown(f"- {verdict_text(found, plan)}\n- {limit}")
-    left, right = st.columns([3, 2], gap="large")
-    with left:
+    grid = charts.side_by_side()
+    with grid, st.container():
         charts.chart(plan_options_chart(plan), key="plan_options", provenance=known, sideways=True, picked=_look_at)
         closer(plan)
-    with right:
+    with grid, st.container():
         _memory(plan.best)
     details(flags, outlook)
     return simulated

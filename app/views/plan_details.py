@@ -151,8 +151,9 @@ def _study(plan: CapacityPlan, key: str, *, intervals: Mapping[str, str], beside
     """A study as the report has it: its charts side by side, then its tables and sentences."""
     sections = study_sections(plan, key)
     drawn = (*charts_of(*sections), *beside)
-    for place, chart in zip(st.columns(max(1, len(drawn)), gap="large"), drawn, strict=False):
-        with place:
+    grid = charts.side_by_side(max(1, len(drawn)))
+    for chart in drawn:
+        with grid, st.container():
             interval = intervals.get(chart.key, "")
             charts.chart(chart, key=chart.key, provenance=plan.best.provenance, interval=interval)
     for section in sections:
@@ -167,12 +168,12 @@ def _ownership(plan: CapacityPlan, command: str) -> None:
     cost, known = studied(plan, command=command).cost, plan.best.provenance
     st.markdown(buying_text(cost))
     if cost.owning is not None:
-        left, right = st.columns(2, gap="large")
+        grid = charts.side_by_side()
         spread = owning_range_text(cost.owning, fleet=plan.best, currency=cost.currency)
-        with left:
+        with grid, st.container():
             described = tco_waterfall_chart(cost.owning, currency=cost.currency)
             charts.chart(described, key="tco", provenance=known, interval=spread)
-        with right:
+        with grid, st.container():
             charts.chart(break_even_chart(cost), key="break_even", provenance=known, interval=spread)
     charts.chart(cash_flow_chart(cost), key="cash_flow", provenance=known)
     for section in study_sections(plan, "rental"):

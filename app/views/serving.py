@@ -100,10 +100,10 @@ def _over_time(answer: Served) -> None:
     run = answer.result.run
     assert isinstance(run, ServedRun), "kind serve"
     known, shown = answer.document["provenance"], {item.key: item for item in serving_quantities(answer.document)}
-    left, right = st.columns(2, gap="large")
-    with left:
+    grid = charts.side_by_side()
+    with grid, st.container():
         inside(run, answer.document)
-    with right:
+    with grid, st.container():
         spread = f"mean batch {found}" if (found := shown["mean_batch"].interval) else ""
         described = batch_over_time_chart(run.decoding_trace)
         charts.chart(described, key="batch_time", provenance=known, interval=spread)

@@ -92,6 +92,7 @@ def page() -> None:
     try:
         scenario, bounds_s = asked()
         question.show()
+        top = st.container()
         with st.grid(4, min_column_width=display.FIELD_WIDTH, gap="small"):
             first = _choice("Along", _AXES, key="axis", place=0, help="What changes from point to point of a series.")
             second = _choice("For each", _AXES, key="axis_2", place=1, help="What tells the series apart.")
@@ -106,7 +107,22 @@ def page() -> None:
         actions.refusal(error, scenario)
         actions.before(_answer)
         return
+    with top:
+        _headline(scenario, swept, axes, _METRICS[upward])
     actions.now(_answer, scenario, swept, refused, axes, bounds_s, (_METRICS[across], _METRICS[upward]))
+
+
+def _headline(
+    scenario: ScenarioSpec, swept: list[SweptPoint], axes: tuple[SweepAxis, SweepAxis], metric: SweepMetric
+) -> None:
+    with st.container(horizontal=True, gap="small", key="answer"):
+        with st.container():
+            display.headline(
+                sweep_headline(best_point(swept, metric), metric=metric, axes=axes),
+                provenance=least_known(item.document["provenance"] for item in swept),
+                detail=glossary.SWEEP,
+            )
+        baseline.pin_button(_BASELINE, scenario.model_dump(mode="json", exclude_unset=True, exclude_none=True))
 
 
 def _answer(
@@ -120,13 +136,10 @@ def _answer(
     x, y = metrics
     known = least_known(item.document["provenance"] for item in swept)
     best = best_point(swept, y)
-    display.headline(sweep_headline(best, metric=y, axes=axes), provenance=known, detail=glossary.SWEEP)
     against = _pinned(axes, bounds_s)
     if against is not None:
         name, points = against
         st.caption(f"Against {name}: {sweep_headline(best_point(points, y), metric=y, axes=axes)}")
-    with st.container(horizontal=True, gap="small"):
-        baseline.pin_button(_BASELINE, scenario.model_dump(mode="json", exclude_unset=True, exclude_none=True))
     described = sweep_chart(swept, x=x, y=y, axes=axes, bounds_s=bounds_s, against=against)
     charts.chart(described, key="sweep_chart", provenance=known, picked=_pick, height=480)
     labels = {point_label(item.point, *axes): item for item in swept}

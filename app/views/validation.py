@@ -124,10 +124,10 @@ def _by_deployment(shown: Sequence[ValidationRow], choice: RunChoice) -> None:
 
 
 def _by_source(rows: Sequence[ValidationRow]) -> None:
-    left, right = st.columns(2, gap="large")
-    with left:
+    grid = charts.side_by_side()
+    with grid, st.container():
         charts.chart(error_by_source_chart(rows), key="errors", provenance="measured", sideways=True)
-    with right:
+    with grid, st.container():
         charts.chart(coverage_by_source_chart(rows), key="coverage", provenance="measured")
     tables.frame(source_rows(rows), SOURCE_COLUMNS)
 
@@ -163,11 +163,13 @@ def page() -> None:
     except RoofcastError as error:
         display.refusal(error)
         return
+    top = st.container()
     source, kind, choice = _choice(rows)
     shown = _filtered(rows, source, kind, choice)
-    if not shown:
-        display.headline("Nothing was measured with this choice", detail="Set one of the fields above to all.")
-        return
-    _figures(shown)
+    with top:
+        if not shown:
+            display.headline("Nothing was measured with this choice", detail="Set one of the fields below to all.")
+            return
+        _figures(shown)
     charts.chart(validation_scatter_chart(shown), key="scatter", provenance="measured", height=480)
     _details(shown, choice)

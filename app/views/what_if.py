@@ -105,8 +105,8 @@ def _charts(answer: Answer, scenario: ScenarioSpec) -> None:
     run = answer.what_if.result.run
     assert isinstance(run, UniformRun), "kind batch"
     spread = {item.key: item.interval for item in (*_top(answer), *_below(answer))}
-    left, right = st.columns(2, gap="large")
-    with left:
+    grid = charts.side_by_side()
+    with grid, st.container():
         phases = [("Prefill", run.prefill), *([("Decode", run.decode)] if run.decode else [])]
         steps = ", ".join(
             f"{name.lower()} {spread[key]}" for name, _ in phases if (key := f"{name.lower()}_step_s") in spread
@@ -114,7 +114,7 @@ def _charts(answer: Answer, scenario: ScenarioSpec) -> None:
         charts.chart(
             latency_breakdown_chart(phases), key="breakdown", provenance=answer.document["provenance"], interval=steps
         )
-    with right:
+    with grid, st.container():
         charts.chart(
             memory_stack_chart(
                 [(f"{scenario.hardware} TP{scenario.tp_size}", run.memory)],

@@ -39,7 +39,7 @@ def _compare() -> None:
     work, count = compare.asked()
     top = st.container()
     first: dict[str, Any] = {}
-    for place, hardware, container in compare.places(count):
+    for place, hardware, _, container in compare.places(count):
         with container:
             first = first or compare.deployment_asked(place, hardware, first)
     top.markdown(f"## {work['batch_size']}")

@@ -17,7 +17,7 @@ from simulator.specs.model.loading import list_models
 
 _KEPT, _PAGE, _PLACE, _DEPLOYED, _FILLED = "_kept", "_page", "_bar", "_deployed", "_bar_filled"
 _LINE = "_bar_line"
-_NOTHING = "Nothing is asked yet: Plan starts from a demand, What-if from a deployment"
+_NOTHING = "No question yet: start on Plan or What-if"
 _DEGREES = ("tp", "pp", "dp", "ep", "cp")
 _DEPLOYMENT = ("model", "gpu", "cap", *_DEGREES, "weights", "kv", "engine", "seqs", "step_tokens")
 # Where a replica comes from; no longer true of one that somebody changes.

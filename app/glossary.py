@@ -14,6 +14,7 @@ TP = "Tensor parallelism: each layer is split over this many accelerators, which
 PP = "Pipeline parallelism: layers are divided over this many groups of accelerators."
 REPLICA = "One copy of the model on its accelerators. A fleet is all replicas and the spare ones."
 POOLS = "Prompts are computed by replicas of their own; their KV cache moves to those that decode. Empty: no such pool."
+PREFILL_GPU = "Another accelerator for the prompts; their KV cache then crosses the slower network of both servers."
 POOL_LINK = "What KV caches cross: the link inside a scale-up domain, or the servers' network cards."
 CONTEXT = "Tokens that every sequence of a decode step attends to, and of the prompt of a prefill."
 SWEEP = "One deployment, changed along two axes; objectives hold by the mean in a batch, by the p95 under a rate."

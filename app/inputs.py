@@ -13,7 +13,6 @@ from app import glossary, widgets
 from app.uploaded import session_profiles, uploaded_file, uploaded_names
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, SCHEME_NAMES
 from simulator.planner.comparison import has_experts
-from simulator.planner.replica_setup import MOST_POOLED
 from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_DP_SIZES, USUAL_TP_SIZES
 from simulator.planner.workload_presets import PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.specs.documents import validate
@@ -39,10 +38,12 @@ _PP_SIZES = USUAL_TP_SIZES
 _DP_SIZES = (1, *USUAL_DP_SIZES)
 _EP_SIZES = TP_SIZES
 _CP_SIZES = (1, *USUAL_DP_SIZES)
-_LARGEST_STEP = 131_072
+LARGEST_STEP = 131_072
 _LARGEST_SEQS = 4096
-_OWN_LIMIT = "automatic"
-LINKS = (_OWN_LIMIT, "scale_up", "nic")
+OWN_LIMIT = "automatic"
+SAME_KIND = "as the decode pool"
+"""Where the prefill pool has no accelerator of its own."""
+LINKS = (OWN_LIMIT, "scale_up", "nic")
 # URL key -> field of the preset. A widget that still shows its preset's value follows when the preset changes.
 PRESET_FIELDS = {
     "isl": "isl_tokens",
@@ -68,7 +69,7 @@ _PLAN_FLAGS = (
     "workload",
     "ttft_p95",
     "tpot_p95",
-    "hardware",
+    *("hardware", "prefill_hardware"),
     "isl_cv",
     "osl_cv",
     "prefix_hit",
@@ -263,46 +264,6 @@ def parallelism_inputs(
     return found
 
 
-def _replicas(pool: str) -> int | None:
-    return widgets.optional_count(
-        f"{pool.capitalize()} replicas",
-        key=f"{pool}_replicas",
-        low=1,
-        high=MOST_POOLED,
-        placeholder="no pool",
-        help=glossary.POOLS,
-    )
-
-
-def pools_input(model: str) -> dict[str, Any]:
-    """A pool for prompts before the deployment's replicas, which only decode then; nothing where they do both."""
-    with st.expander("Pools of their own for prompts and answers"):
-        left, right = st.columns(2)
-        with left:
-            ahead = _replicas("prefill")
-        with right:
-            after = _replicas("decode")
-        degrees = parallelism_inputs(model, pool="prefill")
-        step = widgets.optional_count(
-            "Tokens a prefill step",
-            key="prefill_step_tokens",
-            low=2,
-            high=_LARGEST_STEP,
-            placeholder=_OWN_LIMIT,
-            help=glossary.MAX_BATCHED,
-        )
-        link = widgets.choice("Link between pools", LINKS, key="link", default=_OWN_LIMIT, help=glossary.POOL_LINK)
-    if ahead is None and after is None:
-        return {}
-    given = {
-        "prefill_replicas": ahead or 1,
-        "decode_replicas": after or 1,
-        "prefill_max_num_batched_tokens": step,
-        "link": None if link == _OWN_LIMIT else link,
-    }
-    return {"disaggregation": degrees | {name: value for name, value in given.items() if value is not None}}
-
-
 def precision_inputs() -> dict[str, str]:
     """Number formats that differ from the checkpoint's."""
     left, right = st.columns(2)
@@ -334,15 +295,15 @@ def engine_input(*, limits: bool = True) -> dict[str, Any]:
     left, right = st.columns(2)
     with left:
         most = widgets.optional_count(
-            "Largest batch", key="seqs", low=1, high=_LARGEST_SEQS, placeholder=_OWN_LIMIT, help=glossary.MAX_SEQS
+            "Largest batch", key="seqs", low=1, high=_LARGEST_SEQS, placeholder=OWN_LIMIT, help=glossary.MAX_SEQS
         )
     with right:
         step = widgets.optional_count(
             "Tokens a step",
             key="step_tokens",
             low=2,
-            high=_LARGEST_STEP,
-            placeholder=_OWN_LIMIT,
+            high=LARGEST_STEP,
+            placeholder=OWN_LIMIT,
             help=glossary.MAX_BATCHED,
         )
     # What is the engine's own is left to it, and listed among the assumptions.
@@ -379,11 +340,12 @@ def shared_plan(fields: dict[str, Any]) -> PlanSpec | None:
     """A plan that a shared link names, held to what the widgets allow: neither files nor studies."""
     if not fields.keys() <= set(_PLAN_FLAGS):
         return None
-    spec = plan_spec({**fields, "hardware": tuple(fields.get("hardware", ())), "profiles": session_profiles()})
+    names = {name: tuple(fields.get(name, ())) for name in ("hardware", "prefill_hardware")}
+    spec = plan_spec({**fields, **names, "profiles": session_profiles()})
     if (
         spec.prices not in (None, *price_lists())
         or spec.model not in model_names()
-        or not set(spec.hardware) <= set(list_hardware(profiles=spec.profiles))
+        or not {*spec.hardware, *spec.prefill_hardware} <= set(list_hardware(profiles=spec.profiles))
     ):
         return None
     return spec

@@ -60,6 +60,7 @@ def pools_values(pools: PoolsSetup) -> dict[str, Any]:
     return {
         **widget_values(pools.decode),
         **{f"prefill_{key}": ahead[key] for key in ("tp", "pp", "dp", "ep", "cp", "step_tokens")},
+        "prefill_gpu": None if pools.prefill.hardware == pools.decode.hardware else pools.prefill.hardware,
         "prefill_replicas": pools.prefill_replicas,
         "decode_replicas": pools.decode_replicas,
         "link": pools.decode.link,

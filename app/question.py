@@ -22,13 +22,16 @@ _DEGREES = ("tp", "pp", "dp", "ep", "cp")
 _DEPLOYMENT = ("model", "gpu", "cap", *_DEGREES, "weights", "kv", "engine", "seqs", "step_tokens")
 # Where a replica comes from; no longer true of one that somebody changes.
 _DEGREES_AHEAD = tuple(f"prefill_{key}" for key in _DEGREES)
+_PREFILL_GPU = "prefill_gpu"
 _POOLED = ("prefill_replicas", "decode_replicas", *_DEGREES_AHEAD, "prefill_step_tokens")
-_ORIGIN = ("replicas", "pool", *_POOLED, "link")
+_ORIGIN = ("replicas", "pool", *_POOLED, _PREFILL_GPU, "link")
 OF_DEPLOYMENT = (*_DEPLOYMENT[1:], *_ORIGIN)
 POOLS = ("prefill", "decode")
 # Every key of the question, and how its text in an address is read.
 READ: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(("model", "gpu", "preset", "weights", "kv", "engine", "pool", "link", "prices", "hours"), str),
+    **dict.fromkeys(
+        ("model", "gpu", "preset", "weights", "kv", "engine", "pool", "link", "prices", "hours", _PREFILL_GPU), str
+    ),
     **dict.fromkeys((*_DEGREES, "seqs", "step_tokens", "batch", "isl", "osl", "replicas", *_POOLED), int),
     **dict.fromkeys(("rps", "rate", "ttft", "tpot", "isl_cv", "osl_cv", "prefix", "cap", "max_w"), float),
 }
@@ -39,7 +42,7 @@ def _allowed(key: str) -> tuple[str, ...] | None:
     match key:
         case "model":
             return list_models(profiles=session_profiles())
-        case "gpu":
+        case "gpu" | "prefill_gpu":
             return list_hardware(profiles=session_profiles())
         case "preset":
             return PRESET_NAMES
@@ -150,7 +153,8 @@ def deployment_text() -> str:
     pooled = [asked.get(key, 0) for key in _POOLED[:2]]
     if any(pooled) and _POOLED[0] in widgets.shown():
         ahead, after = (max(count, 1) for count in pooled)
-        first = " ".join((f"{count_text(ahead)} prefill", *_degrees_text(asked, start="prefill_")))
+        kind = [f"of {name}" for name in (asked.get(_PREFILL_GPU),) if name not in (None, inputs.SAME_KIND)]
+        first = " ".join((f"{count_text(ahead)} prefill", *kind, *_degrees_text(asked, start="prefill_")))
         fleet = asked.get("replicas", after)
         second = f"{count_text(after)} of {count_text(fleet)}" if fleet > after else count_text(after)
         return f"{first} + {second} decode replicas of {text}"

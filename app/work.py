@@ -8,7 +8,7 @@ from typing import Any
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.disaggregation import served_pools
 from simulator.engine.runs.load_sweep import LoadSweep, load_sweep, pools_sweep
-from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, pool_deployments, server_of
+from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, pool_deployments, server_between
 from simulator.planner import plan as planner
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.highest import DemandField, Highest, highest
@@ -78,7 +78,7 @@ def swept(scenario: ScenarioSpec, profiles: str | None) -> LoadSweep:
         deployment = deployment_of(scenario, profiles=profiles)
         return load_sweep(deployment, workload=workload, replicas=scenario.replicas)
     prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
-    server = server_of(decode, profiles=profiles)
+    server = server_between(prefill, decode, profiles=profiles)
     return pools_sweep(served_pools(prefill, decode, spec=spec, server=server), workload=workload)
 
 

@@ -153,6 +153,15 @@ def asked() -> tuple[dict[str, object], Outlook]:
             flags["hardware"] = chosen
         flags |= _confidence_input()
         with st.expander("Lengths, formats, spares, prices"):
+            prefill = widgets.several(
+                "Prefill pools on",
+                inputs.hardware_names(),
+                key="prefill_gpus",
+                placeholder="the same accelerator",
+                help="Accelerators that compute prompts for decode pools on another: compared beside one kind alone.",
+            )
+            if prefill:
+                flags["prefill_hardware"] = prefill
             isl_cv, osl_cv, prefix_hit = variation_inputs(preset, highest_prefix=0.99)
             flags |= preset.changed({"isl_cv": isl_cv, "osl_cv": osl_cv, "prefix_hit": prefix_hit})
             flags |= inputs.hours_input()

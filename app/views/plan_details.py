@@ -56,7 +56,7 @@ class Outlook:
 
 def fleet_text(fleet: Fleet) -> str:
     """``192 mi355x TP1 fp8``."""
-    return f"{count_text(fleet.devices)} {fleet.accelerators} {fleet.label}"
+    return f"{count_text(fleet.devices)} {fleet.hardware} {fleet.label}"
 
 
 def hand_on(plan: CapacityPlan) -> None:

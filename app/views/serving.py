@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 
@@ -16,6 +17,7 @@ from app.work import Served
 from simulator.engine.runs.load_sweep import LoadSweep, at_rate, demand_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
+from simulator.planner.replica_setup import MOST_POOLED
 from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.charts.gauge import Gauge
 from simulator.reports.charts.load import batch_over_time_chart, load_latency_chart
@@ -44,6 +46,53 @@ _HELP = {
 _METRICS = {"Time to first token": "ttft", "Time per token": "tpot", "End to end": "e2e"}
 
 
+def _replicas(pool: str) -> int | None:
+    return widgets.optional_count(
+        f"{pool.capitalize()} replicas",
+        key=f"{pool}_replicas",
+        low=1,
+        high=MOST_POOLED,
+        placeholder="no pool",
+        help=glossary.POOLS,
+    )
+
+
+def _pools_input(model: str) -> dict[str, Any]:
+    """A pool for prompts before the deployment's replicas, which only decode then; nothing where they do both."""
+    with st.expander("Pools of their own for prompts and answers"):
+        left, right = st.columns(2)
+        with left:
+            ahead = _replicas("prefill")
+        with right:
+            after = _replicas("decode")
+        names = (inputs.SAME_KIND, *inputs.hardware_names())
+        kind = widgets.choice(
+            "Prefill accelerator", names, key="prefill_gpu", default=inputs.SAME_KIND, help=glossary.PREFILL_GPU
+        )
+        degrees = inputs.parallelism_inputs(model, pool="prefill")
+        step = widgets.optional_count(
+            "Tokens a prefill step",
+            key="prefill_step_tokens",
+            low=2,
+            high=inputs.LARGEST_STEP,
+            placeholder=inputs.OWN_LIMIT,
+            help=glossary.MAX_BATCHED,
+        )
+        link = widgets.choice(
+            "Link between pools", inputs.LINKS, key="link", default=inputs.OWN_LIMIT, help=glossary.POOL_LINK
+        )
+    if ahead is None and after is None:
+        return {}
+    given = {
+        "prefill_replicas": ahead or 1,
+        "decode_replicas": after or 1,
+        "prefill_hardware": None if kind == inputs.SAME_KIND else kind,
+        "prefill_max_num_batched_tokens": step,
+        "link": None if link == inputs.OWN_LIMIT else link,
+    }
+    return {"disaggregation": degrees | {name: value for name, value in given.items() if value is not None}}
+
+
 def _workload(preset: WorkloadPreset) -> WorkloadSpec:
     isl, osl = inputs.length_inputs(preset)
     with st.expander("Variation and shared prompts"):
@@ -68,7 +117,7 @@ def asked() -> tuple[ScenarioSpec, float, dict[str, float]]:
         objectives = inputs.objective_inputs(preset)
         bounds = {"ttft": objectives["ttft_p95"], "tpot": objectives["tpot_p95"]}
         fields = inputs.deployment_inputs()
-        pools = inputs.pools_input(fields["model"])
+        pools = _pools_input(fields["model"])
     return inputs.scenario({"kind": "serve", **fields, **pools, "workload": workload}), rate, bounds
 
 

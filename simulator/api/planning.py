@@ -225,8 +225,19 @@ def verify(question: PlanAnswer | PlanSpec | Given | str, *, seeds: int = PROMIS
     fleet = _stated_fleet(stated)
     changes = tuple(_changes(found, document or {}))
     if (found.best.hardware, found.best.label) != (fleet.hardware, fleet.label):
-        found = plan_capacity(spec.model_copy(update={"hardware": (fleet.hardware,), "verify": False}))
+        found = plan_capacity(spec.model_copy(update={**_stated_hardware(stated), "verify": False}))
     return PromiseAnswer(replayed_promise(found, fleet, seeds=seeds), changes)
+
+
+def _stated_hardware(stated: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The accelerators of a document's fleet as a question names them, those of unlike pools in their order."""
+    from simulator.specs.documents import found_at
+
+    housing = stated.get("housing")
+    names = [found_at(item, "hardware") for item in housing] if isinstance(housing, list) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        return {"hardware": (stated["hardware"],)}
+    return {"hardware": (names[-1],), "prefill_hardware": tuple(names[:-1])}
 
 
 def _stated_fleet(stated: Mapping[str, Any]) -> SignedFleet:

@@ -79,9 +79,16 @@ def transfer_link(
     prefill: Pool, decode: Pool, *, link: str | None, server: ServerSpec | None, field: str = "disaggregation.link"
 ) -> tuple[str, float]:
     """Name and bandwidth per device and direction [bytes/s] of the link between the pools."""
-    scale_up = prefill.deployment.hardware.scale_up
+    scale_up, ends = prefill.deployment.hardware.scale_up, [pool.deployment.hardware.name for pool in (prefill, decode)]
     link = _link_place(link, scale_up=scale_up, server=server, field=field)
-    inside = prefill.devices + decode.devices <= scale_up.domain_size
+    inside = ends[0] == ends[1] and prefill.devices + decode.devices <= scale_up.domain_size
+    if link == "scale_up" and ends[0] != ends[1]:
+        raise RoofcastError(
+            f"{ends[0]} and {ends[1]} share no {scale_up.kind} domain",
+            field=field,
+            code="unsupported_option",
+            hint="nic, where both are in servers with a profile",
+        )
     if link == "scale_up" and not inside:
         raise RoofcastError(
             f"{prefill.devices + decode.devices} devices do not fit a {scale_up.kind} domain of {scale_up.domain_size}",
@@ -92,9 +99,20 @@ def transfer_link(
         return scale_up.kind, scale_up.bytes_per_s_per_direction
     if server is None:
         raise RoofcastError(
-            f"no server profile for {prefill.deployment.hardware.name} says what network it has",
+            f"no server profile for {' or '.join(dict.fromkeys(ends))} says what network it has",
             field=field,
             hint="scale_up within one domain, or a server profile",
         )
+    return server.nic.kind, _network_bytes_per_s(server)
+
+
+def _network_bytes_per_s(server: ServerSpec) -> float:
+    """What each accelerator has of its server's network cards, in either direction [bytes/s]."""
     share = server.nics_per_server / server.accelerators_per_server
-    return server.nic.kind, server.nic.bytes_per_s_per_direction * min(share, 1.0)
+    return server.nic.bytes_per_s_per_direction * min(share, 1.0)
+
+
+def slower_network(*servers: ServerSpec | None) -> ServerSpec | None:
+    """Of the servers at both ends of a transfer the one that sets its pace; None where one of them is not known."""
+    known = [server for server in servers if server is not None]
+    return min(known, key=_network_bytes_per_s) if len(known) == len(servers) else None

@@ -79,6 +79,17 @@ class Candidate:
         """Each kind of replica, in the order of a request's way."""
         return (self,) if self.prefill is None else (self.prefill, replace(self, prefill=None))
 
+    @property
+    def hardware(self) -> str:
+        """Profile name of the accelerator; of both in the order of a request's way where the pools are unlike."""
+        return " + ".join((*self.prefill_hardware, self.platform.hardware.name))
+
+    @property
+    def prefill_hardware(self) -> tuple[str, ...]:
+        """Profile name of the accelerator that computes the prompts, where it is another one."""
+        own = self.platform.hardware.name
+        return () if self.prefill is None or self.prefill.hardware == own else (self.prefill.hardware,)
+
     def on_platforms(self, changed: Callable[[Platform], Platform]) -> Candidate:
         """The same on changed accelerators."""
         first = None if self.prefill is None else self.prefill.on_platforms(changed)
@@ -273,8 +284,8 @@ class Rejection:
 
     @property
     def hardware(self) -> str:
-        """Profile name of the accelerator."""
-        return self.candidate.platform.hardware.name
+        """Profile names of the accelerators."""
+        return self.candidate.hardware
 
     @property
     def distance(self) -> tuple[int, float]:

@@ -52,7 +52,7 @@ class Rival:
 def elsewhere(fleets: Sequence[Fleet]) -> list[Fleet]:
     """Of ``fleets`` (best first) those of other accelerators; those without a price only where none has one."""
     best, *others = fleets
-    found = [fleet for fleet in others if fleet.accelerators != best.accelerators]
+    found = [fleet for fleet in others if fleet.hardware != best.hardware]
     return [fleet for fleet in found if fleet.cost.per_hour is not None] or found
 
 
@@ -83,7 +83,7 @@ def rival_of(fleets: Sequence[Fleet]) -> Rival | None:
         best_doubt=best.doubt,
         more_fraction=cost / best.cost.per_hour - 1,
         slack_fraction=slack - 1,
-        price_above=None if price is None or len(best.housing) > 1 else price * slack,
+        price_above=None if price is None else price * slack,
     )
 
 

@@ -24,9 +24,9 @@ from simulator.planner.fleet.fleet import Sized, complete_all, with_doubt
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.cost import price_ranking
 from simulator.planner.plausibility import warnings_for
-from simulator.planner.search.candidates import format_assumptions, platforms
+from simulator.planner.search.candidates import format_assumptions
 from simulator.planner.search.question import Question, price_assumptions, resolve
-from simulator.planner.search.search import try_platforms
+from simulator.planner.search.search import search
 from simulator.records import dataclass
 from simulator.specs.base import Assumption
 from simulator.specs.question.plan import PlanSpec
@@ -74,12 +74,12 @@ def check_contradictions(spec: PlanSpec) -> None:
 
 def best_of_each(ranked: list[Sized]) -> list[Sized]:
     """The best of every accelerator, as one kind of replica and as two pools; where only one was tried, all of them."""
-    if len({item.evaluated.candidate.platform.hardware.name for item in ranked}) == 1:
+    if len({item.evaluated.candidate.hardware for item in ranked}) == 1:
         return ranked
     best: dict[tuple[str, int], Sized] = {}
     for item in ranked:
         candidate = item.evaluated.candidate
-        best.setdefault((candidate.platform.hardware.name, len(candidate.parts)), item)
+        best.setdefault((candidate.hardware, len(candidate.parts)), item)
     return list(best.values())
 
 
@@ -123,7 +123,7 @@ def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
     """
     check_contradictions(spec)
     question = resolve(spec)
-    tried = try_platforms(question, platforms(spec))
+    tried = search(question)
     trial = tried.trial
     if not trial.sized:
         from simulator.planner.gap.closing import refuse_nothing

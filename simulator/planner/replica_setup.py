@@ -45,7 +45,7 @@ def _setup(candidate: Candidate, *, name: str) -> ReplicaSetup:
     return ReplicaSetup(
         name=name,
         role="",
-        hardware=candidate.platform.hardware.name,
+        hardware=candidate.hardware,
         parallelism=candidate.parallelism,
         precision=candidate.precision,
         engine=candidate.engine,
@@ -68,7 +68,7 @@ def fleet_setups(plan: CapacityPlan, place: int) -> tuple[ReplicaSetup, ...]:
         together = 1 if pool.role == "prefill" else max(round(fleet.degraded.mean_sequences), 1)
         found.append(
             replace(
-                _setup(part.candidate, name=f"{fleet.devices:,} {fleet.accelerators} {fleet.label}"),
+                _setup(part.candidate, name=f"{fleet.devices:,} {fleet.hardware} {fleet.label}"),
                 role=pool.role,
                 replicas=pool.replicas,
                 rate_per_s=plan.demand.planned_rate_per_s / pool.replicas,
@@ -110,7 +110,7 @@ def pools_setup(prefill: ReplicaSetup, decode: ReplicaSetup) -> PoolsSetup:
 
 def refused_setup(candidate: Candidate) -> ReplicaSetup:
     """A candidate that no fleet is made of, on its own."""
-    return _setup(candidate, name=f"{candidate.platform.hardware.name} {candidate.label}")
+    return _setup(candidate, name=f"{candidate.hardware} {candidate.label}")
 
 
 def scenario_setup(scenario: ScenarioSpec, *, name: str) -> ReplicaSetup:

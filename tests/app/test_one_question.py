@@ -185,3 +185,25 @@ def test_a_count_that_cannot_be_meant_is_left_out_of_the_bar(count: str) -> None
     page = opened("serving", {"model": PLANNED_MODEL, "pool": "decode", "replicas": count})
     assert not page.exception
     assert "replicas" not in _bar(page)
+
+
+def test_a_fleet_of_unlike_pools_is_planned_and_opens_as_found() -> None:
+    asked = {"model": "llama-3.1-70b", "gpus": "h200-sxm-141gb", "prefill_gpus": "h100-sxm-80gb", "rps": "50"}
+    page = opened("plan", asked)
+    assert not page.error
+    spec = plan_spec(
+        {"rate_per_s": 50.0, "model": "llama-3.1-70b", "hardware": "h200", "prefill_hardware": "h100-sxm-80gb"}
+    )
+    plan = planned(spec)
+    place = next(place for place, fleet in enumerate(plan.fleets) if fleet.is_unlike)
+    prefill, decode = fleet_setups(plan, place)
+    assert (prefill.hardware, decode.hardware) == ("h100-sxm-80gb", "h200-sxm-141gb")
+    values = pools_values(pools_setup(prefill, decode))
+    page = opened("serving", {"model": "llama-3.1-70b", **address_text(values)})
+    assert not page.error
+    assert not page.warning
+    (document,) = printed(page)
+    fleet = plan.fleets[place]
+    assert document["overall"]["tpot_mean_s"] == pytest.approx(fleet.degraded.tpot_mean_s, rel=0.1)
+    assert document["overall"]["ttft_mean_s"] == pytest.approx(fleet.degraded.ttft_mean_s, rel=0.25)
+    assert "prefill of h100-sxm-80gb" in _bar(page)

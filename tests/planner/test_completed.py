@@ -14,7 +14,7 @@ from simulator.planner.capacity_plan import CapacityPlan, only_asked
 from simulator.planner.plan import answered_in_full, completed, is_complete, plan_capacity
 from simulator.planner.records import Study
 from simulator.planner.search.question import Question
-from simulator.planner.search.search import Tried, try_platforms
+from simulator.planner.search.search import Tried, search
 from simulator.planner.studies.growth import Growth
 from simulator.reports.answer import dump
 from simulator.reports.studies import gather
@@ -29,11 +29,11 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
     """The questions of every search of a plan."""
     found: list[Question] = []
 
-    def counted(question: Question, tried: tuple[object, ...]) -> Tried:
+    def counted(question: Question) -> Tried:
         found.append(question)
-        return try_platforms(question, tried)  # type: ignore[arg-type]
+        return search(question)
 
-    monkeypatch.setattr(planning, "try_platforms", counted)
+    monkeypatch.setattr(planning, "search", counted)
     return found
 
 

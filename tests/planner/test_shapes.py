@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from simulator.kernels.timing import Provenance
 from simulator.planner.fleet.fleet import Sized, complete, housed, pack, size
 from simulator.planner.fleet.resizing import resizer
-from simulator.planner.money.market import PriceRule, market_price
-from simulator.planner.money.tco import total_cost
+from simulator.planner.money.facilities import facilities
+from simulator.planner.money.market import PriceRule, market_price, purchase_offer
+from simulator.planner.money.tco import owning_cost, shelved, spare_accelerators, total_cost
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
@@ -129,7 +130,7 @@ def test_pools_on_two_kinds_of_accelerators_have_servers_bills_and_power_of_thei
     asked, found = question(), sized("mixed pools")
     fleet = complete(found, demand=asked.demand, objectives=asked.objectives, spec=asked.spec)
     assert [pool.hardware for pool in fleet.pools] == ["h200-sxm-141gb", "h100-sxm-80gb"]
-    assert fleet.accelerators == "h200-sxm-141gb + h100-sxm-80gb"
+    assert fleet.hardware == "h200-sxm-141gb + h100-sxm-80gb"
     for item, total in zip(found.housing, found.totals, strict=True):
         assert item.server is not None
         assert item.servers == pack((total,), devices=(1,), devices_per_server=8)
@@ -142,16 +143,43 @@ def test_pools_on_two_kinds_of_accelerators_have_servers_bills_and_power_of_thei
     assert 0 < fleet.prompt_share < 1
 
 
-def test_pools_on_two_kinds_are_rented_at_each_ones_price_and_bought_at_none() -> None:
+def test_pools_on_two_kinds_are_rented_and_bought_at_each_ones_price() -> None:
     asked, found = question(), sized("mixed pools")
     fleet = complete(found, demand=asked.demand, objectives=asked.objectives, spec=asked.spec)
     plan = replace(plan_capacity(asked.spec), best=fleet)
     cost = total_cost(plan, prices=asked.prices, ownership=load_ownership())
     assert cost.rent is not None
     assert cost.rent.annual == pytest.approx(12 * (fleet.cost.per_month or 0.0))
-    assert cost.owning is None
-    assert "several kinds" in cost.owning_unpriced
+    assert cost.owning is not None
+    bought = [(purchase_offer(asked.prices, hardware=item.hardware), item.devices) for item in fleet.housing]
+    servers = sum((offer.per_device or 0.0) * devices for offer, devices in bought)
+    assert cost.owning.capex[0].amount == pytest.approx(servers)
     assert cost.break_even_price is not None
+    priced = cost.owning.offer.model_copy(update={"per_device": cost.break_even_price})
+    even = owning_cost(fleet, tokens=cost.tokens, prices=asked.prices, ownership=load_ownership(), offer=priced)
+    assert even.present_value == pytest.approx(cost.rent.present_value)
+
+
+def test_spare_accelerators_of_two_kinds_do_not_stand_in_for_each_other() -> None:
+    asked, found, ownership = question(), sized("mixed pools"), load_ownership()
+    fleet = complete(found, demand=asked.demand, objectives=asked.objectives, spec=asked.spec)
+    each = [spare_accelerators(item.devices, ownership=ownership) for item in fleet.housing]
+    assert shelved(fleet, ownership=ownership) == sum(each)
+    assert sum(each) >= spare_accelerators(fleet.devices, ownership=ownership)
+
+
+def test_racks_hold_one_kind_of_server() -> None:
+    asked, found, ownership = question(), sized("mixed pools"), load_ownership()
+    fleet = complete(found, demand=asked.demand, objectives=asked.objectives, spec=asked.spec)
+    rooms = facilities(fleet, ownership=ownership)
+    racks = 0
+    for item, pool in zip(fleet.housing, fleet.pools, strict=True):
+        alone = facilities(replace(fleet, pools=(pool,), housing=(item,)), ownership=ownership)
+        racks += alone.racks or 0
+        assert alone.servers_per_rack is not None
+    assert rooms.racks == racks
+    assert rooms.servers_per_rack is None
+    assert rooms.nameplate_w == fleet.maximum_w
 
 
 def test_exact_multiples_need_no_extra_replica() -> None:

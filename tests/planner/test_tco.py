@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.money.facilities import circuit_w, facilities
-from simulator.planner.money.tco import (
-    annuity_factor,
-    energy_and_carbon,
-    mean_power_w,
-    purchase_offer,
-    spare_accelerators,
-    total_cost,
-)
+from simulator.planner.money.market import purchase_offer
+from simulator.planner.money.tco import annuity_factor, energy_and_carbon, mean_power_w, spare_accelerators, total_cost
 from simulator.planner.money.tco_records import Owning
 from simulator.planner.plan import plan_capacity
 from simulator.specs.loading import load_prices

@@ -11,7 +11,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.search import usual
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.search.usual import evaluate_ahead, evaluate_once
+from simulator.planner.search.usual import evaluate_once, evaluate_together
 from simulator.planner.serving import disaggregated
 from simulator.planner.serving.replica import LoadPolicy
 from simulator.planner.serving.shapes import Aggregated, Shape, evaluate
@@ -156,7 +156,7 @@ def test_worked_out_ahead_is_what_each_comes_to_alone() -> None:
     question = resolve(spec)
     tried = [item for place in platforms(spec) for item in candidates(spec, model=question.model, platform=place)]
     mix, objectives, policy = question.demand.mix, question.objectives, question.policy
-    evaluate_ahead(tried, model=question.model, mix=mix, objectives=objectives, policy=policy)
+    evaluate_together(question, tried)
     for candidate in tried:
         ahead = _outcome(question, candidate)
         alone = evaluate(candidate, model=question.model, mix=mix, objectives=objectives, policy=policy)

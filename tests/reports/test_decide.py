@@ -66,9 +66,9 @@ def test_the_alternative_is_the_cheapest_of_other_accelerators() -> None:
     studies = studied()
     rival = rival_of(studies)
     assert rival is not None
-    assert rival.accelerators != studies.plan.best.accelerators
+    assert rival.hardware != studies.plan.best.hardware
     assert studies.plan.price_ranking is not None
-    assert rival.accelerators == studies.plan.price_ranking.cases[0].next_hardware
+    assert rival.hardware == studies.plan.price_ranking.cases[0].next_hardware
 
 
 def test_options_that_cost_many_times_more_are_dropped_and_counted() -> None:

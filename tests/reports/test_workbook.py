@@ -53,6 +53,19 @@ def test_every_formula_gives_the_plans_own_value_to_the_cent(line: FormulaLine) 
     assert unedited().named(line.name) == pytest.approx(line.value, abs=CENT, rel=1e-9)
 
 
+def test_formulas_hold_for_two_kinds_of_accelerator() -> None:
+    fields = {"model": "llama-3.1-70b", "rps": 200, "hardware": ("h200", "h100"), "prefill_hardware": "h100"}
+    spec = plan_spec({**fields, "isl": 3000, "osl": 1000, "tpot_p95": "25ms", "serving": "disaggregated"})
+    studies = gather(plan_capacity(spec), command="", created=CREATED)
+    assert studies.plan.best.is_unlike
+    book = Workbook(render(build_report(studies), studies, ReportFormat.XLSX)[0].data)
+    for line in (line for group in groups_of(studies) for line in group.lines):
+        assert book.named(line.name) == pytest.approx(line.value, abs=CENT, rel=1e-9), line.name
+    assert studies.cost.owning is not None
+    book.edit("devices", 2 * studies.plan.best.devices)
+    assert float(book.named("servers")) == 2 * (studies.plan.best.servers or 0)
+
+
 def test_cached_values_are_those_of_the_formulas() -> None:
     book = workbook()
     for place in book.formulas:

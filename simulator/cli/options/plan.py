@@ -56,8 +56,17 @@ _PANELS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "Search": (
         (),
         (
-            *("search", "serving", "any_precision", "pareto", "pools", "any_technique", "speculation", "sparsity"),
-            *("kv_policy", "weight_offload", "kv_allocation", "dp_size", "ep_size", "cp_size"),
+            *("search", "serving", "prefill_hardware", "any_precision", "pareto", "pools", "any_technique"),
+            *(
+                "speculation",
+                "sparsity",
+                "kv_policy",
+                "weight_offload",
+                "kv_allocation",
+                "dp_size",
+                "ep_size",
+                "cp_size",
+            ),
         ),
     ),
     "Limits of the fleet": ((), ("max_cost_per_hour", "max_power_kw", "max_racks", "stock", "max_quality_loss")),

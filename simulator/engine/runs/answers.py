@@ -29,7 +29,7 @@ from simulator.engine.runs.scenario_setup import (
     loop_lengths,
     pool_deployments,
     scenario_options,
-    server_of,
+    server_between,
 )
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.engine.uniform.loops import REQUESTS_PER_CLIENT, closed_loop, offline, static_batch
@@ -371,7 +371,7 @@ def pools_run(
         prefill,
         decode,
         spec=spec,
-        server=server_of(decode, profiles=profiles),
+        server=server_between(prefill, decode, profiles=profiles),
         concurrency=scenario.concurrency or 1,
         lengths=loop_lengths(scenario, decode),
         num_requests=scenario.num_requests,

@@ -33,7 +33,7 @@ from simulator.engine.runs.scenario_setup import (
     encoders_of,
     pool_deployments,
     scenario_options,
-    server_of,
+    server_between,
 )
 from simulator.engine.runs.serving import ServedDeployment, kv_blocks_of, served_deployment
 from simulator.errors import InfeasibleError, Option, RoofcastError
@@ -275,7 +275,7 @@ def _served(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | No
             encoders=encoders_of(scenario, deployment, profiles=profiles),
         )
     prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
-    server = server_of(decode, profiles=profiles)
+    server = server_between(prefill, decode, profiles=profiles)
     return served_pools(
         prefill,
         decode,

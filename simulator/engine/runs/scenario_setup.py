@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simulator.engine.encoders import EncoderPool, encoder_pool
-from simulator.engine.pools import Pool
+from simulator.engine.pools import Pool, slower_network
 from simulator.engine.settings import Routing
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.errors import ProfileError, RoofcastError, contradiction, ignored_option, missing_field
@@ -207,6 +207,8 @@ def pool_deployments(
     def deployed(pool: PoolName) -> Deployment:
         own: dict[str, Any] = spec.degrees(pool)
         limit = spec.prefill_max_num_batched_tokens if pool == "prefill" else None
+        if pool == "prefill" and spec.prefill_hardware is not None:
+            own["hardware"] = spec.prefill_hardware
         if limit is not None:
             own["engine"] = scenario.engine.model_copy(update={"max_num_batched_tokens": limit})
         if pool == "prefill" or spec.decode_ffn is None:
@@ -235,10 +237,11 @@ def pool_deployments(
     return prefill, decode
 
 
-def server_of(deployment: Deployment, *, profiles: str | None) -> ServerSpec | None:
-    """The server that accelerators of this kind come in, where one is known."""
+def server_between(prefill: Deployment, decode: Deployment, *, profiles: str | None) -> ServerSpec | None:
+    """The server whose network sets the pace between two pools, where those of both accelerators are known."""
+    names = (prefill.hardware.name, decode.hardware.name)
     try:
-        return default_server_for(deployment.hardware.name, profiles=profiles)
+        return slower_network(*(default_server_for(name, profiles=profiles) for name in dict.fromkeys(names)))
     except ProfileError:
         return None
 
@@ -254,7 +257,7 @@ def encoders_of(scenario: ScenarioSpec, deployment: Deployment, *, profiles: str
         model=_model_of(scenario, profiles=profiles),
         prompt_tokens=_prompt_tokens(scenario),
         behind=Pool(deployment=deployment, replicas=replicas),
-        server=server_of(deployment, profiles=profiles),
+        server=server_between(deployment, deployment, profiles=profiles),
         profiles=profiles,
     )
 

@@ -12,7 +12,7 @@ from simulator.engine.runs.disaggregation import DisaggregatedResult, serve_disa
 from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeated_interval, step_sigma, with_intervals
 from simulator.engine.runs.kv_tiers import TierUse
 from simulator.engine.runs.metrics import ServeResult
-from simulator.engine.runs.scenario_setup import ServeOptions, server_of
+from simulator.engine.runs.scenario_setup import ServeOptions, server_between
 from simulator.engine.runs.serving import (
     ServedDeployment,
     kv_blocks_of,
@@ -264,7 +264,7 @@ def disaggregated_run(
 ) -> ServedRun:
     """Simulate ``workload`` on the pools of ``spec``, made of copies of ``prefill`` and ``decode``."""
     check_workload(workload)
-    server = server_of(decode, profiles=profiles)
+    server = server_between(prefill, decode, profiles=profiles)
     pools = serve_disaggregated(
         requests_of(workload, prefill),
         served_pools(

@@ -93,7 +93,7 @@ class Sized:
         """Order of preference: known prices by cost with its doubt, then fewer devices, then names."""
         candidate, known = self.evaluated.candidate, self.cost.per_hour is not None
         counted = (self.cost.per_hour or 0.0) * (1 + self.doubt)
-        return (not known, counted, self.devices, candidate.platform.hardware.name, candidate.label)
+        return (not known, counted, self.devices, candidate.hardware, candidate.label)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +226,7 @@ def with_doubt(sized: Sequence[Sized]) -> list[Sized]:
         doubt = 0.0
         if any(operating_steps(part).provenance not in KNOWN for part in parts):
             margin = max(part.replica.step_margin for part in parts) - 1
-            doubt = doubts.setdefault((candidate.platform.hardware.name, len(parts)), margin)
+            doubt = doubts.setdefault((candidate.hardware, len(parts)), margin)
         found.append(replace(item, doubt=doubt))
     return sorted(found, key=lambda item: item.rank)
 
@@ -241,7 +241,7 @@ def sized_as(
     offers = {item.hardware: market_price(prices, hardware=item.hardware, rule=rule) for item in housing}
     money = []
     for part, total in zip(shape.parts, totals, strict=True):
-        offer = offers[part.candidate.platform.hardware.name]
+        offer = offers[part.candidate.hardware]
         price = offer.per_hour if len(offers) > 1 and offer is not None else 1.0
         money.append(total * part.replica.devices * price)
     share = shape.prompt_share(money)

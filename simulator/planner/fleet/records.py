@@ -10,11 +10,11 @@ import numpy as np
 
 from simulator.engine.lanes.steady_state import SteadyState
 from simulator.kernels.timing import Provenance
-from simulator.planner.money.market import MarketPrice
+from simulator.planner.money.market import MarketPrice, mean_price
 from simulator.planner.records import Demand
 from simulator.planner.serving.capacity import Latencies, Limit, Replica, Role
 from simulator.records import dataclass
-from simulator.specs.hardware.accelerator import ServerSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.money.prices import OfferKind
 from simulator.traffic.lengths import Array
 from simulator.units import percent_text
@@ -170,6 +170,11 @@ class Fleet:
         return self.pools[-1].spares
 
     @property
+    def hosts(self) -> int:
+        """Replicas of all pools with their spares: so many hosts at most where single devices are bought."""
+        return sum(pool.replicas + pool.spares for pool in self.pools)
+
+    @property
     def counted_per_hour(self) -> float | None:
         """The cost by which fleets are compared, doubt included."""
         return None if self.cost.per_hour is None else self.cost.per_hour * (1 + self.doubt)
@@ -181,19 +186,36 @@ class Fleet:
 
     @property
     def hardware(self) -> str:
-        """Profile name of the accelerator, of the last pool where there are two."""
-        return self.pools[-1].hardware
+        """Profile name of the accelerator; of both in the order of a request's way where the pools are unlike."""
+        return " + ".join(item.hardware for item in self.housing)
 
     @property
-    def accelerators(self) -> str:
-        """Every kind of accelerator."""
-        return " + ".join(item.hardware for item in self.housing)
+    def is_unlike(self) -> bool:
+        """Whether prompts and answers are computed on two kinds of accelerator."""
+        return len(self.housing) > 1
+
+    @property
+    def price(self) -> MarketPrice | None:
+        """What one of its accelerators costs, on average where they are of two kinds; None where that is unknown."""
+        counts = [item.devices for item in self.housing]
+        return mean_price(list(zip(self.cost.prices, counts, strict=True))) if self.cost.prices else None
+
+    @property
+    def kinds(self) -> tuple[tuple[AcceleratorSpec, ServerSpec | None], ...]:
+        """Every accelerator and the server that it is bought in; None for single devices."""
+        specs = {pool.hardware: pool.replica.deployment.hardware for pool in self.pools}
+        return tuple((specs[item.hardware], item.server if item.servers is not None else None) for item in self.housing)
 
     @property
     def server(self) -> ServerSpec | None:
         """What the last pool is housed in; None for single devices."""
         own = self.housing[-1]
         return None if own.servers is None else own.server
+
+    @property
+    def servers_text(self) -> str:
+        """Names of the servers; empty for single devices."""
+        return " + ".join(server.name for _, server in self.kinds if server is not None)
 
     @property
     def servers(self) -> int | None:

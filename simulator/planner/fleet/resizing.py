@@ -53,6 +53,7 @@ class ResizedPart:
 class Resizer:
     """What turns rates into devices and money for the replicas of a fleet.
 
+    price_per_hour : of an accelerator, on average where they are of two kinds
     log_sigma : spread of their step times; step_margin : how many times as long as predicted those may take
     """
 
@@ -71,10 +72,10 @@ class Resizer:
         share: Array = self.step_margin * np.exp(-self.log_sigma * deviates)
         return share
 
-    @property
-    def spare_devices(self) -> int:
-        """Devices of the last part's spares."""
-        return self.parts[-1].spares * self.parts[-1].devices
+    def spare_devices(self, hardware: str) -> int:
+        """Devices of the spares of the last part on a kind of accelerator."""
+        last = [part for part in self.parts if part.hardware == hardware][-1]
+        return last.spares * last.devices
 
     def replicas(self, rate_per_s: ArrayLike, *, capacity_factor: ArrayLike = 1.0) -> Array:
         """Replicas of the last part that carry each rate, at least one, without spares."""
@@ -114,17 +115,30 @@ class Resizer:
 
     def housed(self, counts: Sequence[Array]) -> Array:
         """Devices of so many replicas of each part with their spares, in whole servers where those are bought."""
-        totals = [count + part.spares for part, count in zip(self.parts, counts, strict=True)]
-        first, *others = self.parts
-        shared = first.server_devices and all(part.hardware == first.hardware for part in others)
-        if not shared or not fill_servers(
-            [part.devices for part in self.parts], devices_per_server=first.server_devices
-        ):
-            alone: Array = np.sum([part.alone(total) for part, total in zip(self.parts, totals, strict=True)], axis=0)
-            return alone
-        busy = np.sum([total * part.devices for part, total in zip(self.parts, totals, strict=True)], axis=0)
-        together: Array = np.ceil(busy / first.server_devices) * first.server_devices
-        return together
+        every: Array = np.sum(list(self.housed_by_kind(counts).values()), axis=0)
+        return every
+
+    def housed_by_kind(self, counts: Sequence[Array]) -> dict[str, Array]:
+        """``housed`` of each kind of accelerator: parts on one kind share servers where they fill them."""
+        kinds: dict[str, list[tuple[ResizedPart, Array]]] = {}
+        for part, count in zip(self.parts, counts, strict=True):
+            kinds.setdefault(part.hardware, []).append((part, count + part.spares))
+        return {hardware: _in_servers(members) for hardware, members in kinds.items()}
+
+    def devices_by_kind(self, rate_per_s: ArrayLike) -> dict[str, Array]:
+        """``devices_for`` of each kind of accelerator."""
+        return self.housed_by_kind([_carrying(rate_per_s, part.capacity_per_s) for part in self.parts])
+
+
+def _in_servers(members: Sequence[tuple[ResizedPart, Array]]) -> Array:
+    """Devices of parts on one kind of accelerator, each with its replicas."""
+    parts, size = [part for part, _ in members], members[0][0].server_devices
+    if not size or not fill_servers([part.devices for part in parts], devices_per_server=size):
+        alone: Array = np.sum([part.alone(total) for part, total in members], axis=0)
+        return alone
+    busy = np.sum([total * part.devices for part, total in members], axis=0)
+    together: Array = np.ceil(busy / size) * size
+    return together
 
 
 def resizer(sized: Sized) -> Resizer:
@@ -135,7 +149,7 @@ def resizer(sized: Sized) -> Resizer:
     }
     parts = []
     for part, count, spares in zip(sized.evaluated.parts, sized.counts, sized.spare, strict=True):
-        hardware = part.candidate.platform.hardware.name
+        hardware = part.candidate.hardware
         parts.append(
             ResizedPart(
                 capacity_per_s=part.replica.capacity_per_s,

@@ -32,7 +32,7 @@ class Change:
 
     def given(self, candidate: Candidate) -> FieldValue:
         """What to give for a set-up that it leads to."""
-        value = candidate.platform.hardware.name if self.field == "hardware" else self.value
+        value = candidate.hardware if self.field == "hardware" else self.value
         return FieldValue(field=self.field, value=value)
 
 
@@ -120,7 +120,7 @@ class GapChange:
         engine, parallelism = candidate.engine, candidate.parallelism
         match self.kind:
             case "hardware":
-                return (FieldValue(field="hardware", value=candidate.platform.hardware.name),)
+                return (FieldValue(field="hardware", value=candidate.hardware),)
             case "limits" | "fixed_limits":
                 limits = _open("max_num_seqs", "max_num_batched_tokens")
                 return tuple(replace(item, value=value) for item in limits if (value := getattr(engine, item.field)))
@@ -283,7 +283,8 @@ def pinned_spec(question: Question, candidate: Candidate, *, texts: tuple[str, .
     asked = tuple(text for name in TEXTS for text in getattr(spec, name) if text != NONE)
     pinned: dict[str, Any] = {
         "hardware": (candidate.platform.hardware.name,),
-        "tp_size": (parallelism.tp_size,),
+        "prefill_hardware": candidate.prefill_hardware,
+        "tp_size": tuple(dict.fromkeys(part.parallelism.tp_size for part in candidate.parts)),
         "pp_size": (parallelism.pp_size,) if parallelism.pp_size > 1 else (),
         "dp_size": (parallelism.dp_size,) if parallelism.dp_size > 1 else (),
         "ep_size": (parallelism.ep_size,) if parallelism.ep_size > 1 else (),

@@ -233,7 +233,7 @@ def _steps(question: Question, path: Path, screen: GapScreen) -> tuple[GapStep, 
             GapStep(
                 name=change.name,
                 given=change.given_with(candidate),
-                hardware=candidate.platform.hardware.name,
+                hardware=candidate.hardware,
                 label=candidate.label,
                 devices=item.devices,
                 saved_devices=None if before is None else before.devices - item.devices,
@@ -285,7 +285,9 @@ def gap_of(
     options : ways out that are known already, such as fewer spares; bounds : why nothing serves
     """
     # Two pools are not screened for changes: what would help is sought among replicas that do both.
-    question = replace(question, spec=question.spec.model_copy(update={"pareto": False, "serving": ()}))
+    question = replace(
+        question, spec=question.spec.model_copy(update={"pareto": False, "serving": (), "prefill_hardware": ()})
+    )
     overrun = Overrun(limits=fleet_limits(question))
     changes = gap_changes(question) if can_screen(question) else []
     screen = _narrowed(question, overrun, changes)
@@ -299,7 +301,7 @@ def gap_of(
     quality = None if end is None else quality_of(end.evaluated)
     return Gap(
         budget_devices=budget,
-        start_hardware=first.platform.hardware.name if first else "",
+        start_hardware=first.hardware if first else "",
         start_label=first.label if first else "",
         start_devices=start.devices if start is not None else None,
         steps=_steps(question, path, screen),

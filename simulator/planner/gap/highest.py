@@ -9,7 +9,7 @@ from simulator.errors import InfeasibleError, Option, missing_field
 from simulator.planner.gap.limits import fleet_limits, within
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
-from simulator.planner.search.search import try_platforms
+from simulator.planner.search.search import search, try_platforms
 from simulator.planner.studies.stock import stock_plan
 from simulator.records import dataclass
 from simulator.specs.question.plan import PlanSpec
@@ -42,7 +42,7 @@ class Highest:
 
 def _within(spec: PlanSpec) -> tuple[str, ...]:
     question = resolve(spec)
-    found = within(fleet_limits(question), try_platforms(question, platforms(spec)).trial.sized)
+    found = within(fleet_limits(question), search(question).trial.sized)
     return tuple(dict.fromkeys(item.evaluated.candidate.platform.hardware.name for item in found))
 
 
@@ -65,7 +65,9 @@ class _Probes:
         self.low, self.high, self.hardware = 0.0, inf, spec.hardware
 
     def _found(self, value: float) -> tuple[str, ...] | None:
-        asked = self._spec.model_copy(update={self._field: value, "hardware": self.hardware})
+        # Pools on two kinds need both of them.
+        hardware = self._spec.hardware if self._spec.prefill_hardware else self.hardware
+        asked = self._spec.model_copy(update={self._field: value, "hardware": hardware})
         if asked.stock:
             return self.hardware if _obtains_nothing(asked) else None
         return _within(asked) or None

@@ -112,7 +112,7 @@ def _by_how_much(limit: FleetLimit, sized: Sized) -> BeyondLimit:
 def name_of(sized: Sized) -> str:
     """``h100-sxm-80gb TP4``."""
     candidate = sized.evaluated.candidate
-    return f"{candidate.platform.hardware.name} {candidate.label}"
+    return f"{candidate.hardware} {candidate.label}"
 
 
 def _least(limit: FleetLimit, ranked: Sequence[Sized]) -> tuple[float, Sized] | None:
@@ -301,7 +301,7 @@ def option_of(
     return GapOption(
         name=name,
         given=given,
-        hardware=candidate.platform.hardware.name,
+        hardware=candidate.hardware,
         label=candidate.label,
         devices=item.devices,
         taken=overrun.taken(item),

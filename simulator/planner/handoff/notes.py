@@ -32,7 +32,7 @@ def handoff_notes(items: Sequence[LaunchSettings], fleet: Fleet, *, demand: Dema
         _release_note(last),
         *_checkpoint_notes(last),
         *_limit_notes(last),
-        *_power_notes(last),
+        *dict.fromkeys(note for item in items for note in _power_notes(item)),
         *_cache_notes(last),
     ]
     notes += [*technique_notes(last), *_transfer_notes(fleet), *_cluster_notes(items), *_routing_notes(items, demand)]
@@ -147,9 +147,14 @@ def _transfer_notes(fleet: Fleet) -> list[str]:
     if fleet.transfer is None:
         return []
     degrees = [pool.replica.deployment.parallelism.tp_size for pool in fleet.pools]
+    unlike = [
+        f"Prompts are computed on {fleet.pools[0].hardware} and answers on {fleet.pools[-1].hardware}: one release of "
+        "the engine, one checkpoint, cache format and block size on both; try one replica of each before the rest."
+    ]
     notes = [
         f"KV caches move over {fleet.transfer.link}: the pools need RDMA between all their servers (NIXL over UCX), "
-        f"{fleet.transfer.prompt_s:.3g} s for a mean prompt; check it before anything else."
+        f"{fleet.transfer.prompt_s:.3g} s for a mean prompt; check it before anything else.",
+        *(unlike if fleet.is_unlike else ()),
     ]
     if degrees[0] > degrees[1]:
         notes.append(
@@ -160,15 +165,17 @@ def _transfer_notes(fleet: Fleet) -> list[str]:
 
 
 def _cluster_notes(items: Sequence[LaunchSettings]) -> list[str]:
-    last, hardware = items[-1], items[-1].deployment.hardware
+    last = items[-1]
     notes = [
         f"A replica is given {2 * start_s(last):.0f} s to start, twice what {last.weights_bytes / last.servers:.2g} "
         "bytes from a network volume and 60 s of start and graph capture take (assumed)."
     ]
     if image(last).startswith("your-"):
         notes.append(f"{image(last)} stands for an image that you build or choose: none with a tag is known.")
-    if OWN_LABEL in cluster().node_selector(hardware):
-        notes.append(f"Label the nodes yourself: kubectl label node NODE {OWN_LABEL}={hardware.name}.")
+    named = {item.deployment.hardware.name: item.deployment.hardware for item in items}
+    for name, hardware in named.items():
+        if OWN_LABEL in cluster().node_selector(hardware):
+            notes.append(f"Label the nodes yourself: kubectl label node NODE {OWN_LABEL}={name}.")
     if any(item.servers > 1 and item.launch.join for item in items):
         notes.append(
             f"A replica spans {last.servers} servers, which {last.launch.title} joins by a launcher of processes: "

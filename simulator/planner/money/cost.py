@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.planner.fleet.records import Fleet, FleetCost
-from simulator.planner.money.market import MarketPrice, PriceRule, market_price, plan_rule, provider_kinds
+from simulator.planner.fleet.records import Fleet, FleetCost, Housing
+from simulator.planner.money.market import MarketPrice, PriceRule, market_price, mean_price, plan_rule, provider_kinds
 from simulator.planner.records import Demand
 from simulator.records import dataclass
 from simulator.specs.money.prices import PriceOf, PriceProfile
@@ -55,6 +55,13 @@ def fleet_cost(
         per_million_requests=per_hour / requests_per_hour * MEGA,
         prices=tuple(price for price, _ in priced),
     )
+
+
+def fleet_price(housing: Sequence[Housing], *, prices: PriceProfile, rule: PriceRule) -> MarketPrice | None:
+    """What an accelerator of a fleet costs by a rule, on average where they are of two kinds; None without a price."""
+    found = [(market_price(prices, hardware=item.hardware, rule=rule), item.devices) for item in housing]
+    priced = [(price, devices) for price, devices in found if price is not None]
+    return mean_price(priced) if len(priced) == len(found) else None
 
 
 MOST_RIVALS = 4
@@ -107,8 +114,8 @@ class PriceRival:
 class PriceRanking:
     """How far the recommendation rests on prices.
 
-    loses_above : price of the chosen accelerator at which the next fleet is chosen; None for pools of several
-    kinds, or where nothing else has a price
+    loses_above : price of the chosen accelerator at which the next fleet is chosen, on average where there are two;
+    None where nothing else has a price
     rivals : the next fleet, those that win at a listed price of theirs, and smaller ones that nobody prices
     """
 
@@ -120,10 +127,6 @@ class PriceRanking:
     def steady(self) -> bool:
         """The chosen accelerators are chosen wherever they have a price."""
         return len({case.hardware for case in self.cases if case.chosen_priced}) == 1
-
-
-def _kinds(fleet: Fleet) -> tuple[str, ...]:
-    return tuple(item.hardware for item in fleet.housing)
 
 
 def _cost(fleet: Fleet, *, prices: PriceProfile, rule: PriceRule) -> float | None:
@@ -143,14 +146,14 @@ def _case(name: str, fleets: Sequence[Fleet], *, prices: PriceProfile, rule: Pri
     if not priced:
         return None
     cost, best = priced[0]
-    after = next(((other, fleet) for other, fleet in priced if _kinds(fleet) != _kinds(best)), None)
+    after = next(((other, fleet) for other, fleet in priced if fleet.hardware != best.hardware), None)
     return PriceCase(
         name=name,
-        hardware=" + ".join(_kinds(best)),
+        hardware=best.hardware,
         setup=best.label,
         devices=best.devices,
         cost_per_hour=cost,
-        next_hardware=None if after is None else " + ".join(_kinds(after[1])),
+        next_hardware=None if after is None else after[1].hardware,
         next_cost_per_hour=None if after is None else after[0],
         priced=len(priced),
         chosen_priced=costs[0][0] is not None,
@@ -158,7 +161,7 @@ def _case(name: str, fleets: Sequence[Fleet], *, prices: PriceProfile, rule: Pri
 
 
 def _rival(fleet: Fleet, *, counted: float, prices: PriceProfile, rule: PriceRule) -> PriceRival:
-    price = market_price(prices, hardware=fleet.hardware, rule=rule)
+    price = fleet_price(fleet.housing, prices=prices, rule=rule)
     return PriceRival(
         hardware=fleet.hardware,
         setup=fleet.label,
@@ -173,10 +176,10 @@ def _rival(fleet: Fleet, *, counted: float, prices: PriceProfile, rule: PriceRul
 def _rivals(fleets: Sequence[Fleet], *, prices: PriceProfile, rule: PriceRule) -> list[PriceRival]:
     best = fleets[0]
     counted = best.counted_per_hour or 0.0
-    seen, found = {_kinds(best)}, []
+    seen, found = {best.hardware}, []
     for fleet in fleets[1:]:
-        if len(fleet.housing) == 1 and _kinds(fleet) not in seen:
-            seen.add(_kinds(fleet))
+        if fleet.hardware not in seen:
+            seen.add(fleet.hardware)
             found.append(_rival(fleet, counted=counted, prices=prices, rule=rule))
     first = found[:1] if found and found[0].per_hour is not None else []
     others = found[len(first) :]
@@ -195,9 +198,9 @@ def price_ranking(fleets: Sequence[Fleet], *, prices: PriceProfile, spec: PlanSp
     kinds = [(kind, replace(rule, provider=kind)) for kind in provider_kinds()] if spec.provider is None else []
     found = (_case(name, fleets, prices=prices, rule=asked) for name, asked in [("planned", rule), *ends, *kinds])
     cases = [case for case in found if case is not None]
-    after = next((item.counted_per_hour for item in fleets if _kinds(item) != _kinds(best)), None)
+    after = next((item.counted_per_hour for item in fleets if item.hardware != best.hardware), None)
     return PriceRanking(
         cases=tuple(cases),
-        loses_above=None if after is None or len(best.housing) > 1 else after / (1 + best.doubt) / best.devices,
+        loses_above=None if after is None else after / (1 + best.doubt) / best.devices,
         rivals=tuple(_rivals(fleets, prices=prices, rule=rule)),
     )

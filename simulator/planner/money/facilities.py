@@ -6,6 +6,7 @@ from math import ceil, floor, sqrt
 
 from simulator.planner.fleet.records import Fleet
 from simulator.records import dataclass
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.units import SECONDS_PER_HOUR
 
@@ -14,11 +15,13 @@ BTU_PER_HOUR_PER_W = SECONDS_PER_HOUR / 1055.05585262
 PHASES = 3
 # A ton of refrigeration, by definition [ASHRAE2021].
 BTU_PER_HOUR_PER_TON = 12000.0
+_SINGLE = "devices are not bought in whole servers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facilities:
-    """Space, power and heat. ``None`` where devices are not bought in whole servers.
+    """Space, power and heat. ``None`` where devices are not bought in whole servers; what is of one rack or server
+    also where those are of two kinds.
 
     servers_per_rack : the smaller of what power and height allow, at least one; bound_by : which of them
     rack_maximum_w, rack_typical_w : of a full rack; rack_overdrawn : one server alone exceeds the rack's limit
@@ -49,6 +52,35 @@ def circuit_w(*, volts: float, amperes: float, load_fraction: float) -> float:
     return sqrt(PHASES) * volts * amperes * load_fraction
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Racked:
+    """Servers of one kind in racks of their own; maximum_w, typical_w : of a full rack."""
+
+    server: ServerSpec
+    per_rack: int
+    racks: int
+    bound_by: str
+    overdrawn: bool
+    maximum_w: float
+    typical_w: float
+
+
+def _racked(server: ServerSpec, accelerator: AcceleratorSpec, *, servers: int, ownership: OwnershipProfile) -> _Racked:
+    maximum_w = server.nameplate_w(accelerator)
+    by_power = floor(ownership.rack_power_limit_w.value / maximum_w)
+    by_height = floor(ownership.rack_units_usable.value / server.rack_units)
+    per_rack = max(1, min(by_power, by_height))
+    return _Racked(
+        server=server,
+        per_rack=per_rack,
+        racks=ceil(servers / per_rack),
+        bound_by="power" if by_power <= by_height else "height",
+        overdrawn=by_power < 1,
+        maximum_w=per_rack * maximum_w,
+        typical_w=per_rack * server.expected_w(accelerator),
+    )
+
+
 def facilities(fleet: Fleet, *, ownership: OwnershipProfile) -> Facilities:
     """Racks, heat and circuits of a fleet; unity power factor, switches and spares not included."""
     one_circuit_w = circuit_w(
@@ -56,39 +88,30 @@ def facilities(fleet: Fleet, *, ownership: OwnershipProfile) -> Facilities:
         amperes=ownership.circuit_amperes.value,
         load_fraction=ownership.circuit_load_fraction.value,
     )
-    server, servers = fleet.server, fleet.servers
-    kg = server.weight_kg if server is not None else None
-    per_rack: int | None = None
-    racks: int | None = None
-    circuits: int | None = None
-    bound_by, overdrawn = "devices are not bought in whole servers", False
-    maximum_w, typical_w = 0.0, 0.0
-    if server is not None and servers is not None:
-        hardware = fleet.replica.deployment.hardware
-        maximum_w, typical_w = server.nameplate_w(hardware), server.expected_w(hardware)
-        by_power = floor(ownership.rack_power_limit_w.value / maximum_w)
-        by_height = floor(ownership.rack_units_usable.value / server.rack_units)
-        per_rack = max(1, min(by_power, by_height))
-        bound_by = "power" if by_power <= by_height else "height"
-        overdrawn = by_power < 1
-        racks = ceil(servers / per_rack)
-        feeds = ownership.feeds_per_rack.value
-        circuits = racks * ceil(per_rack * maximum_w / one_circuit_w) * int(feeds)
+    each = [
+        _racked(server, accelerator, servers=item.servers, ownership=ownership)
+        for item, (accelerator, server) in zip(fleet.housing, fleet.kinds, strict=True)
+        if server is not None and item.servers is not None
+    ]
+    housed, feeds = len(each) == len(fleet.housing), int(ownership.feeds_per_rack.value)
+    # Of two kinds of servers only what both have together: racks hold one kind.
+    one = each[0] if housed and len(each) == 1 else None
+    kg = None if one is None else one.server.weight_kg
     return Facilities(
         nameplate_w=fleet.maximum_w,
         typical_w=fleet.typical_w,
         btu_per_hour_nameplate=fleet.maximum_w * BTU_PER_HOUR_PER_W,
         btu_per_hour_typical=fleet.typical_w * BTU_PER_HOUR_PER_W,
         cooling_tons=fleet.maximum_w * BTU_PER_HOUR_PER_W / BTU_PER_HOUR_PER_TON,
-        servers_per_rack=per_rack,
-        bound_by=bound_by,
-        racks=racks,
-        rack_units=server.rack_units if server is not None else None,
-        rack_maximum_w=per_rack * maximum_w if per_rack else None,
-        rack_typical_w=per_rack * typical_w if per_rack else None,
-        rack_overdrawn=overdrawn,
+        servers_per_rack=None if one is None else one.per_rack,
+        bound_by=" and ".join(dict.fromkeys(item.bound_by for item in each)) if housed else _SINGLE,
+        racks=sum(item.racks for item in each) if housed else None,
+        rack_units=None if one is None else one.server.rack_units,
+        rack_maximum_w=None if one is None else one.maximum_w,
+        rack_typical_w=None if one is None else one.typical_w,
+        rack_overdrawn=any(item.overdrawn for item in each),
         circuit_w=one_circuit_w,
-        circuits=circuits,
-        rack_servers_kg=kg * per_rack if kg is not None and per_rack else None,
-        server_kg_per_unit=kg / server.rack_units if kg is not None and server is not None else None,
+        circuits=sum(item.racks * ceil(item.maximum_w / one_circuit_w) * feeds for item in each) if housed else None,
+        rack_servers_kg=None if one is None or kg is None else kg * one.per_rack,
+        server_kg_per_unit=None if one is None or kg is None else kg / one.server.rack_units,
     )

@@ -16,7 +16,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import get_args
 
-from simulator.errors import Option, RoofcastError, did_you_mean
+from simulator.errors import Option, ProfileError, RoofcastError, did_you_mean
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.money.prices import OfferKind, OfferSpec, PriceOf, PriceProfile, ProviderKind
@@ -99,6 +99,89 @@ class MarketPrice:
 
     def __str__(self) -> str:
         return f"{self.provider}, {self.kind}, {self.date}"
+
+
+def mean_price(found: Sequence[tuple[MarketPrice, int]]) -> MarketPrice:
+    """What one of so many accelerators of each kind costs on average; the price of an only kind as it is."""
+    first, devices = found[0][0], sum(count for _, count in found)
+    if len(found) == 1:
+        return first
+    prices = [price for price, _ in found]
+
+    def mean(name: str) -> float:
+        total: float = sum(getattr(price, name) * count for price, count in found)
+        return total / devices
+
+    def every(name: str, *, between: str = " + ") -> str:
+        return between.join(dict.fromkeys(getattr(price, name) for price in prices))
+
+    return MarketPrice(
+        hardware=every("hardware"),
+        terms=tuple(dict.fromkeys(term for price in prices for term in price.terms)),
+        per_hour=mean("per_hour"),
+        taken=every("taken"),
+        provider=every("provider"),
+        date=max(price.date for price in prices),
+        source=every("source", between="; "),
+        low=mean("low"),
+        median=mean("median"),
+        high=mean("high"),
+        low_provider=every("low_provider"),
+        high_provider=every("high_provider"),
+        providers=min(price.providers for price in prices),
+        of_median=min(price.of_median for price in prices),
+        left_out=sum(price.left_out for price in prices),
+        oldest=min(price.oldest for price in prices),
+        outdated=any(price.outdated for price in prices),
+        surveyed=any(price.surveyed for price in prices),
+    )
+
+
+def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
+    """The purchase price to plan with: the one the list marks, or the median of quotes or of all, the dearer of two.
+
+    Cards and modules alone are no price of a fleet, unless somebody quoted them.
+
+    Raises
+    ------
+    ProfileError
+        The list has none for this accelerator with its server.
+    """
+    offers = [offer for offer in prices.offers if offer.hardware == hardware and offer.per_device is not None]
+    quotes = [offer for offer in offers if offer.quote or offer.default]
+    offers = quotes or [offer for offer in offers if offer.server_included]
+    if not offers:
+        raise ProfileError(
+            f"the price list {prices.name} holds no purchase price of {hardware} with its server",
+            field="offers",
+            code="missing_price",
+            hint="add an offer of kind purchase with per_device to your price list (`prices` FILE)",
+        )
+    usable = [offer for offer in offers if offer.default] or offers
+    return sorted(usable, key=lambda item: item.per_device or 0.0)[len(usable) // 2]
+
+
+def mean_offer(found: Sequence[tuple[OfferSpec, int]]) -> OfferSpec:
+    """The purchase of so many accelerators of each kind at what one costs on average; of an only kind its offer."""
+    first, devices = found[0][0], sum(count for _, count in found)
+    if len(found) == 1:
+        return first
+    offers = [offer for offer, _ in found]
+
+    def every(name: str, *, between: str = " + ") -> str:
+        return between.join(dict.fromkeys(getattr(offer, name) for offer in offers))
+
+    each = [f"{offer.hardware} {offer.per_device or 0.0:,.2f}" for offer in offers]
+    return OfferSpec(
+        hardware=every("hardware"),
+        kind="purchase",
+        provider=every("provider"),
+        per_device=sum((offer.per_device or 0.0) * count for offer, count in found) / devices,
+        date=min(offer.date for offer in offers),
+        source=every("source", between="; "),
+        quote=all(offer.quote or offer.default for offer in offers),
+        note=f"on average of {' and '.join(each)}",
+    )
 
 
 def plan_rule(spec: PlanSpec) -> PriceRule:

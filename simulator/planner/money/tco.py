@@ -12,12 +12,12 @@ from math import ceil, sqrt
 
 from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.records import Fleet, Housing
-from simulator.planner.money.market import PriceRule, market_price, plan_rule
+from simulator.planner.fleet.records import Fleet
+from simulator.planner.money.market import PriceRule, market_price, mean_offer, plan_rule, purchase_offer
 from simulator.planner.money.tco_records import CostLine, Owning, Renting, RentKind, TokenYear, TotalCost, cash_flows
 from simulator.planner.records import Demand
 from simulator.records import dataclass
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.loading import list_hardware
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import OfferSpec, PriceProfile, same_currency
@@ -51,13 +51,12 @@ def token_year(demand: Demand, *, prompt_share: float) -> TokenYear:
 
 def dynamic_w(fleet: Fleet) -> float:
     """What accelerators draw less when idle than at the planned load [W]; hosts, fans and switches draw the same."""
-    specs = {pool.hardware: pool.replica.deployment.hardware for pool in fleet.pools}
-    return sum(item.devices * _above_idle_w(item, specs[item.hardware]) for item in fleet.housing)
+    pairs = zip(fleet.housing, fleet.kinds, strict=True)
+    return sum(item.devices * _above_idle_w(accelerator, server) for item, (accelerator, server) in pairs)
 
 
-def _above_idle_w(item: Housing, accelerator: AcceleratorSpec) -> float:
-    whole = item.server if item.servers is not None else None
-    expected_w = accelerator.limit_w if whole is None else whole.expected_device_w(accelerator)
+def _above_idle_w(accelerator: AcceleratorSpec, server: ServerSpec | None) -> float:
+    expected_w = accelerator.limit_w if server is None else server.expected_device_w(accelerator)
     return expected_w - accelerator.idle_w
 
 
@@ -66,32 +65,11 @@ def mean_power_w(fleet: Fleet, *, mean_load: float) -> float:
     return fleet.typical_w - dynamic_w(fleet) * (1 - mean_load)
 
 
-def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
-    """The purchase price to plan with: the one the list marks, or the median of quotes or of all, the dearer of two.
-
-    Cards and modules alone are no price of a fleet, unless somebody quoted them.
-
-    Raises ProfileError: the list has none for this accelerator with its server.
-    """
-    offers = [offer for offer in prices.offers if offer.hardware == hardware and offer.per_device is not None]
-    quotes = [offer for offer in offers if offer.quote or offer.default]
-    offers = quotes or [offer for offer in offers if offer.server_included]
-    if not offers:
-        raise ProfileError(
-            f"the price list {prices.name} holds no purchase price of {hardware} with its server",
-            field="offers",
-            code="missing_price",
-            hint="add an offer of kind purchase with per_device to your price list (`prices` FILE)",
-        )
-    usable = [offer for offer in offers if offer.default] or offers
-    return sorted(usable, key=lambda item: item.per_device or 0.0)[len(usable) // 2]
-
-
 def _capex(fleet: Fleet, *, offer: OfferSpec, ownership: OwnershipProfile, currency: str) -> tuple[CostLine, ...]:
     price = offer.per_device or 0.0
     servers = fleet.devices * price
     shares = (("network", ownership.network_fraction.value), ("storage", ownership.storage_fraction.value))
-    shelf = spare_accelerators(fleet.devices, ownership=ownership)
+    shelf = shelved(fleet, ownership=ownership)
     failing = ownership.failures_per_device_year.value * fleet.devices
     kept = f"{shelf} accelerators: {failing:,.1f} fail a year, {ownership.replacement_days.value:g} days to replace one"
     bought = [
@@ -121,6 +99,11 @@ def spare_accelerators(devices: int, *, ownership: OwnershipProfile) -> int:
     return ceil(mean + ownership.spare_stock_factor.value * sqrt(mean))
 
 
+def shelved(fleet: Fleet, *, ownership: OwnershipProfile) -> int:
+    """``spare_accelerators`` of every kind of a fleet: one does not stand in for another."""
+    return sum(spare_accelerators(item.devices, ownership=ownership) for item in fleet.housing)
+
+
 def _opex(
     fleet: Fleet, *, prices: PriceProfile, ownership: OwnershipProfile, servers: float, mean_load: float
 ) -> tuple[CostLine, ...]:
@@ -129,7 +112,7 @@ def _opex(
     kwh = power_w * prices.pue * HOURS_PER_YEAR / KILO
     space_kw = fleet.maximum_w / KILO
     # Of single devices nobody says how many share a host: one a replica is the most there can be.
-    machines = fleet.servers if fleet.servers is not None else fleet.replicas + fleet.spares
+    machines = fleet.servers if fleet.servers is not None else fleet.hosts
     machine = "servers" if fleet.servers is not None else "replicas, a host each,"
     support, licence = ownership.support_fraction_per_year.value, ownership.licence_per_device_year.value
     colocation = ownership.colocation_per_kw_month.value
@@ -170,14 +153,9 @@ def owning_cost(
     Reference: [Brealey2020] chapter 6, "Equivalent annual cash flows".
     """
     same_currency(prices.currency, ownership.currency, first_name="the price list", second_name="the ownership profile")
-    if offer is None and len(fleet.housing) > 1:
-        raise ProfileError(
-            f"accelerators of several kinds, {fleet.accelerators}, have no purchase price in common",
-            field="offers",
-            code="missing_price",
-            hint="compare with the price on average below which owning pays",
-        )
-    offer = offer or purchase_offer(prices, hardware=fleet.hardware)
+    if offer is None:
+        each = ((purchase_offer(prices, hardware=item.hardware), item.devices) for item in fleet.housing)
+        offer = mean_offer(list(each))
     capex = _capex(fleet, offer=offer, ownership=ownership, currency=prices.currency)
     opex = _opex(fleet, prices=prices, ownership=ownership, servers=capex[0].amount, mean_load=tokens.mean_load)
     years, rate = int(ownership.depreciation_years.value), ownership.discount_rate.value
@@ -346,7 +324,11 @@ def energy_and_carbon(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ow
     facility_kwh = it_kwh * prices.pue
     joules = facility_kwh * KILO * SECONDS_PER_HOUR
     location_kg = facility_kwh * ownership.grid_location_kg_per_kwh.value
-    embodied = ownership.embodied_kg_per_device.get(fleet.hardware)
+    embodied = [
+        figure.value * item.devices
+        for item in fleet.housing
+        if (figure := ownership.embodied_kg_per_device.get(item.hardware)) is not None
+    ]
     return EnergyCarbon(
         it_kwh=it_kwh,
         facility_kwh=facility_kwh,
@@ -354,6 +336,6 @@ def energy_and_carbon(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ow
         j_per_token=joules / ((tokens.input_millions + tokens.output_millions) * MEGA),
         location_t=location_kg / KILO,
         market_t=facility_kwh * ownership.grid_market_kg_per_kwh.value / KILO,
-        embodied_t=fleet.devices * embodied.value / KILO if embodied is not None else None,
+        embodied_t=sum(embodied) / KILO if len(embodied) == len(fleet.housing) else None,
         g_per_million_output_tokens=location_kg * KILO / tokens.output_millions,
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 
-from simulator.errors import Option, ProfileError, RoofcastError, no_effect
+from simulator.errors import Option, ProfileError, RoofcastError, contradiction, no_effect
 from simulator.operators.formats.tensor_formats import fp4_scheme, precision_plan
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.linear import check_parallelism as check_degrees
@@ -96,6 +96,52 @@ def platforms(spec: PlanSpec) -> tuple[Platform, ...]:
             continue
         found.setdefault(hardware.name, Platform(hardware=limited, server=_server(hardware, spec)))
     return tuple(found.values())
+
+
+def unlike_pairs(spec: PlanSpec) -> tuple[tuple[Platform, Platform], ...]:
+    """Accelerators for prompts and for answers that are not the same.
+
+    Raises
+    ------
+    RoofcastError
+        One is named twice, none differs, or none can send its caches to another.
+    """
+    if not spec.prefill_hardware:
+        return ()
+    option, every = Option("prefill_hardware"), platforms(spec)
+    try:
+        ahead = platforms(spec.model_copy(update={"hardware": spec.prefill_hardware}))
+    except ProfileError as error:
+        error.field = option
+        raise
+    if len(ahead) < len(spec.prefill_hardware):
+        names = [load_hardware(name, profiles=spec.profiles).name for name in spec.prefill_hardware]
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise contradiction(f"{twice} is given twice", field=option, hint="name each kind once")
+    found = [(first, last) for first in ahead for last in every if first.hardware.name != last.hardware.name]
+    if not found:
+        raise no_effect(
+            f"{ahead[0].hardware.name} is what `hardware` names: pools on one kind are compared without it",
+            field=option,
+            hint="another accelerator for the prompts, or `serving` disaggregated",
+        )
+    refused = [(pair, _no_way(*pair)) for pair in found]
+    reached = tuple(pair for pair, reason in refused if not reason)
+    if not reached:
+        raise RoofcastError(refused[0][1], field=option, code="unsupported_option")
+    return reached
+
+
+def _no_way(prefill: Platform, decode: Platform) -> str:
+    """Why no cache goes from one accelerator to another; empty where it does."""
+    for platform in (prefill, decode):
+        if platform.server is None:
+            return f"no server profile for {platform.hardware.name} says over what network it reaches other servers"
+    names = [platform.hardware.vendor for platform in (prefill, decode)]
+    if names[0] != names[1]:
+        sent = f"{prefill.hardware.name} ({names[0]}) to {decode.hardware.name} ({names[1]})"
+        return f"no release of an engine is known to send KV caches from {sent}"
+    return ""
 
 
 def _limited(hardware: AcceleratorSpec, power_cap_w: float | None) -> AcceleratorSpec:
@@ -237,6 +283,24 @@ def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: b
         )
         if spec.dp_size or dp_size == 1 or tp_size * dp_size <= platform.linked_devices
     )
+
+
+def pool_candidates(
+    spec: PlanSpec, *, model: ModelSpec, platform: Platform, beside: Platform, large: bool = False
+) -> list[Candidate]:
+    """Replicas to try in a pool of a platform, in its own formats and in those of ``beside``, the other pool's.
+
+    Both serve one checkpoint, in a release of the engine that knows pools.
+    """
+    found = candidates(spec, model=model, platform=platform, large=large)
+    if beside.hardware.name != platform.hardware.name:
+        own, other = (precisions(spec, model=model, hardware=item.hardware) for item in (platform, beside))
+        found += tuple(
+            replace(item, precision=precision)
+            for item, precision in product(found, other)
+            if item.precision == own[0] and precision not in own
+        )
+    return [in_pools(item, profiles=spec.profiles) for item in found]
 
 
 def spread(

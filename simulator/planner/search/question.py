@@ -7,7 +7,7 @@ from math import inf
 from statistics import NormalDist
 
 from simulator.engine.lanes.steady_state import Objective
-from simulator.errors import RoofcastError
+from simulator.errors import Option, RoofcastError, no_effect
 from simulator.operators.formats.tensor_formats import fp4_scheme
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.linear import check_parallelism as check_degrees
@@ -142,6 +142,14 @@ def resolve(spec: PlanSpec) -> Question:
             Assumption(key="prices", value=prices, origin=_origin(spec.prices), detail=plan_rule(spec)),
         ),
     )
+
+
+def check_decodes(question: Question, option: str) -> None:
+    """Refuse pools where nothing is decoded; ``option`` asks for them."""
+    if question.demand.mix.decode_steps < 1:
+        raise no_effect(
+            "answers of one token leave nothing to decode", field=Option(option), hint="`osl_tokens` above 1"
+        )
 
 
 def _recorded_model(spec: PlanSpec) -> str | None:

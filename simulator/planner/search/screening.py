@@ -1,11 +1,13 @@
 """What every set-up of a wide search sustains, as one array: the steady state with its percentiles in closed form.
 
 A coarser ``steady_state`` that ranks: sums of independent parts are matched by a log-normal instead of sampled, waits
-for a slot are those of G/G/c. Whoever comes out best is evaluated again, exactly.
+for a slot are those of G/G/c. Whoever comes out best is evaluated again, exactly. Pools for prompts and for answers are
+screened each by itself.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -24,6 +26,7 @@ from simulator.engine.lanes.rows import carrying_prompts
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.planner.candidate import SearchSpace
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
+from simulator.planner.serving.pool_states import decode_mix
 from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix
 
@@ -276,4 +279,87 @@ def screen(
     lanes_of = np.array([table.parallelism.pp_size for table in tables])[:, None, None]
     return Screened(
         capacity_per_s=capacity * lanes_of, ttft_p95_s=values_s[0], tpot_p95_s=values_s[1], e2e_p95_s=values_s[2]
+    )
+
+
+DECODE_SHARE = 9 / 10
+"""Of the bound of an objective on E2E, what the decode pool may take while it is screened."""
+
+
+def _of(objectives: tuple[Objective, ...], metric: LatencyMetric) -> tuple[Objective, ...]:
+    return tuple(item for item in objectives if item.metric is metric)
+
+
+def holds_one(table: ScreenTable, mix: RequestMix) -> NDArray[np.bool_]:
+    """Limits [sequences, budgets] whose buffers leave room for one request."""
+    found: NDArray[np.bool_] = table.kv_tokens > mix.decode_context_tokens
+    return found
+
+
+def screen_prefill(
+    tables: tuple[ScreenTable, ...],
+    *,
+    steps: ScreenedSteps,
+    mix: RequestMix,
+    limits: LaneLimits,
+    objectives: tuple[Objective, ...],
+    utilization: float,
+) -> Array:
+    """Highest rate of a prefill replica within the objectives on TTFT [tables, budgets] [1/s].
+
+    Reference: [Kleinrock1975] section 5.6, mean wait of M/G/1.
+    """
+    new = mix.new_prompt_tokens
+    # Nobody decodes: the first node.
+    full_s = np.stack([table.full_s[:, 0] for table in tables]) * new / steps.room[:, 0]
+    own_s = np.maximum(np.stack([table.shared_s[:, 0] for table in tables]) * new / steps.shared[:, 0], full_s)
+    host_s = limits.request_s + limits.prompt_token_s * mix.isl.mean_tokens
+    capacity = np.zeros_like(full_s)
+    for load in LOADS:
+        rho = load * utilization
+        wait_s = gg1_wait_mean_s(
+            arrival_rate_per_s=rho / full_s, service_mean_s=full_s, service_cv=mix.isl.cv, arrival_cv=mix.arrival_cv
+        )
+        ttft = Moments(
+            mean_s=host_s + own_s + wait_s,
+            variance=(own_s * mix.isl.cv) ** 2 + delayed_wait_variance(mean_s=wait_s, probability=rho),
+        )
+        holds = np.ones_like(full_s, dtype=bool)
+        for item in _of(objectives, LatencyMetric.TTFT):
+            holds &= ttft.quantile_s(item.percentile) <= item.bound_s
+        capacity = np.where((capacity == 0) & holds, rho / full_s, capacity)
+    lanes = np.array([table.parallelism.pp_size * table.parallelism.dp_size for table in tables])
+    fits = np.stack([holds_one(table, mix).any(axis=0) for table in tables])
+    of_replica: Array = np.where(fits, capacity * lanes[:, None], 0.0)
+    return of_replica
+
+
+def screen_decode(
+    tables: tuple[ScreenTable, ...],
+    *,
+    steps: ScreenedSteps,
+    space: SearchSpace,
+    mix: RequestMix,
+    limits: LaneLimits,
+    objectives: tuple[Objective, ...],
+    utilization: float,
+) -> Screened:
+    """Rates of a lane of a decode replica within the objectives on TPOT and E2E."""
+    alone = tuple(
+        replace(
+            table,
+            shared_s=np.broadcast_to(table.decode_s, table.shared_s.shape),
+            full_s=np.broadcast_to(table.decode_s, table.full_s.shape),
+        )
+        for table in tables
+    )
+    whole = tuple(replace(item, bound_s=DECODE_SHARE * item.bound_s) for item in _of(objectives, LatencyMetric.E2E))
+    return screen(
+        alone,
+        steps=steps,
+        space=space,
+        mix=decode_mix(mix),
+        limits=limits,
+        objectives=_of(objectives, LatencyMetric.TPOT) + whole,
+        utilization=utilization,
     )

@@ -8,37 +8,37 @@ evaluated exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from itertools import product
+from itertools import chain, product
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from simulator.engine.lanes.queueing import delayed_wait_variance, gg1_wait_mean_s
-from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.errors import Option, RoofcastError
-from simulator.planner.candidate import Candidate, Platform
+from simulator.planner.candidate import Candidate, Platform, Variant
 from simulator.planner.demand import replays_trace
-from simulator.planner.fleet.fleet import Sized, Trial
+from simulator.planner.fleet.fleet import Sized, Trial, with_doubt
+from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import FamilyFound, SearchFamily
-from simulator.planner.search.candidates import asked_engine, has_experts, in_pools
-from simulator.planner.search.question import Question, own_limits, search_summary
-from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
-from simulator.planner.search.screening import LOADS, Moments, screen
-from simulator.planner.search.usual import evaluate_all, usual_search
+from simulator.planner.search.candidates import asked_engine, has_experts, in_pools, platforms, unlike_pairs
+from simulator.planner.search.question import Question, check_decodes, own_limits, search_summary
+from simulator.planner.search.screen_tables import ScreenTable
+from simulator.planner.search.screening import holds_one, screen_decode, screen_prefill
+from simulator.planner.search.usual import Made, evaluate_all, try_pair, usual_search
 from simulator.planner.search.wide_search import (
+    SCREEN_ERROR,
     ScreenedSpace,
     alike,
     candidate_of,
     cheapest,
+    finalists,
     of_all_ranks,
     screen_space,
     screened_limits,
     sizes_that_may_do,
 )
-from simulator.planner.serving.pool_states import decode_mix
 from simulator.records import dataclass
 from simulator.traffic.lengths import Array
 
@@ -63,8 +63,6 @@ def is_wide(question: Question) -> bool:
 
 def wide_search(question: Question, tried: Sequence[Platform]) -> tuple[tuple[Candidate, ...], SearchSummary]:
     """Screen every set-up of the question's search space: the best, to be evaluated exactly, and how many it had."""
-    from simulator.planner.search.wide_search import finalists, screen_space
-
     found = screen_space(question, tuple(tried))
     chosen = finalists(found, question) if "aggregated" in question.serving else ()
     chosen += pool_finalists(found, question) if "disaggregated" in question.serving else ()
@@ -93,6 +91,54 @@ def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
     )
 
 
+def search(question: Question) -> Tried:
+    """Search every accelerator of a question by itself, and then pools on two of them where those are asked for."""
+    found = try_platforms(question, platforms(question.spec))
+    if not question.spec.prefill_hardware:
+        return found
+    more = _unlike_pools(question, found.trial)
+    return replace(found, trial=found.trial.with_more(more))
+
+
+def _unlike_pools(question: Question, trial: Trial) -> Trial:
+    """Pools for prompts on one accelerator and for answers on another, each pair of kinds at its best.
+
+    Answers are tried on all accelerators that are named; where none are, on those that are best by themselves.
+    """
+    pairs, below = unlike_pairs(question.spec), _cost_to_beat(question, trial)
+    if not question.spec.hardware:
+        nearest = _nearest(question, _bests(trial))[:SEARCHED_WITH_EXPERTS]
+        pairs = tuple(pair for pair in pairs if pair[1].hardware.name in nearest) or pairs
+    found = _usual_pairs(question, pairs, below=below)
+    if not _screens_pools(question) or (question.spec.serving == ("disaggregated",) and not is_wide(question)):
+        return found
+    asked = question if is_wide(question) else _widened(question)
+    space = screen_space(asked, tuple(dict.fromkeys(chain(*pairs))))
+    screened = evaluate_all(question, pool_finalists(space, asked, per_platform=1, unlike=pairs, below=below))
+    return found.with_more(screened)
+
+
+def _usual_pairs(question: Question, pairs: Sequence[tuple[Platform, Platform]], *, below: float) -> Trial:
+    """The best pools for prompts on one accelerator and for answers on another, of every such pair.
+
+    below : the counted cost of a fleet that was found already, infinite where dearer ones are wanted too
+    """
+    check_decodes(question, "prefill_hardware")
+    trial, made = Trial(), Made()
+    for prefill, decode in pairs:
+        trial = trial.with_more(try_pair(question, prefill, decode, made=made, below=below))
+    return replace(trial, rejections=tuple(dict.fromkeys(trial.rejections)))
+
+
+def _cost_to_beat(question: Question, trial: Trial) -> float:
+    """Of the best fleet within the limits, its doubt counted; infinite where dearer ones are of use too."""
+    if question.spec.pareto or question.spec.stock:
+        return inf
+    priced = (item for item in with_doubt(trial.sized) if item.cost.per_hour is not None)
+    counted = (item.rank[1] for item in priced if _over(question, item) == 1)
+    return min(counted, default=inf)
+
+
 SEARCHED, SEARCHED_WITH_EXPERTS = 3, 5
 """Accelerators whose families are searched; experts move the order of accelerators more."""
 WORTH = {SearchFamily.LIMITS: 0.03, SearchFamily.EXPERTS: 0.03, SearchFamily.POOLS: 0.1}
@@ -110,6 +156,12 @@ class Searched:
     candidates: int = 0
 
 
+def _screens_pools(question: Question) -> bool:
+    """Whether pools of a question are screened: not those that guess, hold room for the longest, or do not decode."""
+    spec = question.spec
+    return question.demand.mix.decode_steps >= 1 and "max_length" not in spec.kv_allocation and not spec.speculation
+
+
 def families_of(question: Question) -> tuple[SearchFamily, ...]:
     """Families that a question leaves open; what it fixes or what cannot be screened is not varied."""
     spec, mix = question.spec, question.demand.mix
@@ -120,8 +172,8 @@ def families_of(question: Question) -> tuple[SearchFamily, ...]:
         found.append(SearchFamily.LIMITS)
     if has_experts(question.model) and not spec.dp_size and not spec.ep_size:
         found.append(SearchFamily.EXPERTS)
-    # A trace is replayed on one kind of replica, and pools that guess are not screened.
-    if not spec.serving and not replays_trace(spec) and not spec.speculation:
+    # A trace is replayed on one kind of replica.
+    if not spec.serving and not replays_trace(spec) and _screens_pools(question):
         found.append(SearchFamily.POOLS)
     return tuple(found)
 
@@ -150,7 +202,7 @@ def _candidates(family: SearchFamily, found: ScreenedSpace, question: Question) 
 def _bests(trial: Trial) -> dict[str, Sized]:
     best: dict[str, Sized] = {}
     for item in sorted(trial.sized, key=lambda sized: sized.rank):
-        best.setdefault(item.evaluated.candidate.platform.hardware.name, item)
+        best.setdefault(item.evaluated.candidate.hardware, item)
     return best
 
 
@@ -219,11 +271,7 @@ def search_families(question: Question, tried: Sequence[Platform], trial: Trial,
 
 
 def _name(item: Sized) -> str:
-    return item.evaluated.candidate.platform.hardware.name
-
-
-DECODE_SHARE = 9 / 10
-"""Of the bound of an objective on E2E, what the decode pool may take while it is screened."""
+    return item.evaluated.candidate.hardware
 
 
 _PAIRS_PER_PLATFORM = 2
@@ -238,91 +286,45 @@ class ScreenedPools:
     decode_per_s: Array
 
 
-def _objectives(question: Question, metric: LatencyMetric) -> tuple[Objective, ...]:
-    return tuple(item for item in question.objectives if item.metric is metric)
-
-
-def _holds_one(table: ScreenTable, question: Question) -> NDArray[np.bool_]:
-    """Limits [sequences, budgets] whose buffers leave room for one request."""
-    found: NDArray[np.bool_] = table.kv_tokens > question.demand.mix.decode_context_tokens
-    return found
-
-
-def screened_prefill(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, question: Question) -> Array:
-    """Highest rate of a prefill replica within the objectives on TTFT [tables, budgets] [1/s].
-
-    Reference: [Kleinrock1975] section 5.6, mean wait of M/G/1.
-    """
-    mix, limits = question.demand.mix, screened_limits(question)
-    new = mix.new_prompt_tokens
-    # Nobody decodes: the first node.
-    full_s = np.stack([table.full_s[:, 0] for table in tables]) * new / steps.room[:, 0]
-    own_s = np.maximum(np.stack([table.shared_s[:, 0] for table in tables]) * new / steps.shared[:, 0], full_s)
-    host_s = limits.request_s + limits.prompt_token_s * mix.isl.mean_tokens
-    capacity = np.zeros_like(full_s)
-    for load in LOADS:
-        rho = load * question.policy.utilization
-        wait_s = gg1_wait_mean_s(
-            arrival_rate_per_s=rho / full_s, service_mean_s=full_s, service_cv=mix.isl.cv, arrival_cv=mix.arrival_cv
-        )
-        ttft = Moments(
-            mean_s=host_s + own_s + wait_s,
-            variance=(own_s * mix.isl.cv) ** 2 + delayed_wait_variance(mean_s=wait_s, probability=rho),
-        )
-        holds = np.ones_like(full_s, dtype=bool)
-        for item in _objectives(question, LatencyMetric.TTFT):
-            holds &= ttft.quantile_s(item.percentile) <= item.bound_s
-        capacity = np.where((capacity == 0) & holds, rho / full_s, capacity)
-    lanes = np.array([table.parallelism.pp_size * table.parallelism.dp_size for table in tables])
-    fits = np.stack([_holds_one(table, question).any(axis=0) for table in tables])
-    of_replica: Array = np.where(fits, capacity * lanes[:, None], 0.0)
-    return of_replica
-
-
-def screened_decode(tables: tuple[ScreenTable, ...], found: ScreenedSpace, question: Question) -> Array:
-    """Highest rate of a decode replica within the objectives on TPOT and E2E [tables, sequences, budgets] [1/s]."""
-    alone = tuple(
-        replace(
-            table,
-            shared_s=np.broadcast_to(table.decode_s, table.shared_s.shape),
-            full_s=np.broadcast_to(table.decode_s, table.full_s.shape),
-        )
-        for table in tables
-    )
-    whole = tuple(
-        replace(item, bound_s=DECODE_SHARE * item.bound_s) for item in _objectives(question, LatencyMetric.E2E)
-    )
-    screened = screen(
-        alone,
-        steps=found.steps,
-        space=found.space,
-        mix=decode_mix(question.demand.mix),
-        limits=screened_limits(question),
-        objectives=_objectives(question, LatencyMetric.TPOT) + whole,
-        utilization=question.policy.utilization,
-    )
-    return of_all_ranks(screened, tables).capacity_per_s
-
-
 def _guesses(found: ScreenedSpace) -> list[bool]:
     return [table.variant.techniques.speculation is not None for table in found.tables]
 
 
 def screen_pools(found: ScreenedSpace, question: Question) -> ScreenedPools:
     """Both pools of every set-up that a search has priced; what cannot decode in a pool of its own gets 0."""
-    prefill = screened_prefill(found.tables, found.steps, question)
-    decode = screened_decode(found.tables, found, question)
+    limits, mix, objectives = screened_limits(question), question.demand.mix, question.objectives
+    utilization = question.policy.utilization
+    prefill = screen_prefill(
+        found.tables, steps=found.steps, mix=mix, limits=limits, objectives=objectives, utilization=utilization
+    )
+    decode = screen_decode(
+        found.tables,
+        steps=found.steps,
+        space=found.space,
+        mix=mix,
+        limits=limits,
+        objectives=objectives,
+        utilization=utilization,
+    )
     guessing = np.array(_guesses(found))
     return ScreenedPools(
         prefill_per_s=np.where(guessing[:, None], 0.0, prefill),
-        decode_per_s=np.where(guessing[:, None, None], 0.0, decode),
+        decode_per_s=np.where(guessing[:, None, None], 0.0, of_all_ranks(decode, found.tables).capacity_per_s),
     )
 
 
 def pool_finalists(
-    found: ScreenedSpace, question: Question, *, per_platform: int = _PAIRS_PER_PLATFORM
+    found: ScreenedSpace,
+    question: Question,
+    *,
+    per_platform: int = _PAIRS_PER_PLATFORM,
+    unlike: Sequence[tuple[Platform, Platform]] = (),
+    below: float = inf,
 ) -> tuple[Candidate, ...]:
-    """The pairs of every platform that may make the smallest fleet, of the formats that take least per request."""
+    """The pairs of every platform that may make the smallest fleet, of the formats that take least per request.
+
+    unlike : accelerators for prompts and for answers to be paired instead, where that may cost less than ``below``
+    """
     if not found.tables:
         return ()
     if question.spec.serving == ("disaggregated",) and all(_guesses(found)):
@@ -335,24 +337,51 @@ def pool_finalists(
     pools, rate = screen_pools(found, question), question.demand.planned_rate_per_s
     ahead, after = pools.prefill_per_s.max(axis=1), pools.decode_per_s.max(axis=(1, 2))
     devices = np.array([table.parallelism.devices for table in found.tables])
-    formats: dict[tuple[str, object], list[int]] = {}
+    formats: dict[tuple[str, Variant], list[int]] = {}
     for index, table in enumerate(found.tables):
         formats.setdefault((table.platform.hardware.name, table.variant), []).append(index)
-    pairs: dict[str, list[tuple[float, list[tuple[int, int]]]]] = {}
-    for (name, _), members in formats.items():
-        first, second = (sizes_that_may_do(found, members, most, rate_per_s=rate) for most in (ahead, after))
+    pairs: dict[tuple[str, str], list[tuple[float, list[tuple[int, int]]]]] = {}
+    for names, members in _paired(formats, unlike):
+        first, second = (
+            sizes_that_may_do(found, own, most, rate_per_s=rate)
+            for own, most in zip(members, (ahead, after), strict=True)
+        )
         if first and second:
             with np.errstate(divide="ignore"):
-                least = float(sum((devices[members] / most[members]).min() for most in (ahead, after)))
-            pairs.setdefault(name, []).append((least, list(product(first, second))))
+                each = [
+                    float((devices[own] / most[own]).min()) for own, most in zip(members, (ahead, after), strict=True)
+                ]
+            least = _least(question, names, each)
+            if not unlike or rate * least * (1 - SCREEN_ERROR) < below:
+                pairs.setdefault(names, []).append((least, list(product(first, second))))
     chosen = [pair for group in pairs.values() for _, own in sorted(group)[:per_platform] for pair in own]
     return tuple(_pair(found, question, pools, *places) for places in chosen)
+
+
+def _paired(
+    formats: Mapping[tuple[str, Variant], list[int]], unlike: Sequence[tuple[Platform, Platform]]
+) -> Iterator[tuple[tuple[str, str], tuple[list[int], list[int]]]]:
+    """Accelerators for prompts and for answers, with the tables of each in a format that both have."""
+    names = [(prefill.hardware.name, decode.hardware.name) for prefill, decode in unlike]
+    for (decode, variant), members in formats.items():
+        for ahead, after in names or [(decode, decode)]:
+            if after == decode and (ahead, variant) in formats:
+                yield (ahead, after), (formats[ahead, variant], members)
+
+
+def _least(question: Question, names: tuple[str, str], devices: Sequence[float]) -> float:
+    """Accelerators of both pools for a request a second; of two kinds what they cost an hour."""
+    if names[0] == names[1]:
+        return sum(devices)
+    rule = plan_rule(question.spec)
+    prices = [market_price(question.prices, hardware=name, rule=rule) for name in names]
+    return sum(count * (inf if price is None else price.per_hour) for count, price in zip(devices, prices, strict=True))
 
 
 def _pair(found: ScreenedSpace, question: Question, pools: ScreenedPools, first: int, second: int) -> Candidate:
     """The tables at two places, each under the limits nearest to its engine's own among those that carry most."""
     space, made = found.space, []
-    fits = _holds_one(found.tables[first], question)
+    fits = holds_one(found.tables[first], question.demand.mix)
     for index, good in ((first, fits & alike(pools.prefill_per_s[first])), (second, alike(pools.decode_per_s[second]))):
         table = found.tables[index]
         own = own_limits(

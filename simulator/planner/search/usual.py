@@ -2,23 +2,27 @@
 
 Replicas are remembered with the load curves that were priced for them: another rate, number of spares or price asks
 nothing new of a replica, and other objectives or another highest load are asked of its load curve. Of two pools, the
-replicas of each are priced once, then paired, and the best pairs worked out in full.
+replicas of each are priced once, then paired, and the best pairs worked out in full. Unlike pools are on two kinds of
+accelerator: both serve one checkpoint in one release of the engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
+from math import inf
 from threading import Lock
 from typing import Generic, TypeVar
 
 from simulator.engine.lanes.steady_state import Objective
-from simulator.errors import Option, RoofcastError, no_effect
+from simulator.errors import RoofcastError
 from simulator.planner.candidate import Candidate, Platform, Rejection, not_deployable
 from simulator.planner.fleet.fleet import Sized, Trial, size
-from simulator.planner.search.candidates import candidates, in_pools
-from simulator.planner.search.question import Question
+from simulator.planner.money.market import market_price, plan_rule
+from simulator.planner.search.candidates import candidates, pool_candidates
+from simulator.planner.search.question import Question, check_decodes
 from simulator.planner.serving.capacity import Capacity, Missed
 from simulator.planner.serving.disaggregated import (
     Pair,
@@ -149,137 +153,153 @@ def evaluate_once(
     return _OUTCOMES.get((asked,), _worked_out)[0]
 
 
-def evaluate_ahead(
-    tried: Iterable[Candidate],
-    *,
-    model: ModelSpec,
-    mix: RequestMix,
-    objectives: tuple[Objective, ...],
-    policy: LoadPolicy,
-) -> None:
-    """Have ``evaluate_once`` know these, no more than KEPT: worked out together, they take less time than alone."""
-    asked = [_Asked(candidate=item, model=Same(model), mix=mix, objectives=objectives, policy=policy) for item in tried]
-    _OUTCOMES.get(asked, _worked_out)
-
-
-# Pairs of a platform and number format that are worked out in full and shown.
 SHOWN_PAIRS = 3
+"""Pairs of a platform and number format that are worked out in full and shown."""
+Made = dict[tuple[Candidate, bool], PoolReplica | Rejection]
+"""What came of a candidate in one of the pools; the flag says whether it decodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Priced:
-    """A pair with the capacities that either pool has alone; ``devices`` : at least needed for the demand."""
+    """A pair with the capacities that either pool has alone; ``expense`` : what the demand takes at least."""
 
     candidate: Candidate
     pair: Pair
     first: Capacity
     second: Capacity
-    devices: int
+    expense: float
 
 
 class _Pools:
-    """Replicas of both pools, each priced once, whatever it is paired with."""
+    """Pairs of two accelerators, which may be one. Their expense is counted in accelerators there, of two in money.
 
-    def __init__(self, question: Question) -> None:
-        self._question = question
-        self.rejections: list[Rejection] = []
-        self.tried = 0
+    made : replicas of both pools, each priced once, whatever it is paired with
+    below : of unlike pools only the best is worked out where it takes more than this
+    """
 
-    def replicas(self, tried: Sequence[Candidate], *, decodes: bool) -> list[PoolReplica]:
+    def __init__(self, question: Question, prefill: Platform, decode: Platform, *, made: Made, below: float) -> None:
+        self._question, self._ends, self._made, self._below = question, (prefill, decode), made, below
+        self._rejections: list[Rejection] = []
+        self._tried = 0
+
+    def trial(self, *, large: bool = False) -> Trial:
+        """The best pairs within each group of candidates that are alike."""
+        sized: list[Sized] = []
+        spec, model, (prefill, decode) = self._question.spec, self._question.model, self._ends
+        ahead = _by_format(pool_candidates(spec, model=model, platform=prefill, beside=decode, large=large))
+        after = _by_format(pool_candidates(spec, model=model, platform=decode, beside=prefill, large=large))
+        for key, group in after.items():
+            decodes = self._replicas(group, decodes=True) if key in ahead else []
+            prefills = self._replicas(ahead[key], decodes=False) if decodes else []
+            sized += self._best(self._priced(prefills, decodes))
+        refused = tuple(self._rejections)
+        return Trial(sized=tuple(sized), rejections=refused, more=max(0, self._tried - len(sized) - len(refused)))
+
+    @property
+    def _unlike(self) -> bool:
+        return self._ends[0].hardware.name != self._ends[1].hardware.name
+
+    def _replicas(self, tried: Sequence[Candidate], *, decodes: bool) -> list[PoolReplica]:
         """Those that can be deployed and hold a request; the others are refused."""
         question, found = self._question, []
         make, role = (decode_replica, "decode") if decodes else (prefill_replica, "prefill")
         for candidate in tried:
-            made = make(candidate, model=question.model, mix=question.demand.mix, policy=question.policy)
+            made = self._made.get((candidate, decodes))
+            if made is None:
+                made = make(candidate, model=question.model, mix=question.demand.mix, policy=question.policy)
+                self._made[candidate, decodes] = made
             if isinstance(made, Rejection):
-                self.rejections.append(replace(made, label=f"{role} {made.label}"))
+                self._rejections.append(replace(made, label=f"{role} {made.label}"))
             else:
                 found.append(made)
         return found
 
-    def priced(self, ahead: list[PoolReplica], after: list[PoolReplica]) -> list[_Priced]:
-        """Every pair within the objectives that each pool decides alone, the fewest devices first."""
+    def _priced(self, ahead: list[PoolReplica], after: list[PoolReplica]) -> list[_Priced]:
+        """Every pair within the objectives that each pool decides alone, the least expense first."""
         question, found = self._question, []
         first_of: dict[tuple[int, float], Capacity | Missed] = {}
         for decode in after:
             second = decode_capacity(decode, objectives=question.objectives, policy=question.policy)
             for place, prefill in enumerate(ahead):
                 candidate = replace(decode.found.candidate, prefill=prefill.found.candidate)
-                self.tried += 1
+                self._tried += 1
                 try:
                     pair = Pair(prefill=prefill, decode=decode, link=link_of(prefill, decode))
                 except RoofcastError as error:
-                    self.rejections.append(not_deployable(candidate, error))
+                    self._rejections.append(not_deployable(candidate, error))
                     continue
                 key = (place, pair.link.token_s)
                 if key not in first_of:
                     first_of[key] = prefill_capacity(pair, objectives=question.objectives, policy=question.policy)
                 first = first_of[key]
                 if isinstance(first, Missed):
-                    self.rejections.append(missed_objective(candidate, first))
+                    self._rejections.append(missed_objective(candidate, first))
                 elif isinstance(second, Missed):
-                    self.rejections.append(missed_objective(candidate, second))
+                    self._rejections.append(missed_objective(candidate, second))
                 else:
-                    found.append(self._priced(candidate, pair, first, second))
-        return sorted(found, key=lambda item: item.devices)
+                    expense = self._expense(pair, first, second)
+                    found.append(_Priced(candidate=candidate, pair=pair, first=first, second=second, expense=expense))
+        return sorted(found, key=lambda item: item.expense)
 
-    def _priced(self, candidate: Candidate, pair: Pair, first: Capacity, second: Capacity) -> _Priced:
+    @cached_property
+    def _prices(self) -> tuple[float, ...]:
+        """What an accelerator of either end counts: 1 each where they are alike, infinitely much without a price."""
+        if not self._unlike:
+            return (1.0, 1.0)
+        prices, rule = self._question.prices, plan_rule(self._question.spec)
+        found = [market_price(prices, hardware=item.hardware.name, rule=rule) for item in self._ends]
+        return tuple(inf if price is None else price.per_hour for price in found)
+
+    def _expense(self, pair: Pair, first: Capacity, second: Capacity) -> float:
         rate = self._question.demand.planned_rate_per_s
-        devices = sum(
-            replicas_for(rate, capacity_per_s=capacity.rate_per_s * pool.lanes) * pool.devices
-            for capacity, pool in ((first, pair.prefill), (second, pair.decode))
+        return sum(
+            replicas_for(rate, capacity_per_s=capacity.rate_per_s * pool.lanes) * pool.devices * price
+            for capacity, pool, price in zip((first, second), (pair.prefill, pair.decode), self._prices, strict=True)
         )
-        return _Priced(candidate=candidate, pair=pair, first=first, second=second, devices=devices)
 
-    def best(self, priced: list[_Priced]) -> list[Sized]:
+    def _taken(self, fleet: Sized) -> float:
+        """The expense of a whole fleet."""
+        if not self._unlike:
+            return fleet.devices
+        return inf if fleet.cost.per_hour is None else fleet.cost.per_hour
+
+    def _best(self, priced: list[_Priced]) -> list[Sized]:
         """The best few as fleets. What E2E objectives take beyond the least is worked out in order of the least."""
         question = self._question
         sized: list[Sized] = []
         for item in priced:
-            if len(sized) >= SHOWN_PAIRS and item.devices >= min(fleet.devices for fleet in sized):
+            least = min(map(self._taken, sized), default=inf)
+            if len(sized) >= SHOWN_PAIRS and item.expense >= least:
+                break
+            if self._unlike and sized and item.expense > min(least, self._below):
                 break
             outcome = evaluate_pair(item.candidate, item.pair, item.first, item.second, objectives=question.objectives)
             if isinstance(outcome, Rejection):
-                self.rejections.append(outcome)
+                self._rejections.append(outcome)
                 continue
             sized.append(size(outcome, demand=question.demand, spec=question.spec, prices=question.prices))
         return sorted(sized, key=lambda fleet: fleet.rank)[:SHOWN_PAIRS]
 
 
-def _by_format(tried: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
+def _by_format(tried: Sequence[Candidate]) -> dict[tuple[object, ...], list[Candidate]]:
     """Candidates that can be paired: of one number format, technique and engine, so that their caches are alike."""
     alike: dict[tuple[object, ...], list[Candidate]] = {}
     for candidate in tried:
         key = (candidate.precision, candidate.techniques, candidate.engine)
         alike.setdefault(key, []).append(candidate)
-    return [tuple(group) for group in alike.values()]
+    return alike
 
 
-def try_pools(question: Question, platform: Platform) -> Trial:
-    """The best pairs of pools of a platform for every number format; larger degrees where all usual are too small."""
-    spec, model = question.spec, question.model
-    if question.demand.mix.decode_steps < 1:
-        raise no_effect(
-            "answers of one token leave nothing to decode", field=Option("serving"), hint="`osl_tokens` above 1"
-        )
-    trial = _try_pairs(question, candidates(spec, model=model, platform=platform))
-    if not trial.sized and not spec.tp_size and trial.all_too_small:
-        larger = _try_pairs(question, candidates(spec, model=model, platform=platform, large=True))
+def try_pair(
+    question: Question, prefill: Platform, decode: Platform, *, made: Made | None = None, below: float = inf
+) -> Trial:
+    """The best pairs of pools for every number format; larger degrees where all usual are too small. See ``_Pools``."""
+    made = {} if made is None else made
+    trial = _Pools(question, prefill, decode, made=made, below=below).trial()
+    if not trial.sized and not question.spec.tp_size and trial.all_too_small:
+        larger = _Pools(question, prefill, decode, made=made, below=below).trial(large=True)
         return trial.with_more(larger)
     return trial
-
-
-def _try_pairs(question: Question, tried: Sequence[Candidate]) -> Trial:
-    """The best pairs within each group of candidates that are alike."""
-    tried = [in_pools(candidate, profiles=question.policy.profiles) for candidate in tried]
-    sized: list[Sized] = []
-    pools = _Pools(question)
-    for group in _by_format(tried):
-        after = pools.replicas(group, decodes=True)
-        ahead = pools.replicas(group, decodes=False) if after else []
-        sized += pools.best(pools.priced(ahead, after))
-    refused = tuple(pools.rejections)
-    return Trial(sized=tuple(sized), rejections=refused, more=max(0, pools.tried - len(sized) - len(refused)))
 
 
 # Pipeline depths tried on hardware that was asked for by name and is too small otherwise.
@@ -299,21 +319,23 @@ def usual_search(question: Question, tried: Sequence[Platform]) -> Trial:
 
 
 def evaluate_together(question: Question, tried: Sequence[Candidate]) -> None:
-    """Evaluate those of one kind of replica in one go, to be remembered when each is asked for."""
-    alone = [candidate for candidate in tried if len(candidate.parts) == 1]
-    if len(alone) <= KEPT:
-        evaluate_ahead(
-            alone, model=question.model, mix=question.demand.mix, objectives=question.objectives, policy=question.policy
-        )
+    """Have ``evaluate_once`` know those of one kind of replica: worked out together they take less time."""
+    model, mix, objectives, policy = Same(question.model), question.demand.mix, question.objectives, question.policy
+    asked = [
+        _Asked(candidate=item, model=model, mix=mix, objectives=objectives, policy=policy)
+        for item in tried
+        if len(item.parts) == 1
+    ]
+    if len(asked) <= KEPT:
+        _OUTCOMES.get(asked, _worked_out)
 
 
 def try_platform(question: Question, platform: Platform) -> Trial:
     """Evaluate a platform's candidates, as one kind of replica, as two pools, or both ways."""
     trial = _try_replicas(question, platform) if "aggregated" in question.serving else Trial()
     if "disaggregated" in question.serving:
-        from simulator.planner.search.usual import try_pools
-
-        trial = trial.with_more(try_pools(question, platform))
+        check_decodes(question, "serving")
+        trial = trial.with_more(try_pair(question, platform, platform))
     return trial
 
 

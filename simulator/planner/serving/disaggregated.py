@@ -19,7 +19,7 @@ import numpy as np
 
 from simulator.engine.lanes.load_curve import Saturation, lane_step_s, lane_steps, lanes, saturation
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective, SteadyState
-from simulator.engine.pools import Pool, transfer_link
+from simulator.engine.pools import Pool, slower_network, transfer_link
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import without_speculation
 from simulator.phases.step import estimate_step
@@ -203,8 +203,12 @@ def link_of(prefill: PoolReplica, decode: PoolReplica) -> Link:
 
     Raises RoofcastError: nothing is known that reaches from one pool to the other.
     """
-    ends = [_link_end(prefill, decode, server_of=end) for end in _ends(prefill, decode)]
-    name, bytes_per_s = min(ends, key=lambda end: end[1])
+    server = slower_network(*(item.found.candidate.platform.server for item in (prefill, decode)))
+    name, bytes_per_s = transfer_link(
+        *(Pool(deployment=item.found.deployment, replicas=1) for item in (prefill, decode)),
+        link="nic" if server else "scale_up",
+        server=server,
+    )
     # All devices send at once; the side with more of the cache on each sets the pace.
     token_bytes = max(item.found.memory.kv_bytes_per_token for item in (prefill, decode))
     state_bytes = max(item.found.memory.state_bytes_per_sequence for item in (prefill, decode))
@@ -214,19 +218,6 @@ def link_of(prefill: PoolReplica, decode: PoolReplica) -> Link:
         lanes=prefill.found.deployment.parallelism.pp_size,
         request_s=state_bytes / bytes_per_s,
     )
-
-
-def _ends(prefill: PoolReplica, decode: PoolReplica) -> tuple[PoolReplica, ...]:
-    """Replicas whose network may set the pace: of both pools where they are on different accelerators."""
-    names = {item.found.candidate.platform.hardware.name for item in (prefill, decode)}
-    return (prefill, decode) if len(names) > 1 else (prefill,)
-
-
-def _link_end(prefill: PoolReplica, decode: PoolReplica, *, server_of: PoolReplica) -> tuple[str, float]:
-    """Name and bandwidth of the link as one end has it [bytes/s]."""
-    server, mixed = server_of.found.candidate.platform.server, len(_ends(prefill, decode)) > 1
-    first, second = (Pool(deployment=item.found.deployment, replicas=1) for item in (prefill, decode))
-    return transfer_link(first, second, link="nic" if server or mixed else "scale_up", server=server)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

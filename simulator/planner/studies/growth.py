@@ -9,7 +9,7 @@ from simulator.errors import Option, ProfileError, RoofcastError
 from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.resizing import Resizer, resizer
-from simulator.planner.money.tco import purchase_offer
+from simulator.planner.money.market import purchase_offer
 from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.records import dataclass
@@ -153,11 +153,18 @@ def _check_end(rate_per_s: float, *, months: int, monthly: float) -> None:
 
 
 def _lead_time(question: Question, sized: Sized) -> tuple[int, str]:
-    """Days from order to use, and who says so: the question, the seller of the purchase price, or nobody."""
+    """Days from order to use, and who says so: the question, the seller of the purchase price, or nobody.
+
+    Of two kinds of accelerator the later one's.
+    """
     if question.spec.lead_time is not None:
         return question.spec.lead_time, "given"
+    return max((_offered_lead_time(question, item.hardware) for item in sized.housing), key=lambda found: found[0])
+
+
+def _offered_lead_time(question: Question, hardware: str) -> tuple[int, str]:
     try:
-        offer = purchase_offer(question.prices, hardware=sized.evaluated.candidate.platform.hardware.name)
+        offer = purchase_offer(question.prices, hardware=hardware)
     except ProfileError:
         return DEFAULT_LEAD_TIME_DAYS, LEAD_TIME_SOURCE
     if offer.lead_time_days is None:

@@ -121,7 +121,7 @@ def _fleet(item: Sized, demand: Demand, *, low: float, high: float) -> SplitFlee
         to_tokens=None if high == inf else high,
         rate_per_s=demand.planned_rate_per_s,
         isl_mean_tokens=demand.mix.isl.mean_tokens,
-        hardware=item.evaluated.candidate.platform.hardware.name,
+        hardware=item.evaluated.candidate.hardware,
         label=item.evaluated.candidate.label,
         replicas=sum(item.counts),
         spares=sum(item.spare),

@@ -79,7 +79,7 @@ def study(context: StudyContext) -> MeasuredRate | None:
     counts = shape.counts(demand.planned_rate_per_s, replicas=replicas)
     found = size(shape, demand=demand, spec=spec, prices=context.question.prices, counts=counts)
     return MeasuredRate(
-        hardware=shape.candidate.platform.hardware.name,
+        hardware=shape.candidate.hardware,
         label=shape.candidate.label,
         rate_per_gpu_per_s=rate,
         predicted_per_gpu_per_s=shape.capacity_per_s(planned.counts) / devices,

@@ -11,7 +11,7 @@ from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.demand import load_shape
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.fleet.resizing import Resizer, resizer
+from simulator.planner.fleet.resizing import resizer
 from simulator.planner.money.market import MarketPrice, market_price, plan_rule
 from simulator.planner.money.tco import token_year
 from simulator.planner.records import Study
@@ -26,6 +26,7 @@ from simulator.units import HOURS_PER_MONTH
 class RentalShare:
     """Devices rented one way: how many at most, how many are paid for on average, cost a month."""
 
+    hardware: str
     kind: str
     per_device_hour: float
     devices: int
@@ -92,16 +93,17 @@ def _layer_shares(devices: np.ndarray) -> np.ndarray:
     return shares
 
 
-def _share(kind: str, price: float, used: np.ndarray, *, all_hours: bool) -> RentalShare | None:
+def _share(kind: str, price: MarketPrice, used: np.ndarray, *, all_hours: bool) -> RentalShare | None:
     if not len(used):
         return None
     mean_devices = float(len(used)) if all_hours else float(used.sum())
     return RentalShare(
+        hardware=price.hardware,
         kind=kind,
-        per_device_hour=price,
+        per_device_hour=price.per_hour,
         devices=len(used),
         mean_devices=mean_devices,
-        per_month=mean_devices * price * HOURS_PER_MONTH,
+        per_month=mean_devices * price.per_hour * HOURS_PER_MONTH,
     )
 
 
@@ -115,19 +117,25 @@ def _shares(used: np.ndarray, prices: _Prices, *, spot_devices: int) -> tuple[Re
     on_spot = min(spot_devices, len(elastic)) if cheaper else 0
     hourly_used = elastic[: len(elastic) - on_spot]
     parts = [
-        _share("planned", lasting.per_hour, used[keep], all_hours=True),
-        _share("on_demand", hourly.per_hour, hourly_used, all_hours=False) if hourly else None,
-        _share("spot", spot.per_hour, elastic[len(elastic) - on_spot :], all_hours=False) if spot and on_spot else None,
+        _share("planned", lasting, used[keep], all_hours=True),
+        _share("on_demand", hourly, hourly_used, all_hours=False) if hourly else None,
+        _share("spot", spot, elastic[len(elastic) - on_spot :], all_hours=False) if spot and on_spot else None,
     ]
     return tuple(item for item in parts if item is not None)
 
 
-def _needed(fleet: Resizer, rates_per_s: np.ndarray) -> np.ndarray:
-    return fleet.devices_for(rates_per_s).astype(np.int64)
+def _notes(hardware: str, prices: _Prices, *, spot_devices: int) -> list[str]:
+    """What is not offered, and how far spot goes."""
+    offered = {"on demand": prices.on_demand, "spot": prices.spot}
+    missing = [name for name, price in offered.items() if price is None]
+    notes = [f"the price list has no {' and no '.join(missing)} offer for {hardware}"] if missing else []
+    if prices.spot is not None:
+        notes.append(f"spot is used for at most {spot_devices} devices, which the spares can replace")
+    return notes
 
 
 def rental_of(question: Question, sized: Sized, *, fleet: Fleet) -> RentalMix | None:
-    """Cheapest mix of the offers that the price list has for the chosen accelerator; None where it has none.
+    """Cheapest mix of the offers that the price list has for the chosen accelerators; None where it lacks one.
 
     A device that is used a share u of the time is worth keeping from u >= lasting price / on-demand price on, where the
     lasting price is the cheapest of on demand and the commitments within the horizon, as of the plan. Spot devices can
@@ -138,31 +146,29 @@ def rental_of(question: Question, sized: Sized, *, fleet: Fleet) -> RentalMix | 
 
     Raises RoofcastError: the load profile contradicts the peak over the mean that was given.
     """
-    hardware = sized.evaluated.candidate.platform.hardware.name
-    prices = _prices(question, hardware)
-    if prices is None:
-        return None
+    priced = {item.hardware: _prices(question, item.hardware) for item in sized.housing}
     shape, source = load_shape(question.spec)
-    resized = resizer(sized)
-    devices = _needed(resized, question.demand.planned_rate_per_s * shape)
-    spot_devices = resized.spare_devices
-    shares = _shares(_layer_shares(devices), prices, spot_devices=spot_devices)
-    flat = market_price(question.prices, hardware=hardware, rule=plan_rule(question.spec)) or prices.lasting
-    offered = {"on demand": prices.on_demand, "spot": prices.spot}
-    missing = [name for name, price in offered.items() if price is None]
-    notes = [f"the price list has no {' and no '.join(missing)} offer for {hardware}"] if missing else []
-    if prices.spot is not None:
-        notes.append(f"spot is used for at most {spot_devices} devices, which the spares can replace")
+    resized, shares, notes, flat_per_month, kinds = resizer(sized), list[RentalShare](), list[str](), 0.0, list[str]()
+    by_kind = resized.devices_by_kind(question.demand.planned_rate_per_s * shape)
+    for hardware, prices in priced.items():
+        if prices is None:
+            return None
+        devices, spot_devices = by_kind[hardware].astype(np.int64), resized.spare_devices(hardware)
+        shares += _shares(_layer_shares(devices), prices, spot_devices=spot_devices)
+        flat = market_price(question.prices, hardware=hardware, rule=plan_rule(question.spec)) or prices.lasting
+        flat_per_month += float(devices.max()) * flat.per_hour * HOURS_PER_MONTH
+        kinds.append(flat.kind)
+        notes += _notes(hardware, prices, spot_devices=spot_devices)
     per_month = sum(share.per_month for share in shares)
     tokens = token_year(question.demand, prompt_share=fleet.prompt_share)
     return RentalMix(
         profile=tuple(float(value) for value in shape),
         profile_source=source,
-        devices=tuple(int(count) for count in devices),
-        shares=shares,
+        devices=tuple(int(sum(counts)) for counts in zip(*by_kind.values(), strict=True)),
+        shares=tuple(shares),
         per_month=per_month,
-        flat_per_month=float(devices.max()) * flat.per_hour * HOURS_PER_MONTH,
-        flat_kind=flat.kind,
+        flat_per_month=flat_per_month,
+        flat_kind=" or ".join(dict.fromkeys(kinds)),
         notes=tuple(notes),
         per_million_input_tokens=tokens.input_price(per_month * MONTHS_PER_YEAR),
         per_million_output_tokens=tokens.output_price(per_month * MONTHS_PER_YEAR),

@@ -337,7 +337,7 @@ def _losses(sized: Sized) -> list[tuple[str, Counts]]:
 
 def _in_server(sized: Sized, part: Part) -> int | None:
     """Replicas of a part that share a server, at least one; None where single devices are bought."""
-    hardware = part.candidate.platform.hardware.name
+    hardware = part.candidate.hardware
     own = next(item for item in sized.housing if item.hardware == hardware)
     if own.server is None or own.servers is None:
         return None

@@ -15,7 +15,8 @@ from simulator.planner.fleet.length_curves import (
     prompt_curve,
 )
 from simulator.planner.fleet.resizing import Resizer, resizer
-from simulator.planner.money.market import market_price, plan_rule
+from simulator.planner.money.cost import fleet_price
+from simulator.planner.money.market import plan_rule
 from simulator.planner.search.question import Question
 from simulator.planner.serving.shapes import DEVIATE_80
 from simulator.records import dataclass
@@ -98,9 +99,8 @@ def _bar(name: str, low: _End, high: _End, *, fleet: Resizer, most: int) -> Torn
 
 
 def _price_ends(question: Question, sized: Sized) -> tuple[float, float] | None:
-    """Cheapest and dearest offer that the plan could take, for this accelerator."""
-    hardware = sized.evaluated.candidate.platform.hardware.name
-    price = market_price(question.prices, hardware=hardware, rule=plan_rule(question.spec))
+    """Cheapest and dearest offers that the plan could take, for an accelerator of the fleet."""
+    price = fleet_price(sized.housing, prices=question.prices, rule=plan_rule(question.spec))
     return (price.low, price.high) if price is not None and price.providers > 1 else None
 
 

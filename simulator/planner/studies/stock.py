@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import ClassVar
 
 from simulator.errors import InfeasibleError, Option, ProfileError, contradiction
 from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import StudyContext
-from simulator.planner.fleet.fleet import Sized, fleet_power, housed, size, spares_of
-from simulator.planner.money.tco import annuity_factor, purchase_offer, spare_accelerators
+from simulator.planner.fleet.fleet import Sized, housed, size, spares_of
+from simulator.planner.money.market import purchase_offer
+from simulator.planner.money.tco import annuity_factor, spare_accelerators
 from simulator.planner.records import Study
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
@@ -27,7 +30,8 @@ from simulator.units import HOURS_PER_YEAR, KILO
 class FleetShare:
     """One of several fleets side by side, each with its share of the demand.
 
-    from_stock, bought : devices that exist and that have to be obtained; rate_per_s : of the planned peak
+    from_stock, bought : devices that exist and that have to be obtained, by_kind : the latter of each accelerator
+    rate_per_s : of the planned peak
     cost_per_hour : of the bought devices only, None where no price is known
     """
 
@@ -38,6 +42,7 @@ class FleetShare:
     devices: int
     from_stock: int
     bought: int
+    by_kind: tuple[tuple[str, int], ...]
     rate_per_s: float
     capacity_per_s: float
     cost_per_hour: float | None
@@ -104,13 +109,14 @@ def _from_stock(item: Sized, *, counts: Counts, spare: Counts, rate_per_s: float
     candidate, shape = item.evaluated.candidate, item.evaluated
     devices = shape.devices(counts) + shape.devices(spare)
     return FleetShare(
-        hardware=candidate.platform.hardware.name,
+        hardware=candidate.hardware,
         label=candidate.label,
         replicas=sum(counts),
         spares=sum(spare),
         devices=devices,
         from_stock=devices,
         bought=0,
+        by_kind=(),
         rate_per_s=rate_per_s,
         capacity_per_s=shape.capacity_per_s(counts),
         cost_per_hour=0.0,
@@ -125,19 +131,7 @@ def _bought(question: Question, ranked: list[Sized], *, rate_per_s: float) -> Fl
     sized = (size(item.evaluated, demand=rest, spec=question.spec, prices=question.prices) for item in ranked)
     doubted = (replace(item, doubt=planned.doubt) for item, planned in zip(sized, ranked, strict=True))
     best = min(doubted, key=lambda item: item.rank)
-    return FleetShare(
-        hardware=best.evaluated.candidate.platform.hardware.name,
-        label=best.evaluated.candidate.label,
-        replicas=sum(best.counts),
-        spares=sum(best.spare),
-        devices=best.devices,
-        from_stock=0,
-        bought=best.devices,
-        rate_per_s=rate_per_s,
-        capacity_per_s=best.evaluated.capacity_per_s(best.counts),
-        cost_per_hour=best.cost.per_hour,
-        typical_w=fleet_power(best).typical_w,
-    )
+    return _extended(question, best, stock={}, rate_per_s=rate_per_s)
 
 
 def _per_device(use: tuple[Sized, int]) -> float:
@@ -161,7 +155,7 @@ def _filled(question: Question, uses: list[tuple[Sized, int]]) -> _Uses:
     shares: list[FleetShare] = []
     unused: list[str] = []
     for use, count in uses:
-        name, shape = use.evaluated.candidate.platform.hardware.name, use.evaluated
+        name, shape = use.evaluated.candidate.hardware, use.evaluated
         if left <= 0:
             unused.append(f"{count} x {name}: the demand is carried without them")
             continue
@@ -182,31 +176,35 @@ def _routed(shares: tuple[FleetShare, ...], *, rate_per_s: float) -> tuple[Fleet
     return tuple(replace(share, rate_per_s=rate_per_s * share.capacity_per_s / total) for share in shares)
 
 
-def _extended(question: Question, share: FleetShare, use: tuple[Sized, int], *, rate_per_s: float) -> FleetShare:
-    """Stock and new accelerators of its kind and set-up as one fleet with common spares, for ``rate_per_s``."""
-    sized, left = use
-    shape, platform = sized.evaluated, sized.evaluated.candidate.platform
+def _extended(question: Question, sized: Sized, *, stock: Mapping[str, int], rate_per_s: float) -> FleetShare:
+    """Stock and new accelerators of its kinds and set-up as one fleet with common spares, for ``rate_per_s``."""
+    shape, left = sized.evaluated, dict(stock)
     counts = shape.counts(rate_per_s)
     spare = spares_of(shape, counts, spec=question.spec)
-    more = []
+    more, kept_w = [], 0.0
     for part, count, spares in zip(shape.parts, counts, spare, strict=True):
-        existing = min(left // part.replica.devices, count + spares)
-        left -= existing * part.replica.devices
+        name, each = part.candidate.hardware, part.replica.devices
+        existing = min(left.get(name, 0) // each, count + spares)
+        left[name] = left.get(name, 0) - existing * each
         more.append(count + spares - existing)
+        kept_w += existing * each * device_power_w(part.candidate.platform)
     kept = shape.devices(counts) + shape.devices(spare) - shape.devices(tuple(more))
-    bought = sum(item.devices for item in housed(shape, tuple(more), round_to=question.spec.round_to))
-    price = sized.cost.per_device_hour
-    return replace(
-        share,
+    new = housed(shape, tuple(more), round_to=question.spec.round_to)
+    prices = {price.hardware: price.per_hour for price in sized.cost.prices}
+    bought = sum(item.devices for item in new)
+    return FleetShare(
+        hardware=shape.candidate.hardware,
+        label=shape.candidate.label,
         replicas=sum(counts),
         spares=sum(spare),
         devices=kept + bought,
         from_stock=kept,
         bought=bought,
+        by_kind=tuple((item.hardware, item.devices) for item in new if item.devices),
         rate_per_s=rate_per_s,
         capacity_per_s=shape.capacity_per_s(counts),
-        cost_per_hour=None if price is None else bought * price,
-        typical_w=(kept + bought) * device_power_w(platform),
+        cost_per_hour=sum(item.devices * prices[item.hardware] for item in new) if prices else None,
+        typical_w=kept_w + sum(item.typical_w for item in new),
     )
 
 
@@ -223,11 +221,12 @@ def _completed(
     """Shares with what has to be obtained: a new fleet beside the stock, or more of one kind of it, what costs less."""
     if found.left_per_s <= 0:
         return found.shares
-    on_sale = {(item.evaluated.candidate.platform.hardware.name, item.evaluated.candidate.label) for item in ranked}
+    on_sale = {(item.evaluated.candidate.hardware, item.evaluated.candidate.label) for item in ranked}
     ways: list[tuple[FleetShare, ...]] = []
     for place, (share, use) in enumerate(zip(found.shares, uses, strict=False)):
         if (share.hardware, share.label) in on_sale:
-            grown = _extended(question, share, use, rate_per_s=share.rate_per_s + found.left_per_s)
+            rate = share.rate_per_s + found.left_per_s
+            grown = _extended(question, use[0], stock={share.hardware: use[1]}, rate_per_s=rate)
             ways.append((*found.shares[:place], grown, *found.shares[place + 1 :]))
     ways.append((*found.shares, _bought(question, ranked, rate_per_s=found.left_per_s)))
     return min(ways, key=_purchase)
@@ -244,7 +243,7 @@ def _worth_using(question: Question, uses: list[tuple[Sized, int]], ranked: list
         if then[2] > now[2] or then[1] > now[1]:
             break
         use, count = uses[-1]
-        name = use.evaluated.candidate.platform.hardware.name
+        name = use.evaluated.candidate.hardware
         idle.append(f"{count} x {name}: as many GPUs have to be obtained with them as without")
         uses, found = uses[:-1], fewer
     return replace(found, shares=_completed(question, found, uses, ranked) if ranked else found.shares), idle
@@ -261,6 +260,7 @@ def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
         return None
     unused: list[str] = []
     uses: list[tuple[Sized, int]] = []
+    stock = [(platform.hardware.name, count) for platform, count in _stock_platforms(question)]
     for platform, count in _stock_platforms(question):
         use = _best_use(question, platform, devices=count)
         if use is None:
@@ -275,10 +275,27 @@ def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
             field=Option("stock"),
             code="over_budget",
         )
-    shares = _routed(found.shares, rate_per_s=question.demand.planned_rate_per_s)
-    plan = StockPlan(shares=shares, unused=(*unused, *found.unused, *idle))
+    rate = question.demand.planned_rate_per_s
+    plan = StockPlan(shares=_routed(found.shares, rate_per_s=rate), unused=(*unused, *found.unused, *idle))
+    plan = _unlike(question, ranked, dict(stock), beside=plan)
     _check_limits(question, plan)
     return plan
+
+
+def _unlike(question: Question, ranked: list[Sized], stock: Mapping[str, int], *, beside: StockPlan) -> StockPlan:
+    """The whole demand on one fleet with pools on two kinds, of which some exist, where less has to be obtained."""
+    best = beside
+    for item in ranked:
+        kinds = [part.hardware for part in item.housing]
+        if len(kinds) == 1 or not any(name in stock for name in kinds):
+            continue
+        share = _extended(question, item, stock=stock, rate_per_s=question.demand.planned_rate_per_s)
+        if _purchase((share,)) < _purchase(best.shares):
+            idle = tuple(
+                f"{count} x {name}: no part of this fleet" for name, count in stock.items() if name not in kinds
+            )
+            best = StockPlan(shares=(share,), unused=idle)
+    return best
 
 
 def _check_limits(question: Question, plan: StockPlan) -> None:
@@ -345,15 +362,13 @@ class StockMoney:
 def _capital(shares: tuple[FleetShare, ...], *, prices: PriceProfile, ownership: OwnershipProfile) -> float | None:
     """The lines of `tco.owning_cost` for the bought accelerators alone."""
     servers = shelf = 0.0
-    for share in shares:
-        if not share.bought:
-            continue
+    for hardware, bought in chain(*(share.by_kind for share in shares)):
         try:
-            price = purchase_offer(prices, hardware=share.hardware).per_device or 0.0
+            price = purchase_offer(prices, hardware=hardware).per_device or 0.0
         except ProfileError:
             return None
-        servers += share.bought * price
-        shelf += spare_accelerators(share.bought, ownership=ownership) * price
+        servers += bought * price
+        shelf += spare_accelerators(bought, ownership=ownership) * price
     beside = ownership.network_fraction.value + ownership.storage_fraction.value
     return (servers * (1 + beside) + shelf) * (1 + ownership.integration_fraction.value)
 

@@ -81,7 +81,7 @@ def _regrets(compared: Sequence[Sized], costs: Array) -> tuple[Regret, ...]:
     regret, best = (costs - least).mean(axis=1), (costs <= least).mean(axis=1)
     found = [
         Regret(
-            hardware=item.evaluated.candidate.platform.hardware.name,
+            hardware=item.evaluated.candidate.hardware,
             label=item.evaluated.candidate.label,
             mean_regret_per_hour=float(regret[index]),
             best_share=float(best[index]),

@@ -200,7 +200,7 @@ def _entrants(question: Question, ranked: Sequence[Sized]) -> list[Sized]:
     """The cheapest set-ups of the cheapest accelerators, with ``pareto`` some of that front; for a trace the best."""
     if not question.spec.verify:
         return [ranked[0]]
-    names = [item.evaluated.candidate.platform.hardware.name for item in ranked]
+    names = [item.evaluated.candidate.hardware for item in ranked]
     firsts = [item for place, item in enumerate(ranked) if names[place] not in names[:place]]
     entrants = (firsts if len(firsts) > 1 else list(ranked))[:CHEAPEST]
     if question.spec.pareto:
@@ -232,7 +232,7 @@ def _full_verification(question: Question, winner: Checked) -> FleetVerification
 def _record(question: Question, item: Checked, *, chosen: bool) -> Finalist:
     sized, state = item.sized, steady_states(question, item.sized)
     return Finalist(
-        hardware=sized.evaluated.candidate.platform.hardware.name,
+        hardware=sized.evaluated.candidate.hardware,
         label=sized.evaluated.candidate.label,
         planned_replicas=item.planned_replicas,
         replicas=sized.replicas,

@@ -116,7 +116,7 @@ def replayed_promise(plan: CapacityPlan, fleet: SignedFleet, *, seeds: int = PRO
 def _set_up(plan: CapacityPlan, fleet: SignedFleet) -> Sized:
     for sized in plan.basis.shown:
         candidate = sized.evaluated.candidate
-        if (candidate.platform.hardware.name, candidate.label) == (fleet.hardware, fleet.label):
+        if (candidate.hardware, candidate.label) == (fleet.hardware, fleet.label):
             return sized
     raise RoofcastError(
         f"{fleet.hardware} {fleet.label} serves this question no more",

@@ -10,6 +10,7 @@ from math import ceil, inf, sqrt
 import numpy as np
 
 from simulator.engine.lanes.steady_state import Objective
+from simulator.engine.pools import slower_network
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_as_sent
 from simulator.engine.runs.serving import ServedDeployment, served_deployment
 from simulator.errors import Option, RoofcastError
@@ -202,7 +203,7 @@ def simulation(
         return lambda replicas: steady.at(state(replicas))
     pools = pool_check(
         *deployments,
-        server=sized.housing[0].server,
+        server=slower_network(*(item.server for item in sized.housing)),
         demand=question.demand,
         objectives=question.objectives,
         seeds=seeds,

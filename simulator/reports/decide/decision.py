@@ -25,7 +25,7 @@ from simulator.reports.content.quantities import (
 )
 from simulator.reports.decide.evidence import Confidence, confidence_in
 from simulator.reports.decide.risks import top_risks
-from simulator.reports.sections.answer import device_word, replicas_text, rival_text, sentence
+from simulator.reports.sections.answer import device_word, rival_text, sentence
 from simulator.reports.sections.ways_to_pay import buying_text
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import TERMS, terms_text
@@ -87,7 +87,7 @@ def lead_text(studies: Studies) -> str:
     """``Rent 56 h100-sxm-80gb, USD 184k a month, to serve 100 requests/s of llama-3.1-70b in bf16.``"""
     fleet, cost = studies.plan.best, studies.cost
     served = rate_text(studies.plan.demand.mean_rate_per_s, "requests")
-    what = f"{fleet.devices:,} {fleet.accelerators} to serve {served} of {fleet.replica.deployment.model.name}"
+    what = f"{fleet.devices:,} {fleet.hardware} to serve {served} of {fleet.replica.deployment.model.name}"
     if cost.buys and cost.owning is not None:
         paid, yearly = (
             money_text(value, studies.currency) for value in (cost.owning.capex_total, cost.owning.opex_total)
@@ -102,10 +102,12 @@ def _equipment(studies: Studies) -> doc.Facts:
     """Machines and their room, and how sure their number is."""
     fleet, rooms, sure = studies.plan.best, studies.rooms, confidence_in(studies.plan)
     devices = doc.following(doc.count(fleet.devices, origin=doc.known_as(fleet.provenance)), "devices")
-    servers = f"servers, {fleet.server.name}" if fleet.server else "servers"
+    servers = f"servers, {fleet.servers_text}" if fleet.servers_text else "servers"
     per_rack = f"{rooms.servers_per_rack} to a rack" if rooms.servers_per_rack else rooms.bound_by
+    if fleet.is_unlike and fleet.servers is not None:
+        per_rack = " + ".join(count_text(item.servers or 0) for item in fleet.housing)
     nameplate = f"nameplate {fleet.maximum_w / KILO:,.1f} kW"
-    racks = doc.count(rooms.racks) if rooms.racks is None else doc.following(doc.count(rooms.racks), "racks")
+    racks = doc.following(doc.count(rooms.racks), "racks") if rooms.servers_per_rack else doc.count(rooms.racks)
     power = doc.following(doc.kilo(fleet.typical_w, "kW"), "typical_kw")
     facts = (
         doc.fact(
@@ -166,7 +168,8 @@ def _limits(studies: Studies) -> doc.Facts:
     leave = None if ranking is None else ranking.loses_above
     then = "no other option has a price"
     if ranking is not None and leave is not None:
-        then = f"then {ranking.cases[0].next_hardware}"
+        average = ", on average" if studies.plan.best.is_unlike else ""
+        then = f"then {ranking.cases[0].next_hardware}{average}"
     owned = "no purchase price known"
     if owning is not None:
         owned = f"{owning.monthly:,.0f} a month all in{'' if owning.quoted else '; no quote'}"
@@ -202,10 +205,9 @@ def _terms(studies: Studies) -> str:
     return terms_text(studies.plan.best.cost.terms or plan_rule(studies.spec).terms)
 
 
-def _asked(studies: Studies) -> str:
+def _asked(studies: Studies, hardware: str) -> str:
     """The cheapest providers to ask, each with its term and price."""
-    rule, fleet = plan_rule(studies.spec), studies.plan.best
-    offers = offers_of(studies.prices, hardware=fleet.hardware, rule=rule)
+    offers = offers_of(studies.prices, hardware=hardware, rule=plan_rule(studies.spec))
     named = [
         f"{item.provider} {price_text(item.per_hour, studies.currency)} ({TERMS[item.kind]}, {item.date})"
         for item in islice(offers, _ASKED)
@@ -219,11 +221,16 @@ def _whom(studies: Studies) -> tuple[str, str]:
     if studies.cost.buys and owning is not None:
         quote = f"quote of {owning.offer.date}: {studies.currency} {owning.offer.per_device:,.0f} an accelerator"
         return owning.offer.provider, quote
-    price = fleet.cost.prices[0] if fleet.cost.prices else None
-    if price is None:
+    if not fleet.cost.prices:
         return "not decided", f"the price list {studies.prices.name} has no price of {fleet.hardware}"
-    hourly = f"{price_text(price.per_hour, studies.currency)} an hour, {terms_text(price.terms)}: {price.provider}"
-    return hourly, f"ask first: {_asked(studies)}"
+    several = len(fleet.cost.prices) > 1
+    hourly, asked = [], []
+    for price in fleet.cost.prices:
+        of = f"{price.hardware} " if several else ""
+        paid = price_text(price.per_hour, studies.currency)
+        hourly.append(f"{of}{paid} an hour, {terms_text(price.terms)}: {price.provider}")
+        asked.append(f"{of}{_asked(studies, price.hardware)}")
+    return "; ".join(hourly), f"ask first: {'; '.join(asked)}"
 
 
 def _precision(studies: Studies) -> tuple[str, str]:
@@ -241,7 +248,7 @@ def rival_of(studies: Studies) -> Fleet | None:
 def _against(fleet: Fleet, best: Fleet) -> str:
     """``8 b300-sxm TP4, +168 %, 11 kW, step times calibrated``."""
     change = change_text(fleet.cost.per_hour, best.cost.per_hour) if fleet.cost.per_hour and best.cost.per_hour else ""
-    shape = f"{fleet.devices:,} {fleet.accelerators} {fleet.label}"
+    shape = f"{fleet.devices:,} {fleet.hardware} {fleet.label}"
     return f"{shape}, {change or 'at the same cost'}, {fleet.typical_w / KILO:,.0f} kW, step times {fleet.provenance}"
 
 
@@ -252,17 +259,18 @@ def _alternative(studies: Studies) -> tuple[str, str]:
         return "none was compared", "name several accelerators, or none, to compare all"
     known = better_known(studies.plan.fleets)
     said = f"; on measurements: {_against(known, best)}" if known is not None and known is not rival else ""
-    return f"{rival.devices:,} {rival.accelerators} {rival.label}", f"{_against(rival, best)}{said}"
+    return f"{rival.devices:,} {rival.hardware} {rival.label}", f"{_against(rival, best)}{said}"
 
 
 def _availability(studies: Studies) -> tuple[str, str]:
     """Who has it, as far as anybody says."""
-    offers = offers_of(studies.prices, hardware=studies.plan.best.hardware, rule=plan_rule(studies.spec))
-    if not offers:
+    housing, rule = studies.plan.best.housing, plan_rule(studies.spec)
+    each = [offers_of(studies.prices, hardware=item.hardware, rule=rule) for item in housing]
+    if not all(each):
         return "nobody lists it for rent", "ask providers and vendors for a date"
-    newest = max(item.date for item in offers)
+    newest = max(item.date for offers in each for item in offers)
     return (
-        f"{counted_text(len(offers), 'provider')} on the list",
+        f"{' + '.join(counted_text(len(offers), 'provider') for offers in each)} on the list",
         f"as of {newest}; nobody says how many: ask for a date",
     )
 
@@ -271,7 +279,11 @@ def _decisions(studies: Studies) -> doc.Table:
     fleet = studies.plan.best
     sure = confidence_in(studies.plan)
     engine = fleet.replica.deployment.engine
-    shape = f"{replicas_text(fleet)} spare replicas of {fleet.replica.devices} {fleet.hardware} ({fleet.label})"
+    shape = ", ".join(
+        f"{pool.replicas} + {pool.spares} spare {pool.role} replicas of ".replace("  ", " ")
+        + f"{pool.replica.devices} {pool.hardware} ({pool.label})"
+        for pool in fleet.pools
+    )
     buys = "buy" if studies.cost.buys else "rent"
     said = (
         ("Buy or rent", buys, buying_text(studies.cost)),

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import chain
 
 from simulator.kernels.timing import Provenance
+from simulator.phases.deployment import Deployment
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.serving.replica_load import meeting_chances
@@ -125,10 +127,19 @@ def _levels(ran: _Ran) -> tuple[Evidence, ...]:
 
 
 def evidence_of(plan: CapacityPlan) -> tuple[Evidence, ...]:
-    """Measured runs like a replica of the plan, from the closest on."""
-    deployment = plan.best.replica.deployment
+    """Measured runs like the replica of the plan that is known worst, from the closest on."""
+    return max(_every(plan), key=lambda levels: _grade(levels)[0])
+
+
+def _every(plan: CapacityPlan) -> list[tuple[Evidence, ...]]:
+    """Evidence of a replica on every kind of accelerator of the plan, of the last pool on it."""
+    last = {pool.hardware: pool.replica.deployment for pool in plan.best.pools}
+    return [_levels(_ran(deployment)) for deployment in last.values()]
+
+
+def _ran(deployment: Deployment) -> _Ran:
     degrees = deployment.parallelism
-    ran = _Ran(
+    return _Ran(
         engine=deployment.engine.name,
         hardware=deployment.hardware.name,
         parallel=parallel_text(
@@ -141,7 +152,6 @@ def evidence_of(plan: CapacityPlan) -> tuple[Evidence, ...]:
         weights=deployment.plan.weights.value,
         model_class=deployment.model.model_class,
     )
-    return _levels(ran)
 
 
 def confidence_in(plan: CapacityPlan) -> Confidence:
@@ -153,17 +163,20 @@ def confidence_in(plan: CapacityPlan) -> Confidence:
     Runs of other degrees or formats allow B at best, of another engine C, and of other accelerators alone D; without
     any run of this class of models on this accelerator it is a grade less.
     """
-    exact, kind, same_class, hardware, engine = evidence_of(plan)
-    ranked = ((exact, 0), (kind, 1), (hardware, 2), (engine, 3))
-    letter, reason = _LETTERS[-1], f"no whole runs of {hardware.names} or {engine.names}"
-    for found, step in ranked:
-        if found.score is None or found.runs < _FEW:
-            continue
-        place = max(step, _LETTERS.index(_letter(found.score.mean)) + (same_class.runs == 0))
-        letter, reason = _LETTERS[min(place, len(_LETTERS) - 1)], _defence(found, exact, same_class)
-        break
+    place, reason = _grade(evidence_of(plan))
     chances = meeting_chances(plan.best, objectives=plan.objectives)
-    return Confidence(chances=chances, letter=letter, reason=reason)
+    return Confidence(chances=chances, letter=_LETTERS[place], reason=reason)
+
+
+def _grade(levels: tuple[Evidence, ...]) -> tuple[int, str]:
+    """The place of the letter, and what stands for it."""
+    exact, kind, same_class, hardware, engine = levels
+    worst = len(_LETTERS) - 1
+    for found, step in ((exact, 0), (kind, 1), (hardware, 2), (engine, 3)):
+        if found.score is not None and found.runs >= _FEW:
+            place = max(step, _LETTERS.index(_letter(found.score.mean)) + (same_class.runs == 0))
+            return min(place, worst), _defence(found, exact, same_class)
+    return worst, f"no whole runs of {hardware.names} or {engine.names}"
 
 
 def _letter(mean_error: float) -> str:
@@ -230,29 +243,37 @@ def _known(level: int) -> doc.Cell:
 
 
 def _offers(studies: Studies) -> doc.Table:
-    """Who asks what for the chosen accelerator: the offers that the plan's price is made of."""
-    rule, hardware = plan_rule(studies.spec), studies.plan.best.hardware
-    offers = offers_of(studies.prices, hardware=hardware, rule=rule)
-    price = next(iter(studies.plan.best.cost.prices), None)
-    taken = "" if price is None else f" The plan takes {price.per_hour:,.4g}: {price.provider}."
+    """Who asks what for the chosen accelerators: the offers that the plan's price is made of."""
+    rule, best = plan_rule(studies.spec), studies.plan.best
+    rows, notes = [], ["The cheapest lasting offer of each provider."]
+    for item in best.housing:
+        of = (item.hardware,) if best.is_unlike else ()
+        offers = offers_of(studies.prices, hardware=item.hardware, rule=rule)
+        rows += [
+            doc.row(
+                *of,
+                offer.provider,
+                TERMS[offer.kind],
+                doc.money(offer.per_hour),
+                offer.date,
+                doc.text(offer.source, origin=doc.Origin.SOURCED),
+            )
+            for offer in offers[:_OFFERS]
+        ]
+        if len(offers) > _OFFERS:
+            notes.append(f"{len(offers) - _OFFERS} dearer ones{' of ' if of else ''}{''.join(of)} are left out.")
+    taken = [f"{price.per_hour:,.4g}: {price.provider}" for price in best.cost.prices]
+    if taken:
+        notes.insert(1, f"The plan takes {'; '.join(taken)}.")
+    heads = ("Provider", "Term", "Accelerator-hour", "Date", "Source")
+    every = ("Accelerator", *heads) if best.is_unlike else heads
+    words = ("Accelerator", "Provider", "Term", "Date") if best.is_unlike else ("Provider", "Term", "Date")
     return doc.table(
         "offers",
-        f"Who rents {hardware}, and for how much",
-        doc.columns(
-            "Provider", "Term", "Accelerator-hour", "Date", "Source", words=("Provider", "Term", "Date"), wide="Source"
-        ),
-        [
-            doc.row(
-                item.provider,
-                TERMS[item.kind],
-                doc.money(item.per_hour),
-                item.date,
-                doc.text(item.source, origin=doc.Origin.SOURCED),
-            )
-            for item in offers[:_OFFERS]
-        ],
-        note=f"The cheapest lasting offer of each provider.{taken}"
-        + (f" {len(offers) - _OFFERS} dearer ones are left out." if len(offers) > _OFFERS else ""),
+        f"Who rents {best.hardware}, and for how much",
+        doc.columns(*every, words=words, wide="Source"),
+        rows,
+        note=" ".join(notes),
     )
 
 
@@ -260,7 +281,7 @@ def evidence_section(studies: Studies) -> doc.Section:
     """The runs, the kernels and the offers that the decision rests on."""
     blocks: tuple[doc.Block, ...] = (
         doc.Paragraph(text=confidence_in(studies.plan).text, tone=doc.Tone.LEAD),
-        _runs_table(evidence_of(studies.plan)),
+        _runs_table(tuple(dict.fromkeys(chain(*_every(studies.plan))))),
         _kernels(studies),
         _offers(studies),
         ways_table(studies),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
-from simulator.planner.money.market import market_price, offers_of, plan_rule
+from simulator.planner.money.cost import fleet_price
+from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.records import AnswersMayDiffer, NotConfirmed, PlanWarning, SmallerUnpriced
 from simulator.planner.studies.growth import LEAD_TIME_SOURCE, Growth
 from simulator.planner.studies.resilience import Resilience
@@ -26,23 +28,23 @@ _SURE = 0.9
 
 
 def _price_risk(studies: Studies) -> str | None:
-    hardware = studies.plan.best.hardware
-    rule = plan_rule(studies.spec)
+    fleet, rule = studies.plan.best, plan_rule(studies.spec)
     terms = terms_text(rule.terms)
-    price = market_price(studies.prices, hardware=hardware, rule=rule)
+    price = fleet_price(fleet.housing, prices=studies.prices, rule=rule)
     if price is None:
         return (
-            f"Price: the price list {studies.prices.name} has no {terms} price of {studies.plan.best.hardware}, "
+            f"Price: the price list {studies.prices.name} has no {terms} price of {fleet.hardware}, "
             "so that nothing here says what it costs to rent. Obtain a quote and plan again with it (--prices)."
         )
     if price.high < _FAR_PRICES * price.low:
         return None
     ends = f"{price.low:,.2f} ({price.low_provider}) to {price.high:,.2f} {studies.currency}/h ({price.high_provider})"
+    average = ", on average of both kinds" if fleet.is_unlike else ""
     found = studies.plan.price_ranking
     choice = "" if found is None or found.steady else " At other prices another accelerator wins."
     return (
-        f"Price: published {terms} prices of {hardware} run from {ends}; the plan takes {price.per_hour:,.2f}. "
-        f"Obtain a quote before signing.{choice}"
+        f"Price: published {terms} prices of {fleet.hardware} run from {ends}{average}; the plan takes "
+        f"{price.per_hour:,.2f}. Obtain a quote before signing.{choice}"
     )
 
 
@@ -169,14 +171,15 @@ def _money(studies: Studies) -> Iterator[_Line]:
     power = Source(source=studies.prices.power_source, date=studies.prices.date)
     if power.unsourced:
         yield "owning", "electricity a kWh", f"{studies.prices.power_per_kwh:g}", power.source
-    for offer in offers_of(studies.prices, hardware=studies.plan.best.hardware, rule=plan_rule(studies.spec)):
+    rule, kinds = plan_rule(studies.spec), studies.plan.best.housing
+    for offer in chain(*(offers_of(studies.prices, hardware=item.hardware, rule=rule) for item in kinds)):
         if Source(source=offer.source, date=offer.date, note=offer.note).unsourced:
             yield "price", f"{offer.provider}, an hour", f"{offer.per_hour:,.4g}", offer.note or offer.source
 
 
 def _machines(studies: Studies) -> Iterator[_Line]:
     fleet = studies.plan.best
-    for profile in (fleet.replica.deployment.hardware, fleet.server):
+    for profile in chain(*fleet.kinds):
         if profile is None:
             continue
         for name, source in sorted(profile.sources.items()):

@@ -58,7 +58,7 @@ def _other(studies: Studies) -> str:
     side = "more" if more > 0 else "less"
     paid = f"{money_text(abs(more), studies.currency)} a month {side}"
     known = f"step times {rival.provenance} against {best.provenance}"
-    return f"The alternative is {rival.devices:,} {rival.accelerators}: {paid}, {known}."
+    return f"The alternative is {rival.devices:,} {rival.hardware}: {paid}, {known}."
 
 
 def _outlook(studies: Studies) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simulator.planner.fleet.records import Housing
 from simulator.planner.money.facilities import BTU_PER_HOUR_PER_TON, BTU_PER_HOUR_PER_W
-from simulator.planner.money.tco import annuity_factor, mean_power_w, spare_accelerators
+from simulator.planner.money.tco import annuity_factor, mean_power_w, shelved
 from simulator.planner.money.tco_records import Renting
 from simulator.reports.content.quantities import RENTAL_NAMES
 from simulator.reports.formats.finance_inputs import UNPRICED, Form, FormulaLine, Group
@@ -16,7 +17,6 @@ Formula = tuple[str, str, str, Form]
 """Name, label, formula over inputs and names defined before it, number format."""
 
 _UNITS = "IF(devices_per_server>0,servers,devices)"
-_FAILING = "devices*failures_per_year*replacement_days/365"
 _TOTALS = frozenset(
     {
         *("capex_total", "opex_total", "plan_cost_per_hour", "break_even_price", "racks"),
@@ -25,19 +25,12 @@ _TOTALS = frozenset(
 )
 
 _FLEET: tuple[Formula, ...] = (
-    ("servers", "servers", "IF(devices_per_server>0,ROUNDUP(devices/devices_per_server,0),0)", Form.COUNT),
     ("typical_kw", "expected power [kW]", f"{_UNITS}*typical_w_per_unit/1000", Form.NUMBER),
     (
         "mean_kw",
         "mean power over the hours of the demand [kW]",
         f"{_UNITS}*(typical_w_per_unit-dynamic_w_per_unit*(1-mean_load))/1000",
         Form.NUMBER,
-    ),
-    (
-        "spare_devices",
-        "accelerators on the shelf",
-        f"ROUNDUP({_FAILING}+spare_stock_factor*({_FAILING})^0.5,0)",
-        Form.COUNT,
     ),
     ("nameplate_kw", "nameplate power [kW]", f"{_UNITS}*maximum_w_per_unit/1000", Form.NUMBER),
 )
@@ -144,8 +137,33 @@ def _summed(name: str, label: str, formulas: Sequence[Formula]) -> tuple[Formula
 def _people(studies: Studies) -> str:
     """People of an owned fleet; of single devices one host a replica, as `tco` counts them."""
     fleet = studies.plan.best
-    machines = "servers" if fleet.servers is not None else f"{fleet.replicas + fleet.spares}"
+    machines = "servers" if fleet.servers is not None else f"{fleet.hosts}"
     return f"MAX(staff_minimum,{machines}/servers_per_fte)"
+
+
+def _shares(studies: Studies) -> list[str]:
+    """Accelerators of every kind: each has servers and spare parts of its own."""
+    housing, total = studies.plan.best.housing, studies.plan.best.devices
+    return ["devices"] if len(housing) == 1 else [f"devices*{item.devices}/{total}" for item in housing]
+
+
+def _size_of(item: Housing) -> str:
+    """Accelerators of a server."""
+    return str(item.server.accelerators_per_server if item.server is not None and item.servers is not None else 1)
+
+
+def _fleet_formulas(studies: Studies) -> tuple[Formula, ...]:
+    housing = studies.plan.best.housing
+    sizes = ["devices_per_server"] if len(housing) == 1 else [_size_of(item) for item in housing]
+    in_servers = "+".join(f"ROUNDUP({share}/{size},0)" for share, size in zip(_shares(studies), sizes, strict=True))
+    failing = [f"{share}*failures_per_year*replacement_days/365" for share in _shares(studies)]
+    shelf = "+".join(f"ROUNDUP({each}+spare_stock_factor*({each})^0.5,0)" for each in failing)
+    return (
+        ("servers", "servers", f"IF(devices_per_server>0,{in_servers},0)", Form.COUNT),
+        *_FLEET[:2],
+        ("spare_devices", "accelerators on the shelf", shelf, Form.COUNT),
+        *_FLEET[2:],
+    )
 
 
 def _fleet_group(studies: Studies) -> Group:
@@ -154,10 +172,10 @@ def _fleet_group(studies: Studies) -> Group:
         float(fleet.servers or 0),
         fleet.typical_w / KILO,
         mean_power_w(fleet, mean_load=studies.plan.demand.mean_load) / KILO,
-        float(spare_accelerators(fleet.devices, ownership=studies.ownership)),
+        float(shelved(fleet, ownership=studies.ownership)),
         fleet.maximum_w / KILO,
     )
-    return _group("Fleet", _FLEET, values)
+    return _group("Fleet", _fleet_formulas(studies), values)
 
 
 def _owning_groups(studies: Studies) -> tuple[Group, Group, Group, Group]:

@@ -213,10 +213,9 @@ def hourly_text(fleet: Fleet) -> str:
 
 def price_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     """What the range of listed prices does to the ranking; nothing where the chosen fleet has no price."""
-    found, cost = plan.price_ranking, plan.best.cost
+    found = plan.price_ranking
     if found is None:
         return ()
-    taken = cost.prices[0] if len(cost.prices) == 1 else None
     cases = doc.table(
         "price_ranking",
         "The choice at other prices",
@@ -238,7 +237,7 @@ def price_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
             for case in found.cases
         ],
     )
-    lines = ranking_texts(found, taken, currency=cost.currency)
+    lines = ranking_texts(found, plan.best)
     return (doc.Paragraph(text=steady_text(found)), cases, *((doc.Bullets(items=lines),) if lines else ()))
 
 
@@ -316,7 +315,7 @@ def plan_headline(plan: CapacityPlan) -> str:
     monthly = fleet.cost.per_month
     paid = "price unknown" if monthly is None else f"{money_text(monthly, fleet.cost.currency)} a month"
     served = rate_text(plan.demand.mean_rate_per_s, "requests")
-    return f"{_fleet_text(fleet)} ({fleet.accelerators}) for {served}: {paid}"
+    return f"{_fleet_text(fleet)} ({fleet.hardware}) for {served}: {paid}"
 
 
 def _fleet_text(fleet: Fleet) -> str:

@@ -54,10 +54,14 @@ _NAMES = {
 
 
 def hardware_tables(studies: Studies) -> tuple[doc.Table, ...]:
-    """Every sourced figure of the accelerator and of its server: value, date, source."""
-    fleet = studies.plan.best
-    accelerator = _facts("hardware_sources", fleet.replica.deployment.hardware)
-    return (accelerator,) if fleet.server is None else (accelerator, _facts("server_sources", fleet.server))
+    """Every sourced figure of the accelerators and of their servers: value, date, source."""
+    found = []
+    for place, (accelerator, server) in enumerate(studies.plan.best.kinds):
+        suffix = "" if place == 0 else f"_{place + 1}"
+        found.append(_facts(f"hardware_sources{suffix}", accelerator))
+        if server is not None:
+            found.append(_facts(f"server_sources{suffix}", server))
+    return tuple(found)
 
 
 def _facts(key: str, profile: AcceleratorSpec | ServerSpec) -> doc.Table:
@@ -132,7 +136,11 @@ def _used(studies: Studies) -> list[tuple[CalibrationGroup, FitSet]]:
     families = {row.work.family.value for _, step in studies.steps for row in step.rows}
     groups = sorted({_GROUPS[family] for family in families if family in _GROUPS})
     library = load_engine(deployment.engine.name, profiles=profiles).kernel_library
-    found = [(group, fit_set(deployment.hardware, library=library, group=group, profiles=profiles)) for group in groups]
+    found = [
+        (group, fit_set(hardware, library=library, group=group, profiles=profiles))
+        for hardware, _ in studies.plan.best.kinds
+        for group in groups
+    ]
     return [(group, fits) for group, fits in found if fits is not None]
 
 
@@ -159,18 +167,19 @@ def reproduce_table(*lines: tuple[str, str], command: str, created: str, version
 
 def _profiles(studies: Studies) -> doc.Table:
     fleet = studies.plan.best
-    hardware = fleet.replica.deployment.hardware
     engine, model = fleet.replica.deployment.engine, fleet.replica.deployment.model
     rows = [
-        ("accelerator", hardware.name, hardware.facts_date),
+        *(("accelerator", hardware.name, hardware.facts_date) for hardware, _ in fleet.kinds),
+        *(
+            ("server", server.name, max(source.date for source in server.sources.values()))
+            for _, server in fleet.kinds
+            if server is not None
+        ),
         ("price list", studies.prices.name, studies.prices.date),
         ("ownership", studies.ownership.name, studies.ownership.date),
         ("engine", f"{engine.name} {engine.version}", "overheads fitted on measured runs"),
         ("model", f"{model.name} ({studies.model_id})", _configuration(model)),
     ]
-    if fleet.server is not None:
-        newest = max(source.date for source in fleet.server.sources.values())
-        rows.insert(1, ("server", fleet.server.name, newest))
     names = ("Profile", "Name", "Newest figure")
     note = "roofcast profiles show NAME prints every figure with its source and date."
     return doc.table("profiles", "Profiles", doc.columns(*names, words=names), rows, note=note)

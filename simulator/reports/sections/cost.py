@@ -127,10 +127,12 @@ def _inputs(studies: Studies) -> doc.Table:
         )
         if not is_recalled(source)
     ]
-    reference = owning.owning_reference_per_device_hour.get(studies.plan.best.hardware)
-    if reference is not None:
-        name = "published cost of owning, an accelerator-hour (to compare)"
-        rows.append(_figure_row(name, figure_cell("", reference.value), reference))
+    for item in studies.plan.best.housing:
+        reference = owning.owning_reference_per_device_hour.get(item.hardware)
+        if reference is not None:
+            of = f" of {item.hardware}" if studies.plan.best.is_unlike else ""
+            name = f"published cost of owning, an accelerator-hour{of} (to compare)"
+            rows.append(_figure_row(name, figure_cell("", reference.value), reference))
     return doc.table(
         "cost_inputs",
         "Figures behind the money that have a source",
@@ -183,7 +185,7 @@ def rental_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     rental, currency = plan.study(RentalMix), plan.best.cost.currency
     if rental is None:
         return ()
-    if len(rental.shares) == 1:
+    if len(rental.shares) == len(plan.best.housing):
         return (doc.Paragraph(text=f"There is nothing to mix by the hour. Profile: {rental.profile_source}."),)
     kind = RENTAL_NAMES.get(rental.flat_kind, rental.flat_kind)
     flat = f"{price_text(rental.flat_per_month, currency)} a month ({kind})"
@@ -203,7 +205,7 @@ def rental_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
             doc.columns("Rented", "Devices", "Mean in use", "Device-hour", "A month", words=("Rented",)),
             [
                 (
-                    RENTAL_NAMES.get(share.kind, share.kind),
+                    f"{f'{share.hardware}, ' if plan.best.is_unlike else ''}{RENTAL_NAMES.get(share.kind, share.kind)}",
                     doc.count(share.devices),
                     doc.number(share.mean_devices),
                     doc.money(share.per_device_hour, digits=4),

@@ -6,8 +6,7 @@ from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.records import Gap
-from simulator.planner.money.market import MarketPrice, market_price, offers_of, plan_rule
-from simulator.planner.money.tco import purchase_offer
+from simulator.planner.money.market import MarketPrice, market_price, offers_of, plan_rule, purchase_offer
 from simulator.planner.records import TECHNIQUES_SAVE, SearchSummary
 from simulator.planner.studies.length_split import LengthSplit, TriedSplit
 from simulator.planner.studies.pareto import ParetoSet, cheapest_or_fastest

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from simulator.planner.money.facilities import Facilities
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.studies import Studies
+from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.units import KILO
 
 _Line = tuple[str, doc.Cell, str]
@@ -20,9 +22,15 @@ def _heads() -> tuple[doc.Column, ...]:
 
 def _weight(studies: Studies) -> tuple[_Line, ...]:
     """Weight of a server, of a full rack's servers and of a unit of height, and what takes the heat away."""
-    server, rooms = studies.plan.best.server, studies.rooms
-    if server is None:
-        return ()
+    lines, several = list[_Line](), studies.plan.best.is_unlike
+    for _, server in studies.plan.best.kinds:
+        if server is not None:
+            named = f", {server.name}" if several else ""
+            lines += [(f"{label}{named}", value, how) for label, value, how in _weight_of(server, studies.rooms)]
+    return tuple(lines)
+
+
+def _weight_of(server: ServerSpec, rooms: Facilities) -> tuple[_Line, ...]:
     if server.weight_kg is None and server.cooling is None:
         return (("weight, cooling type", _NOTHING, _ASK),)
     source = server.sources.get("weight_kg")
@@ -60,14 +68,10 @@ def facilities_section(studies: Studies) -> doc.Section:
         doc.count(rooms.racks),
         doc.count(rooms.circuits),
     )
-    if rooms.racks is not None:
+    if rooms.servers_per_rack is not None:
         racks, circuits = doc.following(racks, "racks"), doc.following(circuits, "circuits")
     rows: tuple[_Line, ...] = (
-        (
-            "servers",
-            doc.following(doc.count(fleet.servers), "servers"),
-            fleet.server.name if fleet.server else "single devices",
-        ),
+        ("servers", doc.following(doc.count(fleet.servers), "servers"), fleet.servers_text or "single devices"),
         ("racks", racks, f"{rooms.servers_per_rack or '-'} servers a rack, {limit}"),
         ("height of a server", doc.number(rooms.rack_units, "U", digits=0), "server profile"),
         *_weight(studies),
@@ -108,7 +112,7 @@ def energy_section(studies: Studies) -> doc.Section:
     )
     made = "no published figure for this accelerator"
     if energy.embodied_t is not None:
-        made = owning.embodied_kg_per_device[studies.plan.best.hardware].source
+        made = "; ".join(owning.embodied_kg_per_device[item.hardware].source for item in studies.plan.best.housing)
     grams = doc.number(energy.g_per_million_output_tokens, "g CO2e", digits=0)
     rows: tuple[_Line, ...] = (
         ("machines", doc.following(doc.number(energy.it_kwh, "kWh", digits=0), "it_kwh"), "mean power, all year"),

@@ -13,7 +13,7 @@ from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import RoofcastError
 from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import KEYS, CapacityPlan
-from simulator.planner.fleet.records import Fleet
+from simulator.planner.fleet.records import Fleet, Housing
 from simulator.planner.gap.records import Gap, GapError, GapLimit, GapOption, GapStep
 from simulator.planner.serving.capacity import Latencies, Replica
 from simulator.planner.verified import Finalists, FleetVerification, Verification
@@ -85,6 +85,7 @@ def _prefill(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any] 
     replica = pool.replica
     engine = replica.deployment.engine
     return {
+        "hardware": pool.hardware,
         "setup": pool.label,
         "replicas": pool.replicas,
         "spare_replicas": pool.spares,
@@ -97,6 +98,16 @@ def _prefill(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any] 
         "transfer_s": transfer.prompt_s,
         "link_busy_fraction": transfer.busy_fraction,
         "unloaded": _latencies(replica.unloaded, objectives),
+    }
+
+
+def _housing(item: Housing) -> dict[str, Any]:
+    """Accelerators of one kind, with the servers that they fill."""
+    return {
+        "server": item.server.name if item.server is not None and item.servers is not None else None,
+        **_picked(item, "hardware", "servers", "devices", "idle_devices"),
+        "power_typical_w": item.typical_w,
+        "power_max_w": item.maximum_w,
     }
 
 
@@ -116,6 +127,7 @@ def _fleet(fleet: Fleet, plan: CapacityPlan) -> dict[str, Any]:
         "engine": _picked(engine, *_ENGINE),
         "server": fleet.server.name if fleet.server else None,
         **_picked(fleet, "servers", "power_of"),
+        **({"housing": [_housing(item) for item in fleet.housing]} if fleet.is_unlike else {}),
         "power_typical_w": fleet.typical_w,
         "power_max_w": fleet.maximum_w,
         "energy_per_output_token_j": fleet.energy_per_output_token_j(plan.demand),

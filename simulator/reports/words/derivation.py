@@ -103,10 +103,10 @@ def _rival_text(rival: PriceRival, *, currency: str, first: bool) -> str:
     return f"{said} ({planned}): {lowest}" if rival.offered else f"{said} ({planned}); nobody asks less"
 
 
-def _limit_text(above: float, price: MarketPrice, *, currency: str) -> str:
+def _limit_text(above: float, price: MarketPrice, *, currency: str, average: str) -> str:
     """Up to which price the chosen accelerator stays the choice, and what is asked for it."""
     low, high = price_text(price.low, currency), price_text(price.high, currency)
-    said = f"{price.hardware} is chosen up to {price_text(above, currency)} an hour"
+    said = f"{price.hardware} is chosen up to {price_text(above, currency)} an hour{average}"
     if price.providers == 1:
         return f"{said}; its only offer is {low} ({price.low_provider})"
     if price.high <= above:
@@ -114,11 +114,12 @@ def _limit_text(above: float, price: MarketPrice, *, currency: str) -> str:
     return f"{said}; its offers run from {low} ({price.low_provider}) to {high} ({price.high_provider})"
 
 
-def ranking_texts(found: PriceRanking, price: MarketPrice | None, *, currency: str) -> tuple[str, ...]:
-    """Where another fleet becomes the choice, a sentence each without its stop."""
-    lines = []
+def ranking_texts(found: PriceRanking, best: Fleet) -> tuple[str, ...]:
+    """Where another fleet than the chosen one becomes the choice, a sentence each without its stop."""
+    lines, price, currency = [], best.price, best.cost.currency
     if price is not None and found.loses_above is not None:
-        lines.append(_limit_text(found.loses_above, price, currency=currency))
+        average = " on average" if best.is_unlike else ""
+        lines.append(_limit_text(found.loses_above, price, currency=currency, average=average))
     lines += [_rival_text(item, currency=currency, first=place == 0) for place, item in enumerate(found.rivals)]
     return tuple(lines)
 

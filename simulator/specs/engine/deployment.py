@@ -67,9 +67,9 @@ class DisaggregationSpec(Spec):
     server's network cards, shared evenly by its accelerators) or the name of one of the two (nvlink, infiniband, ...);
     by default the faster one that reaches. ``transfer`` says when a cache sets out: when its prompt is done, or layer
     by layer beside the prompt's computation. ``prefill_tp_size`` and the like replace the scenario's degree in that
-    pool, ``prefill_max_num_batched_tokens`` its engine's limit. ``decode_ffn`` (kind serve) gives the
-    experts of a decode replica devices of their own. ``devices`` are the accelerators that there are; pools that need
-    more would share some and are refused.
+    pool, ``prefill_max_num_batched_tokens`` its engine's limit, ``prefill_hardware`` its accelerator: caches then cross
+    the slower network of both servers. ``decode_ffn`` (kind serve) gives the experts of a decode replica devices of
+    their own. ``devices`` are the accelerators that there are; pools that need more would share some and are refused.
     """
 
     prefill_replicas: PositiveInt
@@ -78,6 +78,7 @@ class DisaggregationSpec(Spec):
     transfer: TransferOrder = "after_prefill"
     devices: PositiveInt | None = None
     decode_ffn: FfnPoolSpec | None = None
+    prefill_hardware: str | None = None
     prefill_tp_size: PositiveInt | None = None
     prefill_pp_size: PositiveInt | None = None
     prefill_ep_size: PositiveInt | None = None

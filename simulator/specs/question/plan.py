@@ -47,7 +47,7 @@ NONE = "none"
 """The text that compares with the technique left out."""
 _LISTS = (
     *("hardware", "weights", "kv_cache", "tp_size", "pp_size", "dp_size", "ep_size", "cp_size", "stock"),
-    *("max_num_seqs", "measured_at"),
+    *("prefill_hardware", "max_num_seqs", "measured_at"),
     *(*TEXTS, "serving", "kv_allocation"),
 )
 
@@ -165,6 +165,9 @@ class PlanSpec(Spec):
     serving: tuple[Literal["aggregated", "disaggregated"], ...] = _several(
         "aggregated, or disaggregated: prompts and answers in pools of their own."
     )
+    prefill_hardware: tuple[str, ...] = _several(
+        "Accelerators of prefill pools to compare, decode pools being on another of `hardware`."
+    )
     any_precision: bool = _switch("Compare number formats; answers change with them.")
     any_technique: bool = _switch(
         "Compare speculation, 2:4 sparsity and, with experts, data-parallel attention, on every accelerator that "
@@ -259,13 +262,14 @@ class PlanSpec(Spec):
             ("any_precision", self.weights or self.scheme or self.activations, "`weights`, `activations` and `scheme`"),
             ("any_technique", techniques, "`speculation`, `sparsity` and `dp_size`"),
             ("weekend", week, "`load_profile` of a whole week"),
+            ("prefill_hardware", self.serving == ("aggregated",), "`serving` aggregated"),
             ("server_spares", self.spares is not None, "`spares`"),
         ):
-            if getattr(self, option) not in (None, False) and beside:
+            if getattr(self, option) not in (None, False, ()) and beside:
                 raise RoofcastError(f"contradicts {others}: give one or the other", field=Option(option))
-        if self.measured_rps_per_gpu is not None and (len(self.hardware) != 1 or self.stock):
+        if self.measured_rps_per_gpu is not None and (len(self.hardware) != 1 or self.stock or self.prefill_hardware):
             raise RoofcastError(
-                "holds for one accelerator, which `hardware` has to name, without `stock`",
+                "holds for one accelerator, which `hardware` has to name, without `stock` and `prefill_hardware`",
                 field=Option("measured_rps_per_gpu"),
                 hint="`hardware` h100",
             )

@@ -1,22 +1,27 @@
 """A planned fleet as Kubernetes objects: a Deployment a pool, or a LeaderWorkerSet where replicas span servers, with
-what they need: weights, secret, probes, service, disruption budget.
-
-Objects as vLLM's and LeaderWorkerSet's deployment pages write them [VllmTeam2026].
+what they need: weights, secret, probes, service, disruption budget. ``manifests.yaml`` shows each object as a whole
+[VllmTeam2026].
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import ceil
+from pathlib import Path
+from string import Template
+from typing import Any
 
 from simulator.planner.handoff.commands import environment, options_text, words
 from simulator.planner.handoff.settings import START_FIXED_S, LaunchSettings
+from simulator.specs.documents import read_yaml
 from simulator.specs.hardware.accelerator import cluster
 from simulator.units import GIB
 
 Json = dict[str, object]
 
+_PLACE = re.compile(r"\$\{(\w+)\}")
 LONGEST_NAME = 50
 SECRET, SECRET_KEY = "hf-token", "token"
 MODELS = "/models"
@@ -26,6 +31,27 @@ _VOLUME_SPARE = 2
 _OPTIONS = "/etc/engine"
 # Kubernetes' own default.
 _LEAST_DRAIN_S = 30
+
+
+@lru_cache(maxsize=1)
+def _manifests() -> Mapping[str, Any]:
+    return read_yaml(Path(__file__).with_name("manifests.yaml"))
+
+
+def manifest(name: str, values: Mapping[str, object]) -> Any:
+    """What stands under that name in ``manifests.yaml``, filled with ``values``."""
+    return _filled(_manifests()[name], values)
+
+
+def _filled(held: Any, values: Mapping[str, object]) -> Any:
+    if isinstance(held, dict):
+        return {key: found for key, item in held.items() if (found := _filled(item, values)) is not None}
+    if isinstance(held, list):
+        return [found for item in held if (found := _filled(item, values)) is not None]
+    if not isinstance(held, str) or "${" not in held:
+        return held
+    whole = _PLACE.fullmatch(held)
+    return values[whole[1]] if whole else Template(held).substitute(values)
 
 
 def service_name(model_id: str) -> str:
@@ -78,11 +104,7 @@ def _command(item: LaunchSettings, *, leads: bool) -> list[str]:
 
 
 def _variables(item: LaunchSettings) -> list[Json]:
-    said: list[Json] = [
-        {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": SECRET, "key": SECRET_KEY}}},
-        {"name": "HF_HOME", "value": MODELS},
-        {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-    ]
+    said: list[Json] = manifest("variables", {"secret": SECRET, "secret_key": SECRET_KEY, "models": MODELS})
     for name, value in environment(item, places=_places(item)).items():
         said.append({"name": name, "value": value})
     return said
@@ -93,65 +115,48 @@ def _mounts(item: LaunchSettings) -> list[Json]:
     return [*mounts, {"name": "options", "mountPath": _OPTIONS}] if options_text(item) else mounts
 
 
-def _probes(item: LaunchSettings) -> Json:
-    """Started when it answers, within twice the planned start; ready and alive while it does."""
-    answers: Json = {"httpGet": {"path": item.launch.health_path, "port": "http"}, "periodSeconds": _PERIOD_S}
-    return {
-        "startupProbe": {**answers, "failureThreshold": ceil(2 * start_s(item) / _PERIOD_S)},
-        "readinessProbe": {**answers, "periodSeconds": 5, "failureThreshold": 2},
-        "livenessProbe": {**answers, "timeoutSeconds": _PERIOD_S, "failureThreshold": 6},
-    }
-
-
 def _container(item: LaunchSettings, *, leads: bool = True) -> Json:
     """The engine; of a replica on several servers only the first pod answers clients."""
     devices, names = item.devices_per_server, cluster()
-    requests = {
-        "cpu": str(names.cores_per_accelerator * devices),
-        "memory": f"{names.host_memory_gib_per_accelerator * devices}Gi",
-    }
-    engine: Json = {
-        "name": "engine",
+    values = {
         "image": image(item),
         "command": _command(item, leads=leads),
-        "env": _variables(item),
-        "resources": {"requests": requests, "limits": {names.resource(item.deployment.hardware): devices}},
-        "volumeMounts": _mounts(item),
+        "variables": _variables(item),
+        "cpu": str(names.cores_per_accelerator * devices),
+        "memory_gib": names.host_memory_gib_per_accelerator * devices,
+        "limits": {names.resource(item.deployment.hardware): devices},
+        "mounts": _mounts(item),
+        "port": item.launch.port,
+        "path": item.launch.health_path,
+        "period_s": _PERIOD_S,
+        "failures": ceil(2 * start_s(item) / _PERIOD_S),
     }
-    if leads:
-        engine |= {"ports": [{"name": "http", "containerPort": item.launch.port}], **_probes(item)}
-    return engine
+    engine: Json = manifest("engine", values)
+    return engine | manifest("answering", values) if leads else engine
 
 
 def _download(item: LaunchSettings) -> Json:
-    """Brings the checkpoint onto the volume before the engine starts, so that a start does not wait for the network."""
     fetch = f"from huggingface_hub import snapshot_download; snapshot_download({item.checkpoint.path!r})"
-    return {
-        "name": "download",
-        "image": image(item),
-        "command": ["python3", "-c", fetch],
-        "env": _variables(item)[:2],
-        "volumeMounts": _mounts(item)[:1],
-    }
+    own = {"variables": _variables(item)[:2], "mounts": _mounts(item)[:1]}
+    found: Json = manifest("download", {"image": image(item), "fetch": fetch, **own})
+    return found
 
 
 def _pod(item: LaunchSettings, container: Json, *, drain_s: float) -> Json:
-    hardware = item.deployment.hardware
-    names = cluster()
-    volumes: list[Json] = [
-        {"name": "models", "persistentVolumeClaim": {"claimName": weights_claim_name(item)}},
-        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{names.shared_memory_gib}Gi"}},
-    ]
-    if options_text(item):
-        volumes.append({"name": "options", "configMap": {"name": f"{pool_name(item)}-options"}})
-    return {
-        "nodeSelector": names.node_selector(hardware),
-        "tolerations": [{"key": names.resource(hardware), "operator": "Exists", "effect": "NoSchedule"}],
-        "terminationGracePeriodSeconds": max(_LEAST_DRAIN_S, ceil(drain_s)),
-        **({"initContainers": [_download(item)]} if _is_on_hub(item) else {}),
-        "containers": [container],
-        "volumes": volumes,
+    hardware, names = item.deployment.hardware, cluster()
+    options = {"name": "options", "configMap": {"name": f"{pool_name(item)}-options"}} if options_text(item) else None
+    values = {
+        "nodes": names.node_selector(hardware),
+        "resource": names.resource(hardware),
+        "drain_s": max(_LEAST_DRAIN_S, ceil(drain_s)),
+        "before": [_download(item)] if _is_on_hub(item) else None,
+        "container": container,
+        "claim": weights_claim_name(item),
+        "shared_gib": names.shared_memory_gib,
+        "options": options,
     }
+    found: Json = manifest("pod", values)
+    return found
 
 
 def _metadata(item: LaunchSettings, name: str) -> Json:
@@ -165,45 +170,21 @@ def _pod_metadata(item: LaunchSettings) -> Json:
     return {"labels": {"app": pool_name(item)}, **({"annotations": notes} if notes else {})}
 
 
-def _deployment(item: LaunchSettings, *, drain_s: float) -> Json:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
+def _replicas(item: LaunchSettings, *, drain_s: float) -> Json:
+    """A Deployment, or a LeaderWorkerSet where a replica spans servers."""
+    values = {
+        "name": pool_name(item),
         "metadata": _metadata(item, pool_name(item)),
-        "spec": {
-            "replicas": item.replicas + item.spares,
-            "selector": {"matchLabels": {"app": pool_name(item)}},
-            # A new pod takes the accelerators of the old one.
-            "strategy": {"rollingUpdate": {"maxUnavailable": max(1, item.spares), "maxSurge": 0}},
-            "progressDeadlineSeconds": ceil(2 * start_s(item)) + ceil(drain_s) + 600,
-            "template": {"metadata": _pod_metadata(item), "spec": _pod(item, _container(item), drain_s=drain_s)},
-        },
+        "replicas": item.replicas + item.spares,
+        "unavailable": max(1, item.spares),
+        "deadline_s": ceil(2 * start_s(item)) + ceil(drain_s) + 600,
+        "pod_metadata": _pod_metadata(item),
+        "pod": _pod(item, _container(item), drain_s=drain_s),
+        "servers": item.servers,
+        "worker": _pod(item, _container(item, leads=False), drain_s=drain_s) if item.servers > 1 else None,
     }
-
-
-def _leader_worker_set(item: LaunchSettings, *, drain_s: float) -> Json:
-    worker = _container(item, leads=False)
-    return {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "metadata": _metadata(item, pool_name(item)),
-        "spec": {
-            "replicas": item.replicas + item.spares,
-            "rolloutStrategy": {
-                "type": "RollingUpdate",
-                "rollingUpdateConfiguration": {"maxUnavailable": max(1, item.spares), "maxSurge": 0},
-            },
-            "leaderWorkerTemplate": {
-                "size": item.servers,
-                "restartPolicy": "RecreateGroupOnPodRestart",
-                "leaderTemplate": {
-                    "metadata": _pod_metadata(item),
-                    "spec": _pod(item, _container(item), drain_s=drain_s),
-                },
-                "workerTemplate": {"spec": _pod(item, worker, drain_s=drain_s)},
-            },
-        },
-    }
+    found: Json = manifest("leader_worker_set" if item.servers > 1 else "deployment", values)
+    return found
 
 
 def weights_claim_name(item: LaunchSettings) -> str:
@@ -212,44 +193,25 @@ def weights_claim_name(item: LaunchSettings) -> str:
 
 
 def weights_claim(items: Sequence[LaunchSettings]) -> Json:
-    """A volume that all replicas read; the first of them fills it."""
+    """A volume that all replicas read."""
     size_gib = ceil(_VOLUME_SPARE * max(item.weights_bytes for item in items) / GIB)
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": weights_claim_name(items[0])},
-        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": f"{size_gib}Gi"}}},
-    }
+    found: Json = manifest("claim", {"name": weights_claim_name(items[0]), "size_gib": size_gib})
+    return found
 
 
 def service(name: str, *, selector: str, port: int) -> Json:
     """Pods with the label ``app`` under one name."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name},
-        "spec": {"selector": {"app": selector}, "ports": [{"name": "http", "port": port, "targetPort": port}]},
-    }
+    found: Json = manifest("service", {"name": name, "selector": selector, "port": port})
+    return found
 
 
 def pool_objects(item: LaunchSettings, *, drain_s: float) -> list[Json]:
     """A pool's replicas, a service, and a budget for node drains; drain_s : for a stopped replica's requests [s]."""
-    name = pool_name(item)
-    replicas = _leader_worker_set if item.servers > 1 else _deployment
-    budget: Json = {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name},
-        "spec": {"minAvailable": item.replicas, "selector": {"matchLabels": {"app": name}}},
-    }
-    objects = [replicas(item, drain_s=drain_s), service(name, selector=name, port=item.launch.port), budget]
-    options = options_text(item)
-    if not options:
-        return objects
-    settings: Json = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": f"{name}-options"},
-        "data": {item.launch.options_file: options},
-    }
-    return [settings, *objects]
+    name, options = pool_name(item), options_text(item)
+    config = {"name": f"{name}-options", "data": {item.launch.options_file: options}}
+    return [
+        *([manifest("config", config)] if options else []),
+        _replicas(item, drain_s=drain_s),
+        service(name, selector=name, port=item.launch.port),
+        manifest("budget", {"name": name, "replicas": item.replicas}),
+    ]

@@ -7,50 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.planner.handoff.commands import filled
-from simulator.planner.handoff.kubernetes import Json, pool_name, service, service_name
+from simulator.planner.handoff.kubernetes import Json, manifest, pool_name, service, service_name
 from simulator.planner.handoff.settings import LaunchSettings
 from simulator.specs.engine.launch import RouterSpec
 from simulator.specs.hardware.accelerator import cluster
-
-
-def _account(name: str, *, rules: list[Json]) -> list[Json]:
-    """A service account that may do ``rules`` in its namespace."""
-    api = "rbac.authorization.k8s.io"
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}},
-        {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules},
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name}],
-            "roleRef": {"apiGroup": api, "kind": "Role", "name": name},
-        },
-    ]
-
-
-_READ = ["get", "list", "watch"]
-_PODS: Json = {"apiGroups": [""], "resources": ["pods"], "verbs": _READ}
-
-
-def _stateless(name: str, container: Json, *, volumes: Sequence[Json] = ()) -> Json:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {"labels": {"app": name}},
-                "spec": {
-                    "serviceAccountName": name,
-                    "containers": [container],
-                    **({"volumes": list(volumes)} if volumes else {}),
-                },
-            },
-        },
-    }
 
 
 def router_flags(router: RouterSpec, items: Sequence[LaunchSettings]) -> list[str]:
@@ -69,60 +29,29 @@ def router_objects(router: RouterSpec, items: Sequence[LaunchSettings]) -> list[
     """The engine's router as a deployment that watches the pods, and the service that clients use."""
     name = f"{service_name(items[0].model_id)}-router"
     command = f"pip install --quiet {router.package} && exec {router.command} {' '.join(router_flags(router, items))}"
-    container: Json = {
-        "name": "router",
-        "image": cluster().router_image,
-        "command": ["sh", "-c", command],
-        "env": [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
-        "ports": [{"name": "http", "containerPort": router.port}],
-        "readinessProbe": {"tcpSocket": {"port": "http"}},
-    }
-    return [*_account(name, rules=[_PODS]), _stateless(name, container), service(name, selector=name, port=router.port)]
+    container = manifest("router", {"image": cluster().router_image, "command": command, "port": router.port})
+    return _stateless(name, container, rules=("reads_pods",), port=router.port)
+
+
+def _stateless(
+    name: str, container: Json, *, rules: Sequence[str], port: int, volumes: Sequence[Json] | None = None
+) -> list[Json]:
+    """One pod that may do what ``rules`` say, and a service for it."""
+    return [
+        *manifest("account", {"name": name, "rules": [manifest(rule, {}) for rule in rules]}),
+        manifest("stateless", {"name": name, "container": container, "volumes": volumes}),
+        service(name, selector=name, port=port),
+    ]
 
 
 def gateway_objects(item: LaunchSettings) -> list[Json]:
     """An inference pool behind a gateway, whose endpoint picker weighs cached prefixes, queues and cache use."""
     name, picker, gateway = pool_name(item), f"{pool_name(item)}-picker", cluster().gateway
-    inference = "inference.networking.k8s.io"
-    pool: Json = {
-        "apiVersion": f"{inference}/v1",
-        "kind": "InferencePool",
-        "metadata": {"name": name},
-        "spec": {
-            "selector": {"matchLabels": {"app": name}},
-            "targetPorts": [{"number": item.launch.port}],
-            "endpointPickerRef": {"name": picker, "port": {"number": gateway.picker_port}},
-        },
-    }
-    route: Json = {
-        "apiVersion": "gateway.networking.k8s.io/v1",
-        "kind": "HTTPRoute",
-        "metadata": {"name": name},
-        "spec": {
-            "parentRefs": [{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "inference-gateway"}],
-            "rules": [{"backendRefs": [{"group": inference, "kind": "InferencePool", "name": name}]}],
-        },
-    }
-    config: Json = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": picker},
-        "data": {"config.yaml": gateway.picker_config},
-    }
-    container: Json = {
-        "name": "picker",
-        "image": gateway.picker_image,
-        "args": ["--pool-name", name, "--pool-namespace", "$(POD_NAMESPACE)", "--config-file", "/config/config.yaml"],
-        "env": [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
-        "ports": [{"name": "grpc", "containerPort": gateway.picker_port}],
-        "volumeMounts": [{"name": "config", "mountPath": "/config"}],
-    }
-    pools: Json = {"apiGroups": [inference], "resources": ["inferencepools"], "verbs": _READ}
+    port, rules = gateway.picker_port, ("reads_pods", "reads_inference_pools")
+    container = manifest("picker", {"name": name, "image": gateway.picker_image, "port": port})
+    volumes: list[Json] = [{"name": "config", "configMap": {"name": picker}}]
     return [
-        pool,
-        route,
-        config,
-        *_account(picker, rules=[_PODS, pools]),
-        _stateless(picker, container, volumes=[{"name": "config", "configMap": {"name": picker}}]),
-        service(picker, selector=picker, port=gateway.picker_port),
+        *manifest("gateway", {"name": name, "port": item.launch.port, "picker": picker, "picker_port": port}),
+        manifest("config", {"name": picker, "data": {"config.yaml": gateway.picker_config}}),
+        *_stateless(picker, container, rules=rules, port=port, volumes=volumes),
     ]

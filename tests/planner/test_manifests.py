@@ -1,0 +1,80 @@
+"""``simulator.planner.handoff.kubernetes``: templates of objects, filled with values of any kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simulator.planner.handoff.kubernetes import manifest, service
+from simulator.specs.documents import read_yaml
+from simulator.specs.profiles import profile_root
+
+TEMPLATES = read_yaml(profile_root("hardware_profiles").parent / "simulator/planner/handoff/manifests.yaml")
+PLAIN = st.one_of(st.integers(0, 99), st.booleans(), st.text("abc", min_size=1))
+VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("xy"), inner))
+
+
+class Everything(dict[str, Any]):
+    """The same value under whatever name a template asks for."""
+
+    def __init__(self, value: object, **own: object) -> None:
+        super().__init__(own)
+        self.value = value
+
+    def __missing__(self, key: str) -> object:
+        return self.value
+
+
+def texts(held: object) -> list[str]:
+    if isinstance(held, dict):
+        return [text for key, item in held.items() for text in (key, *texts(item))]
+    if isinstance(held, list):
+        return [text for item in held for text in texts(item)]
+    return [held] if isinstance(held, str) else []
+
+
+@pytest.mark.parametrize("name", sorted(TEMPLATES))
+def test_a_filled_template_asks_for_nothing_more(name: str) -> None:
+    assert not [text for text in texts(manifest(name, Everything("given"))) if "${" in text]
+
+
+@pytest.mark.parametrize(
+    "name", ["claim", "service", "budget", "config", "deployment", "leader_worker_set", "stateless"]
+)
+def test_every_object_says_what_it_is(name: str) -> None:
+    found = manifest(name, Everything("given"))
+    assert list(found)[:2] == ["apiVersion", "kind"]
+    assert found["metadata"]
+
+
+@given(value=VALUES)
+def test_a_place_alone_takes_a_value_as_it_is(value: object) -> None:
+    assert manifest("config", {"name": "own", "data": value})["data"] == value
+
+
+@given(port=st.integers(1, 65535))
+def test_numbers_stay_numbers(port: int) -> None:
+    (entry,) = service("own", selector="pods", port=port)["spec"]["ports"]  # type: ignore[index]
+    assert (entry["port"], entry["targetPort"]) == (port, port)
+
+
+def test_what_there_is_none_of_is_left_out() -> None:
+    spec = manifest("stateless", {"name": "own", "container": {}, "volumes": None})["spec"]["template"]["spec"]
+    assert list(spec) == ["serviceAccountName", "containers"]
+    pod = manifest("pod", Everything(None, claim="weights", shared_gib=8))
+    assert [volume["name"] for volume in pod["volumes"]] == ["models", "shm"]
+    assert "initContainers" not in pod
+
+
+def test_a_filled_template_leaves_the_next_one_alone() -> None:
+    first = manifest("budget", {"name": "own", "replicas": 2})
+    first["spec"]["minAvailable"] = 99
+    assert manifest("budget", {"name": "other", "replicas": 3})["spec"]["minAvailable"] == 3
+
+
+def test_a_value_that_is_not_given_is_a_fault() -> None:
+    with pytest.raises(KeyError):
+        manifest("budget", {"name": "own"})

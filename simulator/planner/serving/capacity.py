@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import count
+from math import inf, log
 from typing import Literal
 
 import numpy as np
@@ -241,6 +243,9 @@ def replica_curves(
 UNLOADED_SHARE = 0.001
 _SEARCH_POINTS = 16
 _SEARCH_ROUNDS = 2
+_GUESSES = 4
+_CAUTION = 0.1
+"""How far towards the middle a guess is moved: it then leaves less where it is wrong."""
 
 
 def excess_of(state: SteadyState, objectives: tuple[Objective, ...]) -> Array:
@@ -280,39 +285,57 @@ def worst_of(excess: Array, objectives: tuple[Objective, ...]) -> Missed:
 
 @dataclass(slots=True, kw_only=True)
 class _Range:
-    """Between which rates a lane's capacity lies: the objectives hold at the first and do not at the second."""
+    """Between which rates a lane's capacity lies: the objectives hold at the first and do not at the second.
+
+    holds : the steady state of the first rate and its row in it; margin, excess : measured over bound at either,
+        the largest and of each objective
+    """
 
     lane: int
     low: float
     high: float
     holds: tuple[SteadyState, int]
+    margin: float
     excess: Array
 
     def narrow(self, rate: float, *, state: SteadyState, row: int, excess: Array) -> bool:
         """Move the end that a rate in between replaces; whether it is the first."""
         if (excess <= 1).all():
-            self.low, self.holds = rate, (state, row)
+            self.low, self.holds, self.margin = rate, (state, row), float(excess.max())
             return True
         self.high, self.excess = rate, excess
         return False
 
+    def between(self, low: int, high: int, *, tried: int) -> int:
+        """The place to try next of those between two.
+
+        Near where the line between the logarithms of what was measured crosses the bound; after a few such guesses the
+        middle, which ends the search wherever the bound is crossed.
+        """
+        beyond = float(self.excess.max())
+        if tried >= _GUESSES or not 0 < self.margin < beyond < inf:
+            return (low + high) // 2
+        share = -log(self.margin) / (log(beyond) - log(self.margin))
+        guess = round(low + (share + _CAUTION * (1 / 2 - share)) * (high - low))
+        return min(max(guess, low + 1), high - 1)
+
 
 def _narrow_all(states: LaneStatesOf, ranges: Sequence[_Range], *, objectives: tuple[Objective, ...]) -> None:
-    """Bring every range down to two neighbours of _SEARCH_POINTS evenly spaced rates, by bisection side by side."""
+    """Bring every range down to two neighbours of _SEARCH_POINTS evenly spaced rates, side by side."""
     rates = [np.linspace(item.low, item.high, _SEARCH_POINTS) for item in ranges]
     places = [(0, _SEARCH_POINTS - 1)] * len(ranges)
-    while True:
+    for tried in count():
         open_ = [index for index, (low, high) in enumerate(places) if high - low > 1]
         if not open_:
             return
-        middles = [sum(places[index]) // 2 for index in open_]
-        asked = np.array([rates[index][middle] for index, middle in zip(open_, middles, strict=True)])
+        chosen = [ranges[index].between(*places[index], tried=tried) for index in open_]
+        asked = np.array([rates[index][place] for index, place in zip(open_, chosen, strict=True)])
         state = states(np.array([ranges[index].lane for index in open_], dtype=np.intp), asked)
         excess = excess_of(state, objectives)
-        for row, (index, middle) in enumerate(zip(open_, middles, strict=True)):
+        for row, (index, place) in enumerate(zip(open_, chosen, strict=True)):
             low, high = places[index]
             held = ranges[index].narrow(float(asked[row]), state=state, row=row, excess=excess[:, row])
-            places[index] = (middle, high) if held else (low, middle)
+            places[index] = (place, high) if held else (low, place)
 
 
 def capacities_within(
@@ -332,7 +355,8 @@ def capacities_within(
         found.append(Capacity(rate_per_s=float(ends[lane, 1]), binding=None, state=both))
         if (full > 1).any():
             low, high = ends[lane].tolist()
-            ranges.append(_Range(lane=lane, low=low, high=high, holds=(state, 2 * lane), excess=full))
+            known = (state, 2 * lane)
+            ranges.append(_Range(lane=lane, low=low, high=high, holds=known, margin=float(idle.max()), excess=full))
     for _ in range(_SEARCH_ROUNDS if ranges else 0):
         _narrow_all(states, ranges, objectives=objectives)
     for item in ranges:

@@ -42,30 +42,45 @@ class SlotOccupancy:
     load: Array
 
 
-def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None) -> SlotOccupancy:
-    """Birth-death chain with births lambda and deaths n / ((O - 1) T(n)), T(n) = S(n) / (1 - lambda W(n)).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chain:
+    """Deaths at every number of sequences from 1 [rows, sequences] [1/s], and log-weights of Poisson noise from 0."""
 
-    Exact for Poisson arrivals and smooth service up to the slots, for any answer length distribution. Burstier
-    arrivals or a fluctuating pace enter as ``dispersion`` v (variance over mean of the chain's noise, 1 for Poisson),
-    by which the log-weights are divided (diffusion). Beyond the slots the tail is geometric and its wait is scaled
-    by (ca^2 + cs^2) / 2 as in Allen-Cunneen.
+    deaths: Array
+    logs: Array
 
-    Reference: [Cohen1979] generalised processor sharing; [Kleinrock1976] section 2.8, diffusion; [Allen1990].
-    """
+
+def _chain(rows: LaneRows) -> _Chain:
     mix, lanes, rates_per_s, of = rows.mix, rows.lanes, rows.rates_per_s, rows.of
-    if not rows.decodes:
-        return _nothing_decodes(rates_per_s, full=not rows.slots.any())
-    noise = np.ones_like(rates_per_s) if dispersion is None else dispersion
     sequences = np.arange(1, lanes.decode_s.values.shape[1])
     left_for_decode = np.maximum(1 - rates_per_s[:, None] * lanes.prefill_s.values[of, 1:], _EPSILON)
     deaths = sequences * left_for_decode / (mix.decode_steps * lanes.decode_s.values[of, 1:])
     logs = np.zeros((len(rates_per_s), len(sequences) + 1))
     np.cumsum(np.log(rates_per_s[:, None] / deaths), axis=1, out=logs[:, 1:])
-    logs /= noise[:, None]
+    return _Chain(deaths=deaths, logs=logs)
+
+
+def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None, chain: _Chain | None = None) -> SlotOccupancy:
+    """Birth-death chain with births lambda and deaths n / ((O - 1) T(n)), T(n) = S(n) / (1 - lambda W(n)).
+
+    Exact for Poisson arrivals and smooth service up to the slots, for any answer length distribution. Burstier
+    arrivals or a fluctuating pace enter as ``dispersion`` v (variance over mean of the chain's noise, 1 for Poisson),
+    by which the log-weights are divided (diffusion). Beyond the slots the tail is geometric and its wait is scaled
+    by (ca^2 + cs^2) / 2 as in Allen-Cunneen. chain : of the same rows, where it is known.
+
+    Reference: [Cohen1979] generalised processor sharing; [Kleinrock1976] section 2.8, diffusion; [Allen1990].
+    """
+    mix, lanes, rates_per_s = rows.mix, rows.lanes, rows.rates_per_s
+    if not rows.decodes:
+        return _nothing_decodes(rates_per_s, full=not rows.slots.any())
+    noise = np.ones_like(rates_per_s) if dispersion is None else dispersion
+    chain = _chain(rows) if chain is None else chain
+    deaths, logs = chain.deaths, chain.logs / noise[:, None]
+    sequences = np.arange(1, deaths.shape[1] + 1)
     if (lanes.slots < len(sequences)).any():
         logs[:, 1:][sequences > rows.slots[:, None]] = -np.inf
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-    each = np.arange(len(of))
+    each = np.arange(len(rates_per_s))
     last_deaths = deaths[each, rows.slots - 1]
     load = rates_per_s / last_deaths
     # The geometric tail's ratio load^(1 / v), kept below 1 where the lane is unstable and flagged so elsewhere.
@@ -184,10 +199,11 @@ def lane_states(rows: LaneRows) -> LaneState:
     Reference: [Sakasegawa1977] wait with several servers; [Allen1990] and [Kramer1976] variability.
     """
     mix, rates_per_s = rows.mix, rows.rates_per_s
-    occupancy = slot_occupancy(rows)
+    chain = _chain(rows) if rows.decodes else None
+    occupancy = slot_occupancy(rows, chain=chain)
     steps = prompt_steps(rows, sequences=occupancy.mean)
     dispersion = batch_dispersion(mix, load=steps.load)
-    occupancy = slot_occupancy(rows, dispersion=dispersion)
+    occupancy = slot_occupancy(rows, dispersion=dispersion, chain=chain)
     steps = prompt_steps(rows, sequences=occupancy.mean)
     full_s = rows.at(rows.lanes.full_prompt_s, occupancy.mean)
     per_step = np.maximum(rows.batched_tokens - occupancy.mean, 1.0) / mix.new_prompt_tokens

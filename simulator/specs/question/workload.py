@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -22,7 +21,7 @@ from simulator.errors import RoofcastError
 from simulator.specs.base import Spec
 from simulator.specs.documents import validate
 from simulator.specs.question.plan_values import READING, objective_s
-from simulator.units import MILLI
+from simulator.units import GIGA, MILLI
 
 
 class ObjectiveSpec(Spec):
@@ -91,6 +90,10 @@ class StageSpec(Spec):
     duration_s: float = Field(ge=MILLI)
 
 
+LONGEST_THINK_S = GIGA
+"""Thirty years: beyond it a clock in seconds no longer tells steps apart."""
+
+
 class ConversationSpec(Spec):
     """Multi-turn chat. Stages then say how many conversations begin per second.
 
@@ -99,7 +102,7 @@ class ConversationSpec(Spec):
     """
 
     turns_mean: float = Field(ge=1, le=LARGEST_TURNS)
-    think_s: NonNegativeFloat = 0.0
+    think_s: float = Field(default=0.0, ge=0, le=LONGEST_THINK_S)
     max_turns: PositiveInt = LARGEST_TURNS
 
 

@@ -81,7 +81,7 @@ SEEN: dict[str, tuple[str, Any, str]] = {
     "a pattern that is none": (
         "config",
         config(quantization_config={"quant_method": "fp8", "ignored_layers": ["re:((("]}),
-        "not closed",
+        "unclosed group",
     ),
     "layer types of objects": ("config", config(layer_types=[{"a": 1}] * 2), "layer_types"),
     "a dimension of 1e308": ("config", config(hidden_size=1e308), "hidden_size"),

@@ -48,7 +48,7 @@ def test_what_keeps_python_busy_for_ever_is_answered() -> None:
     ["(((", "a)", "a)|(b", "[z-a]", "(?!x)", "*a", "(" * 400, "a{5,2}", "a" * 501, "((a{99}){99}){99}", "[", "\\"],
 )
 def test_what_is_not_understood_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"pattern .* (is not understood: .*[a-z]|has)"):
+    with pytest.raises(ValueError, match=r"pattern .*(: .*[a-z]|has)"):
         pattern_matcher(text)
 
 

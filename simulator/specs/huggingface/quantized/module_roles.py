@@ -144,5 +144,5 @@ def pattern_matcher(text: str) -> Callable[[str], bool]:
         )
     except SchemaError as error:
         reason = str(error).splitlines()[-1].strip().removeprefix("error: ").removeprefix("SchemaError: ")
-        raise ValueError(f"the pattern {shown(text)} is not understood: {reason}") from None
+        raise ValueError(f"the pattern {shown(text)}: {reason}") from None
     return anchored.isinstance_python

@@ -141,6 +141,8 @@ def test_the_number_of_turns_is_geometric() -> None:
 
 
 CHAT = {"stages": [{"rate_per_s": 1, "duration_s": 9}], "question_tokens": 9, "osl_tokens": 9}
+
+
 def test_nobody_thinks_for_longer_than_a_clock_in_seconds_can_tell() -> None:
     with pytest.raises(ValueError, match="think_s"):
         ConversationSpec(turns_mean=2, think_s=1e15)

@@ -25,7 +25,6 @@ SIDE = 8192.0
 _ROWS = tuple(SIDE * share for share in (1.0, 0.5, 0.25, 0.125, 0.0625))
 _ROUNDS = 3
 """Of a fixed point that time, nearly linear in 1 / peak, reaches in two."""
-_STEP, _CHORDS, _CLOSE = 1.25, 20, 1e-3
 
 
 def large_product(dtype: Dtype, *, rows: tuple[float, ...] = (SIDE,)) -> Work:
@@ -47,10 +46,11 @@ def large_product(dtype: Dtype, *, rows: tuple[float, ...] = (SIDE,)) -> Work:
 
 
 def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
-    """Matrix peaks at which large products reach their published throughput [FLOP/s].
+    """Matrix peaks as large products are published to reach them [FLOP/s].
 
     A relative's fits carry over how much of its peak a relative's library reaches. Where it is published that this
-    accelerator's own reaches less, its peaks are lowered in that ratio, for every kernel. A format of at
+    accelerator's own reaches less, its peaks are lowered in that ratio, for every kernel; where the fits say that
+    something besides arithmetic holds a large product, it stays faster than published. A format of at
     most 16 bits of which nothing is published is lowered like the published one nearest to it in width. Where nothing
     is published and the accelerator multiplies at half of its relative's rate beside its lanes or less (``_capped``),
     they are raised. Valid for large products; small ones are bound by memory and launches, which stay those of the
@@ -62,12 +62,8 @@ def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
     if not hardware.library_flops_per_s:
         return _raised(library)
     peaks = dict(hardware.peak_flops_per_s)
-    found: dict[tuple[float, float], float] = {}
     for dtype, reached in hardware.library_flops_per_s.items():
-        peak = hardware.peak_flops_per_s[dtype]
-        if (peak, reached) not in found:
-            found[peak, reached] = _explaining_peak(library, dtype, peak=peak, reached=reached)
-        peaks[dtype] = found[peak, reached]
+        peaks[dtype] *= min(1.0, reached / _reached(library, dtype))
     for dtype in peaks.keys() - hardware.library_flops_per_s.keys():
         near = _nearest_published(dtype, hardware)
         if near is not None:
@@ -123,34 +119,10 @@ def _nearest_published(dtype: Dtype, hardware: AcceleratorSpec) -> Dtype | None:
     return order[0] if order else None
 
 
-def _explaining_peak(library: KernelLibrary, dtype: Dtype, *, peak: float, reached: float) -> float:
-    """The peak, at most ``peak``, at which a large product reaches ``reached``."""
+def _reached(library: KernelLibrary, dtype: Dtype) -> float:
+    """Rate of a large product under the fits that the library has [FLOP/s]."""
     work = large_product(dtype)
-
-    def seconds(at: float) -> float:
-        hardware = library.hardware.model_copy(update={"peak_flops_per_s": {dtype: at}})
-        return float(replace(library, hardware=hardware).price(work).seconds[0])
-
-    wanted = float(work.flops[0]) / reached
-    fast = seconds(peak)
-    if fast >= wanted:
-        return peak
-    # Time is nearly linear in 1 / peak where arithmetic binds, and flat where something else does: chords from a
-    # peak that is low enough, or a step on where the chord of a flat part leads nowhere.
-    slower = 1 / peak * wanted / fast
-    while seconds(1 / slower) < wanted:
-        slower *= _STEP
-    faster, slow = 1 / peak, seconds(1 / slower)
-    for _ in range(_CHORDS):
-        middle = faster + (wanted - fast) * (slower - faster) / (slow - fast)
-        there = seconds(1 / middle)
-        if abs(there / wanted - 1) < _CLOSE:
-            return 1 / middle
-        if there < wanted:
-            faster, fast = middle, there
-        else:
-            slower, slow = middle, there
-    return 1 / middle
+    return float(work.flops[0] / library.price(work).seconds[0])
 
 
 @lru_cache(maxsize=64)

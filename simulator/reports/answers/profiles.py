@@ -77,7 +77,7 @@ def hardware_facts(spec: AcceleratorSpec) -> list[tuple[str, str, str, str]]:
 
 def _energy_forecasts(spec: AcceleratorSpec) -> list[tuple[str, str, str, str]]:
     """Energy of single operations above idle: no datasheet says it, the power fit does."""
-    fit = load_power_fits().of(spec.architecture)
+    fit = load_power_fits().of(spec)
     prices = energy_prices(spec, fit=fit)
     source = "power fit" if spec.architecture in fit.architectures else f"power fit of {fit.architectures[0]}"
     operations = [

@@ -19,6 +19,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from simulator.specs.base import Spec
 from simulator.specs.documents import read_yaml, validate
+from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.profiles import find_profile, list_profiles, load_spec, profile_directories, profile_root
 
 
@@ -291,6 +292,21 @@ def load_transfer_table() -> TransferTable:
     return validate(TransferTable, read_yaml(path), where=str(path), profile=True)
 
 
+class PowerRange(Spec):
+    """The range between idle and TDP [W] that shares are of, on chips with ``compute_units`` of an architecture."""
+
+    compute_units: PositiveInt
+    watts: PositiveFloat
+
+    def holds(self, hardware: AcceleratorSpec) -> bool:
+        """Whether ``hardware`` is that chip, give or take the units that a part has switched off."""
+        return abs(hardware.compute_units / self.compute_units - 1) <= SWITCHED_OFF
+
+
+SWITCHED_OFF = 0.05
+"""Of a chip's units, among parts of one die: 148 of B200 and 152 of GB200."""
+
+
 class PowerFit(Spec):
     """Shares of the range between idle and TDP: ``base`` whenever busy, plus ``compute`` times the share
     of the tensor units' peak that products take, padding included, plus ``memory`` times that of the time in which the
@@ -298,9 +314,11 @@ class PowerFit(Spec):
 
     architectures : that the fit stands for; fit_mape : mean absolute percentage error over the ``points`` measured runs
     score_mape : the same over kernels that the fit never saw, where any were held out
+    ranges : by architecture, of the chip whose other parts do the same work with the same watts, whatever their TDP
     """
 
     architectures: tuple[str, ...]
+    ranges: dict[str, PowerRange] = Field(default_factory=dict)
     base: NonNegativeFloat
     compute: NonNegativeFloat
     memory: NonNegativeFloat
@@ -316,9 +334,17 @@ class PowerFits(Spec):
 
     fits: tuple[PowerFit, ...]
 
-    def of(self, architecture: str) -> PowerFit:
-        """The fit for an architecture."""
-        return next((fit for fit in self.fits if architecture in fit.architectures), self.fits[0])
+    def of(self, hardware: AcceleratorSpec) -> PowerFit:
+        """The fit for an accelerator, as shares of its own range: a higher TDP allows more power than another part of
+        the same chip draws, and work takes none of it. Other chips of an architecture keep the shares.
+        """
+        fit = next((fit for fit in self.fits if hardware.architecture in fit.architectures), self.fits[0])
+        known = fit.ranges.get(hardware.architecture)
+        if known is None or not known.holds(hardware):
+            return fit
+        ratio = known.watts / (hardware.tdp_w - hardware.idle_w)
+        scaled = {name: ratio * getattr(fit, name) for name in ("base", "compute", "memory")}
+        return fit.model_copy(update=scaled)
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 
 from simulator.kernels.fits import CollectiveFits, FitSet, collective_fits, fit_set
-from simulator.kernels.timing import Provenance, Timing, without_idle
+from simulator.kernels.timing import Provenance, Timing
 from simulator.kernels.transfer import Relative
 from simulator.operators.work import (
     AttentionShape,
@@ -16,18 +16,16 @@ from simulator.operators.work import (
     CollectiveShape,
     ElementwiseShape,
     GemmShape,
-    GroupedGemmShape,
     KernelShape,
     MoeShape,
-    Work,
 )
 from simulator.records import dataclass
 from simulator.specs.engine.engine import EngineProfile
 from simulator.specs.engine.releases import (
     KernelRecipe,
     NarrowLatent,
+    SlowerKernel,
     SplitProducts,
-    StagedExperts,
     TableKernel,
     UntunedExperts,
 )
@@ -72,11 +70,12 @@ class EngineTraits:
 
     collective_lag_s : mean lag of a host that issues a collective; its devices wait for the slowest of them [s]
     side_stream_tokens : up to that many tokens in a step, shared experts run beside the routed ones; 0 for never
+    fused_shared : they run in the routed ones' kernels, in steps of any size
     matrix_groups : query heads per KV head whose decode attention has a kernel for the matrix units; None for all
     vector_elements_per_s : keys' and values' numbers that the vector units of the device take in where there is none,
         once for every query head [1/s]
     untuned : the tile of 16-bit experts that nobody tuned; tuned : those that somebody did, as (experts, width)
-    staged, staged_above : experts that no fused kernel of the recipe takes, and the tokens above which they run slower
+    slower : kernels that no table timed, and the rows above which they run
     compute_units : of the accelerator [-]; undivided_rows, block_flops_per_s : query rows from which on latent decode
         attention gives each thread block all keys of a sequence for as many rows, and the rate of one [FLOP/s]
     narrow_latent : how many heads latent decode attention takes at a time; quantised_before : formats whose activations
@@ -90,12 +89,12 @@ class EngineTraits:
 
     collective_lag_s: float = 0.0
     side_stream_tokens: int = 0
+    fused_shared: bool = False
     matrix_groups: frozenset[int] | None = None
     vector_elements_per_s: float = float("inf")
     untuned: UntunedExperts | None = None
     tuned: tuple[tuple[int, int], ...] = ()
-    staged: StagedExperts | None = None
-    staged_above: int = 0
+    slower: tuple[tuple[SlowerKernel, int], ...] = ()
     compute_units: int = 1
     undivided_rows: int | None = None
     block_flops_per_s: float = float("inf")
@@ -174,16 +173,19 @@ def with_recipe(
     untuned = recipe.untuned_experts
     if untuned is not None and hardware.architecture in untuned.architectures:
         traits = replace(traits, untuned=untuned, tuned=untuned.tuned.get(hardware.name, ()))
-    staged = recipe.staged_experts
-    if staged is not None and hardware.architecture in staged.tokens_above:
-        traits = replace(traits, staged=staged, staged_above=staged.tokens_above[hardware.architecture])
-    split, norms = recipe.split_products, recipe.fused_norms
+    split, norms, shared = recipe.split_products, recipe.fused_norms, recipe.fused_shared_experts
     if split is not None and hardware.architecture in split.architectures:
         traits = replace(traits, split_products=split)
     narrowing = norms.formats if norms is not None and hardware.architecture in norms.architectures else ()
     return replace(
         traits,
         compute_units=hardware.compute_units,
+        fused_shared=shared is not None and hardware.architecture in shared.architectures,
+        slower=tuple(
+            (kernel, kernel.rows_above[hardware.architecture])
+            for kernel in recipe.slower_kernels
+            if hardware.architecture in kernel.rows_above
+        ),
         quantised_before=frozenset((*recipe.fused_quantisation, *narrowing)),
         replaced=tuple(
             RecipeFits(
@@ -281,114 +283,3 @@ def with_wait(timing: Timing, *, traits: EngineTraits, participants: int) -> Tim
     if not traits.collective_lag_s or participants == 1:
         return timing
     return replace(timing, seconds=timing.seconds + traits.collective_lag_s * slowest_lag(participants))
-
-
-def _on_vector_units(timing: Timing, shape: AttentionShape, *, traits: EngineTraits) -> Timing:
-    """Decode attention whose query heads each go through the keys and values of their group on their own.
-
-    One block of threads a query head, products by the vector units, so that every number of the cache is converted and
-    multiplied once per head; memory still reads it once. Valid for one query a sequence; leaves out short contexts,
-    where a launch decides.
-
-    Reference: [NVIDIA2024b]
-    """
-    group = round(shape.num_heads / shape.num_kv_heads)
-    if traits.matrix_groups is None or group in traits.matrix_groups or not shape.is_decode:
-        return timing
-    keys = np.minimum(shape.context_tokens + shape.query_tokens, np.inf if shape.window is None else shape.window)
-    elements = shape.sequences * keys * shape.num_heads * (shape.head_dim + shape.v_head_dim)
-    vector_s = elements / traits.vector_elements_per_s
-    return replace(
-        timing, seconds=np.maximum(timing.seconds, vector_s), compute_s=np.maximum(timing.compute_s, vector_s)
-    )
-
-
-def _by_whole_sequences(timing: Timing, shape: AttentionShape, *, traits: EngineTraits) -> Timing:
-    """Latent decode attention whose thread blocks take all keys of a sequence, so that few sequences leave units idle.
-    t = waves x keys x rows of a block x 2 (key width + value width) / rate of a unit, waves = max(blocks / units, 1).
-    Leaves out that the last wave is not full."""
-    if traits.undivided_rows is None or not (shape.is_decode and shape.shared_kv):
-        return timing
-    rows = shape.num_heads * np.asarray(shape.query_tokens) / traits.undivided_rows
-    waves = np.maximum(shape.sequences * np.ceil(rows) / traits.compute_units, 1.0)
-    keys = shape.context_tokens + shape.query_tokens
-    flops = 2.0 * traits.undivided_rows * keys * (shape.head_dim + shape.v_head_dim)
-    alone_s = np.where(shape.num_heads >= traits.undivided_rows, waves * flops / traits.block_flops_per_s, 0.0)
-    return replace(timing, seconds=np.maximum(timing.seconds, alone_s), compute_s=np.maximum(timing.compute_s, alone_s))
-
-
-def _again_per_group(timing: Timing, shape: AttentionShape, *, traits: EngineTraits) -> Timing:
-    """Latent decode attention whose kernel takes few heads at a time: each further group reads the latents again
-    [AMDAITER2025]."""
-    narrow = traits.narrow_latent
-    if narrow is None or not (shape.is_decode and shape.shared_kv):
-        return timing
-    heads = np.asarray(shape.num_heads, dtype=np.float64)
-    groups = np.where(heads < narrow.native_heads, np.maximum(np.ceil(heads / narrow.heads), 1.0), 1.0)
-    again_s = (groups - 1.0) * timing.memory_s
-    return replace(timing, seconds=timing.seconds + again_s, memory_s=timing.memory_s + again_s)
-
-
-def _untuned(timing: Timing, shape: MoeShape, *, traits: EngineTraits) -> Timing:
-    """Experts in 16 bit on the engine's one tile, where its release has no better one for their number and width."""
-    known = (shape.local_experts, shape.intermediate_size) in traits.tuned
-    if traits.untuned is None or known or shape.exchanged or shape.format.name != Dtype.BF16.value:
-        return timing
-    from simulator.kernels.moe import on_one_tile
-
-    return on_one_tile(timing, shape, untuned=traits.untuned, compute_units=traits.compute_units)
-
-
-def _staged(timing: Timing, shape: MoeShape, *, traits: EngineTraits) -> Timing:
-    """Experts in two products of large tiles, where no fused kernel takes their width [AMDAITER2025]."""
-    staged = traits.staged
-    if staged is None or shape.format.name != staged.weights or shape.intermediate_size % staged.width_multiple == 0:
-        return timing
-    slower = np.asarray(shape.tokens) > traits.staged_above
-    inferred = np.where(slower, int(Provenance.EXTRAPOLATED), 0)  # from whole runs; no kernel of it was timed
-    return replace(
-        timing,
-        seconds=np.where(slower, timing.seconds / staged.rate_share, timing.seconds),
-        provenance=np.maximum(timing.provenance, inferred),
-    )
-
-
-def in_step(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
-    """The price of a row among the others of its step: nothing where it has nothing to do, less on a side stream.
-
-    A shared expert's product that runs beside the routed experts only takes its bandwidth, or its multiplications, away
-    from them; launch, first bytes and last wave are hidden.
-    """
-    if traits.side_stream_tokens and work.role == SHARED_EXPERT and isinstance(work.shape, GemmShape):
-        taken_s = np.minimum(timing.seconds, np.maximum(timing.compute_s, timing.memory_s))
-        beside = np.asarray(work.shape.m) <= traits.side_stream_tokens
-        timing = replace(timing, seconds=np.where(beside, taken_s, timing.seconds))
-    if isinstance(work.shape, AttentionShape):
-        timing = _on_vector_units(timing, work.shape, traits=traits)
-        timing = _by_whole_sequences(timing, work.shape, traits=traits)
-        timing = _again_per_group(timing, work.shape, traits=traits)
-    if isinstance(work.shape, MoeShape):
-        timing = _untuned(timing, work.shape, traits=traits)
-        timing = _staged(timing, work.shape, traits=traits)
-    return without_idle(_as_launched(timing, work, traits=traits), work)
-
-
-def launches_of(work: Work) -> float:
-    """Kernels that one execution of a row launches [-]."""
-    match work.shape:
-        case ElementwiseShape(launches=launches):
-            return launches
-        case GemmShape(format=product):
-            return product.launches
-        case _:
-            return 1.0
-
-
-def _as_launched(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
-    """Products and experts at the engine's share of the tuned rate, and the gap before each kernel of the row."""
-    seconds = timing.seconds
-    if traits.tuned_share != 1.0 and isinstance(work.shape, GemmShape | MoeShape | GroupedGemmShape):
-        seconds = seconds / traits.tuned_share
-    if traits.launch_gap_s:
-        seconds = seconds + traits.launch_gap_s * launches_of(work)
-    return timing if seconds is timing.seconds else replace(timing, seconds=seconds)

@@ -17,7 +17,6 @@ from simulator.kernels.engine_traits import (
     NO_TRAITS,
     EngineTraits,
     filling_passes,
-    in_step,
     norm_pass,
     quantising_pass,
     row_kind,
@@ -54,6 +53,7 @@ from simulator.kernels.format_choice import (
 from simulator.kernels.gemm import gemm_timing
 from simulator.kernels.memory import elementwise_timing, host_transfer_timing
 from simulator.kernels.roofline import fitted_timing, user_timing
+from simulator.kernels.step_price import in_step
 from simulator.kernels.step_rows import price_rows
 from simulator.kernels.timing import Provenance, Timing, between, chosen, widened
 from simulator.operators.step_shape import Array

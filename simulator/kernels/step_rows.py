@@ -8,7 +8,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from simulator.kernels.attention.cases import AttentionKernel, attention_kernel, join_attention
-from simulator.kernels.engine_traits import EngineTraits, in_step
+from simulator.kernels.engine_traits import EngineTraits
+from simulator.kernels.step_price import in_step
 from simulator.kernels.timing import JOINED_CASES, Timing, join, priced_once, split
 from simulator.operators.step_shape import Array
 from simulator.operators.work import (

@@ -27,7 +27,7 @@ from simulator.specs.engine.engine import (
     with_model,
 )
 from simulator.specs.engine.fits import EngineOverheads, EngineSpread
-from simulator.specs.engine.releases import EngineLimits, LimitField
+from simulator.specs.engine.releases import EngineLimits, LimitField, ServedModel
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import calibrations_changed_ns
 from simulator.specs.loading import default_server_for
@@ -226,11 +226,10 @@ def _plan(model: Same[ModelSpec], precision: PrecisionSpec, multiplied: Collecti
 
 @lru_cache(maxsize=256)
 def _engine_on(
-    profile: Same[EngineProfile], version: str | None, hardware: Same[AcceleratorSpec], latent: bool
+    profile: Same[EngineProfile], version: str | None, hardware: Same[AcceleratorSpec], served: ServedModel
 ) -> Same[EngineProfile]:
     vendor, host_speed = hardware.held.vendor, hardware.held.host_speed
-    found = profile.held.at(version).serving(latent_attention=latent)
-    return Same(found.on_vendor(vendor, version=version).on_host(host_speed))
+    return Same(profile.held.at(version).serving(served).on_vendor(vendor, version=version).on_host(host_speed))
 
 
 @lru_cache(maxsize=512)
@@ -251,8 +250,7 @@ def deploy(
     profiles: str | None = None,
 ) -> Deployment:
     """Resolve a replica, or refuse: a dtype the hardware lacks, a tensor-parallel degree the heads do not allow."""
-    parallelism = parallelism or ParallelismSpec()
-    spec, asked = engine or EngineSpec(), precision or PrecisionSpec()
+    parallelism, spec, asked = parallelism or ParallelismSpec(), engine or EngineSpec(), precision or PrecisionSpec()
     taken = on_chip(asked, model=model, hardware=hardware)
     applied = apply_techniques(
         techniques or TechniquesSpec(),
@@ -267,7 +265,8 @@ def deploy(
     if applied.spec.speculation is not None:
         spec = with_feature(spec, "speculation", vendor=hardware.vendor, profiles=profiles)
     facts, latent = Same(hardware), any(isinstance(layer.mixer, MlaSpec) for layer in model.layers)
-    profile = _engine_on(Same(load_engine(spec.name, profiles=profiles)), spec.version, facts, latent)
+    served = ServedModel(model.model_type, latent, spread=parallelism.ep_size > 1)
+    profile = _engine_on(Same(load_engine(spec.name, profiles=profiles)), spec.version, facts, served)
     limits = _limits(profile, spec, facts, parallelism)
     settings = _engine_settings(spec, profile=profile.held, limits=limits, model=model)
     check_on_engine(

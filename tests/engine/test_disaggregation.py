@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine.pools import Pool, transfer_ends_s, transfer_link
+from simulator.engine.pools import HAND_OVER_S, Pool, transfer_ends_s, transfer_link
 from simulator.engine.runs.answers import answer
 from simulator.engine.runs.disaggregation import ServedPools, serve_disaggregated, served_pools, token_transfer_s
 from simulator.engine.runs.load_sweep import demand_of, pools_sweep
@@ -60,9 +60,10 @@ def test_the_first_token_comes_with_the_cache() -> None:
     found = serve_disaggregated(asked, ServedPools(prefill=prefill, decode=decode))
     moved_bytes = 1000 * memory_plan(prefill.deployment).kv_bytes_per_token
     link_s = moved_bytes / prefill.deployment.hardware.scale_up.bytes_per_s_per_direction
-    assert found.transfer_mean_s == pytest.approx(link_s)
+    moved_s = link_s + HAND_OVER_S
+    assert found.transfer_mean_s == pytest.approx(moved_s)
     nobody = serve_disaggregated(requests(3, gap_s=5.0, output=1), ServedPools(prefill=prefill, decode=decode))
-    assert found.result.overall.ttft.mean_s == pytest.approx(nobody.result.overall.ttft.mean_s + link_s)
+    assert found.result.overall.ttft.mean_s == pytest.approx(nobody.result.overall.ttft.mean_s + moved_s)
     assert nobody.transfer_mean_s == 0
 
 

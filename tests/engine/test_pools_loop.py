@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from simulator.engine.pools import HAND_OVER_S
 from simulator.engine.runs.pools_loop import disaggregated_loop, loop_pools_powers_w
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.engine.uniform.loops import closed_loop
@@ -62,7 +63,7 @@ def test_one_client_sees_its_prompt_the_transfer_and_steps_of_its_own() -> None:
     assert pools.pools is not None
     moved_s = ISL * KV_BYTES_PER_TOKEN / NVLINK_BYTES_PER_S
     assert pools.pools.transfer_s == pytest.approx(moved_s)
-    assert pools.ttft_s == pytest.approx(alone.ttft_s + moved_s, rel=0.01)
+    assert pools.ttft_s == pytest.approx(alone.ttft_s + moved_s + HAND_OVER_S, rel=0.01)
     assert pools.tpot_s == pytest.approx(alone.tpot_s, rel=0.01)
 
 

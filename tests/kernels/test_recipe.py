@@ -34,6 +34,7 @@ from simulator.specs.engine.releases import (
     FusedAllReduce,
     FusedNorms,
     KernelRecipe,
+    ServedModel,
     SplitProducts,
     TableKernel,
     UntunedExperts,
@@ -156,8 +157,8 @@ def test_norms_narrow_on_their_architectures_and_in_the_models_that_the_engine_f
     newer, older = (load_hardware(name) for name in ("mi355x", "mi300x"))
     assert with_recipe(NO_TRAITS, recipe, hardware=newer).quantised_before == {"fp8_block"}
     assert with_recipe(NO_TRAITS, recipe, hardware=older).quantised_before == frozenset()
-    assert recipe.serving(latent_attention=True) is recipe
-    assert recipe.serving(latent_attention=False).fused_norms is None
+    assert recipe.serving(ServedModel("deepseek_v3", latent_attention=True, spread=False)) is recipe
+    assert recipe.serving(ServedModel("llama", latent_attention=False, spread=False)).fused_norms is None
 
 
 def test_products_that_split_take_no_longer_than_the_16_bit_one_and_only_where_the_release_has_them() -> None:
@@ -347,9 +348,9 @@ def test_widths_without_a_fused_kernel_run_slower_where_its_tiles_are_large(
     row, plain = work(shape, Family.MOE, flops=tokens), kernel_library(accelerator, library="vllm")
     recipe = load_engine("vllm").recipe
     priced = replace(plain, traits=with_recipe(NO_TRAITS, recipe, hardware=accelerator)).price(row)
-    assert recipe.staged_experts is not None
+    (experts,) = recipe.slower_kernels
     ratio = priced.seconds / plain.price(row).seconds
-    assert ratio == pytest.approx(np.where(slower, 1 / recipe.staged_experts.rate_share, 1.0))
+    assert ratio == pytest.approx(np.where(slower, 1 / experts.rate_share, 1.0))
     assert (priced.provenance >= np.where(slower, Provenance.EXTRAPOLATED, Provenance.MEASURED)).all()
 
 

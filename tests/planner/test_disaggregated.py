@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.engine.lanes.steady_state import Objective
-from simulator.engine.pools import Pool
+from simulator.engine.pools import HAND_OVER_S, Pool
 from simulator.engine.runs.disaggregation import ServedPools, serve_disaggregated
 from simulator.errors import RoofcastError
 from simulator.planner.candidate import Candidate, Rejection
@@ -130,7 +130,8 @@ class TestStates:
 
 class TestCapacity:
     def test_objectives_hold_at_capacity_and_fail_beyond(self) -> None:
-        asked = question(objectives=({"metric": "ttft", "percentile": 95, "bound_s": 0.2},), confidence=50)
+        bound_s = 0.2 + HAND_OVER_S
+        asked = question(objectives=({"metric": "ttft", "percentile": 95, "bound_s": bound_s},), confidence=50)
         found = pair(asked)
         at, beyond = seen(
             found,
@@ -138,7 +139,7 @@ class TestCapacity:
             [share * found.prefill.replica.capacity_per_s for share in (1.0, 1.1)],
             objectives=asked.objectives,
         )
-        assert at.ttft_p95_s <= 0.2 * (1 + 1e-9) < beyond.ttft_p95_s
+        assert at.ttft_p95_s <= bound_s * (1 + 1e-9) < beyond.ttft_p95_s
         assert found.prefill.replica.binding == 0
         assert found.replica.binding is None
 

@@ -18,7 +18,7 @@ from simulator.engine.encoders import EncoderPool, at_scale
 from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import BUSY_S
-from simulator.engine.pools import Pool, transfer_ends_s, transfer_link
+from simulator.engine.pools import HAND_OVER_S, Pool, transfer_ends_s, transfer_link
 from simulator.engine.runs.kv_tiers import TierUse, tier_uses
 from simulator.engine.runs.metrics import ServeResult, serve_result
 from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings, speculating, step_tables, tiered
@@ -102,7 +102,7 @@ def shown_transfer_s(transfer_s: float, *, prompt_s: float, layers: int) -> floa
     Range of validity
     -----------------
     Each layer's cache sets out when the layer is done, so that the last one's is never hidden. Leaves out the set-up
-    of each transfer.
+    of each transfer (``HAND_OVER_S``).
 
     References
     ----------
@@ -238,7 +238,7 @@ def _transfers(requests: Requests, taken: Ints, first: RequestRecords, *, token_
     done = (first.outcome == int(Outcome.FINISHED)) & (requests.output_tokens[taken] > 1)
     duration_s = requests.prompt_tokens[taken[done]] * token_s
     ready_s = first.first_token_s[done]
-    arrived_s = transfer_ends_s(ready_s, duration_s, sender=first.replica[done])
+    arrived_s = transfer_ends_s(ready_s, duration_s, sender=first.replica[done]) + HAND_OVER_S
     order = np.argsort(arrived_s, kind="stable")
     return _Transfers(
         requests=taken[done][order], ready_s=ready_s[order], arrived_s=arrived_s[order], link_s=float(duration_s.sum())

@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from simulator.engine.pools import Pool, transfer_link
+from simulator.engine.pools import HAND_OVER_S, Pool, transfer_link
 from simulator.engine.runs.disaggregation import token_transfer_s
 from simulator.engine.uniform.demand import LoopDemand, LoopLengths
 from simulator.engine.uniform.loops import (
@@ -82,7 +82,9 @@ def disaggregated_loop(
     isl = lengths.mean_isl_tokens
     token_s = token_transfer_s(*pools, link_bytes_per_s=link_bytes_per_s, transfer=spec.transfer, prompt_tokens=isl)
     transfer_s = np.where(demand.osl_tokens > 1, demand.isl_tokens * token_s, inf)
-    records = simulate_loop(demand, engines=first, decode=second, transfer_s=transfer_s.tolist())
+    records = simulate_loop(
+        demand, engines=first, decode=second, transfer_s=transfer_s.tolist(), hand_over_s=HAND_OVER_S
+    )
     span_s = float(records.finish_s.max())
     use = PoolUse(
         prefill=prefill,

@@ -25,8 +25,15 @@ class _Loop:
     """Clients and engines; ``sent_s``, ``first_s`` and ``finish_s`` by request [s]."""
 
     def __init__(
-        self, demand: LoopDemand, *, engines: Sequence[Engine], decode: Sequence[Engine], transfer_s: Sequence[float]
+        self,
+        demand: LoopDemand,
+        *,
+        engines: Sequence[Engine],
+        decode: Sequence[Engine],
+        transfer_s: Sequence[float],
+        hand_over_s: float,
     ) -> None:
+        self.hand_over_s = hand_over_s
         self.demand, self.engines, self.decode, self.transfer_s = demand, engines, decode, transfer_s
         self.sent_s, self.first_s, self.finish_s = ([0.0] * demand.requests for _ in range(3))
         self.sent = self.finished = 0
@@ -56,7 +63,7 @@ class _Loop:
         sets_out_s = max(now_s, self._link_free_s[sender])
         # Every rank of attention sends over the links of its own devices.
         self._link_free_s[sender] = sets_out_s + self.transfer_s[request] / sender.ranks
-        arrives_s = sets_out_s + self.transfer_s[request]
+        arrives_s = sets_out_s + self.transfer_s[request] + self.hand_over_s
         _emptiest(self.decode).deliver(request, ready_s=arrives_s)
 
     def advance(self, engine: Engine) -> None:
@@ -91,12 +98,18 @@ def _too_long(said: str) -> RoofcastError:
 
 
 def simulate_loop(
-    demand: LoopDemand, *, engines: Sequence[Engine], decode: Sequence[Engine] = (), transfer_s: Sequence[float] = ()
+    demand: LoopDemand,
+    *,
+    engines: Sequence[Engine],
+    decode: Sequence[Engine] = (),
+    transfer_s: Sequence[float] = (),
+    hand_over_s: float = 0.0,
 ) -> LoopRecords:
     """Run ``demand`` on fresh engines until the last answer; each request goes to the one with fewest.
 
     decode : engines that go on where ``engines`` compute prompts alone; transfer_s : of each request's cache between
         the two, infinite for a request that ends with its first token [s]
+    hand_over_s : of every request beside its transfer, while others use the link [s]
     """
     if demand.requests > MAX_REQUESTS:
         raise RoofcastError(
@@ -107,7 +120,7 @@ def simulate_loop(
     step_tokens = engines[0].policy.step_tokens
     if int(demand.isl_tokens.sum()) > MAX_EVENTS * step_tokens:
         raise _too_long(f"{demand.isl_tokens.sum():,} prompt tokens in steps of {step_tokens:,}")
-    loop = _Loop(demand, engines=engines, decode=decode, transfer_s=transfer_s)
+    loop = _Loop(demand, engines=engines, decode=decode, transfer_s=transfer_s, hand_over_s=hand_over_s)
     for place in range(demand.at_once):
         loop.send(demand.ramp_s * place / demand.at_once)
     everyone = [*engines, *decode]

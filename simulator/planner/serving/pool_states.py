@@ -20,6 +20,7 @@ from simulator.engine.lanes.occupancy import lane_state
 from simulator.engine.lanes.prompt_queue import SAMPLES, prompt_ttft_s, sampled_lengths
 from simulator.engine.lanes.queueing import gg1_wait_mean_s
 from simulator.engine.lanes.steady_state import SteadyState, sampled_requests, state_of, steady_state
+from simulator.engine.pools import HAND_OVER_S
 from simulator.records import dataclass
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 
@@ -85,7 +86,7 @@ def prefill_state(curve: LoadCurve, *, rates_per_s: Array, link: Link, streams: 
     state = steady_state(curve, rates_per_s=rates_per_s)
     prompts = sampled_lengths(mix).prompt_tokens
     ttft_s = prompt_ttft_s(curve, rates_per_s=rates_per_s, streams=streams)
-    ttft_s = ttft_s + link.request_s + link.token_s * prompts
+    ttft_s = ttft_s + HAND_OVER_S + link.request_s + link.token_s * prompts
     busy = link.load(rates_per_s, mix=mix)
     own_s = link.prompt_s(mix)
     if own_s > 0:

@@ -24,6 +24,7 @@ from simulator.specs.engine.releases import (
     KernelRecipe,
     LimitRule,
     LimitSource,
+    ServedModel,
     came_before,
     nearest_release,
     release_number,
@@ -158,7 +159,7 @@ class EngineProfile(Spec):
     ``cuda_graph_max_sequences``: of the largest captured step; 0: none is, the host launches (fused) kernels itself.
     ``runs_published_code``: speculation runs as its authors published it, without a serving engine's own drafting.
     ``side_stream_tokens``: up to that many tokens in a step, shared experts run on a stream beside the routed ones (0:
-    never).
+    never), on accelerators of ``side_stream_vendors`` (empty: of all).
     ``prompt_gather_steps``: steps that attention-data-parallel ranks let prompts wait until every rank has one, so that
     one rank's prompts do not hold up all others at other times (0: a prompt starts at once).
     ``nucleus_sorted_until``: the release since which a nucleus is found without a sort of the vocabulary (None: never).
@@ -194,6 +195,7 @@ class EngineProfile(Spec):
     runs_published_code: bool = False
     cuda_graph_max_sequences: NonNegativeInt
     side_stream_tokens: NonNegativeInt = 0
+    side_stream_vendors: tuple[str, ...] = ()
     nucleus_sorted_until: str | None = None
     matrix_groups: tuple[PositiveInt, ...] = ()
     recipe: KernelRecipe = KernelRecipe()
@@ -247,15 +249,18 @@ class EngineProfile(Spec):
         return self.model_copy(update=changed)
 
     def on_vendor(self, vendor: str, *, version: str | None = None) -> EngineProfile:
-        """The profile with the fits of ``version`` (None: its own) on accelerators of ``vendor``, if there are any."""
-        if vendor not in self.vendors:
-            return self
-        fit = self.vendors[vendor].at(version or self.version)
-        return self.model_copy(update={"overheads": fit.overheads, "spread": fit.spread, "whole_runs": fit.whole_runs})
+        """The profile on accelerators of ``vendor``, with the fits of ``version`` (None: its own) there, if any."""
+        changed: dict[str, object] = {}
+        if self.side_stream_vendors and vendor not in self.side_stream_vendors:
+            changed["side_stream_tokens"] = 0
+        if vendor in self.vendors:
+            fit = self.vendors[vendor].at(version or self.version)
+            changed |= {"overheads": fit.overheads, "spread": fit.spread, "whole_runs": fit.whole_runs}
+        return self.model_copy(update=changed) if changed else self
 
-    def serving(self, *, latent_attention: bool) -> EngineProfile:
-        """The profile with what its recipe holds for a model of that attention."""
-        recipe = self.recipe.serving(latent_attention=latent_attention)
+    def serving(self, model: ServedModel) -> EngineProfile:
+        """The profile with what its recipe holds for such a model."""
+        recipe = self.recipe.serving(model)
         return self if recipe is self.recipe else self.model_copy(update={"recipe": recipe})
 
     def on_host(self, host_speed: float) -> EngineProfile:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -315,18 +315,34 @@ class UntunedExperts(Spec):
     tuned: dict[str, tuple[tuple[int, int], ...]]
 
 
-class StagedExperts(Spec):
-    """Experts of weights in the format ``weights`` that run as two products of large tiles where their width is no
-    multiple of ``width_multiple``, for which alone the release brings one fused kernel.
+class ServedModel(NamedTuple):
+    """What recipes ask of a model and its layout; ``spread``: its experts lie on several ranks."""
 
-    tokens_above : of a step, by architecture; up to as many, its tiles are small ones
-    rate_share : of the tuned kernels' rate that those products reach
+    model_type: str
+    latent_attention: bool
+    spread: bool
+
+
+class FusedSharedExperts(Spec):
+    """Shared experts that run as one more routed expert, in the same kernels, where no all-to-all feeds those."""
+
+    architectures: tuple[str, ...]
+    model_types: tuple[str, ...]
+
+
+class SlowerKernel(Spec):
+    """Products ("gemm") or experts ("moe") of weights in the format ``weights`` on kernels that no table here timed.
+
+    rows_above : of a step, by architecture; up to as many, tables hold
+    rate_share : of the tuned kernels' rate that they reach
+    width_multiple : of experts, for which alone the release brings a kernel as fast as the table's
     """
 
+    family: Literal["gemm", "moe"]
     weights: str
-    width_multiple: PositiveInt
-    tokens_above: dict[str, NonNegativeInt]
+    rows_above: dict[str, NonNegativeInt]
     rate_share: float = Field(gt=0, le=1)
+    width_multiple: PositiveInt | None = None
 
 
 class KernelRecipe(Spec):
@@ -343,14 +359,19 @@ class KernelRecipe(Spec):
     undivided_latent: UndividedLatent | None = None
     narrow_latent: NarrowLatent | None = None
     untuned_experts: UntunedExperts | None = None
-    staged_experts: StagedExperts | None = None
+    fused_shared_experts: FusedSharedExperts | None = None
+    slower_kernels: tuple[SlowerKernel, ...] = ()
     kernels: tuple[TableKernel, ...] = ()
 
-    def serving(self, *, latent_attention: bool) -> KernelRecipe:
-        """The recipe for a model with latent attention or without."""
-        if latent_attention or self.fused_norms is None or not self.fused_norms.latent_attention_only:
-            return self
-        return self.model_copy(update={"fused_norms": None})
+    def serving(self, model: ServedModel) -> KernelRecipe:
+        """The recipe for such a model."""
+        changed: dict[str, None] = {}
+        if self.fused_norms is not None and self.fused_norms.latent_attention_only and not model.latent_attention:
+            changed["fused_norms"] = None
+        shared = self.fused_shared_experts
+        if shared is not None and (model.spread or model.model_type not in shared.model_types):
+            changed["fused_shared_experts"] = None
+        return self.model_copy(update=changed) if changed else self
 
     def at(self, version: str) -> KernelRecipe:
         """The recipe as ``version`` runs it."""

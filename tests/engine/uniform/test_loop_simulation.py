@@ -115,6 +115,19 @@ def test_pools_pass_prompts_over_the_link() -> None:
     np.testing.assert_array_equal(records.finish_s, [4.5, 5.5])
 
 
+def test_a_hand_over_holds_up_its_request_and_not_the_link() -> None:
+    def finish_s(hand_over_s: float) -> list[float]:
+        asked, clock = demand(requests=2, at_once=2, isl=10, osl=4), StepClock(TABLES)
+        policy = LoopPolicy(resident=4, step_tokens=64)
+        first = Engine(clock, policy=policy, work=loop_work(asked, rounds=None, answers=False))
+        second = Engine(clock, policy=policy, work=loop_work(asked, rounds=None, computes=False))
+        halves = [0.5, 0.5]
+        records = simulate_loop(asked, engines=[first], decode=[second], transfer_s=halves, hand_over_s=hand_over_s)
+        return [float(end_s) for end_s in records.finish_s]
+
+    assert finish_s(2.0) == [end_s + 2.0 for end_s in finish_s(0.0)]
+
+
 def test_who_waits_for_a_seat_of_the_decode_pool_has_no_first_token_yet() -> None:
     asked = demand(requests=6, at_once=6, isl=10, osl=4)
     clock, work = StepClock(TABLES), loop_work(asked, rounds=None, computes=False)

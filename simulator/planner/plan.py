@@ -23,7 +23,7 @@ from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, complete_all, with_doubt
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.cost import price_ranking
-from simulator.planner.plausibility import warnings_for
+from simulator.planner.plausibility import unlike_pools_refused, warnings_for
 from simulator.planner.search.candidates import format_assumptions
 from simulator.planner.search.question import Question, price_assumptions, resolve
 from simulator.planner.search.search import search
@@ -146,7 +146,7 @@ def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
         rejections=(*trial.rejections, *excluded),
         candidates=tried.summary.candidates if tried.summary else len(trial.sized) + len(trial.rejections) + trial.more,
         assumptions=(*question.assumptions, *_of_choice(question, best), *best.replica.deployment.assumptions),
-        warnings=(*question.demand.warnings, *warnings_for(question, best, fleets)),
+        warnings=(*question.demand.warnings, *unlike_pools_refused(spec, trial), *warnings_for(question, best, fleets)),
         basis=PlanBasis(question=question, shown=tuple(shown)),
         price_ranking=price_ranking(fleets, prices=question.prices, spec=spec),
         search=tried.summary,
@@ -275,6 +275,11 @@ class ModelPlans:
     def devices(self) -> int:
         """Accelerators of all fleets together."""
         return sum(plan.best.devices for _, plan in self.planned)
+
+    @property
+    def planned_rate_per_s(self) -> float:
+        """Requests/s that all fleets carry together."""
+        return sum(plan.demand.planned_rate_per_s for _, plan in self.planned)
 
     @property
     def cost_per_hour(self) -> float | None:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from simulator.planner import records
 from simulator.planner.candidate import NO_TECHNIQUES, Platform
+from simulator.planner.fleet.fleet import Trial
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.search.candidates import leaves_format_open, platforms
 from simulator.planner.search.question import Question
 from simulator.specs.money.prices import PriceProfile
+from simulator.specs.question.plan import PlanSpec
 from simulator.units import KILO
 
 if TYPE_CHECKING:
@@ -76,6 +78,17 @@ def stale_prices(prices: PriceProfile, taken: Sequence[MarketPrice], *, today: d
         for price, days in aged
         if days > prices.stale_after_days
     ]
+
+
+def unlike_pools_refused(spec: PlanSpec, trial: Trial) -> tuple[records.NoUnlikePools, ...]:
+    """That no pools on two kinds of accelerator serve, where they were asked for: the refusal that came nearest."""
+    if not spec.prefill_hardware or any(item.evaluated.candidate.prefill_hardware for item in trial.sized):
+        return ()
+    asked = [item for item in trial.rejections if item.candidate.prefill_hardware] or trial.rejections
+    nearest = min(asked, key=lambda item: item.distance, default=None)
+    if nearest is None:
+        return ()
+    return (records.NoUnlikePools(hardware=nearest.hardware, label=nearest.label, reason=str(nearest.reason)),)
 
 
 def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[records.PlanWarning, ...]:

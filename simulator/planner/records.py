@@ -135,6 +135,15 @@ class NotConfirmed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoUnlikePools:
+    """Of the pools on two kinds of accelerator that were asked for none serves; the nearest, and ``reason`` why not."""
+
+    hardware: str
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BusiestMinute:
     """Objectives hold over all of a replayed trace; its busiest minute would take ``replicas``."""
 
@@ -156,6 +165,7 @@ PlanWarning = (
     | TraceLeftOut
     | AvailabilityMissed
     | NotConfirmed
+    | NoUnlikePools
     | BusiestMinute
 )
 

@@ -44,7 +44,7 @@ class ModelPlansAnswer(Answer):
     def _headline(self) -> str:
         found, plans = self.found, [plan for _, plan in self.found.planned]
         if found.mixed:
-            rate = rate_text(sum(plan.demand.planned_rate_per_s for plan in plans), "requests")
+            rate = rate_text(found.planned_rate_per_s, "requests")
             shares = [f"for {item.name} ({percent_text(item.share)})" for item in found.members]
             parts = (f"{count_text(plan.best.devices)} {said}" for plan, said in zip(plans, shares, strict=True))
             hourly = price_text(found.cost_per_hour, self.currency)

@@ -8,8 +8,8 @@ import pytest
 
 from simulator.cli import roofcast
 from simulator.cli.entry import run
-from simulator.reports.tables.scorecard import kernel_scores
 from simulator.specs.hardware.calibration import load_transfer_table
+from simulator.specs.measured.scores import kernel_scores
 from simulator.specs.measured.validation_rows import load_validation_table
 
 

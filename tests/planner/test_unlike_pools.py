@@ -17,6 +17,7 @@ from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.plan import plan_capacity
+from simulator.planner.records import NoUnlikePools
 from simulator.planner.search import candidates, usual
 from simulator.planner.search.candidates import platforms, unlike_pairs
 from simulator.planner.search.question import Question, resolve
@@ -32,6 +33,7 @@ from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.report import Report, build_report
 from simulator.reports.studies import gather
 from simulator.reports.tables.plan_document import plan_document
+from simulator.reports.words.plan_inputs import warning_text
 from simulator.specs.question.plan import plan_spec
 
 CHEAPER = {
@@ -118,6 +120,15 @@ class TestSearch:
         space = screen_space(asked, pair)
         assert pool_finalists(space, asked, unlike=(pair,))
         assert not pool_finalists(space, asked, unlike=(pair,), below=0.0)
+
+    def test_pools_that_cannot_serve_are_named_with_the_reason(self) -> None:
+        found = plan_capacity(
+            plan_spec({"model": "llama-3.1-70b", "rps": 20, "hardware": "h200", "prefill_hardware": "rtx-4090"})
+        )
+        (said,) = (item for item in found.warnings if isinstance(item, NoUnlikePools))
+        assert said.hardware == "rtx-4090 + h200-sxm-141gb"
+        assert "TTFT" in said.reason
+        assert "--prefill-hardware" in warning_text(said)
 
     def test_both_pools_serve_one_checkpoint_in_one_release(self) -> None:
         for item in _unlike(_question(hardware="b200", prefill_hardware="h200")):
@@ -291,3 +302,18 @@ def _unlike(question: Question) -> list[Sized]:
 def _cost(item: Sized) -> float:
     assert item.cost.per_hour is not None
     return item.cost.per_hour
+
+
+def test_results_know_their_own_ratios() -> None:
+    best, other = plan().best, plan(prefill_hardware=()).best
+    assert best.cost_ratio(other) == (best.cost.per_hour or 0.0) / (other.cost.per_hour or 1.0)
+    assert best.changed_by(devices=best.devices * 1.5, cost_per_hour=None) == pytest.approx(0.5)
+    assert best.changed_by(devices=1.0, cost_per_hour=2 * (best.cost.per_hour or 0.0)) == pytest.approx(1.0)
+    assert best.more_devices == best.devices_high - best.devices
+    assert [pool.spare_devices for pool in best.pools] == [pool.spares * pool.replica.devices for pool in best.pools]
+    price = best.price
+    assert price is not None
+    assert price.spread == price.high / price.low
+    assert price.above_median(price.median) == 0
+    (bound, *_) = plan().objectives
+    assert bound.margin(bound.bound_s) == 0 == 1 - bound.margin(0.0)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from simulator.reports.tables.scorecard import kernel_scores, kernel_table, score_lines
+from simulator.reports.tables.scorecard import kernel_table, score_lines
 from simulator.specs.hardware.calibration import load_calibration
+from simulator.specs.measured.scores import kernel_scores
 
 
 def fit_document(*, variant: str, mape: float, bias: float, coverage: float, points: int) -> dict[str, object]:

@@ -217,3 +217,36 @@ def test_measuring_harness_needs_only_torch_and_numpy() -> None:
                 top in sys.stdlib_module_names or top in ("torch", "numpy") or module.startswith("validation.measure")
             )
             assert allowed, f"{path.relative_to(ROOT)} imports {module}"
+
+
+PRODUCTS_OF_REPORTS_AT_MOST = 45
+"""Products, quotients and sums that sections, tables and answers work out themselves, percents and units apart: the aim
+is none, results leave the engine and the planner complete. Only ever lower this."""
+_UNITS = frozenset({"KILO", "MEGA", "GIGA", "MILLI", "MICRO", "_PERCENT"})
+
+
+def works_out(node: ast.AST) -> bool:
+    """Whether a node multiplies, divides or adds up numbers, other than into percents or another unit."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "sum"
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult | ast.Div):
+        return False
+    ends = (node.left, node.right)
+    named = any(isinstance(end, ast.Name) and end.id in _UNITS for end in ends)
+    return not named and not any(isinstance(end, ast.Constant | ast.List | ast.Tuple | ast.JoinedStr) for end in ends)
+
+
+def test_reports_work_out_ever_less() -> None:
+    rooms = ("answers", "decide", "sections", "tables", "words")
+    paths = [path for room in rooms for path in (ROOT / "simulator" / "reports" / room).rglob("*.py")]
+    found = [f"{path.name}:{node.lineno}" for path in paths for node in nodes(path) if works_out(node)]  # type: ignore[attr-defined]
+    assert len(paths) > 30
+    assert len(found) <= PRODUCTS_OF_REPORTS_AT_MOST, found
+
+
+@pytest.mark.parametrize(
+    ("text", "works"),
+    [("a * b", True), ("a / b", True), ("sum(a)", True), ("100 * a", False), ("a / KILO", False), ("a - b", False)],
+)
+def test_what_reports_may_do_to_a_number(text: str, works: bool) -> None:
+    assert works_out(ast.parse(text, mode="eval").body) == works

@@ -9,8 +9,9 @@ from typing import Any
 from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
 from simulator.reports.answer import result_object
-from simulator.reports.tables.scorecard import COLUMNS, EndToEndScore, end_to_end_scores, score_cells
+from simulator.reports.tables.scorecard import COLUMNS, score_cells
 from simulator.specs.documents import validate
+from simulator.specs.measured.scores import EndToEndScore, end_to_end_scores
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.runs import MeasuredRun
 

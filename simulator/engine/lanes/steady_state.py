@@ -58,6 +58,10 @@ class Objective:
         """``TTFT p95``."""
         return f"{self.metric.value.upper()} p{self.percentile:g}"
 
+    def margin(self, value_s: float) -> float:
+        """What a value leaves of the bound, as a share of it; below zero beyond it."""
+        return 1 - value_s / self.bound_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteadyState:

@@ -69,6 +69,11 @@ class FleetPool:
         return self.replica.deployment.hardware.name
 
     @property
+    def spare_devices(self) -> int:
+        """Accelerators of the spares."""
+        return self.spares * self.replica.devices
+
+    @property
     def devices(self) -> int:
         """Accelerators of the pool, spares included."""
         return (self.replicas + self.spares) * self.replica.devices
@@ -251,6 +256,22 @@ class Fleet:
     def spread(self) -> float:
         """Width of the 80 % interval as a share of the devices."""
         return (self.devices_high - self.devices_low) / max(self.devices, 1)
+
+    @property
+    def more_devices(self) -> int:
+        """Accelerators at the upper end of their 80 % interval beyond those that are planned."""
+        return self.devices_high - self.devices
+
+    def cost_ratio(self, than: Fleet) -> float | None:
+        """Its cost over another's; None where one has no price."""
+        own, other = self.cost.per_hour, than.cost.per_hour
+        return None if own is None or other is None else own / other
+
+    def changed_by(self, *, devices: float, cost_per_hour: float | None) -> float:
+        """Change of cost as a share of the planned one, or of devices where nothing is priced."""
+        if cost_per_hour is not None and self.cost.per_hour:
+            return cost_per_hour / self.cost.per_hour - 1
+        return devices / self.devices - 1
 
     def ends_of(self, value: float) -> tuple[float, float]:
         """A figure that goes with the devices (cost, power) at both ends of their 80 % interval."""

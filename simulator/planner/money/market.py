@@ -97,6 +97,15 @@ class MarketPrice:
         """The term, or the two of a median between them: ``on_demand or reserved_1y``."""
         return " or ".join(self.terms)
 
+    @property
+    def spread(self) -> float:
+        """Dearest over cheapest."""
+        return self.high / self.low
+
+    def above_median(self, per_hour: float) -> float:
+        """Share by which another price lies above the median, below zero where it is under it."""
+        return per_hour / self.median - 1
+
     def __str__(self) -> str:
         return f"{self.provider}, {self.kind}, {self.date}"
 

@@ -84,6 +84,11 @@ class Promise:
         return all(item.holds for item in self.cases if item.case in PROMISED)
 
     @property
+    def short_replicas(self) -> int | None:
+        """Replicas that the planned fleet lacks to hold, below zero what it has to spare; None where nothing holds."""
+        return None if self.least_replicas is None else self.least_replicas - self.fleet.replicas
+
+    @property
     def reason(self) -> str:
         """Why nothing could be simulated, or nothing."""
         return self.cases[0].found.reason

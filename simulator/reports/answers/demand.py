@@ -29,10 +29,8 @@ _CACHED_AT_MOST = 0.99
 def workload_fields(demand: RecordedDemand) -> dict[str, float]:
     """The fields of a workload file that are numbers, in the units of plan-capacity's flags."""
     fields: dict[str, float] = {"rate_per_s": demand.rate_per_s}
-    shape = demand.load_profile
-    hourly = max(shape) * len(shape) / sum(shape) if shape else 1.0
-    if demand.peak_to_mean is not None:
-        fields["peak_to_mean"] = max(1.0, demand.peak_to_mean, hourly)
+    if demand.busiest_to_mean is not None:
+        fields["peak_to_mean"] = demand.busiest_to_mean
     fields |= _spread("isl", demand.isl) | _spread("osl", demand.osl)
     if demand.prefix_hit is not None:
         fields["prefix_hit"] = min(demand.prefix_hit, _CACHED_AT_MOST)

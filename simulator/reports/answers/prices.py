@@ -135,13 +135,12 @@ def _rented(quotes: PriceProfile, asked: PriceFilter) -> list[OfferSpec]:
 def _beside(offer: OfferSpec, prices: PriceProfile) -> Json:
     """A quote and the market of its accelerator and term; null where the list has none."""
     market = market_price(prices, hardware=offer.hardware, rule=PriceRule(kind=offer.kind))
-    quoted = offer.per_hour or 0.0
     return {
         **offer.model_dump(mode="json", include={"hardware", "kind", "provider", "per_hour", "date"}),
         "low": None if market is None else market.low,
         "median": None if market is None else market.median,
         "high": None if market is None else market.high,
-        "over_median": None if market is None else quoted / market.median - 1,
+        "over_median": None if market is None else market.above_median(offer.per_hour or 0.0),
     }
 
 
@@ -175,7 +174,7 @@ def _market_table(found: Sequence[tuple[PriceRule, MarketPrice]], prices: PriceP
                 price_text(item.median, prices.currency),
                 price_text(item.high, prices.currency),
                 item.high_provider,
-                f"{item.high / item.low:.1f}",
+                f"{item.spread:.1f}",
                 count(item.providers),
                 f"{price_text(item.per_hour, prices.currency)} {taken_text(item)}",
                 item.date,

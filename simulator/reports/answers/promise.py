@@ -81,13 +81,13 @@ def _held_text(found: Verification) -> str:
 
 
 def _least_text(promise: Promise) -> str:
-    planned, least = promise.fleet.replicas, promise.least_replicas
+    least, short = promise.least_replicas, promise.short_replicas
     share = percent_text(ENOUGH)
-    if least is None:
+    if least is None or short is None:
         return f"No fleet up to twice as large holds in {share} of replays."
-    if least > planned:
-        return f"{least:,} replicas would hold in {share} of replays, {least - planned:,} more than planned."
-    spare = "as planned" if least == planned else f"{planned - least:,} fewer than planned: its margin for slower steps"
+    if short > 0:
+        return f"{least:,} replicas would hold in {share} of replays, {short:,} more than planned."
+    spare = "as planned" if short == 0 else f"{-short:,} fewer than planned: its margin for slower steps"
     return f"The smallest fleet that holds in {share} of replays has {least:,} replicas with the spares down, {spare}."
 
 

@@ -13,7 +13,7 @@ from simulator.reports.charts.chart import Chart
 from simulator.reports.charts.validation import MetricKind, metric_kind, validation_scatter_chart
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.formats.text import text_table
-from simulator.reports.tables.scorecard import ErrorScore, error_score
+from simulator.specs.measured.scores import ErrorScore, error_score
 from simulator.specs.measured.validation_rows import RunsOrigin, ValidationRow
 
 METRICS = {"tpot_p50_s": "TPOT", "total_tokens_per_s": "tokens/s", "energy_per_output_token_j": "J/token"}

@@ -311,7 +311,7 @@ def _objective(studies: Studies, place: int) -> doc.Row:
         doc.seconds(value, origin=doc.known_as(studies.plan.best.provenance)),
         doc.seconds(low),
         doc.seconds(high),
-        doc.fraction(1 - value / item.bound_s),
+        doc.fraction(item.margin(value)),
     )
 
 

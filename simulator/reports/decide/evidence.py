@@ -17,8 +17,8 @@ from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import chance_text, counted_text, percent_text
 from simulator.reports.sections.ways_to_pay import ways_table
 from simulator.reports.studies import Studies
-from simulator.reports.tables.scorecard import ErrorScore, error_score
 from simulator.reports.words.derivation import TERMS
+from simulator.specs.measured.scores import ErrorScore, error_score
 from simulator.specs.measured.validation_rows import ValidationRow, load_validation_table, parallel_text
 
 _FEW = 5

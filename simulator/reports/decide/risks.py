@@ -59,7 +59,7 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
     if fleet.devices_high > fleet.devices:
         found.append(
             f"Forecast: the 80 % interval of the step times reaches {fleet.devices_high} accelerators, "
-            f"{fleet.devices_high - fleet.devices} more than planned. Benchmark one replica first: verify.sh."
+            f"{fleet.more_devices} more than planned. Benchmark one replica first: verify.sh."
         )
     price = _price_risk(studies)
     if price:

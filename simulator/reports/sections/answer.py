@@ -112,7 +112,7 @@ def _pool_parts(fleet: Fleet, *, word: str) -> list[str]:
         parts.append(f"{name} x {pool.replica.devices} {pool.hardware} ({pool.label})")
         if pool.spares:
             shown = f"{pool.spares} spare for {pool.role}" if pool.role else counted_text(pool.spares, "spare replica")
-            spare.append(f"{shown} ({_devices(pool.spares * pool.replica.devices, word)})")
+            spare.append(f"{shown} ({_devices(pool.spare_devices, word)})")
     return [*parts, *spare]
 
 
@@ -187,8 +187,8 @@ def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False
         if brief:
             return [*kind, replicas_text(fleet), bought, doc.price(by_unit), *latencies, fleet.provenance]
         spread = doc.ordered(f"{fleet.devices_low}-{fleet.devices_high}", fleet.devices_low)
-        parts = doc.ordered(replicas_text(fleet), sum(pool.replicas + pool.spares for pool in fleet.pools))
-        hourly = doc.ordered(hourly_text(fleet), sum(item.per_hour for item in cost.prices) if cost.prices else None)
+        parts = doc.ordered(replicas_text(fleet), fleet.hosts)
+        hourly = doc.ordered(hourly_text(fleet), cost.per_device_hour)
         made = (spread, parts, bought, hourly)
         power = doc.kilowatts(fleet.typical_w)
         return [*kind, *made, doc.price(by_unit), power, *latencies, resource_text(fleet.limit), fleet.provenance]
@@ -248,13 +248,13 @@ def _range(low: float, high: float, *, text: Callable[[float], str]) -> str:
 
 def _cost(fleet: Fleet) -> tuple[Quantity, Quantity]:
     """Money; its range is that of the devices, because the price per device is given."""
-    cost, share = fleet.cost, (fleet.devices_low / fleet.devices, fleet.devices_high / fleet.devices)
+    cost = fleet.cost
 
     def money(value: float) -> str:
         return money_text(value, cost.currency)
 
     def figure(key: str, label: str, value: float | None) -> Quantity:
-        spread = "" if value is None else _range(share[0] * value, share[1] * value, text=money)
+        spread = "" if value is None else _range(*fleet.ends_of(value), text=money)
         return Quantity(key=key, label=label, value=value, text=money_text(value, cost.currency), interval=spread)
 
     month = figure("per_month", "Rent per month", cost.per_month)
@@ -278,13 +278,12 @@ def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> t
         text=count_text(fleet.devices),
         interval=_range(fleet.devices_low, fleet.devices_high, text=count_text),
     )
-    share = (fleet.devices_low / fleet.devices, fleet.devices_high / fleet.devices)
     power = Quantity(
         key="power_typical_w",
         label="Power",
         value=fleet.typical_w,
         text=watts_text(fleet.typical_w),
-        interval=_range(share[0] * fleet.typical_w, share[1] * fleet.typical_w, text=watts_text),
+        interval=_range(*fleet.ends_of(fleet.typical_w), text=watts_text),
     )
     per_month, per_unit = _cost(fleet)
     return (

@@ -147,10 +147,8 @@ def _used(studies: Studies) -> list[tuple[CalibrationGroup, FitSet]]:
 def _fitted(group: CalibrationGroup, found: FitSet) -> doc.Row:
     file = load_calibration(found.relative.name, library=found.library, group=group, profiles=found.profiles)
     assert file is not None, "a set is made for a file that exists"
-    errors = [fit.error.score_mape for fit in file.fits]
     measured = f"{found.relative.name}, {found.library} {file.library_version}"
-    error: doc.Cell = doc.fraction(sum(errors) / len(errors)) if errors else doc.number(None)
-    return doc.row(group, measured, file.date, error, file.source)
+    return doc.row(group, measured, file.date, doc.fraction(file.score_mape), file.source)
 
 
 def reproduce_table(*lines: tuple[str, str], command: str, created: str, version: str, question: str) -> doc.Table:

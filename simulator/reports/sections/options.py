@@ -33,12 +33,12 @@ _CHARTED = 8
 def _why_not(fleet: Fleet, best: Fleet) -> str:
     if fleet is best:
         return "recommended"
-    if fleet.cost.per_hour is None or best.cost.per_hour is None:
+    ratio = fleet.cost_ratio(best)
+    if ratio is None:
         return "no price known"
-    ratio = fleet.cost.per_hour / best.cost.per_hour
     if ratio >= 2:
         return f"{ratio:.1f} times the cost"
-    change = change_text(fleet.cost.per_hour, best.cost.per_hour)
+    change = change_text(ratio, 1.0)
     return f"costs {change}" if change else "costs the same"
 
 
@@ -59,9 +59,8 @@ def _option(fleet: Fleet, best: Fleet) -> doc.Row:
 
 def is_far(fleet: Fleet, best: Fleet) -> bool:
     """Whether a fleet is beyond what anybody would choose: by its cost, or by its accelerators without a price."""
-    if fleet.cost.per_hour is None or best.cost.per_hour is None:
-        return fleet.devices > _FAR * best.devices
-    return fleet.cost.per_hour > _FAR * best.cost.per_hour
+    ratio = fleet.cost_ratio(best)
+    return fleet.devices > _FAR * best.devices if ratio is None else ratio > _FAR
 
 
 def _options_table(studies: Studies) -> doc.Table:

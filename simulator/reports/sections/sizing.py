@@ -23,7 +23,12 @@ def _rounded(peak_per_s: float, capacity_per_s: float) -> str:
 def _whole_servers(fleet: Fleet) -> str:
     if fleet.server is None or fleet.servers is None:
         return "single accelerators, nothing to fill up"
-    return f"fill up {fleet.servers} whole servers of {fleet.server.accelerators_per_server} ({fleet.server.name})"
+    filled = (
+        f"{item.servers} whole servers of {item.server.accelerators_per_server} ({item.server.name})"
+        for item in fleet.housing
+        if item.server is not None
+    )
+    return f"fill up {' and '.join(filled)}"
 
 
 _Step = tuple[str, doc.Cell, str]

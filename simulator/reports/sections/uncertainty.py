@@ -148,7 +148,7 @@ def _scenarios(studies: Studies) -> doc.Table:
                 name,
                 doc.count(devices, origin=doc.known_as(fleet.provenance)),
                 doc.money(cost_per_hour),
-                _against(devices, cost_per_hour, fleet),
+                signed_percent_text(fleet.changed_by(devices=devices, cost_per_hour=cost_per_hour)),
                 total=name.startswith("base"),
             )
             for name, devices, cost_per_hour in rows
@@ -156,13 +156,6 @@ def _scenarios(studies: Studies) -> doc.Table:
         note="Fast and slow kernels: the ends of the 80 % interval of the step times. P10 and P90 are of the "
         "cheapest fleet sized for each draw, which may be of another accelerator.",
     )
-
-
-def _against(devices: float, cost_per_hour: float | None, fleet: Fleet) -> str:
-    """Change of cost, or of devices where nothing is priced."""
-    if cost_per_hour is not None and fleet.cost.per_hour:
-        return signed_percent_text(cost_per_hour / fleet.cost.per_hour - 1)
-    return signed_percent_text(devices / fleet.devices - 1)
 
 
 def owning_blocks(bars: Iterable[OwningBar]) -> tuple[doc.Table, ...]:

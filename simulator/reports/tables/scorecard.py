@@ -1,102 +1,14 @@
-"""The scorecards: held-out errors of kernel fits, and errors of whole runs against published measurements."""
+"""The scorecards as lines and tables: held-out errors of kernel fits, and errors of whole runs."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from statistics import fmean
-from typing import Protocol
+from collections.abc import Sequence
 
-import numpy as np
-
-from simulator.records import dataclass
 from simulator.reports.formats.text import text_table
-from simulator.specs.hardware.calibration import (
-    CalibrationGroup,
-    FitError,
-    TransferRow,
-    calibrated_hardware,
-    load_calibration,
-)
+from simulator.specs.hardware.calibration import TransferRow
+from simulator.specs.measured.scores import EndToEndScore, KernelScore, kernel_scores
 
-GROUPS: tuple[CalibrationGroup, ...] = (
-    "gemm",
-    "attention",
-    "moe",
-    "recurrent",
-    "collective",
-    "elementwise",
-    "roofline",
-)
-LIBRARIES = ("vllm", "sglang", "trtllm", "aiter", "nccl", "torch")
 README_FAMILIES = ("gemm", "prefill_attention", "decode_attention", "moe", "recurrent", "all_reduce")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelScore:
-    """Held-out error of one family and format, its variants weighted by their points (fractions).
-
-    mape : mean absolute percentage error; bias : mean signed error, positive where predictions are slow
-    coverage_80 : share of the points inside the stated 80 % interval
-    points : held-out measurements; without any, the errors are None
-    """
-
-    hardware: str
-    library: str
-    group: str
-    family: str
-    format: str
-    mape: float | None
-    bias: float | None
-    coverage_80: float | None
-    points: int
-
-
-def kernel_scores(
-    library: str,
-    *,
-    groups: Sequence[CalibrationGroup] = GROUPS,
-    hardware: str | None = None,
-    profiles: str | None = None,
-) -> list[KernelScore]:
-    """One row per accelerator (or only ``hardware``), group, family and format of one library."""
-    rows: list[KernelScore] = []
-    for group in groups:
-        for name in calibrated_hardware(library, group=group, profiles=profiles):
-            if hardware not in (None, name):
-                continue
-            calibration = load_calibration(name, library=library, group=group, profiles=profiles)
-            assert calibration is not None, "calibrated_hardware names files that exist"
-            merged: dict[tuple[str, str], list[FitError]] = defaultdict(list)
-            for fit in calibration.fits:
-                merged[(fit.family, fit.format)].append(fit.error)
-            rows += [
-                _merged(errors, hardware=name, library=library, group=group, family=family, format=fmt)
-                for (family, fmt), errors in merged.items()
-            ]
-    return rows
-
-
-def _merged(
-    errors: Sequence[FitError], *, hardware: str, library: str, group: str, family: str, format: str
-) -> KernelScore:
-    points = sum(error.score_points for error in errors)
-
-    def mean(values: Iterable[float]) -> float | None:
-        weighted = sum(value * error.score_points for value, error in zip(values, errors, strict=True))
-        return weighted / points if points else None
-
-    return KernelScore(
-        hardware=hardware,
-        library=library,
-        group=group,
-        family=family,
-        format=format,
-        mape=mean(error.score_mape for error in errors),
-        bias=mean(error.score_bias for error in errors),
-        coverage_80=mean(error.coverage_80 for error in errors),
-        points=points,
-    )
 
 
 def _percent(value: float | None, *, pattern: str = ".1f") -> str:
@@ -155,88 +67,6 @@ def kernel_table(library: str = "vllm") -> str:
 
 
 COLUMNS = ("source", "hardware", "metric", "runs", "mean error", "median", "p95", "bias", "in 80 % interval")
-_TAIL = 0.95
-
-
-class Predicted(Protocol):
-    """A measured value with its prediction."""
-
-    @property
-    def source(self) -> str:
-        """Who published the measurement."""
-        ...
-
-    @property
-    def hardware(self) -> str:
-        """What it ran on."""
-        ...
-
-    @property
-    def metric(self) -> str:
-        """What was measured."""
-        ...
-
-    @property
-    def error(self) -> float:
-        """Signed relative error."""
-        ...
-
-    @property
-    def is_covered(self) -> bool | None:
-        """Whether the measured value lies in the 80 % interval; None without one."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorScore:
-    """Errors of some values, as fractions.
-
-    mean, median, p95 : of the absolute relative error; bias : mean signed error, positive where predictions are high
-    coverage : share of measured values inside the 80 % interval, None where no value has one
-    """
-
-    runs: int
-    mean: float
-    median: float
-    p95: float
-    bias: float
-    coverage: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndToEndScore:
-    """Errors of one metric of a source on one accelerator."""
-
-    source: str
-    hardware: str
-    metric: str
-    score: ErrorScore
-
-
-def error_score(items: Sequence[Predicted]) -> ErrorScore:
-    """What is said of the errors of at least one value."""
-    errors = np.array([item.error for item in items])
-    sizes = np.abs(errors)
-    covered = [item.is_covered for item in items if item.is_covered is not None]
-    return ErrorScore(
-        runs=len(items),
-        mean=float(sizes.mean()),
-        median=float(np.median(sizes)),
-        p95=float(np.quantile(sizes, _TAIL)),
-        bias=float(errors.mean()),
-        coverage=fmean(covered) if covered else None,
-    )
-
-
-def end_to_end_scores(predictions: Iterable[Predicted]) -> list[EndToEndScore]:
-    """One row per source, hardware and metric, sorted."""
-    groups: dict[tuple[str, str, str], list[Predicted]] = defaultdict(list)
-    for item in predictions:
-        groups[(item.source, item.hardware, item.metric)].append(item)
-    return [
-        EndToEndScore(source=source, hardware=hardware, metric=metric, score=error_score(items))
-        for (source, hardware, metric), items in sorted(groups.items())
-    ]
 
 
 def score_cells(row: EndToEndScore) -> tuple[str, ...]:

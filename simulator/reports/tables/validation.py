@@ -10,8 +10,8 @@ from simulator.kernels.timing import Provenance
 from simulator.records import dataclass
 from simulator.reports.charts.validation import value_text
 from simulator.reports.content.document import EMPTY, Cell, count, fraction, ordered
-from simulator.reports.tables.scorecard import KernelScore, error_score, kernel_scores
 from simulator.specs.loading import list_hardware, load_hardware
+from simulator.specs.measured.scores import KernelScore, error_score, kernel_scores
 from simulator.specs.measured.validation_rows import ValidationRow
 
 SOURCE_COLUMNS = ("source", "metric", "runs", "mean error", "median", "bias", "in 80 % interval")

@@ -254,6 +254,9 @@ def warning_text(item: records.PlanWarning) -> str:
             ways = f"{flag_of('verify')} looks for a size that holds, a lower {flag_of('utilization')} leaves more room"
             why = item.reason or f"an objective fails there: {ways}"
             return f"the event simulation does not confirm this fleet ({why})"
+        case records.NoUnlikePools():
+            asked = flag_of("prefill_hardware")
+            return f"no fleet has the pools that {asked} asks for; {item.hardware} {item.label}: {item.reason}"
         case records.BusiestMinute():
             return (
                 "the objectives hold over all requests of the trace, not in every minute of it: "

@@ -96,6 +96,12 @@ class CalibrationSpec(Spec):
     source: str
     fits: tuple[KernelFit, ...]
 
+    @property
+    def score_mape(self) -> float | None:
+        """Mean of the fits' held-out errors [fraction]; None without fits."""
+        errors = [fit.error.score_mape for fit in self.fits]
+        return sum(errors) / len(errors) if errors else None
+
 
 _NUMPY_MAGIC = b"\x93NUMPY\x01\x00"
 _HEADING_START = len(_NUMPY_MAGIC) + 2

@@ -93,6 +93,14 @@ class RecordedDemand:
     load_profile: tuple[float, ...] = ()
     model: str | None = None
 
+    @property
+    def busiest_to_mean(self) -> float | None:
+        """The busiest minute over the mean, or the busiest hour of the day where that is more; at least 1."""
+        if self.peak_to_mean is None:
+            return None
+        shape = self.load_profile
+        return max(1.0, self.peak_to_mean, max(shape) * len(shape) / sum(shape) if shape else 1.0)
+
 
 def dispersion(arrivals_s: Array) -> float | None:
     """Variance over mean of the counts in windows as long as a replica's queue lasts: 1 for Poisson, 0 for even gaps.

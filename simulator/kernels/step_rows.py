@@ -1,16 +1,19 @@
-"""The rows of a step priced together, in as few calls as their kinds allow: calls, not cases, cost time."""
+"""The rows of a step priced together, in as few calls as their kinds allow: calls, not cases, cost time.
+
+What a row's price becomes in an engine's step: streams and kernels that no table timed, launches, gaps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from simulator.kernels.attention.cases import AttentionKernel, attention_kernel, join_attention
-from simulator.kernels.engine_traits import EngineTraits
-from simulator.kernels.step_price import in_step
-from simulator.kernels.timing import JOINED_CASES, Timing, join, priced_once, split
+from simulator.kernels.engine_traits import SHARED_EXPERT, EngineTraits
+from simulator.kernels.timing import JOINED_CASES, Provenance, Timing, join, priced_once, split, without_idle
 from simulator.operators.step_shape import Array
 from simulator.operators.work import (
     AttentionShape,
@@ -18,9 +21,136 @@ from simulator.operators.work import (
     CollectiveShape,
     ElementwiseShape,
     GemmShape,
+    GroupedGemmShape,
     MatmulFormat,
+    MoeShape,
     Work,
 )
+from simulator.specs.model.precision import Dtype
+
+
+def _on_vector_units(timing: Timing, shape: AttentionShape, *, traits: EngineTraits) -> Timing:
+    """Decode attention whose query heads each go through the keys and values of their group on their own.
+
+    One block of threads a query head, products by the vector units, so that every number of the cache is converted and
+    multiplied once per head; memory still reads it once. Valid for one query a sequence; leaves out short contexts,
+    where a launch decides.
+
+    Reference: [NVIDIA2024b]
+    """
+    group = round(shape.num_heads / shape.num_kv_heads)
+    if traits.matrix_groups is None or group in traits.matrix_groups or not shape.is_decode:
+        return timing
+    keys = np.minimum(shape.context_tokens + shape.query_tokens, np.inf if shape.window is None else shape.window)
+    elements = shape.sequences * keys * shape.num_heads * (shape.head_dim + shape.v_head_dim)
+    vector_s = elements / traits.vector_elements_per_s
+    return replace(
+        timing, seconds=np.maximum(timing.seconds, vector_s), compute_s=np.maximum(timing.compute_s, vector_s)
+    )
+
+
+def _by_whole_sequences(timing: Timing, shape: AttentionShape, *, traits: EngineTraits) -> Timing:
+    """Latent decode attention whose thread blocks take all keys of a sequence, so that few sequences leave units idle.
+
+    t = waves x keys x rows of a block x 2 (key width + value width) / rate of a unit, waves = max(blocks / units, 1).
+    Leaves out that the last wave is not full.
+    """
+    if traits.undivided_rows is None or not (shape.is_decode and shape.shared_kv):
+        return timing
+    rows = shape.num_heads * np.asarray(shape.query_tokens) / traits.undivided_rows
+    waves = np.maximum(shape.sequences * np.ceil(rows) / traits.compute_units, 1.0)
+    keys = shape.context_tokens + shape.query_tokens
+    flops = 2.0 * traits.undivided_rows * keys * (shape.head_dim + shape.v_head_dim)
+    alone_s = np.where(shape.num_heads >= traits.undivided_rows, waves * flops / traits.block_flops_per_s, 0.0)
+    return replace(timing, seconds=np.maximum(timing.seconds, alone_s), compute_s=np.maximum(timing.compute_s, alone_s))
+
+
+def _again_per_group(timing: Timing, shape: AttentionShape, *, traits: EngineTraits) -> Timing:
+    """Latent decode attention whose kernel takes few heads at a time: each further group reads the latents again
+    [AMDAITER2025]."""
+    narrow = traits.narrow_latent
+    if narrow is None or not (shape.is_decode and shape.shared_kv):
+        return timing
+    heads = np.asarray(shape.num_heads, dtype=np.float64)
+    groups = np.where(heads < narrow.native_heads, np.maximum(np.ceil(heads / narrow.heads), 1.0), 1.0)
+    again_s = (groups - 1.0) * timing.memory_s
+    return replace(timing, seconds=timing.seconds + again_s, memory_s=timing.memory_s + again_s)
+
+
+def _untuned(timing: Timing, shape: MoeShape, *, traits: EngineTraits) -> Timing:
+    """Experts in 16 bit on the engine's one tile, where its release has no better one for their number and width."""
+    known = (shape.local_experts, shape.intermediate_size) in traits.tuned
+    if traits.untuned is None or known or shape.exchanged or shape.format.name != Dtype.BF16.value:
+        return timing
+    from simulator.kernels.moe import on_one_tile
+
+    return on_one_tile(timing, shape, untuned=traits.untuned, compute_units=traits.compute_units)
+
+
+def _slower(timing: Timing, shape: GemmShape | MoeShape, *, traits: EngineTraits) -> Timing:
+    """Products or experts on kernels slower than the tuned ones that their table holds [AMDAITER2025]."""
+    family, rows = ("gemm", shape.m) if isinstance(shape, GemmShape) else ("moe", shape.tokens)
+    for kernel, above in traits.slower:
+        fits = (
+            kernel.width_multiple
+            and isinstance(shape, MoeShape)
+            and not shape.intermediate_size % kernel.width_multiple
+        )
+        if (kernel.family, kernel.weights) != (family, shape.format.name) or fits:
+            continue
+        slower = np.asarray(rows) > above
+        inferred = np.where(slower, int(Provenance.EXTRAPOLATED), 0)  # from whole runs; no kernel of it was timed
+        timing = replace(
+            timing,
+            seconds=np.where(slower, timing.seconds / kernel.rate_share, timing.seconds),
+            provenance=np.maximum(timing.provenance, inferred),
+        )
+    return timing
+
+
+def in_step(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
+    """The price of a row among the others of its step: nothing where it has nothing to do, less on a side stream.
+
+    A shared expert's product that runs beside or among the routed experts only takes its bandwidth, or its
+    multiplications, away from them; launch, first bytes and last wave are hidden.
+    """
+    among_routed = traits.fused_shared and work.role == SHARED_EXPERT
+    hidden_tokens = np.inf if among_routed else traits.side_stream_tokens
+    if hidden_tokens and work.role == SHARED_EXPERT and isinstance(work.shape, GemmShape):
+        taken_s = np.minimum(timing.seconds, np.maximum(timing.compute_s, timing.memory_s))
+        beside = np.asarray(work.shape.m) <= hidden_tokens
+        timing = replace(timing, seconds=np.where(beside, taken_s, timing.seconds))
+    if isinstance(work.shape, AttentionShape):
+        timing = _on_vector_units(timing, work.shape, traits=traits)
+        timing = _by_whole_sequences(timing, work.shape, traits=traits)
+        timing = _again_per_group(timing, work.shape, traits=traits)
+    if isinstance(work.shape, MoeShape):
+        timing = _untuned(timing, work.shape, traits=traits)
+    if isinstance(work.shape, GemmShape | MoeShape) and not among_routed:
+        timing = _slower(timing, work.shape, traits=traits)
+    return without_idle(_as_launched(timing, work, traits=traits), work)
+
+
+def launches_of(work: Work) -> float:
+    """Kernels that one execution of a row launches [-]."""
+    match work.shape:
+        case ElementwiseShape(launches=launches):
+            return launches
+        case GemmShape(format=product):
+            return product.launches
+        case _:
+            return 1.0
+
+
+def _as_launched(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
+    """Products and experts at the engine's share of the tuned rate, and the gap before each kernel of the row."""
+    seconds = timing.seconds
+    if traits.tuned_share != 1.0 and isinstance(work.shape, GemmShape | MoeShape | GroupedGemmShape):
+        seconds = seconds / traits.tuned_share
+    if traits.launch_gap_s:
+        seconds = seconds + traits.launch_gap_s * launches_of(work)
+    return timing if seconds is timing.seconds else replace(timing, seconds=seconds)
+
 
 Placed = tuple[int, Work]
 """A row with its place in the list."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simulator.kernels.format_choice import SPARSE_ON_TENSOR_CORES
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.roofline import BOUNDS, HOST, bound_indices
-from simulator.kernels.step_price import launches_of
+from simulator.kernels.step_rows import launches_of
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.transformer import model_flops

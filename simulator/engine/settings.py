@@ -90,11 +90,12 @@ class SpeculativeSteps:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheTier:
     """KV blocks of a replica that a tier below the device holds, what one takes to come back over its link, and what
-    the first of several takes more [s]."""
+    the first of several takes more [s]. shared : all replicas find what each of them leaves in its part of it"""
 
     blocks: int
     block_load_s: float
     latency_s: float = 0.0
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if self.blocks < 1:
@@ -193,6 +194,12 @@ class SchedulerSettings:
                 field="engine.scheduler",
                 code="unsupported_option",
             )
+
+    @property
+    def shared_tier(self) -> int:
+        """The tier in which replicas find each other's blocks; -1 where there is none, or one replica."""
+        found = [place for place, tier in enumerate(self.tiers) if tier.shared]
+        return found[0] if found and self.replicas > 1 else -1
 
     @property
     def walks(self) -> bool:

@@ -104,6 +104,19 @@ class TestLaws:
         assert [item["medium"] for item in result_object(served(ENDLESS))["kv_tiers"]] == ["device", "host"]
 
 
+def test_replicas_in_turns_find_in_a_store_what_the_others_left() -> None:
+    """Turns of a conversation go round: memory of its own finds what came to a replica before, a common store all."""
+    workload = {**CHAT["workload"], "stages": [{"rate_per_s": 0.2, "duration_s": 300}]}
+    found = {}
+    for tiers in ("host:1e13", "remote:1e13"):
+        fields = {**CHAT, "replicas": 2, "workload": workload, "engine": {"kv_tiers": tiers}}
+        found[tiers] = answer(validate(ScenarioSpec, fields, where="test"), options=ServeOptions(intervals=False))
+    own, common = (sum(use.hit_fraction for use in run.kv_tiers) for run in found.values())
+    assert common > own + 0.1
+    assert common == pytest.approx(sum(use.reuse_fraction for use in found["remote:1e13"].kv_tiers), abs=0.03)
+    assert found["remote:1e13"].ttft_s < found["host:1e13"].ttft_s
+
+
 def made(tiers: str, **fields: Any) -> Any:
     scenario = validate(ScenarioSpec, {**CHAT, "engine": {"kv_tiers": tiers}, **fields}, where="test")
     return deployment_of(scenario)

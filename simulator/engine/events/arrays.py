@@ -66,6 +66,7 @@ def make_limits(
         tiers=np.array([(tier.blocks, tier.block_load_s, tier.latency_s) for tier in settings.tiers]).reshape(
             -1, at.TIER_COLUMNS
         ),
+        shared_tier=settings.shared_tier,
         prompt_s=np.array(settings.prompt_s, dtype=np.float64),
         verify_tokens=1 if drafted is None else drafted.verify_tokens,
         drafts=drafts,

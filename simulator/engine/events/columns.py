@@ -14,6 +14,7 @@ from simulator.traffic.requests import NO_PREVIOUS, Floats, Ints, Outcome, Reque
 
 _NO_TIMES: Floats = np.zeros(0)
 _NO_NUMBERS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+_NO_REPLICAS: NDArray[np.int32] = np.zeros((0, 0, 0), dtype=np.int32)
 
 
 def has_turns(requests: Requests) -> bool:
@@ -66,6 +67,8 @@ def make_demand(requests: Requests, settings: SchedulerSettings, *, order: Ints 
         list_start=_column(requests.list_start, np.int64),
         block_ids=_column(requests.block_ids, np.int32),
         stage_end_s=_column(requests.stage_end_s, np.float64),
+        holders=_NO_REPLICAS,
+        places=_NO_REPLICAS,
     )
 
 

@@ -12,7 +12,8 @@ evicts again moves back to the top. Blocks are copied out in the background as t
 offloading connector and SGLang's hierarchical cache do), so that only the way back costs time. Every evicted block
 takes the place of the one that was least recently used, whether anybody asks for it again or not; a preempted sequence
 holds its places in the first tier until it returns. The queues of all tiers are lists in one array, whose heads stand
-behind the places.
+behind the places. Of a shared tier every replica has a part for what it evicts itself; since blocks are copied there as
+they fill, it finds whatever another one still has, on its device too.
 
 Circular doubly linked lists in the first two columns of an array, with constant-time append and removal.
 """
@@ -260,14 +261,47 @@ def _ready_s(state: Any, limits: Any, tier: int, now_s: float) -> float:
 
 
 @compiled
-def _worth_loading(state: Any, limits: Any, ids: Any, first: int, last: int, kept: int, now_s: float) -> int:
+def _sharer(demand: Any, limits: Any, content: int) -> int:
+    """A replica that has left a block in the shared tier and still has it anywhere; -1 where none does."""
+    for replica in range(len(demand.holders) if limits.shared_tier >= 0 else 0):
+        holder = demand.holders[replica]
+        if holder[at.BELOW, content] >= 0 or holder[at.ON_DEVICE, content] >= 0:
+            return int(replica)
+    return -1
+
+
+@compiled
+def _tier_of(state: Any, demand: Any, limits: Any, content: int) -> int:
+    """The tier that a block can be loaded from, -1 where it is in none."""
+    place = state.holder[at.BELOW, content]
+    if place >= 0:
+        return int(state.places[place, at.PLACE_TIER])
+    return int(limits.shared_tier) if _sharer(demand, limits, content) >= 0 else -1
+
+
+@compiled
+def _touch(state: Any, demand: Any, limits: Any, content: int) -> None:
+    """Make a block the last of its tier to be forgotten, where it stands in one."""
+    places, place = state.places, int(state.holder[at.BELOW, content])
+    if place < 0:
+        replica = _sharer(demand, limits, content)
+        places, place = demand.places[replica], int(demand.holders[replica, at.BELOW, content])
+    if place >= 0:
+        unlink(places, place)
+        append(places, _head(state, limits, places[place, at.PLACE_TIER]), place)
+
+
+@compiled
+def _worth_loading(
+    state: Any, demand: Any, limits: Any, ids: Any, first: int, last: int, kept: int, now_s: float
+) -> int:
     """Up to which block of ``first``..``last`` it is soonest to load and compute what follows. All tiers load at once;
     without times of computing (``limits.prompt_s``) everything is loaded."""
     if len(limits.prompt_s) == 0:
         return last
     best, best_s, ready_s = first, -limits.prompt_s[first], now_s
     for place in range(first, last):
-        tier = 0 if place < kept else state.places[state.holder[at.BELOW, ids[place]], at.PLACE_TIER]
+        tier = 0 if place < kept else _tier_of(state, demand, limits, ids[place])
         state.tiers[tier, at.COMING_BLOCKS] += 1
         ready_s = max(ready_s, _ready_s(state, limits, tier, now_s))
         if ready_s - now_s - limits.prompt_s[place + 1] <= best_s:
@@ -290,16 +324,14 @@ def blocks_below(
     start = demand.list_start[prefix] if prefix >= 0 else 0
     listed = min(most, demand.list_start[prefix + 1] - start) if prefix >= 0 else 0
     ids, last = demand.block_ids[start:], max(found, kept)
-    while last < listed and state.holder[at.BELOW, ids[last]] >= 0:
+    while last < listed and _tier_of(state, demand, limits, ids[last]) >= 0:
         last += 1
-    last = _worth_loading(state, limits, ids, found, last, kept, now_s)
+    last = _worth_loading(state, demand, limits, ids, found, last, kept, now_s)
     for place in range(found, last):
         tier = 0
         if place >= kept:
-            touched = int(state.holder[at.BELOW, ids[place]])
-            tier = state.places[touched, at.PLACE_TIER]
-            unlink(state.places, touched)
-            append(state.places, _head(state, limits, tier), touched)
+            tier = _tier_of(state, demand, limits, ids[place])
+            _touch(state, demand, limits, ids[place])
         state.tiers[tier, at.COMING_BLOCKS] += 1
     return int(last - found)
 

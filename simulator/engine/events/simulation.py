@@ -138,7 +138,8 @@ class _Prepared:
         for first in range(0, count, SLICE_REQUESTS):
             rows = slice(first, min(first + SLICE_REQUESTS, count))
             coming = ready_s(self.requests, self.settings, order=self.order, group=group, groups=groups, rows=rows)
-            loop(state, demand._replace(ready_s=coming), fate, limits, tables, rows.start, rows.stop)
+            now = demand._replace(ready_s=coming, holders=state.holder, places=state.places)
+            loop(state, now, fate, limits, tables, rows.start, rows.stop)
             if limits.max_seqs < self.most_slots and state.count[:, at.FULL].any():
                 check_state_size(self.size.of(self.most_slots), replicas=replicas)
             if progress is not None:
@@ -183,8 +184,8 @@ def _prepare(
     taken = fate.outcome == at.WAITING
     longest = int((demand.prompt_tokens + demand.output_tokens).max(initial=1, where=taken))
     settings = _without_idle_places(settings, demand)
-    # Replicas that take turns meet in conversations alone.
-    apart = settings.routing is Routing.ROUND_ROBIN and not len(demand.follower)
+    # Replicas that take turns meet in conversations and in a shared tier alone.
+    apart = settings.routing is Routing.ROUND_ROBIN and not len(demand.follower) and settings.shared_tier < 0
     groups = settings.replicas if apart else 1
     together = settings.replicas if groups == 1 else min(groups, _threads())
     size = state_size(settings, distinct_blocks=requests.distinct_blocks, longest_tokens=longest)

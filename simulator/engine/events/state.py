@@ -169,6 +169,7 @@ class RequestColumns(NamedTuple):
     prompt_tokens, output_tokens : lengths; prefix : list of block ids, where prompts share any
     deadline_s : when clients give up, where that is not the same time after all of them were sent
     sent_s, order : when clients sent them in the order of sending, and the place there of each, where it is another
+    holders, places : those of ``EngineState`` of all replicas, which find each other's blocks in a shared tier
     think_s, delay_s, follower : in conversations what the client thinks and the way to the queue take, and the turn
         that follows (or -1)
     """
@@ -186,6 +187,8 @@ class RequestColumns(NamedTuple):
     list_start: Any
     block_ids: Any
     stage_end_s: Any
+    holders: Any
+    places: Any
 
 
 class Fate(NamedTuple):
@@ -223,7 +226,8 @@ class Limits(NamedTuple):
     pipelined : a sequence's next token has to wait until the last one has returned
     counted_ahead : a step enters the sums when it is formed, not when it starts
     ring, finish_lists, phase_lists : where the lists of the scheduler begin that keeps lists
-    tiers : below the device, a row of the TIER_* columns each; prompt_s : what computing the first so many blocks of a
+    tiers : below the device, a row of the TIER_* columns each; shared_tier : which of them all replicas read, or -1
+    prompt_s : what computing the first so many blocks of a
         prompt takes [s], empty where everything found below is loaded
     drafts : time of drafting by sequences [s]; per position of a draft the chance that all up to it are accepted
     ratio_first, ratio_decay, ratio_least : SGLang's new-token ratio at first, its loss per step, and its least value
@@ -255,6 +259,7 @@ class Limits(NamedTuple):
     longest_prefix_first: bool
     computed_on_arrival: bool
     tiers: Any
+    shared_tier: int
     prompt_s: Any
     verify_tokens: int
     drafts: Any

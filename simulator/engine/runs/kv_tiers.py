@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from simulator.engine.events.arrays import SimulationRun
@@ -44,6 +46,7 @@ def cache_tiers(deployment: Deployment, *, kv_blocks: int) -> tuple[CacheTier, .
                 blocks=int(tier.capacity_bytes // (block_bytes * devices)),
                 block_load_s=block_bytes / tier.device_bytes_per_s,
                 latency_s=tier.latency_s,
+                shared=tier.medium == "remote",
             )
             for tier in engine.kv_tiers
         )
@@ -143,6 +146,14 @@ def tier_uses(
     on_device = float(run.records.cached_tokens.sum()) - float(below.sum())
     sizes = (settings.kv_blocks, *(tier.blocks for tier in settings.tiers))
     reuse = reuse_fractions(requests, run.records, block_size_tokens=block, capacities=np.cumsum(sizes))
+    if settings.shared_tier >= 0:
+        common = reuse_fractions(
+            requests,
+            replace(run.records, replica=np.minimum(run.records.replica, 0)),
+            block_size_tokens=block,
+            capacities=np.array([sum(sizes) * settings.replicas]),
+        )
+        reuse = (*reuse[:-1], max(reuse[-2], *common))
     device = TierUse(
         medium="device",
         capacity_tokens=settings.kv_blocks * block,

@@ -248,7 +248,7 @@ def served_run(
         memory=memory,
         interval=_replicas_interval(served, result, workload=workload, phases=phases) if options.intervals else None,
         notes=speculation_notes(deployment, phases[1], memory),
-        tiers=tiers_of_run(deployment, result, tables=served.tables),
+        tiers=tiers_of_run(deployment, result, tables=served.tables, replicas=replicas),
         encoders=options.encoders,
     )
 

@@ -259,12 +259,13 @@ def tiered(
 
 
 def tiers_of_run(
-    deployment: Deployment, result: ServeResult, *, tables: StepTables | tuple[StepTables, ...]
+    deployment: Deployment, result: ServeResult, *, tables: StepTables | tuple[StepTables, ...], replicas: int
 ) -> tuple[TierUse, ...]:
     """What the requests of ``result`` found on the device of ``deployment`` and in the tiers below it."""
     if not deployment.engine.kv_tiers:
         return ()
-    settings = scheduler_settings(deployment, kv_blocks=kv_blocks_of(deployment))
+    ranks = replicas * deployment.parallelism.dp_size
+    settings = scheduler_settings(deployment, kv_blocks=kv_blocks_of(deployment), replicas=ranks)
     return tier_uses(deployment, tiered(settings, deployment, tables), result.requests, result.run)
 
 

@@ -107,7 +107,7 @@ class KvTierSpec(Spec):
     ``capacity_bytes`` and ``bytes_per_s`` (towards the accelerators) are those of a replica, all its accelerators
     together. Without ``bytes_per_s`` host memory has the accelerators' host links, a remote store their share of the
     server's network cards; no profile knows the rate of drives. ``latency_s`` passes before the first block of a
-    request comes.
+    request comes. All replicas find what any of them still has in a remote store.
     """
 
     medium: Medium

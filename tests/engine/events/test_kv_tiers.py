@@ -144,3 +144,27 @@ def test_a_tier_that_is_slower_than_computing_changes_nothing() -> None:
     one, other = serve(requests, replace(slow, tiers=())).records, serve(requests, slow).records
     assert one.first_token_s.tobytes() == other.first_token_s.tobytes()
     assert other.cached_tokens.sum() == 0
+
+
+class TestShared:
+    def test_a_replica_finds_what_another_one_left(self) -> None:
+        """Two replicas in turns, six prompts: each comes to the other one the next time."""
+        limits = replace(limits_of(prefix_caching=True, kv_blocks=8), replicas=2)
+        requests = rounds(5, 4)
+        tier = CacheTier(blocks=100, block_load_s=1e-4)
+        own, common = (
+            serve(requests, replace(limits, tiers=(replace(tier, shared=shared),))) for shared in (False, True)
+        )
+        assert own.records.cached_tokens[:10].sum() == 0
+        assert common.records.cached_tokens[5:].tolist() == [16] * 15
+        assert common.usage[:, at.TIER_BLOCKS].sum() > own.usage[:, at.TIER_BLOCKS].sum()
+        assert set(common.records.replica.tolist()) == {0, 1}
+
+    def test_one_replica_shares_with_nobody(self) -> None:
+        limits = limits_of(prefix_caching=True, kv_blocks=8)
+        tier = CacheTier(blocks=100, block_load_s=1e-4)
+        one, other = (
+            serve(rounds(6, 4), replace(limits, tiers=(replace(tier, shared=shared),))).records
+            for shared in (False, True)
+        )
+        assert one.first_token_s.tobytes() == other.first_token_s.tobytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from textwrap import wrap
@@ -65,7 +66,7 @@ def _is_number(cell: str) -> bool:
 def shown(cell: doc.Cell, *, currency: str, marked: bool = False) -> str:
     """A cell as people read it on a screen: money with its symbol, badges only where they are asked for."""
     if cell.kind is doc.CellKind.MONEY:
-        if not isinstance(cell.value, int | float):
+        if not isinstance(cell.value, int | float) or not math.isfinite(cell.value):
             return UNKNOWN
         digits = 2 if cell.digits is None else cell.digits
         return f"{currency_text(f'{cell.value:,.{digits}f}', currency)} {cell.unit}".rstrip()

@@ -42,6 +42,7 @@ def scenario_schema() -> Schema:
     for field in EXAMPLES.keys() - set(PLAIN):
         _or_word(techniques["properties"], field, [EXAMPLES[field]])
     _or_word(engine["properties"], "name", list_profiles("engines"))
+    _or_word(engine["properties"], "kv_tiers", ["host:1e12|nvme:15e12,bytes_per_s=25e9"])
     fields = document["properties"]
     _or_word(fields, "engine", list_profiles("engines"))
     _or_word(fields, "precision", SCHEME_NAMES)

@@ -20,11 +20,13 @@ from simulator.planner.search.question import Question, own_limits, search_space
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
 from simulator.planner.search.screening import Screened, screen
 from simulator.records import dataclass
+from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import load_engine
+from simulator.specs.engine.engine import EngineSpec, load_engine
+from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.techniques.quality import answer_quality
-from simulator.traffic.lengths import Array
+from simulator.traffic.lengths import Array, RequestMix
 
 SCREEN_ERROR = 1 / 5
 """Share by which the screen may take a size of replica to carry too much or too little beside another: what comes this
@@ -147,11 +149,53 @@ def _in_stages(question: Question, offered: _Offered) -> tuple[_Offered, _Offere
 def _screened(
     question: Question, maker: TableMaker, space: SearchSpace, wanted: Mapping[Platform, _Pairs]
 ) -> ScreenedSpace:
-    tables = tuple(table for item, pairs in wanted.items() for table in maker.tables(item, pairs).values())
+    tables = _remembered_tables(question, maker, space, {item: tuple(pairs) for item, pairs in wanted.items()})
     found = ScreenedSpace(
         space=space, tables=tables, screened=_nothing(space), steps=maker.steps, combined=len(space.platforms)
     )
     return replace(found, screened=_capacities(question, found, question.objectives)) if tables else found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Screening:
+    """What tables are made of. The rate to carry and the objectives are no part of it."""
+
+    model: Same[ModelSpec]
+    mix: RequestMix
+    space: SearchSpace
+    engine: EngineSpec
+    profiles: str | None
+    wanted: tuple[tuple[Platform, tuple[tuple[ParallelismSpec, Variant], ...]], ...]
+
+
+_KEPT, _LARGEST_KEPT = 8, 2000
+"""Searches whose tables are kept, and set-ups of one that is: some kilobytes each."""
+_TABLES: dict[_Screening, tuple[ScreenTable, ...]] = {}
+
+
+def _remembered_tables(
+    question: Question,
+    maker: TableMaker,
+    space: SearchSpace,
+    wanted: Mapping[Platform, tuple[tuple[ParallelismSpec, Variant], ...]],
+) -> tuple[ScreenTable, ...]:
+    """The tables of all that is wanted; plans that differ in rate or objectives alone share them."""
+    asked = _Screening(
+        model=Same(question.model),
+        mix=question.demand.mix,
+        space=space,
+        engine=asked_engine(question.spec),
+        profiles=question.policy.profiles,
+        wanted=tuple(wanted.items()),
+    )
+    found = _TABLES.pop(asked, None)
+    if found is None:
+        found = tuple(table for item, pairs in wanted.items() for table in maker.tables(item, pairs).values())
+    if sum(map(len, wanted.values())) <= _LARGEST_KEPT:
+        _TABLES[asked] = found
+    while len(_TABLES) > _KEPT:
+        _TABLES.pop(next(iter(_TABLES)), None)
+    return found
 
 
 def _nothing(space: SearchSpace) -> Screened:

@@ -23,7 +23,6 @@ from simulator.reports.tables.comparison import (
     compare_columns,
     compare_headline,
     compare_provenance,
-    compared_name,
     named_apart,
     room_text,
 )
@@ -133,19 +132,19 @@ def places(count: int) -> Iterator[tuple[str, str, Any, Any]]:
         yield place, hardware, shown, container
 
 
-def _card(answer: Answer) -> None:
-    """What a deployment is and what decides between them."""
-    st.markdown(f"**{compared_name(answer.what_if)}**")
+def _card(name: str, answer: Answer) -> None:
+    """What a deployment is called and what decides between them."""
+    st.markdown(f"**{name}**")
     shown = [item for item in scenario_figures(answer.what_if, answer.document) if item.key in _DECISIVE]
     display.figures(
         display.explained(shown, help=_DECISIVE), provenance=answer.document["provenance"], a_row=2, framed=False
     )
 
 
-def _answers(work: dict[str, Any], count: int) -> tuple[list[Answer], list[str]]:
-    """The deployments that can be answered and the ends of their keys; the others show their refusal in place."""
+def _answers(work: dict[str, Any], count: int) -> tuple[list[Answer], dict[str, Any]]:
+    """The deployments that can be answered and their places, by the end of their keys; others are refused there."""
     found: list[Answer] = []
-    answered_at: list[str] = []
+    places_shown: dict[str, Any] = {}
     first: dict[str, Any] = {}
     for place, hardware, shown, container in places(count):
         # Beside an accelerator stands another one, until somebody asks for the same.
@@ -157,13 +156,11 @@ def _answers(work: dict[str, Any], count: int) -> tuple[list[Answer], list[str]]
             given = {name: value for name, value in fields.items() if name not in ("formats", "degrees")}
             answer = answered(inputs.scenario({**work, **given}), profiles=session_profiles())
             found.append(answer)
-            answered_at.append(place)
-            with shown:
-                _card(answer)
+            places_shown[place] = shown
         except RoofcastError as error:
             with shown:
                 display.refusal(error)
-    return found, answered_at
+    return found, places_shown
 
 
 def _doors(columns: Mapping[str, str]) -> None:
@@ -182,7 +179,7 @@ def page() -> None:
     """The page."""
     work, count = asked()
     top = st.container()
-    found, answered_at = _answers(work, count)
+    found, places_shown = _answers(work, count)
     question.show()
     if not found:
         return
@@ -190,6 +187,9 @@ def page() -> None:
     known = compare_provenance(compared)
     with top:
         display.headline(compare_headline(compared), provenance=known, detail="Same batch and lengths for all.")
+    for (name, _, _), answer, shown in zip(compared, found, places_shown.values(), strict=True):
+        with shown:
+            _card(name, answer)
     changed = [what_if for _, what_if, _ in compared if scenario_quality(what_if.result).loss != 0]
     grid = charts.side_by_side(3 if changed else 2)
     with grid, st.container():
@@ -206,6 +206,6 @@ def page() -> None:
     rows, columns = compare_columns(compared)
     tables.frame(rows, columns)
     st.caption(f"{BEST}: the best of its row. In brackets: {glossary.INTERVAL}")
-    _doors({name: place for (name, _, _), place in zip(compared, answered_at, strict=True)})
+    _doors({name: place for (name, _, _), place in zip(compared, places_shown, strict=True)})
     lines = "\n".join(scenario_line(answer.what_if.scenario) for answer in found)
     display.reproduce(simulate_command(), standard_input=lines)

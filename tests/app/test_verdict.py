@@ -52,7 +52,8 @@ def test_the_verdict_stands_on_the_page_with_the_chance_of_every_objective() -> 
 def test_the_robust_fleet_is_no_smaller_than_the_cheapest() -> None:
     found = []
     for sure in ("Cheapest: as predicted", "Robust: 90 %"):
-        page = opened("plan", {**SMALL, "rps": "500", "sure": sure})
+        # Large enough that whole servers do not hide what the narrow interval of these fits asks for.
+        page = opened("plan", {**SMALL, "rps": "2000", "sure": sure})
         assert not page.exception
         found.append(int(metrics(page)["GPUs"].replace(",", "")))
     assert found[0] < found[1]

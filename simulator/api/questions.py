@@ -70,6 +70,7 @@ class PlanFields(TypedDict, total=False):
     rate_per_s: float
     model: str
     hardware: Texts
+    prefill_hardware: Texts
     workload: str
     isl_tokens: float
     osl_tokens: float

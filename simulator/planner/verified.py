@@ -62,6 +62,11 @@ class Verification:
     chance: float | None = None
     held_fraction: float = 0.0
 
+    @property
+    def held_runs(self) -> int:
+        """Replays that meet every objective, each by itself."""
+        return round(self.held_fraction * self.seeds)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetVerification:

@@ -48,6 +48,11 @@ class ReplicaLoad:
     knee_ttft_s: float
     at: tuple[ReplicaLoadPoint, ...]
 
+    @property
+    def knee_per_s(self) -> float:
+        """Arrival rate at the knee [1/s]."""
+        return self.rates_per_s[self.loads.index(self.knee_load)]
+
 
 def knee_index(x: Array, y: Array) -> int:
     """Where a rising curve lies deepest below the chord between its ends, both axes scaled to one.

@@ -154,7 +154,7 @@ def checked_text(plan: CapacityPlan) -> str:
         for item in found.objectives
         if item.simulated_s > 0
     )
-    held = f"{round(found.held_fraction * found.seeds)} of {counted_text(found.seeds, 'run')}"
+    held = f"{found.held_runs} of {counted_text(found.seeds, 'run')}"
     tried = plan.spec.verify or plan.finalists is not None
     ending = "" if plan.verification.holds or tried else "; --verify sizes a fleet that holds"
     if plan.finalists and plan.verification.holds:

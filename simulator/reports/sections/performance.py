@@ -188,7 +188,7 @@ def replica_load_chart(load: ReplicaLoad, *, plan: CapacityPlan) -> Chart:
     tall = [load.ttft_p95_s[index] for index in shown]
     notes = [
         Annotation(text=f"planned, {percent_text(fleet.degraded.load)} of saturation", x=fleet.degraded.rate_per_s),
-        Annotation(text="knee", x=load.knee_load * fleet.replica.saturation_per_s, y=load.knee_ttft_s),
+        Annotation(text="knee", x=load.knee_per_s, y=load.knee_ttft_s),
         *(Annotation(text=f"objective {bound_text(bound)}", y=bound) for bound in bounds),
     ]
     return Chart(

@@ -8,6 +8,7 @@ from functools import partial
 
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.scenario_setup import ServeOptions
+from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError, ignored_option, missing_field
 from simulator.planner.money.market import PriceRule, market_price
 from simulator.records import dataclass
@@ -51,8 +52,8 @@ class WhatIf:
 
     @property
     def devices(self) -> int:
-        """Accelerators of all replicas."""
-        return self.result.deployment.parallelism.devices * self.scenario.replicas
+        """Accelerators of all replicas and pools."""
+        return sum(count for _, count in accelerators(self.result))
 
     @property
     def output_tokens_per_s(self) -> float:
@@ -68,6 +69,27 @@ class TechniqueStep:
     result: ScenarioResult
 
 
+def accelerators(result: ScenarioResult) -> tuple[tuple[str, int], ...]:
+    """Kinds of accelerators that a scenario runs on and how many of each: of its replicas, or of all of its pools."""
+    run, own = result.run, result.deployment
+    name, each = own.hardware.name, own.parallelism.devices
+    if isinstance(run, UniformRun):
+        use = run.pools
+        if use is None:
+            return ((name, each * result.scenario.replicas),)
+        return ((name, use.prefill_replicas * use.prefill.parallelism.devices + use.decode_replicas * each),)
+    found = [(name, each * result.scenario.replicas)]
+    if run.pools is not None:
+        prefill, decode = run.pools.pools.prefill, run.pools.pools.decode
+        found = [(name, prefill.devices + decode.replicas * each)]
+        if decode.attention_ffn is not None:
+            ffn = decode.attention_ffn.ffn
+            found.append((ffn.hardware.name, decode.devices - decode.replicas * each))
+    if run.encoders is not None:
+        found.append((run.encoders.hardware, run.encoders.devices))
+    return tuple(found)
+
+
 def run_cost(
     result: ScenarioResult, *, price_kind: OfferKind | None = None, prices: str = "default", profiles: str | None = None
 ) -> RunCost:
@@ -76,7 +98,9 @@ def run_cost(
     rule = PriceRule(kind=price_kind)
     terms = " or ".join(rule.terms)
     price = market_price(listed, hardware=result.deployment.hardware.name, rule=rule)
-    if price is None:
+    prices_of = {name: market_price(listed, hardware=name, rule=rule) for name, _ in accelerators(result)}
+    known = {name: found.per_hour for name, found in prices_of.items() if found is not None}
+    if price is None or len(known) < len(prices_of):
         return RunCost(
             currency=listed.currency,
             offer=f"no {terms} price is known",
@@ -84,7 +108,7 @@ def run_cost(
             per_million_output_tokens=None,
             per_million_tokens=None,
         )
-    per_hour = price.per_hour * result.deployment.parallelism.devices * result.scenario.replicas
+    per_hour = sum(known[name] * count for name, count in accelerators(result))
     output_millions = result.output_tokens_per_s * SECONDS_PER_HOUR / MEGA
     total_millions = result.total_tokens_per_s * SECONDS_PER_HOUR / MEGA
     return RunCost(

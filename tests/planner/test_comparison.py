@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from simulator.engine.runs.answers import answer
+from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.errors import ExitCode, RoofcastError
-from simulator.planner.comparison import Comparison, compare
+from simulator.planner.comparison import Comparison, compare, what_if
 from simulator.specs.documents import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.scenario_file import changed_scenario, parse_change
@@ -134,3 +135,23 @@ def test_methods_of_equal_speed_stand_beside_each_other_by_their_quality() -> No
     assert wanda.numbers == sparsegpt.numbers
     assert "6.25" in wanda.quality
     assert "6.28" in sparsegpt.quality
+
+
+def test_pools_cost_all_of_their_accelerators() -> None:
+    """Prompts, answers, experts and encoders; a price per kind."""
+    load = {"stages": [{"rate_per_s": 2, "duration_s": 4}], "isl_tokens": 4000, "osl_tokens": 8}
+    pools = {"prefill_replicas": 3, "prefill_tp_size": 2, "decode_replicas": 1, "decode_dp_size": 4, "link": "nic"}
+    served = {"id": "x", "kind": "serve", "hardware": "h100", "workload": load}
+    loop = {"id": "x", "kind": "closed_loop", "hardware": "h100", "concurrency": 4, "isl_tokens": 100, "osl_tokens": 4}
+    pictures = {"model": "qwen2.5-vl-7b", "images_per_request": 1}
+    cases = (
+        ({**served, "model": "mixtral-8x7b", "disaggregation": {**pools, "decode_ffn": {"devices": 2}}}, 6 + 4 + 2),
+        ({**served, **pictures, "encoder_pool": {"replicas": 3, "hardware": "l40s"}}, 1 + 3),
+        ({**loop, "model": "llama-3.1-8b", "disaggregation": {"prefill_replicas": 2, "decode_replicas": 3}}, 5),
+    )
+    options = ServeOptions(intervals=False)
+    found = [(what_if(validate(ScenarioSpec, case, where=""), options=options), devices) for case, devices in cases]
+    assert [item.devices for item, _ in found] == [devices for _, devices in found]
+    h100 = found[0][0].cost.per_hour / 12
+    assert found[2][0].cost.per_hour == pytest.approx(5 * h100)
+    assert h100 < found[1][0].cost.per_hour < 4 * h100

@@ -283,7 +283,8 @@ def deploy(
     if spec.kv_tiers or spec.cpu_kv_offload or spec.cpu_kv_offload_bytes is not None:
         from simulator.phases.kv_tiers import kv_tiers, tier_assumptions
 
-        tiers = kv_tiers(spec, hardware=hardware, parallelism=parallelism, profiles=profiles)
+        cached = settings.prefix_caching
+        tiers = kv_tiers(spec, prefix_caching=cached, hardware=hardware, parallelism=parallelism, profiles=profiles)
         settings = replace(settings, kv_tiers=tiers)
         said += tier_assumptions(spec, tiers)
     linked = parallelism.devices <= hardware.scale_up.domain_size

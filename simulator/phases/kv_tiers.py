@@ -24,11 +24,17 @@ class KvTier:
 
 
 def kv_tiers(
-    spec: EngineSpec, *, hardware: AcceleratorSpec, parallelism: ParallelismSpec, profiles: str | None = None
+    spec: EngineSpec,
+    *,
+    prefix_caching: bool,
+    hardware: AcceleratorSpec,
+    parallelism: ParallelismSpec,
+    profiles: str | None = None,
 ) -> tuple[KvTier, ...]:
-    """The tiers of ``engine.kv_tiers``. Every device moves its own part of a block, all at once. What lies below host
-    memory passes the host link too, so that no tier is faster than that."""
-    _check(spec)
+    """The tiers of ``engine.kv_tiers``, refused where prompts look for nothing in a cache. Every device moves its own
+    part of a block, all at once. What lies below host memory passes the host link too, so that no tier is faster than
+    that."""
+    _check(spec, prefix_caching=prefix_caching)
     tiers, devices = spec.kv_tiers or (), parallelism.devices
     return tuple(_tier(tier, hardware=hardware, devices=devices, profiles=profiles) for tier in tiers)
 
@@ -58,8 +64,8 @@ def _tier(spec: KvTierSpec, *, hardware: AcceleratorSpec, devices: int, profiles
     )
 
 
-def _check(spec: EngineSpec) -> None:
-    """Refuse host memory that is given twice, or a size of none."""
+def _check(spec: EngineSpec, *, prefix_caching: bool) -> None:
+    """Refuse host memory that is given twice, a size of none, and tiers whose blocks no prompt looks for."""
     if spec.cpu_kv_offload_bytes is not None and not spec.cpu_kv_offload:
         raise RoofcastError(
             "has no effect without engine.cpu_kv_offload", field="engine.cpu_kv_offload_bytes", code="ignored_option"
@@ -70,6 +76,13 @@ def _check(spec: EngineSpec) -> None:
             field="engine.cpu_kv_offload",
             code="contradiction",
             hint="leave it out and write kv_tiers=host:BYTES",
+        )
+    if not prefix_caching:
+        raise RoofcastError(
+            "has no effect without engine.prefix_caching",
+            field="engine.kv_tiers" if spec.kv_tiers else "engine.cpu_kv_offload",
+            code="ignored_option",
+            hint="leave it out, or turn prefix_caching on where the model and engine have it",
         )
 
 

@@ -81,9 +81,16 @@ def _known_fields(spec_class: type[Spec], location: tuple[int | str, ...]) -> li
 
 
 def _without(spec_class: type[Spec], location: tuple[int | str, ...]) -> str:
-    """The part of the first level that can be left out where a value of none of something is not allowed."""
-    field = spec_class.model_fields.get(str(location[0])) if location else None
-    return "" if field is None or field.is_required() else f"at least one, or leave {location[0]} out"
+    """The innermost part around a value that can be left out where none of something is not allowed."""
+    candidates: list[type[Spec]] = [spec_class]
+    found = ""
+    for depth, part in enumerate(location, start=1):
+        fields = [owner.model_fields[str(part)] for owner in candidates if part in owner.model_fields]
+        if fields:
+            candidates = [inner for field in fields for inner in _specs_in(field.annotation)]
+            if not any(field.is_required() for field in fields):
+                found = ".".join(str(piece) for piece in location[:depth])
+    return f"leave {found} out, or give more" if found else ""
 
 
 def _deeper(spec_class: type[Spec], location: tuple[int | str, ...]) -> str:

@@ -192,6 +192,8 @@ def test_pools_keep_tiers_for_their_prompts() -> None:
         ("nvme:1e12,bytes_per_s=1e9|host:1e12", "order"),
         ("host:1e12|host:1e12", "at most once"),
         ("host:1e12,speed=3", "speed"),
+        ("host:1e12,2e12", "capacity_bytes of host is given twice"),
+        ("host:1e12,latency_s=1,latency_s=2", "latency_s of host is given twice"),
     ],
 )
 def test_tiers_that_make_no_sense_are_refused(tiers: str, said: str) -> None:
@@ -201,10 +203,21 @@ def test_tiers_that_make_no_sense_are_refused(tiers: str, said: str) -> None:
     assert said in str(refused.value) + refused.value.field
 
 
+@pytest.mark.parametrize(
+    ("tiers", "left_out"), [("host:0", "engine.kv_tiers"), ("host:1e12,bytes_per_s=0", "engine.kv_tiers.0.bytes_per_s")]
+)
+def test_a_size_of_nothing_says_what_can_be_left_out(tiers: str, left_out: str) -> None:
+    with pytest.raises(RoofcastError) as refused:
+        made(tiers)
+    assert refused.value.hint == f"leave {left_out} out, or give more"
+
+
 def test_what_contradicts_the_tiers_is_refused() -> None:
     for fields, field in (
         ({"engine": {"kv_tiers": ENDLESS, "cpu_kv_offload": True}}, "engine.cpu_kv_offload"),
         ({"engine": {"kv_tiers": "host:1e12,bytes_per_s=1e13"}}, "engine.kv_tiers"),
+        ({"engine": {"kv_tiers": ENDLESS, "prefix_caching": False}}, "engine.kv_tiers"),
+        ({"engine": {"cpu_kv_offload": True, "prefix_caching": False}}, "engine.cpu_kv_offload"),
         ({"model": "mamba-1.4b", "engine": {"kv_tiers": ENDLESS}, "precision": {}}, "engine.kv_tiers"),
     ):
         with pytest.raises(RoofcastError) as refused:

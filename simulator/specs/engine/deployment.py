@@ -131,11 +131,13 @@ def _number(text: str) -> Any:
 
 def _tier(text: str) -> dict[str, Any]:
     medium, _, rest = (piece.strip() for piece in text.partition(":"))
-    pairs = [piece.partition("=") for piece in rest.split(",") if piece]
-    return {
-        "medium": medium,
-        **{(key if equals else "capacity_bytes"): _number(value if equals else key) for key, equals, value in pairs},
-    }
+    tier: dict[str, Any] = {"medium": medium}
+    for key, equals, value in (piece.partition("=") for piece in rest.split(",") if piece):
+        name = key.strip() if equals else "capacity_bytes"
+        if name in tier:
+            raise ValueError(f"{name} of {medium} is given twice")
+        tier[name] = _number(value if equals else key)
+    return tier
 
 
 def tiers_of_text(value: Any) -> Any:

@@ -151,6 +151,10 @@ class TestAnswer:
         assert said["Of whom"].count("$") >= 8
         assert "+" in said["Availability"]
 
+    def test_each_price_says_whose_it_is(self) -> None:
+        names = [item["name"] for item in json.loads(plan_document(plan()))["assumptions"]]
+        assert {"price of h100-sxm-80gb", "price of h200-sxm-141gb"} < set(names)
+
     def test_its_document_names_each_kind_and_is_replayed(self, tmp_path: Path) -> None:
         document = json.loads(plan_document(plan()))["plan"]
         best = plan().best

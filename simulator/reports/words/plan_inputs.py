@@ -185,7 +185,9 @@ def _source(item: Assumption) -> str:
 def plan_input(item: Assumption) -> PlanInput:
     """An assumption of a plan; what its deployment filled in keeps the names of a scenario's fields."""
     if item.key in _NAMES:
-        return _said(_NAMES[item.key], _value(item), _source(item), item.origin)
+        # Pools on two kinds of accelerator have a price each.
+        name = f"price of {item.value.hardware}" if isinstance(item.value, MarketPrice) else _NAMES[item.key]
+        return _said(name, _value(item), _source(item), item.origin)
     if item.value is None or (item.key, item.origin) == ("engine.name", ValueOrigin.RULE):
         return _said("replica", assumption_text(item), "default", ValueOrigin.DEFAULT)
     return _said(item.key, str(item.value), source_text(item), item.origin)

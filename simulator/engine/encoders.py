@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.engine.lanes.queueing import busy_servers_probability, gg1_wait_mean_s
-from simulator.engine.pools import Pool, transfer_ends_s, transfer_link
+from simulator.engine.pools import Pool, slower_network, transfer_ends_s, transfer_link
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import layer_rows
@@ -174,7 +174,9 @@ def encoder_pool(
 
     model : with the pictures of a prompt of ``prompt_tokens``; behind : what computes prompts, in servers of ``server``
     """
-    hardware = behind.deployment.hardware if spec.hardware is None else load_hardware(spec.hardware, profiles=profiles)
+    hardware = behind.deployment.hardware
+    if spec.hardware is not None:
+        hardware = load_hardware(spec.hardware, profiles=profiles, field="encoder_pool.hardware")
     own = deploy(model=model, hardware=hardware, parallelism=ParallelismSpec(tp_size=spec.tp_size), profiles=profiles)
     vision = model.vision
     assert vision is not None, "with_pictures refuses models without an encoder"
@@ -219,11 +221,7 @@ def _link(
             code="unsupported_option",
             hint="nic, or leave it out",
         )
-    pool = Pool(deployment=own, replicas=spec.replicas)
-    name, rate = transfer_link(
-        behind, pool, link="nic" if apart else spec.link, server=server, field="encoder_pool.link"
-    )
     if apart:
-        network = default_server_for(own.hardware.name, profiles=profiles).network
-        rate = min(rate, network.bytes_per_s_per_direction)
-    return name, rate
+        server = slower_network(server, default_server_for(own.hardware.name, profiles=profiles))
+    pool = Pool(deployment=own, replicas=spec.replicas)
+    return transfer_link(behind, pool, link="nic" if apart else spec.link, server=server, field="encoder_pool.link")

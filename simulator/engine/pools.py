@@ -9,7 +9,7 @@ import numpy as np
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
-from simulator.specs.hardware.accelerator import LinkSpec, ServerSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.spellings import link_word
 
 if TYPE_CHECKING:
@@ -118,6 +118,14 @@ def _network_bytes_per_s(server: ServerSpec) -> float:
     """What each accelerator has of its server's network cards, in either direction [bytes/s]."""
     share = server.nics_per_server / server.accelerators_per_server
     return server.nic.bytes_per_s_per_direction * min(share, 1.0)
+
+
+def unlike_vendors(prefill: AcceleratorSpec, decode: AcceleratorSpec) -> str:
+    """Why no KV cache goes from one accelerator to another of another vendor; empty where both have the same."""
+    if prefill.vendor == decode.vendor:
+        return ""
+    sent = f"{prefill.name} ({prefill.vendor}) to {decode.name} ({decode.vendor})"
+    return f"no release of an engine is known to send KV caches from {sent}"
 
 
 def slower_network(*servers: ServerSpec | None) -> ServerSpec | None:

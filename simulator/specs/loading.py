@@ -20,9 +20,19 @@ from simulator.specs.profiles import (
 from simulator.specs.spellings import plain_word
 
 
-def load_hardware(name_or_path: str | Path, *, profiles: str | Path | None = None) -> AcceleratorSpec:
-    """An accelerator by name, alias (``h100``) or path to a YAML file."""
-    return load_spec(AcceleratorSpec, name_or_path, kind="hardware", profiles=profiles)
+def load_hardware(
+    name_or_path: str | Path, *, profiles: str | Path | None = None, field: str = "hardware"
+) -> AcceleratorSpec:
+    """An accelerator by name, alias (``h100``) or path to a YAML file.
+
+    Raises ProfileError: there is none of that name, said of ``field``.
+    """
+    try:
+        return load_spec(AcceleratorSpec, name_or_path, kind="hardware", profiles=profiles)
+    except ProfileError as error:
+        if error.field == "hardware":
+            error.field = field
+        raise
 
 
 def list_hardware(*, profiles: str | Path | None = None) -> tuple[str, ...]:

@@ -106,6 +106,7 @@ def test_another_accelerator_holds_the_experts_over_the_network() -> None:
         ({"devices": 8}, {"pools": {"devices": 16}}, "disaggregation.devices"),
         ({"devices": 8}, {"pools": {"decode_pp_size": 2}}, "disaggregation.decode_ffn"),
         ({"devices": 2, "hardware": "l4"}, {}, "disaggregation.decode_ffn.devices"),
+        ({"devices": 2, "hardware": "h2000"}, {}, "disaggregation.decode_ffn.hardware"),
         ({"devices": 8}, {"kind": "closed_loop", "concurrency": 2, "workload": None, "isl_tokens": 8,
           "osl_tokens": 8}, "disaggregation.decode_ffn"),
     ],
@@ -114,3 +115,8 @@ def test_what_makes_no_sense_is_refused(ffn: dict[str, Any], fields: dict[str, A
     with pytest.raises(RoofcastError) as refused:
         answer(scenario(ffn, **fields))
     assert refused.value.field == field
+
+
+def test_other_accelerators_share_no_scale_up_domain_however_few() -> None:
+    with pytest.raises(RoofcastError, match="h100-sxm-80gb and h200-sxm-141gb share no nvlink domain"):
+        answer(scenario({"devices": 4, "link": "scale_up", "hardware": "h200"}))

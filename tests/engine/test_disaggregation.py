@@ -206,6 +206,8 @@ def test_a_scenario_names_its_pools() -> None:
         ({"disaggregation": {**POOLS, "link": "roce"}}, "disaggregation.link"),
         ({"disaggregation": {**POOLS, "devices": 4}}, "disaggregation.devices"),
         ({"disaggregation": {**POOLS, "decode_tp_size": 3}}, "tp_size"),
+        ({"disaggregation": {**POOLS, "prefill_hardware": "h2000"}}, "disaggregation.prefill_hardware"),
+        ({"disaggregation": {**POOLS, "prefill_hardware": "mi300x"}}, "disaggregation.prefill_hardware"),
         ({"techniques": {"speculation": {"method": "eagle", "acceptance": 1.2}}}, "techniques.speculation.acceptance"),
     ],
 )

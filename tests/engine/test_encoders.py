@@ -16,6 +16,7 @@ from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, en
 from simulator.errors import RoofcastError
 from simulator.phases.memory import memory_plan
 from simulator.specs.documents import validate
+from simulator.specs.loading import default_server_for
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import parse_objectives
 from simulator.traffic.requests import Requests, make_requests
@@ -165,7 +166,13 @@ def test_embeddings_are_two_bytes_a_value_over_one_network_card() -> None:
     assert one.embedding_bytes == pytest.approx(IMAGE_TOKENS * HIDDEN * 2)
     assert one.transfer_s == pytest.approx(one.embedding_bytes / 50e9)
     assert pool().link.startswith("nvlink")
-    assert pool(hardware="l40s").link == one.link
+
+
+def test_the_slower_network_of_both_servers_carries_embeddings_and_is_named() -> None:
+    far = pool(hardware="l40s")
+    network = default_server_for("l40s").network
+    assert far.link_bytes_per_s == network.bytes_per_s_per_direction < pool(link="nic").link_bytes_per_s
+    assert far.link == network.kind != pool(link="nic").link
 
 
 @pytest.mark.parametrize(
@@ -175,6 +182,7 @@ def test_embeddings_are_two_bytes_a_value_over_one_network_card() -> None:
         ({"encoder_pool": {"replicas": 1, "hardware": "l4", "link": "scale_up"}}, "encoder_pool.link"),
         ({"encoder_pool": {"replicas": 1, "link": "carrier-pigeon"}}, "encoder_pool.link"),
         ({"encoder_pool": {"replicas": 0}}, "encoder_pool.replicas"),
+        ({"encoder_pool": {"replicas": 1, "hardware": "l40x"}}, "encoder_pool.hardware"),
         ({"encoder_pool": {"replicas": 1}, "model": "llama-3.1-8b"}, "images_per_request"),
         ({"encoder_pool": {"replicas": 1}, "kind": "closed_loop", "concurrency": 2, "workload": None,
           "isl_tokens": 6500, "osl_tokens": 5}, "encoder_pool"),

@@ -36,12 +36,15 @@ def attention_ffn_of(
             hint="leave those out, or decode_ffn",
         )
     name = ffn.hardware or scenario.hardware
-    hardware = load_hardware(name, profiles=profiles)
+    hardware = load_hardware(name, profiles=profiles, field="disaggregation.decode_ffn.hardware")
     devices = decoding.tp_size * decoding.dp_size + ffn.devices
     inside = hardware.name == attention.hardware.name and devices <= hardware.scale_up.domain_size
     if ffn.link == "scale_up" and not inside:
+        unlike = f"{attention.hardware.name} and {hardware.name} share no {hardware.scale_up.kind} domain"
         raise RoofcastError(
-            f"{devices} devices do not share a {hardware.scale_up.kind} domain of {hardware.scale_up.domain_size}",
+            f"{devices} devices do not share a {hardware.scale_up.kind} domain of {hardware.scale_up.domain_size}"
+            if hardware.name == attention.hardware.name
+            else unlike,
             field="disaggregation.decode_ffn.link",
             code="unsupported_option",
             hint="nic, or leave it out",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simulator.engine.encoders import EncoderPool, encoder_pool
-from simulator.engine.pools import Pool, slower_network
+from simulator.engine.pools import Pool, slower_network, unlike_vendors
 from simulator.engine.settings import Routing
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.errors import ProfileError, RoofcastError, contradiction, ignored_option, missing_field
@@ -222,6 +222,16 @@ def pool_deployments(
         own |= {"dp_size": 1, "ep_size": 1}
         return deployment_of(scenario.model_copy(update=own), profiles=profiles, only=attention_only)
 
+    if spec.prefill_hardware is not None:
+        first_kind = load_hardware(spec.prefill_hardware, profiles=profiles, field="disaggregation.prefill_hardware")
+        reason = unlike_vendors(first_kind, load_hardware(scenario.hardware, profiles=profiles))
+        if reason:
+            raise RoofcastError(
+                reason,
+                field="disaggregation.prefill_hardware",
+                code="unsupported_option",
+                hint="a server accelerator of the same vendor",
+            )
     prefill, decode = deployed("prefill"), deployed("decode")
     first = spec.prefill_replicas * prefill.parallelism.devices
     second = spec.decode_replicas * decode.parallelism.devices

@@ -128,20 +128,20 @@ def unlike_pairs(spec: PlanSpec) -> tuple[tuple[Platform, Platform], ...]:
     refused = [(pair, _no_way(*pair)) for pair in found]
     reached = tuple(pair for pair, reason in refused if not reason)
     if not reached:
-        raise RoofcastError(refused[0][1], field=option, code="unsupported_option")
+        raise RoofcastError(
+            refused[0][1], field=option, code="unsupported_option", hint="a server accelerator of the same vendor"
+        )
     return reached
 
 
 def _no_way(prefill: Platform, decode: Platform) -> str:
     """Why no cache goes from one accelerator to another; empty where it does."""
+    from simulator.engine.pools import unlike_vendors
+
     for platform in (prefill, decode):
         if platform.server is None:
             return f"no server profile for {platform.hardware.name} says over what network it reaches other servers"
-    names = [platform.hardware.vendor for platform in (prefill, decode)]
-    if names[0] != names[1]:
-        sent = f"{prefill.hardware.name} ({names[0]}) to {decode.hardware.name} ({names[1]})"
-        return f"no release of an engine is known to send KV caches from {sent}"
-    return ""
+    return unlike_vendors(prefill.hardware, decode.hardware)
 
 
 def _limited(hardware: AcceleratorSpec, power_cap_w: float | None) -> AcceleratorSpec:

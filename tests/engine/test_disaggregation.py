@@ -194,6 +194,7 @@ def test_a_scenario_names_its_pools() -> None:
     result = answer(scenario())
     assert result.deployment.parallelism.tp_size == 2
     assert any("1 prefill replicas on 1 and 2 decode replicas on 4 devices" in note for note in result.notes)
+    assert any(f"{HAND_OVER_S:g} s of it the hand-over between engines" in note for note in result.notes)
     hardware = load_hardware("h100")
     assert 5 * hardware.idle_w < result.power_w < 5 * hardware.tdp_w
 

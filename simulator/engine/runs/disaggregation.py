@@ -72,7 +72,8 @@ class DisaggregatedResult:
     """What clients see, with the engine figures of the decode pool; and what the other parts do.
 
     prefill_busy_fraction : share of the time in which a prefill replica computes
-    transfer_mean_s : from the end of a prefill to the arrival of its KV cache, waiting for the link included [s]
+    transfer_mean_s : from the end of a prefill to the queue of the decode pool, waiting for the link and the hand-over
+        included [s]
     link : which link it was, link_busy_fraction : share of the time in which it is taken
     kv_tiers : what prompts found in the tiers of the prefill pool
     """

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.engine.encoders import EncoderPool, EncoderUse
+from simulator.engine.pools import HAND_OVER_S
 from simulator.engine.runs.attention_ffn import AttentionFfnUse, attention_ffn_note, attention_ffn_use
 from simulator.engine.runs.disaggregation import DisaggregatedResult, serve_disaggregated, served_pools
 from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeated_interval, step_sigma, with_intervals
@@ -167,7 +168,7 @@ def _pools_notes(pools: DisaggregatedResult) -> tuple[str, ...]:
         f"{prefill.replicas} prefill replicas on {prefill.devices} and {decode.replicas} decode {kind} on"
         f" {decode.devices} devices: prefill busy {percent_text(pools.prefill_busy_fraction)}, KV cache"
         f" over {pools.link} ({percent_text(pools.link_busy_fraction)} of its time)"
-        f" takes {pools.transfer_mean_s:.3g} s on average",
+        f" takes {pools.transfer_mean_s:.3g} s on average, {HAND_OVER_S:g} s of it the hand-over between engines",
         "batch, KV, busy time and memory are those of the decode pool",
     )
 

@@ -189,6 +189,8 @@ def memory_text(memory: MemoryPlan) -> str:
 
 
 def _pool_lines(plan: CapacityPlan, transfer: Transfer) -> list[str]:
+    from simulator.engine.pools import HAND_OVER_S
+
     rate, first = plan.demand.planned_rate_per_s, plan.best.pools[0]
     sized = [
         f"{pool.role} pool: {rate:.4g} / {pool.replica.capacity_per_s:.4g} requests/s a replica "
@@ -203,7 +205,8 @@ def _pool_lines(plan: CapacityPlan, transfer: Transfer) -> list[str]:
         "TTFT under load is that of prefill replicas that take turns at the requests (round robin); their number holds "
         "the objectives for requests at random moments as well, as that of aggregated replicas does",
         f"KV cache of a mean prompt: {transfer.prompt_s / MILLI:.3g} ms over {transfer.link}, which is busy for "
-        f"{percent_text(transfer.busy_fraction)} of the time of a prefill replica; the first token comes with it",
+        f"{percent_text(transfer.busy_fraction)} of the time of a prefill replica; the first token comes with it, "
+        f"after {HAND_OVER_S / MILLI:.3g} ms of hand-over between engines",
     ]
 
 

@@ -283,8 +283,7 @@ def deploy(
     if spec.kv_tiers or spec.cpu_kv_offload or spec.cpu_kv_offload_bytes is not None:
         from simulator.phases.kv_tiers import kv_tiers, tier_assumptions
 
-        cached = settings.prefix_caching
-        tiers = kv_tiers(spec, prefix_caching=cached, hardware=hardware, parallelism=parallelism, profiles=profiles)
+        tiers = kv_tiers(spec, settings.prefix_caching, hardware=hardware, parallelism=parallelism, profiles=profiles)
         settings = replace(settings, kv_tiers=tiers)
         said += tier_assumptions(spec, tiers)
     linked = parallelism.devices <= hardware.scale_up.domain_size

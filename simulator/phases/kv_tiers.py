@@ -25,8 +25,8 @@ class KvTier:
 
 def kv_tiers(
     spec: EngineSpec,
-    *,
     prefix_caching: bool,
+    *,
     hardware: AcceleratorSpec,
     parallelism: ParallelismSpec,
     profiles: str | None = None,

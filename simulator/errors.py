@@ -28,11 +28,12 @@ LONGEST_VALUE = 80
 """Characters of what was given that a message repeats."""
 _LONGEST_MESSAGE = 1000
 _QUOTED = re.compile(rf"'[^']{{{LONGEST_VALUE + 1},}}'")
-_UNBROKEN = re.compile(rf"[^\s'\"]{{{LONGEST_VALUE + 1},}}")
 _PATH = re.compile(r"(?!\w+://).*/")
 _LONGEST_PATH = 4096
 """Characters that Linux takes for a path."""
 _LONGEST_NAME = 3 * LONGEST_VALUE
+_UNBROKEN = re.compile(rf"[^\s'\"]{{{_LONGEST_NAME + 1},}}")
+"""A file that is named outside quotes is copied from the message: only a very long name is cut."""
 _MARK = "..."
 
 
@@ -51,7 +52,9 @@ def one_line(text: str) -> str:
     """A sentence without line ends and control characters, which a terminal would obey, and with no long values."""
     if len(text) > LONGEST_VALUE:
         text = _QUOTED.sub(lambda found: f"'{_cut_value(found[0][1:-1])}'", text)
-        text = _UNBROKEN.sub(lambda found: _cut_value(found[0]) if _PATH.match(found[0]) else found[0], text)
+        text = _UNBROKEN.sub(
+            lambda found: _cut_value(found[0], _LONGEST_NAME) if _PATH.match(found[0]) else found[0], text
+        )
         text = _cut(text, _LONGEST_MESSAGE)
     if text.isprintable():
         return text
@@ -59,11 +62,15 @@ def one_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words)
 
 
-def _cut_value(text: str) -> str:
+def _path_cut(found: re.Match[str]) -> str:
+    return _cut_value(found[0], _LONGEST_NAME) if _PATH.match(found[0]) else found[0]
+
+
+def _cut_value(text: str, longest: int = LONGEST_VALUE) -> str:
     """What was given, cut: a path in the middle, so that the file's name stays."""
-    if len(text) <= LONGEST_VALUE or "/" not in text or any(letter.isspace() for letter in text):
-        return _cut(text, LONGEST_VALUE)
-    kept = LONGEST_VALUE - len(_MARK)
+    if len(text) <= longest or "/" not in text or any(letter.isspace() for letter in text):
+        return _cut(text, longest)
+    kept = longest - len(_MARK)
     return f"{text[: kept // 3]}{_MARK}{text[kept // 3 - kept :]}"
 
 

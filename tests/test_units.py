@@ -62,8 +62,10 @@ def test_of_a_long_path_the_file_s_name_stays(tmp_path: Path) -> None:
         said = one_line(message)
         assert "scenarios-of-tuesday.jsonl" in said
         assert path not in said
-        assert len(said) < 2 * LONGEST_VALUE
+        assert len(said) < 4 * LONGEST_VALUE
     assert one_line(f"{path}: cannot be read: no such file").endswith(": cannot be read: no such file")
+    usual = f"/tmp/{'folder/' * 15}trace.jsonl"
+    assert usual in one_line(f"trace: {usual}, line 3: not JSON")
     link = "https://example.org/" + "a" * 100
     assert link in one_line(f"see {link}")
     assert shown("a word/" * 20).endswith("...")

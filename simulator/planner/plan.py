@@ -25,7 +25,7 @@ from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.cost import price_ranking
 from simulator.planner.plausibility import unlike_pools_refused, warnings_for
 from simulator.planner.search.candidates import format_assumptions
-from simulator.planner.search.question import Question, price_assumptions, resolve
+from simulator.planner.search.question import Question, hand_over_assumption, price_assumptions, resolve
 from simulator.planner.search.search import search
 from simulator.records import dataclass
 from simulator.specs.base import Assumption
@@ -102,7 +102,8 @@ def _allowed(question: Question, ranked: list[Sized]) -> tuple[list[Sized], tupl
 def _of_choice(question: Question, best: Fleet) -> tuple[Assumption, ...]:
     """What was assumed of the chosen fleet alone: its checkpoint and its prices."""
     hardware = best.replica.deployment.hardware
-    return (*format_assumptions(question.spec, question.model, hardware=hardware), *price_assumptions(best))
+    formats = format_assumptions(question.spec, question.model, hardware=hardware)
+    return (*formats, *price_assumptions(best), *hand_over_assumption(best))
 
 
 def _simulated(question: Question, ranked: list[Sized]) -> CheckedSearch:

@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import tokenize
+from collections import Counter
 from pathlib import Path
 
 from tests.structure.sources import nodes, parsed
@@ -59,6 +60,12 @@ def test_median_module_is_small() -> None:
 
 def test_names_say_what_is_inside() -> None:
     assert [identify(path) for path in SOURCES if {path.stem, path.parent.name} & set(BANNED_NAMES)] == []
+
+
+def test_no_two_test_files_share_a_name() -> None:
+    # Test folders are no packages: pytest imports a file by its name alone and refuses the second one.
+    names = Counter(path.name for path in (Path(__file__).resolve().parents[1]).rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def is_power(node: ast.AST) -> bool:

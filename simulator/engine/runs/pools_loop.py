@@ -111,7 +111,8 @@ def _notes(use: PoolUse, pools: tuple[Pool, Pool]) -> tuple[str, ...]:
     return (
         f"{prefill.replicas} prefill replicas on {prefill.devices} and {decode.replicas} decode replicas on"
         f" {decode.devices} devices: prefill busy {percent_text(use.prefill_busy_fraction)}, decode"
-        f" {percent_text(use.decode_busy_fraction)}; a KV cache takes {use.transfer_s:.3g} s over {use.link}",
+        f" {percent_text(use.decode_busy_fraction)}; a KV cache takes {use.transfer_s:.3g} s over {use.link}, its"
+        f" hand-over {HAND_OVER_S:g} s more",
         "memory and the batch are those of the decode pool",
     )
 

@@ -7,6 +7,7 @@ from math import inf
 from statistics import NormalDist
 
 from simulator.engine.lanes.steady_state import Objective
+from simulator.engine.pools import HAND_OVER_S
 from simulator.errors import Option, RoofcastError, no_effect
 from simulator.operators.formats.tensor_formats import fp4_scheme
 from simulator.operators.linear import allowed_tp_sizes
@@ -184,6 +185,13 @@ def price_assumptions(fleet: Fleet) -> tuple[Assumption, ...]:
     return tuple(
         Assumption(key="price", value=price, origin=ValueOrigin.RULE, detail=cost.currency) for price in cost.prices
     )
+
+
+def hand_over_assumption(fleet: Fleet) -> tuple[Assumption, ...]:
+    """What a request takes between two pools beside its cache's way."""
+    if fleet.prefill is None:
+        return ()
+    return (Assumption(key="hand_over_s", value=HAND_OVER_S, origin=ValueOrigin.FITTED),)
 
 
 def _picture_assumption(spec: PlanSpec, model: ModelSpec) -> tuple[Assumption, ...]:

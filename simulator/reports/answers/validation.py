@@ -13,8 +13,10 @@ from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.tables.scorecard import end_to_end_lines, score_lines, transfer_lines
 from simulator.specs.hardware.calibration import TransferRow, calibrated_hardware, load_transfer_table
 from simulator.specs.loading import load_hardware
-from simulator.specs.measured.scores import LIBRARIES, EndToEndScore, KernelScore, end_to_end_scores, kernel_scores
+from simulator.specs.measured.scores import EndToEndScore, KernelScore, end_to_end_scores, kernel_scores
 from simulator.specs.measured.validation_rows import ValidationRow, ValidationTable, load_validation_table
+
+LIBRARIES = ("vllm", "sglang", "trtllm", "aiter", "nccl", "torch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

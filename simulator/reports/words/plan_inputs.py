@@ -41,6 +41,7 @@ _NAMES: Mapping[str, str] = MappingProxyType(
         "prices": "prices",
         "price": "price of the chosen accelerator",
         "format": "number formats",
+        "hand_over_s": "hand-over between pools",
     }
 )
 _DEFAULTS: Mapping[str, str] = MappingProxyType(
@@ -97,6 +98,8 @@ def _value(item: Assumption) -> str:
             return f"{watts:g} W; clocks as a full load allows, memory slowed where it alone draws more"
         case "hardware", tuple(left_out):
             return f"{item.detail} compared" + (f", not {', '.join(map(str, left_out))}" if left_out else "")
+        case "hand_over_s", float(seconds):
+            return f"{seconds:g} s of every TTFT, beside the KV cache's way over the link"
         case "prices", PriceProfile() as prices:
             return f"{prices.name}, {item.detail}, {prices.currency}, {prices.date}"
         case "price", MarketPrice() as price:
@@ -168,6 +171,8 @@ def _source(item: Assumption) -> str:
             return _burstiness_source(found if isinstance(found, TraceFound) else None)
         case "price", _, _:
             return f"price list; {price_switch_text()}"
+        case "hand_over_s", _, _:
+            return "fitted to measured runs of two pools"
         case "rate_per_s", ValueOrigin.RULE, float(peak):
             return f"mean of {flag_of('load_profile')} under the given peak of {plain_text(peak)}"
         case "peak_to_mean", ValueOrigin.MEASURED, TraceName() as name:

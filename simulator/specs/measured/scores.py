@@ -21,7 +21,6 @@ GROUPS: tuple[CalibrationGroup, ...] = (
     "elementwise",
     "roofline",
 )
-LIBRARIES = ("vllm", "sglang", "trtllm", "aiter", "nccl", "torch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

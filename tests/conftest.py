@@ -20,7 +20,7 @@ if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
     sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
-    del os.environ["PYTHONDONTWRITEBYTECODE"]
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # absent where it was said with -B
 # Random search belongs on a developer's machine; a build must give the same verdict twice. Neither judges by time.
 settings.register_profile("machine", deadline=None)
 settings.register_profile("build", derandomize=True, deadline=None)

@@ -34,7 +34,7 @@ class Rival:
     known : its kernels are measured or calibrated; doubt : of this fleet, see ``Fleet``; best_doubt : of the chosen one
     more_fraction : what it costs over the chosen fleet, negative where that is dearer and better known
     slack_fraction : of devices that the chosen fleet would have to take more for this one to be chosen
-    price_above : of an hour of the chosen fleet's accelerator, for the same; None for pools of several kinds
+    price_above : of an hour of the chosen fleet's accelerator, of two kinds on average, for the same; None without one
     """
 
     hardware: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
@@ -29,8 +30,10 @@ from simulator.planner.studies.rental import RentalMix
 from simulator.planner.studies.stock import StockPlan
 from simulator.planner.verification.simulation import pool_check
 from simulator.reports.content.document import Table
+from simulator.reports.decide.decision import lead_text
 from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.report import Report, build_report
+from simulator.reports.sections.answer import rival_text
 from simulator.reports.studies import gather
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.plan_inputs import warning_text
@@ -150,6 +153,16 @@ class TestAnswer:
         said = {name: block for name, block in _decided(report).items()}
         assert said["Of whom"].count("$") >= 8
         assert "+" in said["Availability"]
+        counts = [int(count) for count in re.findall(r"(\d+) h[12]00-sxm", lead_text(studies))]
+        assert counts == [item.devices for item in plan().best.housing]
+        assert sum(counts) == plan().best.devices
+
+    def test_a_fleet_at_the_same_cost_is_said_to_cost_as_much(self) -> None:
+        best, rival = plan().best, plan().rival
+        assert rival is not None
+        for more, words in ((0.0001, "as much"), (0.2, "20 % more. It would be the choice if")):
+            said = rival_text(replace(rival, doubt=best.doubt, more_fraction=more, slack_fraction=more), best)
+            assert words in said
 
     def test_each_price_says_whose_it_is(self) -> None:
         names = [item["name"] for item in json.loads(plan_document(plan()))["assumptions"]]

@@ -87,7 +87,8 @@ def lead_text(studies: Studies) -> str:
     """``Rent 56 h100-sxm-80gb, USD 184k a month, to serve 100 requests/s of llama-3.1-70b in bf16.``"""
     fleet, cost = studies.plan.best, studies.cost
     served = rate_text(studies.plan.demand.mean_rate_per_s, "requests")
-    what = f"{fleet.devices:,} {fleet.hardware} to serve {served} of {fleet.replica.deployment.model.name}"
+    bought = " + ".join(f"{item.devices:,} {item.hardware}" for item in fleet.housing)
+    what = f"{bought} to serve {served} of {fleet.replica.deployment.model.name}"
     if cost.buys and cost.owning is not None:
         paid, yearly = (
             money_text(value, studies.currency) for value in (cost.owning.capex_total, cost.owning.opex_total)

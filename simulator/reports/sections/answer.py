@@ -129,6 +129,8 @@ def rival_text(rival: Rival, best: Fleet) -> str:
         f"{rival.devices:,} {word} {rival.hardware} ({rival.label}) at {price_text(rival.cost_per_hour, currency)}/h"
     )
     first, once = f"Next: {fleet}, {share} more.", ""
+    if share == percent_text(0.0) and rival.doubt == best.doubt:
+        return f"Next: {fleet}, as much: at other prices it would be the choice."
     if not dearer:
         counted = f"kernels nobody measured, for which {percent_text(rival.doubt)} of its cost are counted against it"
         first, once = f"Cheapest: {fleet}, {share} less, by {counted}.", " once measurements confirm it, or"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 
 
@@ -226,3 +227,13 @@ def did_you_mean(value: str, known: Iterable[str], *, limit: int = 3, otherwise:
         return otherwise
     shown = ", ".join(names[:12])
     return f"known: {shown}{', ...' if len(names) > 12 else ''}"
+
+
+@contextmanager
+def said_of(fields: Mapping[str, str]) -> Iterator[None]:
+    """What is refused of a field, a key, is said of another, its value: what the reader wrote."""
+    try:
+        yield
+    except RoofcastError as error:
+        error.field = fields.get(error.field, error.field)
+        raise

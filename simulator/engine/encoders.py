@@ -17,7 +17,7 @@ import numpy as np
 
 from simulator.engine.lanes.queueing import busy_servers_probability, gg1_wait_mean_s
 from simulator.engine.pools import Pool, slower_network, transfer_ends_s, transfer_link
-from simulator.errors import InfeasibleError, RoofcastError
+from simulator.errors import InfeasibleError, RoofcastError, said_of
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import layer_rows
 from simulator.operators.vision import vision_parameters
@@ -177,7 +177,9 @@ def encoder_pool(
     hardware = behind.deployment.hardware
     if spec.hardware is not None:
         hardware = load_hardware(spec.hardware, profiles=profiles, field="encoder_pool.hardware")
-    own = deploy(model=model, hardware=hardware, parallelism=ParallelismSpec(tp_size=spec.tp_size), profiles=profiles)
+    parallelism = ParallelismSpec(tp_size=spec.tp_size)
+    with said_of({"tp_size": "encoder_pool.tp_size"}):
+        own = deploy(model=model, hardware=hardware, parallelism=parallelism, profiles=profiles)
     vision = model.vision
     assert vision is not None, "with_pictures refuses models without an encoder"
     assert vision.pictures is not None, "the model comes with pictures"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from simulator.errors import ProfileError
+from simulator.errors import ProfileError, said_of
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import (
@@ -27,12 +27,8 @@ def load_hardware(
 
     Raises ProfileError: there is none of that name, said of ``field``.
     """
-    try:
+    with said_of({"hardware": field}):
         return load_spec(AcceleratorSpec, name_or_path, kind="hardware", profiles=profiles)
-    except ProfileError as error:
-        if error.field == "hardware":
-            error.field = field
-        raise
 
 
 def list_hardware(*, profiles: str | Path | None = None) -> tuple[str, ...]:

@@ -106,6 +106,7 @@ def test_another_accelerator_holds_the_experts_over_the_network() -> None:
         ({"devices": 8}, {"pools": {"devices": 16}}, "disaggregation.devices"),
         ({"devices": 8}, {"pools": {"decode_pp_size": 2}}, "disaggregation.decode_ffn"),
         ({"devices": 2, "hardware": "l4"}, {}, "disaggregation.decode_ffn.devices"),
+        ({"devices": 16}, {}, "disaggregation.decode_ffn.devices"),
         ({"devices": 2, "hardware": "h2000"}, {}, "disaggregation.decode_ffn.hardware"),
         ({"devices": 8}, {"kind": "closed_loop", "concurrency": 2, "workload": None, "isl_tokens": 8,
           "osl_tokens": 8}, "disaggregation.decode_ffn"),

@@ -183,6 +183,7 @@ def test_the_slower_network_of_both_servers_carries_embeddings_and_is_named() ->
         ({"encoder_pool": {"replicas": 1, "link": "carrier-pigeon"}}, "encoder_pool.link"),
         ({"encoder_pool": {"replicas": 0}}, "encoder_pool.replicas"),
         ({"encoder_pool": {"replicas": 1, "hardware": "l40x"}}, "encoder_pool.hardware"),
+        ({"encoder_pool": {"replicas": 1, "tp_size": 3}}, "encoder_pool.tp_size"),
         ({"encoder_pool": {"replicas": 1}, "model": "llama-3.1-8b"}, "images_per_request"),
         ({"encoder_pool": {"replicas": 1}, "kind": "closed_loop", "concurrency": 2, "workload": None,
           "isl_tokens": 6500, "osl_tokens": 5}, "encoder_pool"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, encoders_of
-from simulator.errors import InfeasibleError, RoofcastError
+from simulator.errors import InfeasibleError, RoofcastError, said_of
 from simulator.operators.step_shape import decode_step
 from simulator.phases.attention_ffn import AttentionFfn, ffn_only, ping_pong
 from simulator.phases.deployment import Deployment
@@ -53,12 +53,9 @@ def attention_ffn_of(
         # Tokens come from other servers, however few devices hold the experts.
         alone = hardware.scale_up.model_copy(update={"domain_size": 1})
         hardware = hardware.model_copy(update={"scale_up": alone})
-    holding = deployment_of(
-        decoding.model_copy(update={"tp_size": 1, "dp_size": ffn.devices, "ep_size": ffn.devices}),
-        profiles=profiles,
-        only=ffn_only,
-        hardware=hardware,
-    )
+    spread = decoding.model_copy(update={"tp_size": 1, "dp_size": ffn.devices, "ep_size": ffn.devices})
+    with said_of({"ep_size": "disaggregation.decode_ffn.devices"}):
+        holding = deployment_of(spread, profiles=profiles, only=ffn_only, hardware=hardware)
     memory = memory_plan(holding)
     if not memory.fits:
         raise InfeasibleError(

@@ -10,7 +10,7 @@ from simulator.engine.encoders import EncoderPool, encoder_pool
 from simulator.engine.pools import Pool, slower_network, unlike_vendors
 from simulator.engine.settings import Routing
 from simulator.engine.uniform.demand import LoopLengths
-from simulator.errors import ProfileError, RoofcastError, contradiction, ignored_option, missing_field
+from simulator.errors import ProfileError, RoofcastError, contradiction, ignored_option, missing_field, said_of
 from simulator.operators.vision import with_pictures
 from simulator.phases.attention_ffn import AttentionFfn, attention_only
 from simulator.phases.deployment import Deployment, deploy
@@ -232,7 +232,10 @@ def pool_deployments(
                 code="unsupported_option",
                 hint="a server accelerator of the same vendor",
             )
-    prefill, decode = deployed("prefill"), deployed("decode")
+    with said_of({degree: f"disaggregation.prefill_{degree}" for degree in spec.degrees("prefill")}):
+        prefill = deployed("prefill")
+    with said_of({degree: f"disaggregation.decode_{degree}" for degree in spec.degrees("decode")}):
+        decode = deployed("decode")
     first = spec.prefill_replicas * prefill.parallelism.devices
     second = spec.decode_replicas * decode.parallelism.devices
     if spec.decode_ffn is not None:

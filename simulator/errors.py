@@ -53,9 +53,7 @@ def one_line(text: str) -> str:
     """A sentence without line ends and control characters, which a terminal would obey, and with no long values."""
     if len(text) > LONGEST_VALUE:
         text = _QUOTED.sub(lambda found: f"'{_cut_value(found[0][1:-1])}'", text)
-        text = _UNBROKEN.sub(
-            lambda found: _cut_value(found[0], _LONGEST_NAME) if _PATH.match(found[0]) else found[0], text
-        )
+        text = _UNBROKEN.sub(_path_cut, text)
         text = _cut(text, _LONGEST_MESSAGE)
     if text.isprintable():
         return text

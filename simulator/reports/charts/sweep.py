@@ -219,7 +219,7 @@ def sweep_chart(
     """
     known = _known(swept, x, y)
     seconds = dict.fromkeys(item.point.second for item in known if item.holds)
-    series = _frontier_series(known, x, y, axes=axes, name="no point is better in both")
+    series = _frontier_series(known, x, y, axes=axes, name="no point that holds is better in both")
     if against is not None:
         series += _frontier_series(_known(against[1], x, y), x, y, axes=axes, name=f"the same of {against[0]}")
     series += [

@@ -85,7 +85,7 @@ class PingPong:
     """Parts of decode steps, one entry per case. Per layer and micro-batch: attention_s, ffn_s, dispatch_s, combine_s.
 
     ends_s : embedding, LM head and sampling of all micro-batches; layers_s : all layers of all micro-batches
-    micro_batches : how many there are, needed_micro_batches : how many hide all transfers
+    micro_batches : how many there are, as many as sequences at most; needed_micro_batches : how many hide all transfers
     """
 
     attention: StepEstimate
@@ -96,7 +96,7 @@ class PingPong:
     combine_s: Array
     ends_s: Array
     layers_s: Array
-    micro_batches: int
+    micro_batches: Array
 
     @property
     def needed_micro_batches(self) -> Array:
@@ -112,7 +112,7 @@ class PingPong:
 
 
 def ping_pong_seconds(
-    *, attention_s: ArrayLike, ffn_s: ArrayLike, transfers_s: ArrayLike, micro_batches: int, layers: int
+    *, attention_s: ArrayLike, ffn_s: ArrayLike, transfers_s: ArrayLike, micro_batches: ArrayLike, layers: int
 ) -> Array:
     """Time of all layers when micro-batches take turns on both sides [s].
 
@@ -144,23 +144,30 @@ def ping_pong_seconds(
     """
     slower = np.maximum(attention_s, ffn_s)
     through: Array = np.asarray(attention_s, dtype=np.float64) + np.asarray(ffn_s) + np.asarray(transfers_s)
-    whole: Array = (layers - 1) * np.maximum(micro_batches * slower, through) + through + (micro_batches - 1) * slower
+    turns = np.asarray(micro_batches, dtype=np.float64)
+    whole: Array = (layers - 1) * np.maximum(turns * slower, through) + through + (turns - 1) * slower
     return whole
 
 
 def ping_pong(parts: AttentionFfn, *, sequences: ArrayLike, context: ArrayLike) -> PingPong:
     """A decode step of so many sequences on each attention instance, all instances having as many."""
-    micro, ffn_ranks = parts.micro_batches, parts.ffn.parallelism.dp_size
-    each = np.asarray(sequences, dtype=np.float64) / micro
+    held, ffn_ranks = np.asarray(sequences, dtype=np.float64), parts.ffn.parallelism.dp_size
+    # A micro-batch without a sequence is none.
+    micro = np.minimum(parts.micro_batches, np.maximum(1.0, np.ceil(held)))
+    each = held / micro
     attention = estimate_step(parts.attention, decode_step(sequences=each, context=context))
-    ffn = estimate_step(parts.ffn, decode_step(sequences=each * parts.ranks / ffn_ranks, context=1.0))
+    shared = each * parts.ranks / ffn_ranks
+    ffn = estimate_step(parts.ffn, decode_step(sequences=shared, context=1.0))
+    # Every token crosses, where of those of its own group a device keeps its share.
+    crossing = shared * ffn_ranks / max(1, ffn_ranks - 1)
+    moved = estimate_step(parts.ffn, decode_step(sequences=crossing, context=1.0))
     # The side with fewer devices sends and takes more on each of its links.
     links = max(1.0, ffn_ranks / parts.attention_devices)
     layers = parts.layers
     attention_s = _sum(attention, lambda row: row.work.family not in _ENDS) / layers
     ffn_s = _sum(ffn, _is_ffn) / layers
-    dispatch_s = links * _sum(ffn, lambda row: row.work.name == _DISPATCH) / layers
-    combine_s = links * _sum(ffn, lambda row: row.work.name == _COMBINE) / layers
+    dispatch_s = links * _sum(moved, lambda row: row.work.name == _DISPATCH) / layers
+    combine_s = links * _sum(moved, lambda row: row.work.name == _COMBINE) / layers
     return PingPong(
         attention=attention,
         ffn=ffn,
@@ -192,13 +199,18 @@ def decode_estimate(parts: AttentionFfn, *, sequences: ArrayLike, context: Array
     """The step as the breakdown of a mean device; what is left of it, devices wait for tokens of the other side."""
     found = ping_pong(parts, sequences=sequences, context=context)
     step = decode_step(sequences=sequences, context=context)
-    total = parts.devices
+    total, holding = parts.devices, found.micro_batches / parts.micro_batches
     shares = (
         (found.attention, lambda row: True, parts.attention_devices / total),
         (found.ffn, _is_ffn, parts.ffn.parallelism.devices / total),
     )
     rows = [
-        replace(row, work=replace(row.work, count=row.work.count * found.micro_batches * share))
+        replace(
+            row,
+            work=replace(
+                row.work, count=row.work.count * parts.micro_batches * share, executed=row.work.executed * holding
+            ),
+        )
         for estimate, chosen, share in shares
         for row in estimate.rows
         if chosen(row)

@@ -128,6 +128,21 @@ class TestParts:
         assert near.dispatch_s + near.combine_s < far.dispatch_s + far.combine_s
         assert near.attention_s == far.attention_s
 
+    def test_a_micro_batch_without_a_sequence_is_none(self) -> None:
+        few, many = (ping_pong(parts(micro_batches=count), sequences=[0.2, 1, 2], context=500) for count in (2, 64))
+        assert list(many.micro_batches) == [1, 1, 2]
+        assert many.step_s == pytest.approx(few.step_s)
+        found = decode_estimate(parts(micro_batches=64), sequences=[1, 2], context=500)
+        assert sum(found.breakdown_s.values()) == pytest.approx(found.step_s)
+
+    def test_every_token_crosses(self) -> None:
+        """Of tokens of its own group each of two devices keeps half; between the sides all go."""
+        two = parts(devices=2)
+        crossing = ping_pong(two, sequences=48, context=500)
+        own = estimate_step(two.ffn, decode_step(sequences=48 / 3 * 4 / 2, context=1.0))
+        sent = next(row for row in own.rows if row.work.name == "experts_dispatch")
+        assert crossing.dispatch_s[0] * two.layers > 1.3 * float(sent.seconds[0])
+
     def test_a_dense_model_has_nothing_to_move(self) -> None:
         with pytest.raises(RoofcastError, match="no experts"):
             attention_only(load_model("llama-3.1-8b"))

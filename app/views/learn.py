@@ -60,10 +60,10 @@ def _published() -> None:
         answer = learned(topic)
     (summary,) = answer.to_dict()["topics"]
     display.headline(
-        f"{counted_text(summary['figures'], 'published figure')} of {topic}: half are met within "
-        f"{percent_text(summary['median'])}",
+        f"{counted_text(summary['figures'], 'published figure')} of {topic}: "
+        f"median error {percent_text(summary['median'])}",
         provenance="measured",
-        detail=f"Mean error {percent_text(summary['mean'])}; predicted now, by this version.",
+        detail=f"Mean {percent_text(summary['mean'])}; predicted now, by this version.",
     )
     described = published_chart(answer.figures)
     charts.chart(described, key="published", provenance="measured", picked=_pick)

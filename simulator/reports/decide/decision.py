@@ -129,7 +129,7 @@ def _money(studies: Studies) -> doc.Facts:
     offer, ends = f"no such price in the list {studies.prices.name}", ""
     if cost.per_hour is not None:
         low, high = fleet.ends_of(cost.per_hour)
-        offer, ends = f"price of {cost.offer}", f"80 %: {low:,.0f} to {high:,.0f}"
+        offer, ends = f"price: {cost.offer}", f"80 %: {low:,.0f} to {high:,.0f}"
     priced = cost.per_hour is not None
     named = [
         ("cost_per_hour", f"an hour, rented {_terms(studies)}", doc.money(cost.per_hour), "plan_cost_per_hour", ends),

@@ -277,6 +277,7 @@ def check_complete(folder: Path) -> None:
     assert not found.table.missing()
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_is_gone_on_with_and_no_part_is_answered_twice(tmp_path: Path) -> None:
     process = command(tmp_path)
     await_parts(tmp_path, 2)
@@ -458,6 +459,7 @@ def dask_cluster(workers: int) -> Iterator[tuple[str, list[subprocess.Popen[byte
             process.wait()
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr("simulator.api.sweep_points._CONNECT_S", 1)

@@ -48,6 +48,7 @@ def test_every_page_of_a_deployment_names_what_is_refused(name: str) -> None:
     assert not page.error
 
 
+@pytest.mark.slow
 def test_what_a_page_does_not_ask_for_stays_a_flag_of_the_command_line() -> None:
     page = opened("plan", {"model": "llama-3.1-70b", "rps": "100", "max_cost": "3"})
     cells = " ".join(str(cell) for table in tables(page) for row in table.values for cell in row)

@@ -104,6 +104,7 @@ def test_a_plan_is_handed_on_as_it_was_found() -> None:
     assert document["memory"]["kv_blocks"] * 16 == plan.best.replica.memory.kv_capacity_tokens
 
 
+@pytest.mark.slow
 def test_a_fleet_that_is_sized_again_is_the_one_that_every_number_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
     before = planned(plan_spec({"rate_per_s": 7.25, "model": "llama-3.1-8b"})).best.replicas
 

@@ -54,6 +54,7 @@ def test_a_served_scenario_is_the_same_in_both(crew: Crew) -> None:
     assert crew.ask(work.served, scenario, None).document == work.served(scenario, None).document
 
 
+@pytest.mark.slow
 def test_a_refusal_is_raised_here_with_all_it_says(crew: Crew) -> None:
     with pytest.raises(GapError) as there:
         crew.ask(work.planned, _asked(rate_per_s=2000.0, max_gpus=2))

@@ -60,7 +60,7 @@ def test_a_report_of_a_plan_searches_once(searched: list[Question], tmp_path: Pa
         {"growth": 0.1},
         {"uncertainty": True, "availability": 99.9},
         {"hardware": ("h100", "l40s"), "serving": ("aggregated", "disaggregated"), "max_gpus": 64},
-        {"pareto": True, "explain_gap": True},
+        pytest.param({"pareto": True, "explain_gap": True}, marks=pytest.mark.slow),
     ],
     ids=["plain", "growth", "uncertainty", "pools", "choices"],
 )

@@ -235,6 +235,7 @@ def test_a_pinned_question_gives_every_degree_of_its_set_up() -> None:
         assert ParallelismSpec(**degrees) == candidate.parallelism
 
 
+@pytest.mark.slow
 def test_where_formats_are_searched_a_step_has_the_quality_of_its_fleet() -> None:
     found = gap(any_precision=True, max_gpus=2, round_to="device", spares=0, rps=1000)
     changed = [

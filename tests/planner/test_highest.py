@@ -17,7 +17,7 @@ MOST = 100_000.0
 pytestmark = pytest.mark.usefixtures("few_accelerators")
 
 
-@pytest.mark.parametrize("field", ["rate_per_s", "isl_tokens"])
+@pytest.mark.parametrize("field", ["rate_per_s", pytest.param("isl_tokens", marks=pytest.mark.slow)])
 def test_what_is_found_holds_and_a_little_more_does_not(field: DemandField) -> None:
     spec = plan_spec({**SMALL, "max_gpus": 8})
     found = highest(spec, field=field, most=MOST)

@@ -140,6 +140,7 @@ def command(text: str, *first: str) -> list[str]:
 
 
 @for_every(CASES)
+@pytest.mark.slow
 def test_every_file_parses(tmp_path: Path, case: tuple[str, str]) -> None:
     engine, name = case
     files = handed_over(engine, name).files

@@ -38,6 +38,7 @@ def test_plans_that_differ_in_rate_and_bounds_share_their_tables_and_no_others_d
     assert len(wide_search._TABLES) > first
 
 
+@pytest.mark.slow
 def test_so_many_searches_are_kept_and_no_more() -> None:
     for tokens in range(600, 600 + 2 * wide_search._KEPT):
         plan_capacity(

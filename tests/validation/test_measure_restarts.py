@@ -42,7 +42,7 @@ def command_of(path: Path, behaviour: str, asked: list[tuple[str, ...]]) -> obje
     return command
 
 
-@pytest.mark.parametrize("behaviour", ["exits", "dies", "hangs"])
+@pytest.mark.parametrize("behaviour", ["exits", "dies", pytest.param("hangs", marks=pytest.mark.slow)])
 def test_a_broken_group_costs_itself_alone(behaviour: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     asked: list[tuple[str, ...]] = []
     path = tmp_path / "rows"

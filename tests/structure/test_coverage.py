@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = sorted((ROOT / "simulator").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-LINES_OF_TESTS_AT_LEAST = 0.64
+LINES_OF_TESTS_AT_LEAST = 0.69
 """Per line of library; the aim is 0.7. Only ever raise this."""
 
 

@@ -141,15 +141,17 @@ def serve_interval(
     if rerun is None:
         faster, slower = _scaled(result, half=DEVIATE * step_log_sigma)
     else:
-        faster, slower = (_log(_windows(rerun(exp(sign * DEVIATE * step_log_sigma)))) - values for sign in (-1, 1))
+        runs = [_log(_windows(rerun(exp(sign * DEVIATE * step_log_sigma)))) for sign in (-1, 1)]
+        with np.errstate(invalid="ignore"):  # a stage in which nothing is done has a rate of zero, and no interval
+            faster, slower = (run - values for run in runs)
     # Steps that are slower never make an interval tighter at its upper end, whatever two runs happen to draw.
     below, above = np.minimum(np.minimum(faster, slower), 0.0), np.maximum(np.maximum(faster, slower), 0.0)
     engine_below, engine_above = DEVIATE * engine_sigma(spread)
     others = _edges(result) ** 2
     if reseed is not None and seeds > 0:
-        runs = np.stack([values, *(_log(_windows(reseed(number))) for number in range(1, seeds + 1))])
+        drawn = np.stack([values, *(_log(_windows(reseed(number))) for number in range(1, seeds + 1))])
         with np.errstate(invalid="ignore"):
-            others = others + 2 * DEVIATE**2 * runs.var(axis=0, ddof=1)
+            others = others + 2 * DEVIATE**2 * drawn.var(axis=0, ddof=1)
     low = np.exp(values - np.sqrt(below**2 + engine_below**2 + others))
     high = np.exp(values + np.sqrt(above**2 + engine_above**2 + others))
     *stages, overall = (

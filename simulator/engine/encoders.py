@@ -17,7 +17,7 @@ import numpy as np
 
 from simulator.engine.lanes.queueing import busy_servers_probability, gg1_wait_mean_s
 from simulator.engine.pools import Pool, slower_network, transfer_ends_s, transfer_link
-from simulator.errors import InfeasibleError, RoofcastError, said_of
+from simulator.errors import InfeasibleError, said_of
 from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import layer_rows
 from simulator.operators.vision import vision_parameters
@@ -215,15 +215,7 @@ def _link(
     spec: EncoderPoolSpec, own: Deployment, *, behind: Pool, server: ServerSpec | None, profiles: str | None
 ) -> tuple[str, float]:
     """Name and rate per device of what joins the pool to the replicas; other accelerators share no scale-up link."""
-    apart = own.hardware.name != behind.deployment.hardware.name
-    if apart and spec.link == "scale_up":
-        raise RoofcastError(
-            f"no scale-up link joins {own.hardware.name} and {behind.deployment.hardware.name}",
-            field="encoder_pool.link",
-            code="unsupported_option",
-            hint="nic, or leave it out",
-        )
-    if apart:
+    if own.hardware.name != behind.deployment.hardware.name:
         server = slower_network(server, default_server_for(own.hardware.name, profiles=profiles))
     pool = Pool(deployment=own, replicas=spec.replicas)
-    return transfer_link(behind, pool, link="nic" if apart else spec.link, server=server, field="encoder_pool.link")
+    return transfer_link(behind, pool, link=spec.link, server=server, field="encoder_pool.link")

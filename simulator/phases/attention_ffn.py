@@ -159,7 +159,7 @@ def ping_pong(parts: AttentionFfn, *, sequences: ArrayLike, context: ArrayLike) 
     shared = each * parts.ranks / ffn_ranks
     ffn = estimate_step(parts.ffn, decode_step(sequences=shared, context=1.0))
     # Every token crosses, where of those of its own group a device keeps its share.
-    crossing = shared * ffn_ranks / max(1, ffn_ranks - 1)
+    crossing = shared * ffn_ranks / (ffn_ranks - 1)
     moved = estimate_step(parts.ffn, decode_step(sequences=crossing, context=1.0))
     # The side with fewer devices sends and takes more on each of its links.
     links = max(1.0, ffn_ranks / parts.attention_devices)

@@ -180,6 +180,9 @@ def serve(
 ) -> None:
     """Serve a workload step by step: percentiles under load, queue and KV pressure, goodput, intervals.
 
+    A scenario may have tiers below the KV cache (kv_tiers), encoders (encoder_pool) and two pools (disaggregation),
+    with experts on devices of their own (decode_ffn): docs/serve-under-load.md.
+
     Example: roofcast serve --model llama-3.1-8b --hardware h100 --rate 8
     """
     from simulator.api import scenarios

@@ -99,8 +99,21 @@ def _usage_line(error: typer.TyperException) -> str:
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if option is not None and context is not None and "no such option" in message.lower():
         known = [name for parameter in context.command.params for name in parameter.opts]
+        elsewhere = _commands_that_take(option, context.find_root().command)
+        if elsewhere:
+            take = "takes" if len(elsewhere) == 1 else "take"
+            return f"unknown option {option} of {context.info_name} ({' and '.join(elsewhere)} {take} it)"
         return f"unknown option {option} ({did_you_mean(option, known)})"
     return message
+
+
+def _commands_that_take(option: str, group: Any) -> list[str]:
+    """Other commands with an option of that very name, at most three: people write it where it does not belong."""
+    return [
+        name
+        for name, command in getattr(group, "commands", {}).items()
+        if any(option in parameter.opts for parameter in command.params)
+    ][:3]
 
 
 def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) -> int:

@@ -68,10 +68,12 @@ def settings(
     role: Any = "",
     replicas: int = 2,
     spares: int = 1,
+    model: str = "llama-3.1-8b",
+    hardware: str = "h100",
 ) -> LaunchSettings:
     deployment = deploy(
-        model=load_model("llama-3.1-8b"),
-        hardware=load_hardware("h100"),
+        model=load_model(model),
+        hardware=load_hardware(hardware),
         parallelism=ParallelismSpec(tp_size=tp),
         techniques=techniques_spec(techniques or {}),
         engine=EngineSpec(max_num_seqs=64),
@@ -123,6 +125,27 @@ class TestFlags:
         assert flags(guessing, places=PLACES) == ["--always 64", "--guess 4 5"]
         assert speculation_items(settings(spec)) == []
         assert speculation_items(replace(guessing, launch=launch())) == []
+
+    @pytest.mark.parametrize(
+        ("engine", "model", "hardware", "names"),
+        [
+            ("vllm", "llama-3.1-8b", "h100", set()),
+            ("vllm", "gpt-oss-20b", "h100", set()),
+            ("vllm", "llama-3.1-8b", "b200", set()),
+            ("vllm", "gpt-oss-20b", "b200", {"VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8"}),
+            ("vllm", "llama-3.1-8b", "mi300x", {"VLLM_ROCM_USE_AITER"}),
+            ("vllm", "gpt-oss-20b", "mi355x", {"VLLM_ROCM_USE_AITER", "VLLM_ROCM_USE_AITER_UNIFIED_ATTENTION"}),
+            ("sglang", "llama-3.1-8b", "h100", set()),
+            ("sglang", "llama-3.1-8b", "mi355x", {"SGLANG_USE_AITER"}),
+        ],
+    )
+    def test_engines_are_told_to_run_the_kernels_that_are_priced(
+        self, engine: str, model: str, hardware: str, names: set[str]
+    ) -> None:
+        spec = load_launch(engine)
+        assert spec is not None
+        told = environment(settings(spec, model=model, hardware=hardware), places=PLACES)
+        assert told == dict.fromkeys(names, "1")
 
     def test_variables_whose_condition_holds(self) -> None:
         spec = launch(

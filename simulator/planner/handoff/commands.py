@@ -51,7 +51,7 @@ def words(item: LaunchSettings, *, places: Mapping[str, str]) -> list[str]:
 def environment(item: LaunchSettings, *, places: Mapping[str, str]) -> dict[str, str]:
     """Variables of the engine's process."""
     holds, values = item.conditions(), {**item.values(), **places}
-    entries = (entry for entry in item.launch.environment if entry.when is None or holds[entry.when])
+    entries = (entry for entry in item.launch.environment if all(holds[name] for name in entry.when))
     return {entry.name: filled(entry.value, values) for entry in entries}
 
 

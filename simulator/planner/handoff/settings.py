@@ -109,6 +109,7 @@ class LaunchSettings:
     def conditions(self) -> Mapping[Condition, bool]:
         """Whether each condition of a launch profile holds."""
         engine, parallelism = self.deployment.engine, self.deployment.parallelism
+        hardware, model = self.deployment.hardware, self.deployment.model
         return {
             "pipeline": parallelism.pp_size > 1,
             "one_stage": parallelism.pp_size == 1,
@@ -129,6 +130,10 @@ class LaunchSettings:
             "pools": bool(self.role),
             "prefill_pool": self.role == "prefill",
             "decode_pool": self.role == "decode",
+            "amd": hardware.vendor == "amd",
+            "blackwell": hardware.architecture in ("blackwell", "blackwell-ultra"),
+            "attention_sinks": any(getattr(layer.mixer, "sinks", False) for layer in model.layers),
+            "mxfp4_experts": self.deployment.plan.format_for("experts").name == "mxfp4",
         }
 
 

@@ -34,8 +34,19 @@ Condition = Literal[
     "pools",
     "prefill_pool",
     "decode_pool",
+    "amd",
+    "blackwell",
+    "attention_sinks",
+    "mxfp4_experts",
 ]
 """What a flag depends on: true of a planned replica or not."""
+
+
+def _one_condition(data: Any) -> Any:
+    """A condition alone may stand without its list."""
+    if isinstance(data, dict) and isinstance(data.get("when"), str):
+        return {**data, "when": (data["when"],)}
+    return data
 
 
 class LaunchItem(Spec):
@@ -50,11 +61,7 @@ class LaunchItem(Spec):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, data: Any) -> Any:
-        if isinstance(data, str):
-            return {"flag": data}
-        if isinstance(data, dict) and isinstance(data.get("when"), str):
-            return {**data, "when": (data["when"],)}
-        return data
+        return _one_condition({"flag": data} if isinstance(data, str) else data)
 
     @model_validator(mode="after")
     def _one_of_both(self) -> LaunchItem:
@@ -68,7 +75,9 @@ class EnvironmentItem(Spec):
 
     name: str
     value: str
-    when: Condition | None = None
+    when: tuple[Condition, ...] = ()
+
+    _short = model_validator(mode="before")(_one_condition)
 
 
 class RouterSpec(Spec):

@@ -189,7 +189,7 @@ def _wide(hardware: AcceleratorSpec) -> Dtype:
 # formats at one rate, Marlin widens both alike, and CUTLASS runs microscaled 8-bit products as other block-scaled ones.
 SAME_KERNELS = {"fp16": "bf16", "mxfp4_w4a4": "nvfp4", "nvfp4_w4a16": "mxfp4", "mxfp8": "fp8_block"}
 # Every library multiplies these with the same kernels (CUTLASS; DeepGEMM), so that one's table serves all, on the
-# accelerator that was measured.
+# accelerator that was measured and its siblings.
 NOT_GATED_EXPERTS, EXPERT_PARALLEL = "not_gated", "expert_parallel"
 """Variants of fits where libraries run another kernel for experts without gate or spread over ranks."""
 SHARED_PRODUCTS = {"int8": "trtllm", "fp8_block": "sglang"}
@@ -234,12 +234,12 @@ def find_experts(fits: FitSet | None, *, shape: MoeShape, fmt: str) -> tuple[Fit
 
 
 def shared_products(hardware: AcceleratorSpec, *, profiles: str | None) -> tuple[tuple[str, FitSet], ...]:
-    """Tables of the shared products that were measured on this very accelerator: (format, fits)."""
+    """Tables of the shared products that were measured on this accelerator or a sibling: (format, fits)."""
     named = (
         (name, fit_set(hardware, library=library, group="gemm", profiles=profiles))
         for name, library in SHARED_PRODUCTS.items()
     )
-    return tuple((name, fits) for name, fits in named if fits is not None and fits.relative.name == hardware.name)
+    return tuple((name, fits) for name, fits in named if fits and fits.relative.known is Provenance.CALIBRATED)
 
 
 def format_family(format: MatmulFormat, *, library: str) -> FormatKernelSpec | None:

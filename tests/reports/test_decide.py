@@ -115,6 +115,18 @@ def test_only_runs_of_its_class_of_models_are_the_closest(
     assert exact.runs == (kind.runs if counts else 0)
 
 
+@pytest.mark.parametrize(("mode", "counts"), [("disaggregated", True), ("aggregated", False), ("mtp", False)])
+def test_only_runs_of_two_pools_speak_for_two_pools(mode: str, counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = load_validation_table()
+    rows = tuple(replace(row, mode=mode) for row in found.rows)
+    evidence._levels.cache_clear()
+    monkeypatch.setattr(evidence, "load_validation_table", lambda: replace(found, rows=rows))
+    _, kind, *_ = evidence_of(made(rps=40.0, model="llama-3.1-8b", hardware="h100", serving="disaggregated").plan)
+    evidence._levels.cache_clear()
+    assert "in two pools" in kind.names
+    assert (kind.runs > 0) is counts
+
+
 def test_without_a_run_on_the_accelerator_nothing_is_better_than_d() -> None:
     _, kind, _, hardware, engine = evidence_of(encoder().plan)
     assert (kind.runs, hardware.runs) == (0, 0)

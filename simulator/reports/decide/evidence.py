@@ -78,13 +78,14 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ran:
-    """What a replica runs, as rows of runs say it."""
+    """What a replica runs, as rows of runs say it; ``mode``: in two pools, with guesses, or neither."""
 
     engine: str
     hardware: str
     parallel: str
     weights: str
     model_class: str
+    mode: str
 
 
 def _level(names: str, rows: Sequence[ValidationRow], like: Callable[[ValidationRow], bool]) -> Evidence:
@@ -103,9 +104,10 @@ def _levels(ran: _Ran) -> tuple[Evidence, ...]:
     rows = load_validation_table().rows
 
     def same(row: ValidationRow) -> bool:
-        return (row.engine, row.hardware) == (ran.engine, ran.hardware)
+        return (row.engine, row.hardware, row.mode) == (ran.engine, ran.hardware, ran.mode)
 
-    shape = f"{ran.engine} on {ran.hardware}"
+    how = {"aggregated": "", "disaggregated": " in two pools"}.get(ran.mode, f" with {ran.mode}")
+    shape = f"{ran.engine} on {ran.hardware}{how}"
     return (
         _level(
             f"{ran.model_class} models under {shape}, {ran.parallel}, {ran.weights}",
@@ -134,11 +136,11 @@ def evidence_of(plan: CapacityPlan) -> tuple[Evidence, ...]:
 def _every(plan: CapacityPlan) -> list[tuple[Evidence, ...]]:
     """Evidence of a replica on every kind of accelerator of the plan, of the last pool on it."""
     last = {pool.hardware: pool.replica.deployment for pool in plan.best.pools}
-    return [_levels(_ran(deployment)) for deployment in last.values()]
+    return [_levels(_ran(deployment, pools=len(plan.best.pools))) for deployment in last.values()]
 
 
-def _ran(deployment: Deployment) -> _Ran:
-    degrees = deployment.parallelism
+def _ran(deployment: Deployment, *, pools: int) -> _Ran:
+    degrees, guesses = deployment.parallelism, deployment.speculation
     return _Ran(
         engine=deployment.engine.name,
         hardware=deployment.hardware.name,
@@ -151,6 +153,7 @@ def _ran(deployment: Deployment) -> _Ran:
         ),
         weights=deployment.plan.weights.value,
         model_class=deployment.model.model_class,
+        mode="disaggregated" if pools > 1 else "aggregated" if guesses is None else guesses.plan.method,
     )
 
 
@@ -158,7 +161,7 @@ def confidence_in(plan: CapacityPlan) -> Confidence:
     """The chances of the objectives, and how far whole runs bear them out.
 
     The letter goes by the mean error of the closest runs of which there are enough; a grade less for every step away
-    from the plan.
+    from the plan. Replicas that do both say nothing of what two pools, or guesses, do on top.
 
     Runs of other degrees or formats allow B at best, of another engine C, and of other accelerators alone D; without
     any run of this class of models on this accelerator it is a grade less.

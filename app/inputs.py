@@ -15,9 +15,9 @@ from simulator.operators.formats.schemes import PLAIN_SCHEMES, SCHEME_NAMES
 from simulator.planner.comparison import has_experts
 from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_DP_SIZES, USUAL_TP_SIZES
 from simulator.planner.workload_presets import PRESET_NAMES, WorkloadPreset, workload_preset
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.engine import DEFAULT_ENGINE
-from simulator.specs.loading import list_hardware, load_hardware
+from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.model.loading import list_models
 from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.plan_values import HARDWARE, MODEL

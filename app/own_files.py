@@ -16,7 +16,7 @@ from simulator.files import write_bytes
 from simulator.fitting.engine_overheads import calibrate_engine
 from simulator.fitting.kernel_calibration import calibrate_kernels
 from simulator.reports.answers.calibration import EngineCalibrationAnswer, KernelCalibrationAnswer
-from simulator.specs.loading import list_hardware
+from simulator.specs.hardware.accelerator import list_hardware
 from simulator.specs.measured.kernel_times import load_measurements
 from simulator.specs.measured.serving_results import ServedSpec, load_serving_runs
 from simulator.specs.model.loading import list_models

@@ -12,7 +12,7 @@ from app.uploaded import session_profiles
 from simulator.planner.workload_presets import CHAT, PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.reports.content.quantities import count_text, rate_text, seconds_text
 from simulator.specs.base import LARGEST_INTEGER
-from simulator.specs.loading import list_hardware
+from simulator.specs.hardware.accelerator import list_hardware
 from simulator.specs.model.loading import list_models
 
 _KEPT, _PAGE, _PLACE, _DEPLOYED, _FILLED = "_kept", "_page", "_bar", "_deployed", "_bar_filled"

@@ -27,7 +27,7 @@ from simulator.phases.deployment import deploy
 from simulator.phases.tabulate import compile_steps
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.demand import build_requests

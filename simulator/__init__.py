@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from simulator.phases.memory import memory_plan
     from simulator.phases.step import estimate_step
     from simulator.reports.answer import Answer
-    from simulator.specs.loading import load_hardware
+    from simulator.specs.hardware.accelerator import load_hardware
     from simulator.specs.model.loading import load_model
     from simulator.specs.question.plan import PlanSpec
     from simulator.specs.question.scenario import ScenarioSpec
@@ -57,7 +57,7 @@ _HOMES = {
     "deploy": "simulator.phases.deployment",
     "memory_plan": "simulator.phases.memory",
     "estimate_step": "simulator.phases.step",
-    "load_hardware": "simulator.specs.loading",
+    "load_hardware": "simulator.specs.hardware.accelerator",
     "load_model": "simulator.specs.model.loading",
     "PlanSpec": "simulator.specs.question.plan",
     "ScenarioSpec": "simulator.specs.question.scenario",

@@ -235,3 +235,8 @@ def said_of(fields: Mapping[str, str]) -> Iterator[None]:
     except RoofcastError as error:
         error.field = fields.get(error.field, error.field)
         raise
+
+
+def plain_word(text: str) -> str:
+    """Lower case, spaces and underscores as hyphens: ``TensorRT LLM`` is ``tensorrt-llm``."""
+    return "-".join(text.strip().lower().replace("_", " ").split())

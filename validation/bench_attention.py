@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from simulator.fitting.kernel_fits import NORMAL_80
 from simulator.kernels.attention.cases import AttentionCases, attention_machine
 from simulator.kernels.correction import lattice_of, log_correction, shape_confidence
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
-from simulator.specs.loading import load_hardware
 from validation.fit.attention import groups_of
 from validation.fit.attention_models import MODELS, prepared
 from validation.silicon.attention_tables import FORMATS, KernelRows

@@ -19,9 +19,8 @@ from simulator.fitting.kernel_fits import NORMAL_80
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.gemm import gemm_machine
 from simulator.operators.work import MatmulFormat
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
-from simulator.specs.loading import load_hardware
 from simulator.units import BITS_PER_BYTE
 from validation.fit import gemm, moe, moe_rows
 from validation.fit.corrected import Predicted

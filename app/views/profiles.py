@@ -17,7 +17,7 @@ from simulator.reports.answers.profiles import (
     model_facts,
     model_headline,
 )
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import model_source
 
 _CONTEXT = 4096

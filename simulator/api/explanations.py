@@ -11,7 +11,7 @@ from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
 from simulator.reports.formats.json_document import section_object
 from simulator.reports.formats.text import sections_text
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.plan_values import EXPLAINED_BATCH, HARDWARE, STEP_CONTEXT_TOKENS, given_duration_s
 

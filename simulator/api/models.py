@@ -9,8 +9,8 @@ from simulator.errors import RoofcastError, ignored_option
 from simulator.phases.deployment import deploy
 from simulator.reports.answers.model import FineTuning, ModelAnswer
 from simulator.reports.answers.structures import MixersAnswer, RetrievalAnswer, RetrievalQuestion
-from simulator.specs.documents import validate
-from simulator.specs.loading import load_hardware
+from simulator.specs.base import validate
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 

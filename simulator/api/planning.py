@@ -231,7 +231,7 @@ def verify(question: PlanAnswer | PlanSpec | Given | str, *, seeds: int = PROMIS
 
 def _stated_hardware(stated: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """The accelerators of a document's fleet as a question names them, those of unlike pools in their order."""
-    from simulator.specs.documents import found_at
+    from simulator.specs.base import found_at
 
     housing = stated.get("housing")
     names = [found_at(item, "hardware") for item in housing] if isinstance(housing, list) else []
@@ -267,7 +267,7 @@ def _in_full(question: object, spec: PlanSpec) -> CapacityPlan:
 
 def _asked(question: PlanAnswer | PlanSpec | Given | str) -> tuple[PlanSpec, Mapping[str, Any] | None]:
     """The specification, and the document where one was named."""
-    from simulator.specs.documents import read_json
+    from simulator.specs.base import read_json
 
     if isinstance(question, PlanAnswer):
         return question.plan.spec, None
@@ -317,7 +317,7 @@ def _stated(document: Mapping[str, Any], found: CapacityPlan) -> Sequence[tuple[
 
 def _changes(found: CapacityPlan, document: Mapping[str, Any]) -> Iterator[tuple[str, object, object]]:
     """(Field, what the document holds, what planning again gives), where they differ."""
-    from simulator.specs.documents import found_at
+    from simulator.specs.base import found_at
 
     for name, now in _stated(document, found):
         before = found_at(document, name)

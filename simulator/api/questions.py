@@ -243,7 +243,7 @@ def scenario_spec(scenario: ScenarioSpec | Given | None, fields: Given, *, kind:
     kind : the kind where neither says one; else ``batch_size`` asks for a batch, ``concurrency`` for a closed loop, a
     workload or a rate for a served one, and none of them for the throughput offline
     """
-    from simulator.specs.documents import validate
+    from simulator.specs.base import validate
     from simulator.specs.question.scenario import ScenarioSpec
 
     if isinstance(scenario, ScenarioSpec):
@@ -294,7 +294,7 @@ def _listed(value: object) -> object:
 
 def served_spec(hardware: str, fields: Given) -> ServedSpec:
     """The replica that answered a benchmark."""
-    from simulator.specs.documents import validate
+    from simulator.specs.base import validate
     from simulator.specs.measured.serving_results import ServedSpec
 
     given = {name: value for name, value in fields.items() if value is not None}

@@ -122,7 +122,7 @@ def simulate(
 def simulate_line(line: str | bytes, *, number: int, profiles: str | None = None) -> Json:
     """The result object, or the error object, of one line of JSON; a bad line never spoils the others."""
     from simulator.reports.answer import error_object, result_object
-    from simulator.specs.documents import validate
+    from simulator.specs.base import validate
 
     identifier: str | int | None = None
     try:

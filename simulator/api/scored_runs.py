@@ -9,8 +9,8 @@ from dataclasses import asdict
 from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
 from simulator.reports.answers.today import TodayAnswer
-from simulator.specs.documents import validate
-from simulator.specs.loading import load_hardware
+from simulator.specs.base import validate
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.measured.validation_rows import (
     RunChoice,
     RunFacts,

@@ -14,10 +14,10 @@ from simulator.phases.one_step import check_phase, one_step
 from simulator.phases.power import power_capped
 from simulator.reports.answers.crossover import CrossoverAnswer
 from simulator.reports.answers.step import StepAnswer
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan_values import HARDWARE, STEP_CONTEXT_TOKENS

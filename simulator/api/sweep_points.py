@@ -12,7 +12,7 @@ from simulator.errors import FileError, MissingPackageError, Option, RoofcastErr
 from simulator.processes import LineProcesses
 from simulator.records import dataclass
 from simulator.reports.answers.sweep import Row, SweepColumn
-from simulator.specs.documents import found_at
+from simulator.specs.base import found_at
 from simulator.specs.question.sweep import Point, SweepPoints, SweepSpec, asked_fields
 
 SCHEMES = ("dask", "ray")

@@ -286,7 +286,7 @@ def sweep(
     Raises RoofcastError: a field is unknown, no value of one makes a question, there are too many points.
     Raises FileError: the folder holds something else, its disk has no room, or nobody answers at ``backend``.
     """
-    from simulator.specs.documents import validate
+    from simulator.specs.base import validate
 
     if isinstance(question, str):
         spec = read_sweep(question)

@@ -50,7 +50,7 @@ def prices_list(
     Example: roofcast prices list --hardware h100 --provider specialist
     """
     from simulator.reports.answers import prices as answers
-    from simulator.specs.loading import load_prices
+    from simulator.specs.money.prices import load_prices
 
     found = load_prices(prices, profiles=profiles)
     kind: OfferKind | None = price_kind.value if price_kind else None
@@ -79,7 +79,7 @@ def prices_compare(
     Example: roofcast prices compare --hardware h100 --hardware mi300x
     """
     from simulator.reports.answers import prices as answers
-    from simulator.specs.loading import load_prices
+    from simulator.specs.money.prices import load_prices
     from simulator.specs.money.quotes import quoted_list
 
     found = load_prices(prices, profiles=profiles)
@@ -124,7 +124,7 @@ def prices_import(
     --keep is given. A row that is refused is counted as in a spreadsheet, where
     the headings are row 1.
     """
-    from simulator.specs.loading import load_prices
+    from simulator.specs.money.prices import load_prices
     from simulator.specs.money.quotes import price_list_text, read_quotes
     from simulator.specs.uploads import upload_name
 

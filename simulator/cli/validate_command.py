@@ -109,7 +109,7 @@ def _replayed(results: Sequence[str], *, hardware: str | None, served: ServedFie
 def _today(chosen: Mapping[str, str | None], *, anew: bool, every: int, profiles: str | None) -> Answer:
     from simulator.api import scored_runs
     from simulator.cli.progress import progress_bar
-    from simulator.specs.loading import load_hardware
+    from simulator.specs.hardware.accelerator import load_hardware
     from simulator.specs.measured.validation_rows import RunChoice
 
     hardware = chosen["hardware"]

@@ -26,8 +26,7 @@ from simulator.phases.power import average_power_w
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import EncoderPoolSpec, ParallelismSpec
-from simulator.specs.hardware.accelerator import ServerSpec
-from simulator.specs.loading import default_server_for, load_hardware
+from simulator.specs.hardware.accelerator import ServerSpec, default_server_for, load_hardware
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.traffic.demand import mean_rate_per_s

@@ -9,8 +9,7 @@ import numpy as np
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
-from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
-from simulator.specs.spellings import link_word
+from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec, link_word
 
 if TYPE_CHECKING:
     from simulator.engine.uniform.steps import PhaseEstimate

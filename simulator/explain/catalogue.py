@@ -19,7 +19,7 @@ from simulator.records import dataclass
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
 from simulator.reports.content.quantities import bytes_text
-from simulator.specs.documents import read_yaml, validate
+from simulator.specs.base import read_yaml, validate
 
 FILE = Path(__file__).with_name("topics.yaml")
 TOPICS: tuple[Topic, ...] = tuple(

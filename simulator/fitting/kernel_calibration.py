@@ -13,9 +13,8 @@ from simulator.kernels.fits import MEASURED_LIBRARY, given_fits
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.operators.work import Family
 from simulator.records import dataclass
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import CalibrationGroup, CalibrationSpec, calibration_name
-from simulator.specs.loading import load_hardware
 from simulator.specs.measured.kernel_times import MeasuredTable, load_measurements
 from simulator.specs.model.loading import load_model
 from simulator.specs.writing import HEADING, ProfileText, yaml_text

@@ -9,7 +9,7 @@ from simulator.engine.runs.answers import answer, run_intervals
 from simulator.errors import ignored_option, missing_field
 from simulator.kernels.timing import Range
 from simulator.records import dataclass
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.measured.serving_results import ServedSpec, ServingRun, load_serving_runs
 from simulator.specs.question.scenario import ScenarioSpec
 

@@ -12,7 +12,7 @@ from simulator.kernels.timing import Timing, widened
 from simulator.kernels.transfer import Relative, calibrated_relative, link_relative, own_fits
 from simulator.records import dataclass
 from simulator.specs.base import Same
-from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec, load_hardware
 from simulator.specs.hardware.calibration import (
     CalibrationGroup,
     CalibrationSpec,
@@ -24,7 +24,6 @@ from simulator.specs.hardware.calibration import (
     load_arrays,
     load_calibration,
 )
-from simulator.specs.loading import load_hardware
 from simulator.specs.profiles import list_profiles
 
 # What a user's own measurements (roofcast calibrate) are filed under: the harness runs torch's kernels.

@@ -178,7 +178,7 @@ def ridge_point(hardware: AcceleratorSpec, *, dtype: Dtype) -> float:
     --------
     An H100 SXM: 989.4 TFLOP/s in bf16 over 3.35 TB/s.
 
-    >>> from simulator.specs.loading import load_hardware
+    >>> from simulator.specs.hardware.accelerator import load_hardware
     >>> round(ridge_point(load_hardware("h100"), dtype=Dtype.BF16))
     295
     """

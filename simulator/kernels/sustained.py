@@ -15,8 +15,7 @@ from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.engine.engine import EngineProfile
-from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, load_hardware
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE
 

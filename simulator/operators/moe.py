@@ -7,9 +7,9 @@ from statistics import NormalDist
 
 import numpy as np
 
+from simulator.operators.dense import dense_block
 from simulator.operators.elementwise import TOP_K, elementwise
 from simulator.operators.linear import DeviceShare, all_reduce_after, collective, linear
-from simulator.operators.mlp import dense_block
 from simulator.operators.step_shape import Array
 from simulator.operators.work import Collective, Family, MoeShape, Work
 from simulator.records import dataclass

@@ -9,12 +9,11 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.attention import attention_rows, cross_attention_rows
+from simulator.operators.dense import embedding_rows, head_rows, mlp_rows, stage_send
 from simulator.operators.elementwise import NORM, RESIDUAL_NORM, PassCost, elementwise, held_only, hyper_rows
-from simulator.operators.ends import embedding_rows, head_rows, stage_send
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.linear import DeviceShare, check_parallelism, has_decode, linear, stage_layers
-from simulator.operators.mlp import mlp_rows
 from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step, prefill_step
 from simulator.operators.work import CollectiveShape, Work
 from simulator.records import dataclass

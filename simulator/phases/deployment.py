@@ -28,14 +28,18 @@ from simulator.specs.engine.engine import (
 )
 from simulator.specs.engine.fits import EngineOverheads, EngineSpread
 from simulator.specs.engine.releases import EngineLimits, LimitField, ServedModel
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, default_server_for
 from simulator.specs.hardware.calibration import calibrations_changed_ns
-from simulator.specs.loading import default_server_for
 from simulator.specs.model.architecture import MlaSpec, ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
-from simulator.techniques.applied import AppliedTechniques, with_rule
-from simulator.techniques.registry import apply_techniques, check_on_engine, shares_prefixes
+from simulator.techniques.applied import (
+    AppliedTechniques,
+    apply_techniques,
+    check_on_engine,
+    shares_prefixes,
+    with_rule,
+)
 
 if TYPE_CHECKING:
     from simulator.phases.kv_tiers import KvTier

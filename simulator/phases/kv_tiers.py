@@ -7,8 +7,7 @@ from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import KvTierSpec, Medium, ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.loading import default_server_for
+from simulator.specs.hardware.accelerator import AcceleratorSpec, default_server_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,7 @@ from simulator.operators.transformer import parameter_counts, stored_bytes
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.model.architecture import RECURRENT_KINDS, ModelSpec
 from simulator.specs.model.fitted import Drafter, speculation_table
 from simulator.specs.model.loading import load_model

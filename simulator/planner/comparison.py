@@ -12,11 +12,10 @@ from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError, ignored_option, missing_field
 from simulator.planner.money.market import PriceRule, market_price
 from simulator.records import dataclass
-from simulator.specs.loading import load_prices
 from simulator.specs.model.architecture import AttentionSpec, MoeSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
-from simulator.specs.money.prices import OfferKind
+from simulator.specs.money.prices import OfferKind, load_prices
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.scenario_file import FLAG, ScenarioChange, changed_scenario
 from simulator.specs.question.techniques import TechniquesSpec

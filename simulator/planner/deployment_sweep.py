@@ -10,8 +10,8 @@ from simulator.engine.runs.load_sweep import DEFAULT_REQUESTS, demand_of
 from simulator.errors import RoofcastError
 from simulator.planner.search.candidates import USUAL_TP_SIZES
 from simulator.records import dataclass
-from simulator.specs.documents import validate
-from simulator.specs.loading import load_hardware
+from simulator.specs.base import validate
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.question.plan_values import COMPARED_HARDWARE
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.techniques import SpeculationSpec

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from math import hypot, log
 from pathlib import Path
 
-from simulator.errors import Option, RoofcastError, did_you_mean
+from simulator.errors import Option, RoofcastError, did_you_mean, plain_word
 from simulator.records import dataclass
-from simulator.specs.base import ValueOrigin
-from simulator.specs.documents import read_yaml
-from simulator.specs.spellings import plain_word
+from simulator.specs.base import ValueOrigin, read_yaml
 
 _OURS = "assumed as a starting point: replace it by your own trace"
 

@@ -17,7 +17,7 @@ from simulator.published.figures import FOLDER
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.units import MILLI

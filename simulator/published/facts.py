@@ -6,8 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from simulator.specs.base import Source, Spec
-from simulator.specs.documents import read_yaml, validate
+from simulator.specs.base import Source, Spec, read_yaml, validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 
 FILE = Path(__file__).with_name("facts.yaml")

@@ -17,7 +17,7 @@ from simulator.phases.step import estimate_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 

@@ -8,7 +8,7 @@ from typing import Any
 from simulator.engine.runs.answers import answer
 from simulator.published.figures import FOLDER, PublishedFigure, by_scenario
 from simulator.reports.answer import result_object
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 
 TOPIC = "engines"

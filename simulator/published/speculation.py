@@ -11,7 +11,7 @@ from simulator.published import chinchilla
 from simulator.published.figures import AskedBy, PublishedFigure, by_library, rows_of
 from simulator.records import dataclass
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import SpeculationMethod, SpeculationSpec, TechniquesSpec

@@ -23,12 +23,12 @@ from simulator.published.figures import PublishedFigure, rows_of, table_figure
 from simulator.published.kv_waste import RESERVED_TOKENS, Allocation, sharegpt_waste
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.question.techniques import MoeOverride, StructureSpec, TechniquesSpec
+from simulator.techniques.applied import apply_techniques
 from simulator.techniques.fine_tuning import fine_tuning_memory
-from simulator.techniques.registry import apply_techniques
 from simulator.units import GIB, GIGA, KIB, MEGA, MILLI, TERA
 
 SERVERS, SERVER_SIZE = 16, 8

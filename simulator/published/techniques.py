@@ -18,11 +18,10 @@ from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
 from simulator.published.figures import FOLDER, AskedBy, PublishedFigure, by_library
-from simulator.specs.base import Spec
-from simulator.specs.documents import read_yaml, validate
+from simulator.specs.base import Spec, read_yaml, validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.question.techniques import AttentionKernel, TechniquesSpec

@@ -12,7 +12,7 @@ from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.published.facts import largest_value, load_facts
 from simulator.published.figures import PublishedFigure, rows_of, table_figure
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
 from simulator.units import GIGA, MIB, MILLI, TERA

@@ -21,9 +21,8 @@ from simulator.planner.plan import completed
 from simulator.planner.serving.replica_load import LatencyRange, ReplicaLoad, latency_range, replica_load
 from simulator.planner.studies.growth import Growth
 from simulator.records import dataclass
-from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import OwnershipProfile, load_ownership
-from simulator.specs.money.prices import PriceProfile
+from simulator.specs.money.prices import PriceProfile, load_prices
 from simulator.specs.question.plan import PlanSpec
 
 

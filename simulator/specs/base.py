@@ -1,18 +1,22 @@
-"""What every spec shares (frozen, no unknown fields, strict numbers), and how an answer's inputs are recorded."""
+"""What every spec shares (frozen, no unknown fields, strict numbers), how an answer's inputs are recorded, and how
+files and plain data become specs: every refusal is one line that says where, what and what else."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
+from simulator.errors import FileError, Option, ProfileError, RoofcastError, did_you_mean, same_words, shown
 from simulator.records import dataclass
-from simulator.units import MEGA, TERA
+from simulator.specs.parsing import MalformedError, parse_json, parse_yaml
+from simulator.units import GIGA, MEGA, TERA
 
 LARGEST_INTEGER = int(2 / sys.float_info.epsilon)
 """What JSON programs exchange without loss: 2 to the 53rd (RFC 8259, section 6); larger ones are mistakes."""
@@ -161,3 +165,199 @@ class Assumption:
     value: object = None
     origin: ValueOrigin = ValueOrigin.DEFAULT
     detail: object = None
+
+
+_NAMED_ERRORS = 5
+# How pydantic names the member of a union that it tried, and the key of a mapping.
+_LABEL = re.compile(r"[\w-]+[\[(].*[\])]|\[key\]|(constrained-)?(str|int|float|bool)|[A-Z]\w*Spec")
+
+
+def refused(spec_class: type[Spec], error: ValidationError) -> tuple[str, str, str]:
+    """Dotted field, message and hint of the first error; the message counts and names the others."""
+    details = error.errors(include_url=False)
+    field, message, hint = _sentence(spec_class, details[0])
+    others = [detail for detail in details[1:] if _field(detail) != field]
+    if others:
+        message += f" (and {len(others)} more: {_others(others)})"
+    return field, message, hint
+
+
+def _sentence(spec_class: type[Spec], detail: ErrorDetails) -> tuple[str, str, str]:
+    location, field = _location(detail), _field(detail)
+    kind, value = detail["type"], shown(detail["input"])
+    if kind == "extra_forbidden":
+        word, known = str(location[-1]), _known_fields(spec_class, location)
+        elsewhere = "" if same_words(word) & set(known) else _deeper(spec_class, location)
+        return field, f"unknown field (value {value})", elsewhere or did_you_mean(word, known)
+    if kind == "missing":
+        return field, "this field is required and missing", ""
+    if kind in ("enum", "literal_error"):
+        allowed = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
+        return field, f"{value} is not allowed; allowed: {', '.join(allowed)}", _closest(detail["input"], allowed)
+    reason = detail["msg"].removeprefix("Value error, ")
+    hint = _without(spec_class, location) if kind == "greater_than" else ""
+    return field, f"{reason[0].lower()}{reason[1:]}, got {value}", hint
+
+
+def _location(detail: ErrorDetails) -> tuple[int | str, ...]:
+    """Where it is in the data: the members of a union that were tried have labels in between, which are left out."""
+    return tuple(part for part in detail["loc"] if isinstance(part, int) or not _LABEL.fullmatch(part))
+
+
+def _field(detail: ErrorDetails) -> str:
+    return ".".join(str(part) for part in _location(detail))
+
+
+def _others(details: list[ErrorDetails]) -> str:
+    """Fields of the other errors, a few of them by name."""
+    names = [_field(detail) for detail in details]
+    named = list(dict.fromkeys(name or "the whole" for name in names))[:_NAMED_ERRORS]
+    return ", ".join(named) + (", ..." if len(set(names)) > len(named) else "")
+
+
+def _closest(value: object, allowed: list[str]) -> str:
+    """A did-you-mean only where something is close: the message lists everything that is allowed already."""
+    hint = did_you_mean(str(value), allowed)
+    return hint if hint.startswith("did you mean") else ""
+
+
+def _known_fields(spec_class: type[Spec], location: tuple[int | str, ...]) -> list[str]:
+    """Fields that could stand where ``location`` ends: walk the annotations along it (indices and tags are skipped)."""
+    candidates: list[type[Spec]] = [spec_class]
+    for part in location[:-1]:
+        owners = [owner for owner in candidates if part in owner.model_fields]
+        if owners:
+            annotations = [owner.model_fields[str(part)].annotation for owner in owners]
+            candidates = [inner for annotation in annotations for inner in _specs_in(annotation)]
+    return [name for candidate in candidates for name in candidate.model_fields]
+
+
+def _without(spec_class: type[Spec], location: tuple[int | str, ...]) -> str:
+    """The innermost part around a value that can be left out where none of something is not allowed."""
+    candidates: list[type[Spec]] = [spec_class]
+    found = ""
+    for depth, part in enumerate(location, start=1):
+        fields = [owner.model_fields[str(part)] for owner in candidates if part in owner.model_fields]
+        if fields:
+            candidates = [inner for field in fields for inner in _specs_in(field.annotation)]
+            if not any(field.is_required() for field in fields):
+                found = ".".join(str(piece) for piece in location[:depth])
+    return f"leave {found} out, or give more" if found else ""
+
+
+def _deeper(spec_class: type[Spec], location: tuple[int | str, ...]) -> str:
+    """Where a field of the first level belongs that only a part of it has."""
+    words = {str(location[0]), *same_words(str(location[0]))}
+    names = [
+        f"{name}.{word}"
+        for name, field in spec_class.model_fields.items()
+        for inner in _specs_in(field.annotation)
+        for word in inner.model_fields
+        if word in words
+    ]
+    return f"did you mean {' or '.join(names)}?" if names and len(location) == 1 else ""
+
+
+def _specs_in(annotation: object) -> Iterator[type[Spec]]:
+    """Every Spec class named somewhere inside a type annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, Spec):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _specs_in(inner)
+
+
+def found_at(data: object, path: str) -> Any:
+    """What stands under a dotted path of plain data, None where nothing does."""
+    for name in path.split("."):
+        data = data.get(name) if isinstance(data, Mapping) else None
+    return data
+
+
+SpecT = TypeVar("SpecT", bound=Spec)
+
+LARGEST_FILE_BYTES = int(GIGA)
+"""A week of a large service's requests has some hundred megabytes; a device that never ends stops here."""
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Read one YAML mapping.
+
+    Raises FileError: the file cannot be read.
+    Raises ProfileError: it is not YAML, a key occurs twice, or its top level is not a mapping; names file, line and
+    reason.
+    """
+    return yaml_mapping(_text(path), where=path)
+
+
+def yaml_mapping(text: str, *, where: str | Path) -> dict[str, Any]:
+    """One YAML mapping from text that is here already; ``where`` names it in refusals, which are `read_yaml`'s."""
+    try:
+        data = parse_yaml(text)
+    except MalformedError as error:
+        raise ProfileError(f"{error.place(where)}: not valid YAML: {error.reason}", code="invalid_profile") from None
+    return _mapping(data, path=where, kind="YAML")
+
+
+def read_json(path: str | Path) -> dict[str, Any]:
+    """Read one JSON object; errors as in `read_yaml`."""
+    text = _text(path)
+    try:
+        data = parse_json(text)
+    except MalformedError as error:
+        raise ProfileError(f"{error.place(path)}: not valid JSON: {error.reason}", code="invalid_profile") from None
+    return _mapping(data, path=path, kind="JSON")
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return read_text(path)
+    except MalformedError as error:
+        raise ProfileError(f"{path}: {error}", code="invalid_profile") from None
+
+
+def read_text(path: str | Path, *, field: str = "") -> str:
+    """A file of at most a gigabyte as text.
+
+    Raises FileError: it cannot be read or is larger; names ``field``.
+    Raises MalformedError: it is not UTF-8.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(LARGEST_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(f"{path}: cannot be read: {reason}", field=field) from None
+    if len(content) > LARGEST_FILE_BYTES:
+        raise FileError(f"{path}: larger than {LARGEST_FILE_BYTES / MEGA:,.0f} MB", field=field)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise MalformedError(f"not UTF-8 text (byte {error.start})") from None
+
+
+def _mapping(data: object, *, path: str | Path, kind: str) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        found = "nothing" if data is None else f"a {type(data).__name__}"
+        message = f"{path}, line 1: {kind} must hold a mapping of fields, found {found}"
+        raise ProfileError(message, code="invalid_profile")
+    return data
+
+
+def validate(
+    spec_class: type[SpecT], data: Mapping[str, object], *, where: str, profile: bool = False, option: str = ""
+) -> SpecT:
+    """Turn plain data into a spec, or refuse with one line.
+
+    ``where`` names the file or scenario in the message. ``profile=True`` makes it a ProfileError (exit code 4),
+    otherwise a RoofcastError (exit code 2) with code ``invalid_input``; ``option`` is the only one that all of the data
+    was made of.
+    """
+    try:
+        return spec_class.model_validate(data)
+    except ValidationError as error:
+        field, message, hint = refused(spec_class, error)
+        if where:
+            message += f" in {where}"
+    if profile:
+        raise ProfileError(message, field=field, code="invalid_profile", hint=hint)
+    raise RoofcastError(message, field=Option(option) if option else field, hint=hint)

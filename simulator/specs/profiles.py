@@ -14,10 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from simulator.errors import FileError, Option, ProfileError, did_you_mean
-from simulator.specs.base import Spec
-from simulator.specs.documents import SpecT, read_yaml, validate
-from simulator.specs.spellings import plain_word
+from simulator.errors import FileError, Option, ProfileError, did_you_mean, plain_word
+from simulator.specs.base import Spec, SpecT, read_yaml, validate
 
 ProfileKind = Literal[
     "hardware",

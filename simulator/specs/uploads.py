@@ -9,18 +9,16 @@ from typing import Any
 
 import yaml
 
-from simulator.errors import ProfileError, RoofcastError
+from simulator.errors import ProfileError, RoofcastError, plain_word
 from simulator.files import write_bytes
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.huggingface.registry import read_config
-from simulator.specs.loading import load_prices
 from simulator.specs.model.architecture import ModelSpec
-from simulator.specs.money.prices import PriceProfile
+from simulator.specs.money.prices import PriceProfile, load_prices
 from simulator.specs.money.quotes import price_list_text, quotes_of
 from simulator.specs.parsing import MalformedError, parse_json, parse_yaml, yaml_events
 from simulator.specs.question.plan import plan_spec
-from simulator.specs.spellings import plain_word
 from simulator.units import KILO, MEGA
 
 LARGEST_UPLOAD_BYTES = int(MEGA)

@@ -44,17 +44,6 @@ def bounded_cache(applied: AppliedTechniques, hardware: AcceleratorSpec) -> Appl
     return replace(applied, model=model.model_copy(update={"layers": layers}), notes=notes)
 
 
-def check_budget(policy: KvPolicySpec | None, *, longest_tokens: int) -> None:
-    """Refuse a budget that holds the longest sequence of a scenario, and so changes nothing."""
-    if policy is not None and policy.kept_tokens is not None and policy.kept_tokens >= longest_tokens:
-        raise no_effect(
-            f"{policy.method} changes nothing: {policy.kept_tokens} tokens hold the longest sequence, which has "
-            f"{longest_tokens}",
-            field="techniques.kv_policy.budget_tokens",
-            hint=f"less than {longest_tokens}, or longer sequences",
-        )
-
-
 def _bounded_layer(layer: LayerSpec, policy: KvPolicySpec) -> LayerSpec:
     mixer = layer.mixer
     if not isinstance(mixer, AttentionSpec) or not _caches(mixer):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, plain_word
 from simulator.operators.formats.schemes import DEFAULT_GROUP_SIZE
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.records import dataclass
@@ -19,7 +19,6 @@ from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.checkpoints import DENSE, QualityRow, QualityTable, load_quality_table
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.specs.spellings import plain_word
 
 _SCHEME = re.compile(r"(gptq|awq|rtn)(?:-([2348])-?bit)?(?:-g(\d+))?")
 DEFAULT_WEIGHT_BITS = 4

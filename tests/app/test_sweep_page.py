@@ -15,7 +15,7 @@ from simulator.reports.charts.static_svg import static_svg
 from simulator.reports.charts.sweep import METRICS, SWEPT_COLUMNS, SweptPoint, frontier, sweep_chart
 from simulator.reports.content.document import BEST
 from simulator.reports.content.quantities import number_text
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from tests.app.pages import headline, opened, printed, tables
 

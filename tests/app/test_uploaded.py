@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 
 from app.display import COMMAND_LINE
 from app.uploaded import LARGEST_UPLOADS
-from simulator.specs.loading import load_prices
 from simulator.specs.model.loading import load_model
+from simulator.specs.money.prices import load_prices
 from simulator.specs.profiles import profile_root
 from tests.app.pages import ROOT, headline, opened, tables
 from tests.app.tiny_model import TINY_CONFIG

@@ -11,7 +11,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.serving.replica_load import meeting_chances
 from simulator.planner.studies.uncertainty import Uncertainty, drawn_fleet
 from simulator.reports.content.quantities import chance_text, count_text, percent_text
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.scenario import ScenarioSpec
 from tests.app.pages import headline, metrics, opened, printed

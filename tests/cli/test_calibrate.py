@@ -17,7 +17,7 @@ from simulator.fitting.measured_work import measured_work
 from simulator.kernels.library import kernel_library
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.engine import load_engine
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.measured.kernel_times import REQUIRED_COLUMNS, MeasuredKernel, load_measurements
 from simulator.specs.model.loading import load_model
 

@@ -11,7 +11,7 @@ import pytest
 
 from simulator.api import scenarios
 from simulator.api.scenarios import simulate_line
-from simulator.specs.loading import list_hardware, load_hardware
+from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from tests.for_every import for_every
 
 BATCH = {"id": "x", "kind": "batch", "batch_size": 4, "isl_tokens": 300, "osl_tokens": 20}

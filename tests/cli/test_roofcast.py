@@ -13,7 +13,7 @@ from simulator.cli.roofcast import app
 from simulator.engine.runs.answers import answer
 from simulator.reports.answer import result_object
 from simulator.reports.content.quantities import seconds_text
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 
 SCENARIO: dict[str, Any] = {

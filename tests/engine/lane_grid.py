@@ -14,7 +14,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.traffic.demand import requests_of_mix
 from simulator.traffic.lengths import LengthDistribution, RequestMix

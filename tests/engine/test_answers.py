@@ -9,7 +9,7 @@ import pytest
 from simulator.engine.runs.answers import answer
 from simulator.errors import ProfileError, RoofcastError
 from simulator.reports.words.fields import assumption_texts
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 
 BATCH: dict[str, Any] = {

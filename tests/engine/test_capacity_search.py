@@ -18,7 +18,7 @@ from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec, parse_objectives

@@ -13,7 +13,7 @@ from simulator.engine.runs.scenario_setup import ServeOptions, pool_deployments
 from simulator.errors import RoofcastError
 from simulator.phases.attention_ffn import AttentionFfn
 from simulator.phases.memory import memory_plan
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.scenario import ScenarioSpec
 

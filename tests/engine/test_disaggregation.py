@@ -18,7 +18,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec, TransferOrder
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import default_server_for, load_hardware
+from simulator.specs.hardware.accelerator import default_server_for, load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.traffic.requests import Outcome, Requests, make_requests

@@ -15,8 +15,8 @@ from simulator.engine.runs.capacity import sustained_rate
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, encoders_of
 from simulator.errors import RoofcastError
 from simulator.phases.memory import memory_plan
-from simulator.specs.documents import validate
-from simulator.specs.loading import default_server_for
+from simulator.specs.base import validate
+from simulator.specs.hardware.accelerator import default_server_for
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import parse_objectives
 from simulator.traffic.requests import Requests, make_requests

@@ -17,7 +17,7 @@ from simulator.errors import InfeasibleError
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.workload import ObjectiveSpec, WorkloadSpec
 

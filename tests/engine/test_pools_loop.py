@@ -15,7 +15,7 @@ from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware, load_server
+from simulator.specs.hardware.accelerator import load_hardware, load_server
 from simulator.specs.model.loading import load_model
 
 ISL, OSL = 1024, 32

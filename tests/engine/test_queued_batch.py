@@ -11,7 +11,7 @@ from simulator.engine.uniform.record import UniformRun
 from simulator.phases.deployment import Deployment, deploy
 from simulator.reports.words.fields import assumption_texts
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
 

@@ -13,7 +13,7 @@ from simulator.engine.uniform.speculation_gain import compare_formats
 from simulator.kernels.timing import DEVIATE
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.fits import EngineSpread
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.scenario import ScenarioSpec

@@ -21,7 +21,7 @@ from simulator.phases.step import estimate_step, sampling_s
 from simulator.phases.tabulate import compile_stages, compile_steps
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineName, EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.workload import ObjectiveSpec, StageSpec, WorkloadSpec
 

@@ -16,9 +16,9 @@ from simulator.engine.uniform.speculation_gain import speedup_by_batch, token_s
 from simulator.engine.uniform.steps import loop_rounds
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy, without_speculation
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec

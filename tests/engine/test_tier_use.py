@@ -17,7 +17,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.step_shape import prefill_step
 from simulator.phases.step import estimate_step
 from simulator.reports.answer import result_object
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.deployment import KvTierSpec, tiers_of_text
 from simulator.specs.question.scenario import ScenarioSpec
 

@@ -17,7 +17,7 @@ from simulator.published.attention_traffic import flash_attention_cost, standard
 from simulator.published.catalogue import published_figures
 from simulator.published.facts import FloatLayout, largest_value, load_facts
 from simulator.reports.charts.plotly_figure import plotly_figure
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.precision import Dtype
 from tests.for_every import for_every
 

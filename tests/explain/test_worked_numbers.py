@@ -16,7 +16,7 @@ from simulator.errors import RoofcastError
 from simulator.explain import cache, decoding, formats, hardware, scale, topic
 from simulator.explain.topic import Example
 from simulator.reports.content.document import Cell, CellKind, Facts, Figure, Table
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 
 WEIGHTS = 8.030e9

@@ -18,7 +18,7 @@ from simulator.fitting.measured_work import MEASURED_MODEL, measured_work, whole
 from simulator.kernels.fits import MEASURED_LIBRARY
 from simulator.kernels.library import kernel_library
 from simulator.phases.deployment import deploy
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.measured.kernel_times import REQUIRED_COLUMNS, MeasuredKernel, load_measurements
 from simulator.specs.measured.serving_results import ServedSpec
 from simulator.specs.model.loading import load_model

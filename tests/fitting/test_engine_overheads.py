@@ -13,7 +13,7 @@ from simulator.errors import RoofcastError
 from simulator.fitting.engine_overheads import MeasuredRun, fit_overheads
 from simulator.fitting.replay import run_scenario
 from simulator.phases.deployment import Deployment, deploy
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.measured.serving_results import ServedSpec, ServingRun
 from simulator.specs.model.loading import load_model
 

@@ -13,7 +13,7 @@ from simulator.api.measurements import replay
 from simulator.engine.runs.scenario_setup import deployment_of
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from tests.bench_results import simulated_result, slower, write_result
 

@@ -22,9 +22,8 @@ from simulator.fitting.measured_work import measured_work
 from simulator.kernels.fits import measured_fits
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.timing import Provenance
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import CalibrationSpec
-from simulator.specs.loading import load_hardware
 from simulator.specs.measured.kernel_times import MeasuredKernel, MeasuredTable
 from simulator.specs.writing import yaml_text
 

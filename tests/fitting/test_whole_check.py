@@ -11,9 +11,9 @@ from simulator.fitting.measured_work import LAYER, MEASURED_MODEL, MODEL, whole_
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.measured.kernel_times import SHAPE_COLUMNS, MeasuredKernel
 from simulator.specs.model.loading import load_model
 

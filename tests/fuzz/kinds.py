@@ -23,7 +23,7 @@ from simulator.api.scenarios import simulate_line
 from simulator.errors import RoofcastError
 from simulator.operators.transformer import model_counts
 from simulator.reports.answer import dump
-from simulator.specs.documents import validate, yaml_mapping
+from simulator.specs.base import validate, yaml_mapping
 from simulator.specs.engine.engine import EngineProfile
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.measured.serving_results import load_serving_runs

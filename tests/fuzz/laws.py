@@ -9,7 +9,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 
 _ROUNDING = 1e-6
 _PERCENTILE = re.compile(r"(?:(.+)_)?p(\d{2}(?:\.\d+)?)(_.*)?")

@@ -23,9 +23,8 @@ from simulator.kernels.attention.prefill import attention_timing, prefill_grid, 
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.work import AttentionShape
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
-from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 
 WIGGLE = 0.12

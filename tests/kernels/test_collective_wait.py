@@ -13,7 +13,7 @@ from simulator.operators.work import CollectiveShape
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 
 LAG_S = 1e-4

@@ -13,8 +13,8 @@ from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.formats.schemes import format_of_pair, scheme_named
 from simulator.operators.formats.stored_formats import fixed_format, sparse_product
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.format_kernels import FormatKernelSpec, load_format_kernels
-from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 
 M = np.array([1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0])

@@ -19,8 +19,7 @@ from simulator.operators.transformer import parameter_counts
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.loading import list_hardware, load_hardware
+from simulator.specs.hardware.accelerator import AcceleratorSpec, list_hardware, load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from tests.for_every import for_every

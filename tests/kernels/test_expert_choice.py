@@ -10,7 +10,7 @@ import pytest
 from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.format_choice import expert_pass_shape, find_experts
 from simulator.operators.work import ActivationPasses, MatmulFormat, MoeShape
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.precision import Dtype
 
 

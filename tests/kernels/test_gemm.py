@@ -14,8 +14,8 @@ from simulator.kernels.correction import lattice_of
 from simulator.kernels.gemm import SPLITS, TILES, GemmMachine, gemm_machine, gemm_seconds, gemm_timing
 from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.work import GemmShape, MatmulFormat
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
-from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 
 BF16 = MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16)

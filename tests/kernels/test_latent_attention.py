@@ -10,8 +10,8 @@ from simulator.kernels.attention.choice import choose_attention_fit
 from simulator.kernels.attention.latent import latent_decode_seconds, latent_grid_of, tile_rows
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.operators.work import AttentionShape
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import load_calibration
-from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 
 HOPPER = [(gpu, library) for gpu in ("h100-sxm-80gb", "h200-sxm-141gb") for library in ("vllm", "sglang", "trtllm")]

@@ -18,7 +18,7 @@ from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import CollectiveShape, ElementwiseShape, GemmShape, Work
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.loading import list_hardware, load_hardware
+from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from tests.for_every import for_every
 from tests.operators.operator_models import LLAMA_31_8B, MIXTRAL_8X7B

@@ -10,8 +10,8 @@ from simulator.kernels.memory import ASSUMED_PARAMETERS, elementwise_timing
 from simulator.kernels.timing import Provenance
 from simulator.kernels.transfer import Relative, calibrated_relative, kernel_distance, link_relative
 from simulator.operators.work import ElementwiseShape
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import KernelFit, load_calibration
-from simulator.specs.loading import load_hardware
 from simulator.units import MICRO
 
 SIZES = np.geomspace(1e3, 1e11, 200)

@@ -23,8 +23,8 @@ from simulator.kernels.moe import (
 )
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import MatmulFormat, MoeShape
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
-from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 
 BF16 = MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16)

@@ -15,9 +15,8 @@ from simulator.kernels.library import kernel_library
 from simulator.kernels.timing import Provenance
 from simulator.kernels.transfer import HOST_SHARE_AN_OCTAVE, Relative, link_relative
 from simulator.operators.work import Collective, CollectiveShape, Family, Work
-from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, default_server_for, load_hardware
 from simulator.specs.hardware.calibration import FitError, KernelFit, load_calibration
-from simulator.specs.loading import default_server_for, load_hardware
 from simulator.units import GIB, KIB, MIB, MICRO
 
 SCORE_ROWS = Path(__file__).parents[2] / "validation" / "measured" / "all_reduce_score.csv"

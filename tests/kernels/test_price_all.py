@@ -16,7 +16,7 @@ from simulator.operators.step_shape import mixed_step
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import ElementwiseShape, GemmShape, Work
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 

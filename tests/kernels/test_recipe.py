@@ -39,7 +39,7 @@ from simulator.specs.engine.releases import (
     TableKernel,
     UntunedExperts,
 )
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.precision import Dtype
 
 FP8 = MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True)

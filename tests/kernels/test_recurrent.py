@@ -21,8 +21,8 @@ from simulator.kernels.recurrent import (
 )
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.work import RecurrentShape
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
-from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 
 NAME = "h100-sxm-80gb"

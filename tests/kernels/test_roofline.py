@@ -8,7 +8,7 @@ import pytest
 from simulator.kernels.roofline import RooflineParameters, floor_seconds, ridge_point, roofline_timing
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import Collective, CollectiveShape, Family, GemmShape, MatmulFormat, Work
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.precision import Dtype
 
 BF16 = MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16)

@@ -16,7 +16,7 @@ from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from tests.for_every import for_every
 

@@ -15,10 +15,10 @@ from simulator.operators.step_shape import decode_step
 from simulator.operators.work import AttentionShape, Collective, CollectiveShape, GemmShape, MatmulFormat
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
 from simulator.specs.question.scenario import ScenarioSpec

@@ -14,7 +14,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 
 TOKENS = 256

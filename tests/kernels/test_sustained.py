@@ -11,8 +11,7 @@ from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.work import GemmShape, MatmulFormat
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
-from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
 

@@ -10,7 +10,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, load_engine
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
 

@@ -17,8 +17,7 @@ from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import CollectiveShape, Work
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.model.architecture import CompressedAttentionSpec, HyperConnectionSpec, ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec

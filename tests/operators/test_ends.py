@@ -1,11 +1,11 @@
-"""``simulator.operators.ends``: embeddings, last norm, head and sampling, and the way to the next stage."""
+"""``simulator.operators.dense``: embeddings, last norm, head and sampling, and the way to the next stage."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from simulator.operators.ends import embedding_rows, head_rows, stage_send
+from simulator.operators.dense import embedding_rows, head_rows, stage_send
 from simulator.operators.step_shape import mixed_step, prefill_step
 from simulator.operators.work import Collective, CollectiveShape, Family
 from simulator.specs.model.architecture import HyperConnectionSpec, ModelSpec

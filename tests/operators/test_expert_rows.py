@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
+from simulator.operators.dense import dense_block, mlp_rows
 from simulator.operators.linear import check_parallelism
-from simulator.operators.mlp import dense_block, mlp_rows
 from simulator.operators.moe import distinct_experts, expert_devices, experts_work, moe_rows, rank_load
 from simulator.operators.step_shape import decode_step
 from simulator.operators.work import Collective, CollectiveShape, MoeShape, Work

@@ -9,7 +9,7 @@ from simulator.operators.formats.tensor_formats import ROLES, on_chip, precision
 from simulator.operators.step_shape import decode_step
 from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.operators.ends import embedding_rows, head_rows, stage_send
+from simulator.operators.dense import embedding_rows, head_rows, stage_send
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kept_tokens import bounded, index_key_bytes, score_bytes
 from simulator.operators.linear import DeviceShare

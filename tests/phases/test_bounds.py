@@ -12,7 +12,7 @@ from simulator.errors import RoofcastError
 from simulator.kernels.roofline import BOUNDS, bound_indices
 from simulator.kernels.timing import Timing
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
-from simulator.specs.loading import list_hardware, load_hardware
+from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.model.precision import Dtype
 from tests.for_every import for_every
 

@@ -14,7 +14,7 @@ from simulator.phases.step import estimate_step, graph_tokens
 from simulator.phases.tabulate import compile_steps
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from tests.phases.stepped import steps_seconds
 

@@ -23,7 +23,7 @@ from simulator.phases.step import estimate_step
 from simulator.planner.search.screen_rows import DistinctRows, RowPrices, draft_pass, draft_pass_s
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineName, EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 

@@ -10,7 +10,7 @@ from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.transformer import parameter_counts
 from simulator.phases.speculation import Draft, draft_of, prediction_heads, speculation_notes
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import SpeculationSpec

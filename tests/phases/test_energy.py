@@ -9,7 +9,7 @@ from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.power import average_power_w, energy_prices, energy_split
 from simulator.phases.step import estimate_step
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
 from simulator.units import TERA

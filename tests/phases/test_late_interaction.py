@@ -10,7 +10,7 @@ from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.late_interaction import RetrievalCost, retrieval_cost
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 
 

@@ -8,7 +8,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan, sequences_that_fit, stage_weights_bytes
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 
 # vLLM 0.15.1 on H100 80GB, max_num_batched_tokens 2048, max_num_seqs 128, utilisation 0.9, blocks of 16 tokens:

@@ -8,7 +8,7 @@ from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.one_step import one_step
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 

@@ -9,9 +9,8 @@ from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.power import clock_share, power_capped, step_power_w
 from simulator.phases.step import estimate_step
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import load_power_fits
-from simulator.specs.loading import load_hardware
 from simulator.specs.model.loading import load_model
 
 H100 = load_hardware("h100-sxm-80gb")

@@ -11,7 +11,7 @@ from simulator.kernels.sustained import with_sustained_rates
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import default_server_for, load_hardware
+from simulator.specs.hardware.accelerator import default_server_for, load_hardware
 from simulator.specs.model.loading import load_model
 
 

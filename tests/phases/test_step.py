@@ -17,8 +17,7 @@ from simulator.operators.work import CollectiveShape
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 

@@ -14,7 +14,7 @@ from simulator.phases.memory import memory_plan
 from simulator.phases.step import SORTED_ONE_BY_ONE, estimate_step, sampling_s
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 

@@ -15,8 +15,7 @@ from simulator.planner.workload_presets import CHAT, PRESETS, WorkloadPreset
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.base import ValueOrigin
 from simulator.specs.question.plan import plan_spec
-from simulator.specs.question.plan_values import duration_s
-from simulator.specs.spellings import SHORT_FIELDS
+from simulator.specs.question.plan_values import SHORT_FIELDS, duration_s
 from simulator.traffic.recorded.traces import read_trace, summarise
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens

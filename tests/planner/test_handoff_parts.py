@@ -32,7 +32,7 @@ from simulator.planner.handoff.settings import LaunchSettings
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.engine.launch import LaunchSpec, load_launch
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques_text import techniques_spec

@@ -17,8 +17,7 @@ from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.handoff.notes import handoff_notes
 from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
 from simulator.planner.plan import plan_capacity
-from simulator.specs.hardware.accelerator import OWN_LABEL, cluster
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import OWN_LABEL, cluster, load_hardware
 from simulator.specs.profiles import list_profiles
 from simulator.specs.question.plan import plan_spec
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.planner.handoff.kubernetes import manifest, service
-from simulator.specs.documents import read_yaml
+from simulator.specs.base import read_yaml
 from simulator.specs.profiles import profile_root
 
 TEMPLATES = read_yaml(profile_root("hardware_profiles").parent / "simulator/planner/handoff/manifests.yaml")

@@ -15,8 +15,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.plausibility import stale_prices
 from simulator.reports.words.derivation import price_source_text, taken_text
 from simulator.reports.words.plan_inputs import warning_text
-from simulator.specs.loading import load_prices
-from simulator.specs.money.prices import OfferKind, OfferSpec, PriceOf, PriceProfile, ProviderKind
+from simulator.specs.money.prices import OfferKind, OfferSpec, PriceOf, PriceProfile, ProviderKind, load_prices
 from simulator.specs.question.plan import plan_spec
 
 LISTED = load_prices()

@@ -26,9 +26,9 @@ from simulator.reports.words.derivation import resource_text
 from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_prices
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.money.prices import load_prices
 from simulator.specs.question.plan import plan_spec
 
 MODEL = "llama-3.1-70b"

@@ -17,7 +17,7 @@ from simulator.planner.money.tco import mean_power_w
 from simulator.planner.plan import plan_capacity
 from simulator.planner.replica_setup import fleet_setups
 from simulator.reports.tables.plan_document import plan_document
-from simulator.specs.loading import load_hardware, load_server
+from simulator.specs.hardware.accelerator import load_hardware, load_server
 from simulator.specs.money.ownership import load_ownership
 from simulator.specs.question.plan import plan_spec
 

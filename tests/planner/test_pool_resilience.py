@@ -15,8 +15,8 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.studies.rental import RentalMix
 from simulator.planner.studies.resilience import Resilience
 from simulator.reports.words.plan_inputs import warning_texts
-from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import load_ownership
+from simulator.specs.money.prices import load_prices
 from simulator.specs.question.plan import plan_spec
 
 

@@ -17,9 +17,8 @@ from simulator.planner.money.market import purchase_offer
 from simulator.planner.money.tco import annuity_factor, energy_and_carbon, mean_power_w, spare_accelerators, total_cost
 from simulator.planner.money.tco_records import Owning
 from simulator.planner.plan import plan_capacity
-from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import OwnershipProfile, load_ownership
-from simulator.specs.money.prices import PriceProfile
+from simulator.specs.money.prices import PriceProfile, load_prices
 from simulator.specs.question.plan import plan_spec
 
 PRICES, OWNERSHIP = load_prices(), load_ownership()

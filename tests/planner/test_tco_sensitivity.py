@@ -12,8 +12,8 @@ from simulator.planner.money.tco import total_cost
 from simulator.planner.money.tco_records import OwningBar
 from simulator.planner.money.tco_sensitivity import owning_bars
 from simulator.planner.plan import plan_capacity
-from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import load_ownership
+from simulator.specs.money.prices import load_prices
 from simulator.specs.question.plan import plan_spec
 
 PRICES, OWNERSHIP = load_prices(), load_ownership()

@@ -13,7 +13,7 @@ from simulator.planner.comparison import BASE_NAME, native_scenario, scenario_qu
 from simulator.planner.plan import plan_capacity
 from simulator.planner.serving.replica_load import latency_range
 from simulator.planner.workload_presets import PRESET_NAMES, PRESETS, workload_preset
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.plan import WORKLOADS, plan_spec
 from simulator.specs.question.scenario import ScenarioSpec
 

@@ -6,7 +6,7 @@ import pytest
 
 from simulator.published import structure, worked_examples
 from simulator.published.figures import PublishedFigure, rows_of
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.precision import Dtype
 
 TABLES = {"worked_examples.csv": worked_examples, "structure_figures.csv": structure}

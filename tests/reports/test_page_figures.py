@@ -20,7 +20,7 @@ from simulator.reports.charts.validation import validation_scatter_chart
 from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart, technique_waterfall_chart
 from simulator.reports.tables.comparison import compare_columns, compare_provenance
 from simulator.reports.tables.validation import run_rows, source_rows, validation_summary
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.measured.validation_rows import load_validation_rows
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.techniques import TechniquesSpec

@@ -27,7 +27,7 @@ from simulator.reports.charts.what_if import (
 from simulator.reports.content.quantities import count_text, percent_text, seconds_text
 from simulator.reports.tables.comparison import compare_columns, compare_headline, room_text
 from simulator.reports.tables.scenario_figures import PHASES, crossover_figure, memory_figures, phase_figures
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 
 BASE = {

@@ -6,7 +6,7 @@ import pytest
 
 from simulator.phases.power import energy_prices
 from simulator.reports.answers.profiles import FACT_COLUMNS, hardware_facts
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.precision import Dtype
 from simulator.units import TERA
 

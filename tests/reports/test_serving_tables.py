@@ -38,7 +38,7 @@ from simulator.reports.tables.serving import (
     sparkline,
 )
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.traffic.requests import make_requests

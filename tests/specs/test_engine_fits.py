@@ -10,10 +10,10 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import deploy
-from simulator.specs.documents import read_yaml, validate
+from simulator.specs.base import read_yaml, validate
 from simulator.specs.engine.engine import EngineSpec, load_engine
 from simulator.specs.engine.fits import EngineFits
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.profiles import list_profiles, profile_root
 from validation.fit.files import write_engine_fits

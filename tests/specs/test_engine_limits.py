@@ -9,7 +9,7 @@ from simulator.phases.memory import memory_plan
 from simulator.planner.candidate import Platform
 from simulator.planner.search.question import own_limits
 from simulator.reports.words.fields import assumption_texts
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineProfile, EngineSpec, engine_limits, load_engine
 from simulator.specs.engine.releases import (
@@ -20,7 +20,7 @@ from simulator.specs.engine.releases import (
     nearest_release,
     release_number,
 )
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.profiles import list_profiles
 from simulator.units import GIB

@@ -10,9 +10,8 @@ import yaml
 
 from simulator.errors import ProfileError
 from simulator.planner.money.market import PriceRule, market_price
-from simulator.specs.loading import load_prices
 from simulator.specs.money.ownership import MONEY, load_ownership
-from simulator.specs.money.prices import OfferKind
+from simulator.specs.money.prices import OfferKind, load_prices
 
 HEAD = {"extends": "default", "name": "mine", "date": "2026-11-01"}
 OFFER = {"hardware": "h100-sxm-80gb", "provider": "quote", "date": "2026-11-01", "source": "quote"}

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pydantic import Field, PositiveInt, ValidationError
 
 from simulator.errors import LONGEST_VALUE, FileError, RoofcastError, one_line, shown
-from simulator.specs.base import LARGEST_INTEGER, Spec
-from simulator.specs.documents import read_json, read_text, refused, validate
+from simulator.specs.base import LARGEST_INTEGER, Spec, read_json, read_text, refused, validate
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.parsing import DEEPEST, MalformedError, parse_json, parse_yaml
 from simulator.specs.question.plan import plan_spec

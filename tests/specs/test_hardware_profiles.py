@@ -11,17 +11,20 @@ from typing import NamedTuple
 
 import pytest
 
-from simulator.specs.documents import read_yaml
-from simulator.specs.hardware.accelerator import DESKTOP, AcceleratorSpec, LinkSpec, ServerSpec
-from simulator.specs.loading import (
+from simulator.specs.base import read_yaml
+from simulator.specs.hardware.accelerator import (
+    DESKTOP,
+    AcceleratorSpec,
+    LinkSpec,
+    ServerSpec,
     default_server_for,
     list_hardware,
     list_offered_hardware,
     load_hardware,
-    load_prices,
     load_server,
 )
 from simulator.specs.model.precision import BITS, Dtype
+from simulator.specs.money.prices import load_prices
 from simulator.specs.profiles import find_profile, list_profiles, profile_root
 from simulator.units import GIB, GIGA, KILO, MEGA, MIB, TERA
 from tests.for_every import for_every

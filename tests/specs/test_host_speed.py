@@ -6,7 +6,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, load_engine
 from simulator.specs.engine.fits import DEVICE_TIMES, EngineOverheads
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 
 

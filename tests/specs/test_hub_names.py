@@ -11,8 +11,7 @@ from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.checkpoints import named_checkpoint
 from simulator.specs.model.loading import list_models, load_model
-from simulator.specs.model.precision import Dtype, PrecisionSpec
-from simulator.specs.spellings import GGUF_MIXES
+from simulator.specs.model.precision import GGUF_MIXES, Dtype, PrecisionSpec
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,17 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import ExitCode, FileError, ProfileError, RoofcastError
-from simulator.specs.documents import read_json, read_yaml, validate
+from simulator.specs.base import read_json, read_yaml, validate
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.loading import default_server_for, list_hardware, load_hardware, load_prices, load_server
+from simulator.specs.hardware.accelerator import (
+    AcceleratorSpec,
+    default_server_for,
+    list_hardware,
+    load_hardware,
+    load_server,
+)
 from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.money.prices import load_prices
 from simulator.specs.profiles import find_profile, list_profiles, profile_root
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
@@ -263,7 +269,7 @@ def test_profiles_are_found_inside_an_installed_package(tmp_path: Path) -> None:
     (package / "__init__.py").touch()
     shutil.copytree(profile_root("hardware_profiles"), package / "_data" / "hardware_profiles")
     program = (
-        "from simulator.specs.loading import load_hardware, default_server_for; "
+        "from simulator.specs.hardware.accelerator import load_hardware, default_server_for; "
         "from simulator.specs.profiles import profile_root; "
         "print(profile_root('hardware_profiles'), load_hardware('h100').name, default_server_for('l4').name)"
     )

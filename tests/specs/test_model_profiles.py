@@ -7,12 +7,12 @@ import time
 import pytest
 import yaml
 
+from simulator.errors import plain_word
 from simulator.operators.transformer import layer_rows, parameter_counts
 from simulator.operators.vision import vision_parameters
 from simulator.specs.model import loading as models
 from simulator.specs.model.loading import ModelProfile, list_models, load_model, read_profile
 from simulator.specs.profiles import profile_root
-from simulator.specs.spellings import plain_word
 from tests.for_every import for_every
 
 ROOT = profile_root("model_profiles")

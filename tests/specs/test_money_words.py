@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import ProfileError
-from simulator.specs.base import is_recalled, open_field
-from simulator.specs.documents import found_at
+from simulator.specs.base import found_at, is_recalled, open_field
 from simulator.specs.money.prices import base_of, iso_date, known_currency, own_fields, same_currency
 from simulator.specs.question.plan_values import HOURS_PER_DAY, model_share, objective_s, stock_entry
 

@@ -9,7 +9,7 @@ import yaml
 
 from simulator.errors import ProfileError
 from simulator.specs import parsing
-from simulator.specs.documents import read_yaml
+from simulator.specs.base import read_yaml
 from simulator.specs.profiles import profile_root
 
 SHIPPED = [

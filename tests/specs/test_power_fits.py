@@ -13,8 +13,8 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import average_power_w, energy_prices, energy_split, step_power_w
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.hardware.calibration import load_power_fits
-from simulator.specs.loading import list_hardware, load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
 from tests.for_every import for_every

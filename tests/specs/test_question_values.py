@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import FileError, RoofcastError
+from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.hardware.calibration import load_power_fits
-from simulator.specs.loading import list_hardware, load_hardware
 from simulator.specs.question import plan_values
 from simulator.specs.question.scenario_file import ScenarioChanges, read_scenario
 

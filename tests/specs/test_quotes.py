@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import FileError, RoofcastError
-from simulator.specs.loading import load_prices
+from simulator.specs.money.prices import load_prices
 from simulator.specs.money.quotes import COLUMNS, price_list_text, quoted_list, read_quotes
 
 TODAY = date(2026, 11, 22)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.model.precision import Dtype
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.scenario_file import changed_scenario, parse_change

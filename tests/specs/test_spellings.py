@@ -6,14 +6,13 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.schemes import scheme_named
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.engine import EngineSpec, load_engine
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import link_word, load_hardware
 from simulator.specs.model.loading import load_model
-from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.specs.model.precision import DTYPES, METHODS, SCHEMES, Dtype, PrecisionSpec, scheme_word
 from simulator.specs.profiles import list_profiles
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.specs.spellings import DTYPES, METHODS, SCHEMES, link_word, scheme_word
 from tests.for_every import for_every
 
 SERVED = {"id": 1, "kind": "serve", "model": "m", "hardware": "h"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.technique_words import EXAMPLES, PLAIN, technique_value
 from simulator.specs.question.techniques import TechniquesSpec

@@ -6,9 +6,9 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.kernels.transfer import calibrated_relative, kernel_distance, transfer_log_sigma
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import TransferTable, load_transfer_table
-from simulator.specs.loading import load_hardware
 
 TABLE = load_transfer_table()
 TARGETS = sorted({row.target for row in TABLE.nearest})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import ProfileError, RoofcastError
-from simulator.specs.loading import list_hardware, load_hardware
+from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.profiles import profile_root
 from simulator.specs.uploads import (

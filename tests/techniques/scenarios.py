@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.engine.runs.answers import ScenarioResult, answer
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 
 BATCH: dict[str, Any] = {

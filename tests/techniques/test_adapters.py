@@ -15,10 +15,10 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.phases.tabulate import compile_steps
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import AdaptersSpec, TechniquesSpec

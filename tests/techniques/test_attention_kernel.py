@@ -10,7 +10,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import activation_bytes
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import TechniquesSpec
 from tests.techniques.scenarios import run, with_technique

@@ -11,7 +11,7 @@ from simulator import deploy, estimate_step, load_hardware, load_model, memory_p
 from simulator.errors import RoofcastError
 from simulator.operators.step_shape import decode_step
 from simulator.phases.deployment import Deployment
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.techniques.contextual_sparsity import union_fraction
 

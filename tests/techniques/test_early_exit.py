@@ -14,9 +14,9 @@ from simulator.operators.step_shape import decode_step, mixed_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import EarlyExitSpec, TechniquesSpec
 from simulator.techniques.early_exit import executed_fraction, staying

@@ -21,8 +21,8 @@ from simulator.phases.draft_cost import decode_round
 from simulator.phases.late_interaction import retrieval_cost
 from simulator.phases.power import energy_prices
 from simulator.reports.answer import result_object
-from simulator.specs.documents import validate
-from simulator.specs.loading import load_hardware
+from simulator.specs.base import validate
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.scenario import ScenarioSpec

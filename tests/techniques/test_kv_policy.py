@@ -14,7 +14,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import KvPolicySpec, TechniquesSpec
 from tests.techniques.scenarios import run, with_technique

@@ -1,4 +1,4 @@
-"""``simulator.techniques.applied``, ``simulator.techniques.registry``: a device's rows after each technique."""
+"""``simulator.techniques.applied``, ``simulator.techniques.applied``: a device's rows after each technique."""
 
 from __future__ import annotations
 
@@ -14,13 +14,22 @@ from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.transformer import parameter_counts, stored_bytes, total_flops
 from simulator.operators.work import Collective, CollectiveShape, HostTransferShape, Work
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.techniques.applied import AppliedTechniques, device_rows, with_rule
-from simulator.techniques.kv_compression import SINK_TOKENS, check_budget
-from simulator.techniques.registry import TECHNIQUES, apply_techniques, check_on_engine, shares_prefixes, technique_of
+from simulator.techniques.applied import (
+    TECHNIQUES,
+    AppliedTechniques,
+    apply_techniques,
+    check_budget,
+    check_on_engine,
+    device_rows,
+    shares_prefixes,
+    technique_of,
+    with_rule,
+)
+from simulator.techniques.kv_compression import SINK_TOKENS
 from simulator.techniques.sequence_parallel import SplitTokens
 from simulator.techniques.sparsity import CHANNEL_STEP, SPARSE_ROLES
 from simulator.techniques.speculation.drafters import XEON_8480C, PredictionHeads, draft_layer_model

@@ -13,15 +13,24 @@ from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.transformer import stored_bytes
 from simulator.operators.work import Collective, CollectiveShape, GemmShape, Work
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.architecture import AttentionSpec, MlpSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import KvPolicySpec, SparsitySpec, TechniquesSpec
-from simulator.techniques.applied import AppliedTechniques, RowContext, device_rows, with_rule
+from simulator.techniques.applied import (
+    TECHNIQUES,
+    AppliedTechniques,
+    RowContext,
+    apply_techniques,
+    check_budget,
+    device_rows,
+    shares_prefixes,
+    technique_of,
+    with_rule,
+)
 from simulator.techniques.attention_kernel import attends, score_bytes
-from simulator.techniques.kv_compression import bounded_cache, check_budget
-from simulator.techniques.registry import TECHNIQUES, apply_techniques, shares_prefixes, technique_of
+from simulator.techniques.kv_compression import bounded_cache
 from simulator.techniques.sequence_parallel import SplitTokens
 from simulator.techniques.sparsity import pruned_model, sparse_weights
 from simulator.techniques.speculation.drafters import (

@@ -11,7 +11,7 @@ from simulator.operators.work import Collective, CollectiveShape, Work
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import TechniquesSpec
 

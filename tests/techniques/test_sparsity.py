@@ -10,7 +10,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.deployment import Deployment
 from simulator.reports.words.fields import assumption_texts
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
 

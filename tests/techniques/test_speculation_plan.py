@@ -11,7 +11,7 @@ from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.reports.words.fields import assumption_texts
 from simulator.specs.engine.engine import EngineName, EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.fitted import speculation_table
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec

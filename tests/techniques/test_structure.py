@@ -12,10 +12,10 @@ from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.transformer import parameter_counts
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import StepEstimate, estimate_step
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import StructureSpec, TechniquesSpec
 from simulator.techniques.structure import BusiestRank

@@ -12,7 +12,7 @@ from simulator.cli.entry import run
 from simulator.cli.roofcast import app
 from simulator.fitting.kernel_fits import MeasuredFamily, demands
 from simulator.kernels.library import KernelLibrary, kernel_library
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.measured.kernel_times import load_measurements
 from validation.measure.__main__ import main
 

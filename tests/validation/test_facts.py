@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.specs.loading import load_hardware, load_prices, load_server
+from simulator.specs.hardware.accelerator import load_hardware, load_server
 from simulator.specs.model.precision import Dtype
+from simulator.specs.money.prices import load_prices
 from simulator.units import GIGA
 from validation.facts import contradictions as rules
 from validation.facts.__main__ import main

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.__main__ import main
 from validation.end_to_end.inferencex import TodayRun, load_disaggregated, load_inferencex

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import TransferRow
-from simulator.specs.loading import load_hardware
 from validation.fit.leave_one_gpu_out import chosen_rows, curve_of, generation
 
 

@@ -12,9 +12,9 @@ from simulator.engine.runs.answers import answer
 from simulator.operators.step_shape import decode_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.engine import EngineSpec, load_engine
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.sources import argonne, argonne_llama_cpp, load_source

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
-from simulator.specs.loading import list_hardware, load_hardware, load_prices, load_server
+from simulator.errors import plain_word
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, list_hardware, load_hardware, load_server
 from simulator.specs.model.precision import Dtype
+from simulator.specs.money.prices import load_prices
 from simulator.specs.profiles import list_profiles
-from simulator.specs.spellings import plain_word
 from simulator.units import BITS_PER_BYTE, GIB, GIGA, KILO, MEGA, MIB, TERA
 from validation.facts import contradictions
 

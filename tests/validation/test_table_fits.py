@@ -10,7 +10,8 @@ import pytest
 
 from simulator.fitting.three_parameter import roofline_seconds
 from simulator.kernels.correction import Lattice, lattice_of
-from simulator.specs.documents import read_yaml, validate
+from simulator.specs.base import read_yaml, validate
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import (
     CalibrationSpec,
     KernelFit,
@@ -18,7 +19,6 @@ from simulator.specs.hardware.calibration import (
     StoredArrays,
     packed_corrections,
 )
-from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 from validation.fit import gemm, three_parameter
 from validation.fit.corrected import Fitted, Predicted, box_of, kept_fits, lattice_nodes, rounded, scored, write_fits

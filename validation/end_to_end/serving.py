@@ -12,10 +12,10 @@ from simulator.engine.runs.metrics import StageResult
 from simulator.engine.runs.serving import serve_workload
 from simulator.errors import FileError
 from simulator.phases.deployment import Deployment, deploy
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.fits import EngineOverheads, EngineSpread
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
 

@@ -27,7 +27,7 @@ from simulator.operators.step_shape import decode_step, mixed_step
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.phases.step import estimate_step
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.units import KILO, MICRO, MILLI
 from validation.end_to_end.inferencex import RANGE_RATIO, TodayRun

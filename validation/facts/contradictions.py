@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import date
 
-from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
-from simulator.specs.loading import list_hardware, load_hardware, load_server
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, list_hardware, load_hardware, load_server
 from simulator.specs.model.precision import Dtype
 from simulator.specs.profiles import list_profiles
 from simulator.units import GIB, GIGA, TERA

@@ -9,8 +9,7 @@ from datetime import date
 from enum import StrEnum
 from pathlib import Path
 
-from simulator.specs.base import is_recalled
-from simulator.specs.documents import read_yaml
+from simulator.specs.base import is_recalled, read_yaml
 from simulator.specs.profiles import profile_root
 
 FOLDERS = ("hardware", "servers", "engines", "prices", "ownership", "models")

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from simulator.fitting.kernel_fits import fit_error, interval_sigma
 from simulator.kernels.attention.cases import AttentionCases, SplitRule, attention_machine
 from simulator.kernels.attention.prefill import PREFILL_AXES, grid_of, prefill_points, prefill_seconds
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit
-from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 from simulator.units import MICRO
 from validation.fit.attention_models import FIXED, MODELS, PREFILL_BOUNDS

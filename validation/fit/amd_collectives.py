@@ -22,8 +22,8 @@ import pandas as pd
 from simulator.errors import FileError
 from simulator.kernels.collectives.laws import model_seconds, read_model
 from simulator.operators.work import Collective
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit
-from simulator.specs.loading import load_hardware
 from simulator.units import KIB, MIB, MICRO
 from validation.fit.collectives import fit_error, log_sigma_of
 from validation.fit.files import calibration_directory, write_calibration

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from simulator.fitting.kernel_fits import fit_error, interval_sigma
 from simulator.operators.work import MatmulFormat
-from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from validation.fit.corrected import Fitted, report, write_fits
 from validation.fit.files import calibration_directory
 from validation.fit.gemm import BOUNDS, Sweep, predict

@@ -15,9 +15,9 @@ import pandas as pd
 
 from simulator.kernels.collectives.network import collective_timing
 from simulator.operators.work import Collective, CollectiveShape
-from simulator.specs.documents import read_yaml, validate
+from simulator.specs.base import read_yaml, validate
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit
-from simulator.specs.loading import load_hardware
 from simulator.specs.profiles import profile_root
 from validation.fit.collectives import log_sigma_of
 from validation.silicon.collective_tables import engine_tables

@@ -17,8 +17,8 @@ import pandas as pd
 
 from simulator.fitting.kernel_fits import NORMAL_80, interval_sigma
 from simulator.kernels.collectives.network import EAGER_SUFFIX, LIBRARY_WIDE
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import CalibrationSpec, FitError, KernelFit
-from simulator.specs.loading import load_hardware
 from validation.fit.collective_laws import Array, fit_variants, predict, rounded, variant_of
 from validation.fit.engine_choice import ENGINE_CHOICES, NCCL, Choice
 from validation.fit.files import calibration_directory, write_calibration

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simulator.fitting.kernel_fits import fit_error
 from simulator.kernels.correction import Lattice, lattice_of
-from simulator.specs.documents import read_yaml, validate
+from simulator.specs.base import read_yaml, validate
 from simulator.specs.hardware.calibration import (
     CORRECTION_STEP,
     CalibrationGroup,

@@ -23,9 +23,8 @@ from scipy.optimize import least_squares
 
 from simulator.fitting.kernel_fits import NORMAL_80
 from simulator.kernels.memory import pass_seconds
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit, RegimeSigma
-from simulator.specs.loading import load_hardware
 from simulator.units import MICRO
 from validation.fit.collective_laws import Array, rounded
 from validation.fit.collectives import fit_error, log_sigma_of

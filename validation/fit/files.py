@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.correction import Lattice
-from simulator.specs.base import Source
-from simulator.specs.documents import read_yaml, validate
+from simulator.specs.base import Source, read_yaml, validate
 from simulator.specs.engine.fits import EngineFit, EngineFits, VendorFit
 from simulator.specs.hardware.calibration import CalibrationSpec, packed_corrections
 from simulator.specs.profiles import profile_root

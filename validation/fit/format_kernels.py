@@ -24,8 +24,8 @@ from simulator.kernels.memory import elementwise_timing
 from simulator.operators.work import GemmShape
 from simulator.published.figures import ComparedFigure
 from simulator.published.techniques import figures
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.format_kernels import FormatKernelSpec, FormatKernelTable, load_format_kernels
-from simulator.specs.loading import load_hardware
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.sources import load_source
 from validation.end_to_end.speedups import deployment_key, is_plain, speedups

@@ -23,7 +23,7 @@ from simulator.fitting.kernel_fits import interval_sigma
 from simulator.kernels.attention.cases import attention_machine
 from simulator.kernels.correction import lattice_of, log_correction
 from simulator.kernels.transfer import calibrated_relative, kernel_distance
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import (
     KernelFit,
     TransferPoint,
@@ -32,7 +32,6 @@ from simulator.specs.hardware.calibration import (
     load_arrays,
     load_calibration,
 )
-from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 from validation.fit import gemm
 from validation.fit.attention_models import MODELS, prepared

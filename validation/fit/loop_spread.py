@@ -24,9 +24,8 @@ from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import DEVIATE
 from simulator.reports.answer import result_object
-from simulator.specs.base import Source
-from simulator.specs.documents import validate
-from simulator.specs.loading import load_hardware
+from simulator.specs.base import Source, validate
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.techniques.speculation.acceptance import pace_sigma
 from validation.end_to_end.inferencex import TodayRun, load_disaggregated, load_inferencex

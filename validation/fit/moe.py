@@ -14,9 +14,8 @@ from simulator.kernels.correction import Lattice, log_correction, shape_confiden
 from simulator.kernels.gemm import gemm_machine
 from simulator.kernels.moe import BOX_AXES, CORRECTION_AXES, correction_points, moe_seconds
 from simulator.operators.work import MatmulFormat
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
-from simulator.specs.loading import load_hardware
 from simulator.units import BITS_PER_BYTE
 from validation.fit.corrected import Fitted, Predicted, report, scored, write_fits
 from validation.fit.files import fit_tables

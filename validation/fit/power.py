@@ -25,10 +25,9 @@ from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.errors import RoofcastError
-from simulator.specs.documents import validate
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.base import validate
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import PowerFit, PowerFits, PowerRange
-from simulator.specs.loading import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.inferencex import load_inferencex
 from validation.end_to_end.runs import MeasuredRun, read_rows

@@ -24,8 +24,8 @@ from simulator.kernels.recurrent import (
     recurrent_points,
     scan_seconds,
 )
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
-from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 from validation.fit.corrected import Fitted, Predicted, box_of, lattice_nodes, report, rounded, scored, write_fits
 from validation.fit.files import fit_tables

@@ -25,7 +25,7 @@ from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import DEVIATE, LEVEL
 from simulator.phases.deployment import Deployment, EngineSettings
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.engine import EngineProfile, load_engine
 from simulator.specs.engine.fits import EngineSpread
 from simulator.specs.question.scenario import ScenarioSpec

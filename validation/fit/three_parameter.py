@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from simulator.fitting.kernel_fits import fit_error, interval_sigma
 from simulator.fitting.three_parameter import PARAMETERS, ParameterRange, Points, roofline_seconds, search, settled
-from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit
-from simulator.specs.loading import load_hardware
 from simulator.specs.model.precision import Dtype
 from validation.silicon.split import SCORE_SHARE, buckets_of
 from validation.silicon.tables import SOURCE, SYSTEMS, Table, load_table, tables_root

@@ -33,9 +33,9 @@ from simulator.kernels.timing import DEVIATE, LEVEL
 from simulator.operators.step_shape import decode_step
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import estimate_step
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.engine.engine import load_engine
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.inferencex import MODES, TodayRun, load_disaggregated, load_inferencex
 from validation.end_to_end.layouts import served_by

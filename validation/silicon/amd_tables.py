@@ -14,8 +14,7 @@ import pandas as pd
 
 from simulator.errors import FileError
 from simulator.operators.work import MatmulFormat
-from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.model.precision import Dtype
 from simulator.units import BITS_PER_BYTE, MICRO
 from validation.silicon.split import folds, is_score

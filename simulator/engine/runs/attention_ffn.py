@@ -13,7 +13,7 @@ from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import DisaggregationSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
 
 

@@ -19,8 +19,14 @@ from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import DisaggregationSpec, PoolName
 from simulator.specs.engine.engine import with_feature
-from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
-from simulator.specs.loading import default_server_for, load_hardware
+from simulator.specs.hardware.accelerator import (
+    AcceleratorSpec,
+    LinkSpec,
+    ServerSpec,
+    default_server_for,
+    link_word,
+    load_hardware,
+)
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import (
@@ -32,8 +38,7 @@ from simulator.specs.question.scenario import (
     ScenarioSpec,
 )
 from simulator.specs.question.workload import ObjectiveSpec, parse_objectives
-from simulator.specs.spellings import link_word
-from simulator.techniques.kv_compression import check_budget
+from simulator.techniques.applied import check_budget
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 
 if TYPE_CHECKING:

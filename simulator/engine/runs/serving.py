@@ -22,7 +22,7 @@ from simulator.phases.memory import memory_plan
 from simulator.phases.tabulate import compile_stages, compile_steps
 from simulator.records import dataclass
 from simulator.specs.question.workload import ObjectiveSpec, WorkloadSpec
-from simulator.techniques.kv_compression import check_budget
+from simulator.techniques.applied import check_budget
 from simulator.traffic.demand import build_requests
 from simulator.traffic.requests import Requests, check_tokens
 

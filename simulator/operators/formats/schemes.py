@@ -14,8 +14,7 @@ from simulator.operators.formats import stored_formats as stored
 from simulator.operators.work import MatmulFormat
 from simulator.records import dataclass
 from simulator.specs.model.architecture import ModelSpec
-from simulator.specs.model.precision import BITS, Dtype
-from simulator.specs.spellings import GGUF_MIXES, scheme_word
+from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, scheme_word
 
 DEFAULT_GROUP_SIZE = 128  # of GPTQ and AWQ checkpoints in the wild, and AWQ's paper
 AQLM_GROUP = 8

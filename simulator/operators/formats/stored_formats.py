@@ -15,8 +15,7 @@ from pathlib import Path
 
 from simulator.operators.work import ActivationPasses, MatmulFormat
 from simulator.records import dataclass
-from simulator.specs.base import Spec
-from simulator.specs.documents import read_yaml, validate
+from simulator.specs.base import Spec, read_yaml, validate
 from simulator.specs.model.architecture import AttentionSpec, MlpSpec, ModelSpec, MoeSpec
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE

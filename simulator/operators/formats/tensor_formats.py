@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Literal, get_args
 
-from simulator.errors import RoofcastError, contradiction, did_you_mean
+from simulator.errors import RoofcastError, contradiction, did_you_mean, plain_word
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, Scheme, format_of_pair, scheme_named
 from simulator.operators.work import MatmulFormat
 from simulator.records import dataclass
@@ -14,8 +14,7 @@ from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.format_kernels import load_format_kernels
 from simulator.specs.model import architecture as arch
 from simulator.specs.model.checkpoints import FP8_BLOCK, published_in_blocks
-from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
-from simulator.specs.spellings import GGUF_MIXES, plain_word, scheme_word
+from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, PrecisionSpec, scheme_word
 from simulator.units import BITS_PER_BYTE
 
 

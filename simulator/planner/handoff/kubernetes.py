@@ -15,7 +15,7 @@ from typing import Any
 
 from simulator.planner.handoff.commands import environment, options_text, words
 from simulator.planner.handoff.settings import START_FIXED_S, LaunchSettings
-from simulator.specs.documents import read_yaml
+from simulator.specs.base import read_yaml
 from simulator.specs.hardware.accelerator import cluster
 from simulator.units import GIB
 

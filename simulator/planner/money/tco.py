@@ -17,8 +17,7 @@ from simulator.planner.money.market import PriceRule, market_price, mean_offer, 
 from simulator.planner.money.tco_records import CostLine, Owning, Renting, RentKind, TokenYear, TotalCost, cash_flows
 from simulator.planner.records import Demand
 from simulator.records import dataclass
-from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
-from simulator.specs.loading import list_hardware
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, list_hardware
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import OfferSpec, PriceProfile, same_currency
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR

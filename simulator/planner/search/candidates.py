@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 
-from simulator.errors import Option, ProfileError, RoofcastError, contradiction, no_effect
+from simulator.errors import Option, ProfileError, RoofcastError, contradiction, no_effect, plain_word
 from simulator.operators.formats.tensor_formats import fp4_scheme, precision_plan
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.linear import check_parallelism as check_degrees
@@ -14,14 +14,18 @@ from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform
 from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, named_engine, with_feature
-from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
-from simulator.specs.loading import default_server_for, list_offered_hardware, load_hardware
+from simulator.specs.hardware.accelerator import (
+    AcceleratorSpec,
+    ServerSpec,
+    default_server_for,
+    list_offered_hardware,
+    load_hardware,
+)
 from simulator.specs.model.architecture import ModelSpec, MoeSpec
 from simulator.specs.model.checkpoints import PublishedCheckpoint, published_checkpoints
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.question.plan import NONE, PlanSpec
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.specs.spellings import plain_word
 from simulator.techniques.quality import answer_quality
 
 USUAL_SPECULATION = ("eagle", "ngram")

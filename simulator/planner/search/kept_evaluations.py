@@ -25,8 +25,7 @@ from simulator.files import write_new_files
 from simulator.phases.power import power_capped
 from simulator.planner.search.usual import Remembered, remember, remembered
 from simulator.specs.base import Spec
-from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
-from simulator.specs.loading import load_hardware, load_server
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, load_hardware, load_server
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.traffic.lengths import Array

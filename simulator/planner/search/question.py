@@ -37,11 +37,11 @@ from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, engine_limits
-from simulator.specs.loading import list_hardware, load_prices
+from simulator.specs.hardware.accelerator import list_hardware
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
-from simulator.specs.money.prices import PriceProfile
+from simulator.specs.money.prices import PriceProfile, load_prices
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import PLANNED_MODEL
 from simulator.techniques.quality import answer_quality

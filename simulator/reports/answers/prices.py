@@ -13,7 +13,7 @@ from simulator.reports.content.document import EMPTY, Block, Paragraph, Section,
 from simulator.reports.content.quantities import price_text, signed_percent_text
 from simulator.reports.formats.text import sections_text
 from simulator.reports.words.derivation import taken_text
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.money.prices import OfferKind, OfferSpec, PriceProfile
 
 

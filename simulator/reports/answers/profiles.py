@@ -11,9 +11,8 @@ from simulator.reports.answer import SCHEMA_VERSION, Json
 from simulator.reports.content.quantities import bytes_text, count_text, number_text, parameters_text, watts_text
 from simulator.specs.base import Source
 from simulator.specs.engine.engine import EngineProfile
-from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, unnamed_hardware
 from simulator.specs.hardware.calibration import load_power_fits
-from simulator.specs.loading import unnamed_hardware
 from simulator.specs.model.loading import list_models, load_model
 from simulator.specs.model.precision import BITS
 from simulator.specs.money.prices import PriceProfile

@@ -10,7 +10,7 @@ from simulator.kernels.timing import Provenance
 from simulator.records import dataclass
 from simulator.reports.charts.validation import value_text
 from simulator.reports.content.document import EMPTY, Cell, count, fraction, ordered
-from simulator.specs.loading import list_hardware, load_hardware
+from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.measured.scores import KernelScore, error_score, kernel_scores
 from simulator.specs.measured.validation_rows import ValidationRow
 

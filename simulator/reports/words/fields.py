@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from simulator.errors import Option, RoofcastError
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.releases import LimitRule, LimitSource
-from simulator.specs.spellings import SHORT_FIELDS
+from simulator.specs.question.plan_values import SHORT_FIELDS
 from simulator.traffic.lengths import LengthDistribution
 from simulator.units import plain_text
 

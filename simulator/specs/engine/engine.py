@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
 
-from simulator.errors import RoofcastError
-from simulator.specs.base import Source, Spec
-from simulator.specs.documents import read_yaml
+from simulator.errors import RoofcastError, plain_word
+from simulator.specs.base import Source, Spec, read_yaml
 from simulator.specs.engine.deployment import KvTierSpec, ParallelismSpec, check_order, tiers_of_text
 from simulator.specs.engine.fits import EngineFit, EngineOverheads, EngineSpread, VendorFit
 from simulator.specs.engine.releases import (
@@ -32,7 +31,6 @@ from simulator.specs.engine.releases import (
 )
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.profiles import find_profile, list_profiles, load_spec
-from simulator.specs.spellings import plain_word
 from simulator.units import KILO
 
 MOST_AT_ONCE = int(KILO * 100)

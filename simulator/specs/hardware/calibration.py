@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
-from simulator.specs.base import Spec
-from simulator.specs.documents import read_yaml, validate
+from simulator.specs.base import Spec, read_yaml, validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.profiles import find_profile, list_profiles, load_spec, profile_directories, profile_root
 

@@ -8,8 +8,7 @@ from typing import Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator
 
 from simulator.errors import RoofcastError, did_you_mean
-from simulator.specs.base import Spec
-from simulator.specs.documents import read_yaml, validate
+from simulator.specs.base import Spec, read_yaml, validate
 from simulator.specs.profiles import profile_root
 
 

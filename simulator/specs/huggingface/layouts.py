@@ -7,8 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from simulator.specs.base import Spec
-from simulator.specs.documents import validate
+from simulator.specs.base import Spec, validate
 from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model.architecture import AttentionSpec, FeedForward, MlpSpec, ModelSpec, OutputGate

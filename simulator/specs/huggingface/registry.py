@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import Field, ValidationError
 
 from simulator.errors import RoofcastError, did_you_mean, shown
-from simulator.specs.base import Spec
-from simulator.specs.documents import read_yaml, refused, validate
+from simulator.specs.base import Spec, read_yaml, refused, validate
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec, VisionSpec
 from simulator.specs.model.precision import Dtype

@@ -12,8 +12,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from simulator.errors import Option, RoofcastError
 from simulator.records import dataclass
-from simulator.specs.base import Spec
-from simulator.specs.documents import found_at, read_json
+from simulator.specs.base import Spec, found_at, read_json
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.units import MICRO, MILLI

@@ -14,13 +14,12 @@ from typing import Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
+from simulator.errors import plain_word
 from simulator.records import dataclass
-from simulator.specs.base import Source, Spec
-from simulator.specs.documents import read_yaml, validate
+from simulator.specs.base import Source, Spec, read_yaml, validate
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
-from simulator.specs.model.precision import Dtype
+from simulator.specs.model.precision import GGUF_MIXES, Dtype
 from simulator.specs.profiles import load_file, profile_root
-from simulator.specs.spellings import GGUF_MIXES, plain_word
 
 FP8_BLOCK, NVFP4_GROUP, MX_GROUP, INT4_GROUP = 128, 16, 32, 128
 

@@ -16,8 +16,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from simulator.specs.base import Source, Spec
-from simulator.specs.documents import SpecT, read_yaml, validate
+from simulator.specs.base import Source, Spec, SpecT, read_yaml, validate
 from simulator.specs.model.architecture import MoeSpec
 from simulator.specs.profiles import load_file, profile_root
 from simulator.specs.question.techniques import SpeculationMethod, Task

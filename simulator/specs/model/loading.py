@@ -15,13 +15,11 @@ from typing import Any, Literal
 
 from pydantic import Field, PositiveFloat
 
-from simulator.errors import FileError, ProfileError, RoofcastError, did_you_mean
-from simulator.specs.base import Spec
-from simulator.specs.documents import read_json, read_yaml, validate
+from simulator.errors import FileError, ProfileError, RoofcastError, did_you_mean, plain_word
+from simulator.specs.base import Spec, read_json, read_yaml, validate
 from simulator.specs.huggingface.registry import read_config
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
 from simulator.specs.profiles import profile_directories, profile_files, profile_root
-from simulator.specs.spellings import plain_word
 
 INDEX_STEM = "aliases"
 CONFIG_FILE = "config.json"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from simulator.errors import ProfileError, did_you_mean
-from simulator.specs.base import Spec
-from simulator.specs.documents import read_yaml
-from simulator.specs.profiles import find_profile, list_profiles
+from simulator.specs.base import Spec, read_yaml
+from simulator.specs.profiles import find_profile, list_profiles, load_spec
 
 # Active codes of ISO 4217, without funds, metals and test codes.
 _LISTED = (
@@ -181,3 +181,8 @@ def _canonical(offers: Sequence[Any]) -> list[Any]:
         path = find_profile("hardware", name) if isinstance(name, str) and name not in known else None
         named.append({**offer, "hardware": path.stem} if path is not None else offer)
     return named
+
+
+def load_prices(name_or_path: str | Path = "default", *, profiles: str | Path | None = None) -> PriceProfile:
+    """A price list by name or path."""
+    return load_spec(PriceProfile, name_or_path, kind="prices", profiles=profiles)

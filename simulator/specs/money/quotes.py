@@ -15,8 +15,8 @@ import yaml
 
 from simulator.errors import FileError, ProfileError, RoofcastError, did_you_mean
 from simulator.records import dataclass
-from simulator.specs.documents import validate
-from simulator.specs.loading import load_hardware, load_prices
+from simulator.specs.base import validate
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.money.prices import (
     EXTENDS,
     OfferKind,
@@ -26,6 +26,7 @@ from simulator.specs.money.prices import (
     base_of,
     iso_date,
     known_currency,
+    load_prices,
 )
 from simulator.units import HOURS_PER_MONTH
 

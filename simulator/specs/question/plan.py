@@ -18,15 +18,15 @@ from pydantic import (
     model_validator,
 )
 
-from simulator.errors import FileError, Option, ProfileError, RoofcastError, contradiction, no_effect
-from simulator.specs.base import Spec, open_field
-from simulator.specs.documents import read_yaml, validate
+from simulator.errors import FileError, Option, ProfileError, RoofcastError, contradiction, no_effect, plain_word
+from simulator.specs.base import Spec, open_field, read_yaml, validate
 from simulator.specs.engine.engine import AtOnce, EngineName
-from simulator.specs.model.precision import Dtype, NumberFormat
+from simulator.specs.model.precision import Dtype, NumberFormat, number_word
 from simulator.specs.money.prices import OfferKind, PriceOf
 from simulator.specs.question.plan_values import (
     HOURS_PER_WEEK,
     READING,
+    SHORT_FIELDS,
     given_duration_s,
     growth_per_month,
     horizon_months,
@@ -36,7 +36,6 @@ from simulator.specs.question.plan_values import (
     stock_entry,
 )
 from simulator.specs.question.workload import LARGEST_CV, MOST_ANSWERS, ObjectiveSpec, parse_objectives
-from simulator.specs.spellings import SHORT_FIELDS, number_word, plain_word
 from simulator.units import GIGA, KILO, MEGA
 
 _OBJECTIVE = re.compile(r"(ttft|tpot|e2e|latency)_p([0-9]+(?:\.[0-9]+)?)")

@@ -213,3 +213,18 @@ PROMISE_SEEDS = 10
 EXPLAINED_BATCH = 16
 STEP_CONTEXT_TOKENS = 1024
 """Tokens that a decode step attends to, or of the prompt; or all that the model takes where that is less."""
+
+
+SHORT_FIELDS: Mapping[str, str] = {
+    "rps": "rate_per_s",
+    "isl": "isl_tokens",
+    "osl": "osl_tokens",
+    "tp": "tp_size",
+    "pp": "pp_size",
+    "dp": "dp_size",
+    "ep": "ep_size",
+    "cp": "cp_size",
+    "batch": "batch_size",
+    "power_cap": "power_cap_w",
+}
+"""Short words of the command line, and the fields of plans and scenarios that they stand for. Files take both."""

@@ -13,8 +13,7 @@ import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
 from simulator.errors import FileError, ProfileError, RoofcastError
-from simulator.specs.base import Spec
-from simulator.specs.documents import validate, yaml_mapping
+from simulator.specs.base import Spec, validate, yaml_mapping
 
 Point = dict[str, Any]
 """Values of the fields that vary, by dotted name."""

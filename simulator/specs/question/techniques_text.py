@@ -7,7 +7,7 @@ from typing import Literal
 
 from simulator.errors import Option, RoofcastError, ignored_option
 from simulator.records import dataclass
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.technique_words import EXAMPLES, PLACE, technique_value
 from simulator.specs.question.techniques import AdaptersSpec, TechniquesSpec
 

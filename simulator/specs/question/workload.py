@@ -18,8 +18,7 @@ from pydantic import (
 )
 
 from simulator.errors import RoofcastError
-from simulator.specs.base import Spec
-from simulator.specs.documents import validate
+from simulator.specs.base import Spec, validate
 from simulator.specs.question.plan_values import READING, objective_s
 from simulator.units import GIGA, MILLI
 

@@ -8,7 +8,7 @@ from math import inf
 
 from simulator.errors import FileError, Option, RoofcastError
 from simulator.records import dataclass
-from simulator.specs.documents import read_text
+from simulator.specs.base import read_text
 from simulator.specs.measured.serving_results import ResultFile
 from simulator.specs.parsing import MalformedError, parse_json
 from simulator.traffic.recorded.benchmarks import aiperf_demand, guidellm_demand, vllm_bench_demand

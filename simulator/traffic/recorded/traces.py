@@ -11,7 +11,7 @@ import numpy as np
 
 from simulator.errors import FileError, contradiction
 from simulator.records import dataclass
-from simulator.specs.documents import read_text
+from simulator.specs.base import read_text
 from simulator.specs.parsing import MalformedError, parse_json
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.trace_formats import AZURE_COLUMNS, HASH_BLOCK_TOKENS, TraceRow, malformed, trace_rows

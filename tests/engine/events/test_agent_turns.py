@@ -11,7 +11,7 @@ import pytest
 from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
 from simulator.planner.demand import read_demand
-from simulator.specs.documents import validate
+from simulator.specs.base import validate
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.traffic.recorded.importers import import_demand, trace_hits

@@ -41,7 +41,7 @@ from simulator.phases.compiled import uniform_tables
 from simulator.phases.deployment import deploy
 from simulator.phases.tabulate import compile_steps
 from simulator.specs.engine.engine import EngineName, EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.demand import build_requests

@@ -11,7 +11,7 @@ from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.tabulate import compile_steps
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.traffic.lengths import LengthDistribution, RequestMix, uniform_points
 from tests.engine.batching_simulation import affine_steps

@@ -23,7 +23,7 @@ from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
 from simulator.engine.runs.serving import serve_workload
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.demand import requests_of_mix

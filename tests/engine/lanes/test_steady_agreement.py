@@ -7,7 +7,7 @@ import pytest
 
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from tests.engine.lane_grid import MEANS, PERCENTILES, Agreement, agreement, compare_many

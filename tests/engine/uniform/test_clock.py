@@ -11,7 +11,7 @@ from simulator.phases.compiled import StepTables, step_seconds
 from simulator.phases.deployment import deploy
 from simulator.phases.tabulate import compile_steps
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from tests.phases.stepped import steps_seconds
 

@@ -13,7 +13,7 @@ from simulator.engine.uniform.record import UniformRun
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.loading import load_hardware
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 
 CASES = (

@@ -66,6 +66,11 @@ def bound_text(value_s: float, *, digits: int = 3) -> str:
     return f"{value_s / MILLI:.{digits}g} ms" if value_s < 1 else f"{plain_text(value_s, digits=digits)} s"
 
 
+def counted_text(number: int, noun: str) -> str:
+    """``1 replica``, ``3 replicas``, ``3 batches``."""
+    return f"{number} {noun}" + ("" if number == 1 else "es" if noun.endswith("ch") else "s")
+
+
 def percent_text(fraction: float, *, digits: int | None = None) -> str:
     """``43 %``, ``4.3 %``, ``5 %``; with ``digits`` significant ones where more of them matter: ``99.95 %``."""
     percent = 100 * fraction

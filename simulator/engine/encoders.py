@@ -26,7 +26,7 @@ from simulator.phases.power import average_power_w
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import EncoderPoolSpec, ParallelismSpec
-from simulator.specs.hardware.accelerator import ServerSpec, default_server_for, load_hardware
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, default_server_for
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.traffic.demand import mean_rate_per_s
@@ -163,6 +163,7 @@ def pool_wait_mean_s(*, rate_per_s: float, service_s: float, servers: int) -> fl
 def encoder_pool(
     spec: EncoderPoolSpec,
     *,
+    hardware: AcceleratorSpec,
     model: ModelSpec,
     prompt_tokens: float,
     behind: Pool,
@@ -171,11 +172,9 @@ def encoder_pool(
 ) -> EncoderPool:
     """The pool of a scenario.
 
-    model : with the pictures of a prompt of ``prompt_tokens``; behind : what computes prompts, in servers of ``server``
+    hardware : its accelerators; model : with the pictures of a prompt of ``prompt_tokens``
+    behind : what computes prompts, in servers of ``server``
     """
-    hardware = behind.deployment.hardware
-    if spec.hardware is not None:
-        hardware = load_hardware(spec.hardware, profiles=profiles, field="encoder_pool.hardware")
     parallelism = ParallelismSpec(tp_size=spec.tp_size)
     with said_of({"tp_size": "encoder_pool.tp_size"}):
         own = deploy(model=model, hardware=hardware, parallelism=parallelism, profiles=profiles)

@@ -119,12 +119,12 @@ def _network_bytes_per_s(server: ServerSpec) -> float:
     return server.nic.bytes_per_s_per_direction * min(share, 1.0)
 
 
-def unlike_vendors(prefill: AcceleratorSpec, decode: AcceleratorSpec) -> str:
-    """Why no KV cache goes from one accelerator to another of another vendor; empty where both have the same."""
+def unlike_vendors(prefill: AcceleratorSpec, decode: AcceleratorSpec, *, sent: str = "KV caches") -> str:
+    """Why nothing goes from one accelerator to another of another vendor; empty where both have the same."""
     if prefill.vendor == decode.vendor:
         return ""
-    sent = f"{prefill.name} ({prefill.vendor}) to {decode.name} ({decode.vendor})"
-    return f"no release of an engine is known to send KV caches from {sent}"
+    ends = f"{prefill.name} ({prefill.vendor}) to {decode.name} ({decode.vendor})"
+    return f"no release of an engine is known to send {sent} from {ends}"
 
 
 def slower_network(*servers: ServerSpec | None) -> ServerSpec | None:

@@ -8,6 +8,7 @@ from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import KvTierSpec, Medium, ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, default_server_for
+from simulator.units import counted_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +46,22 @@ def _tier(spec: KvTierSpec, *, hardware: AcceleratorSpec, devices: int, profiles
         rate, link = spec.bytes_per_s / devices, ""
     elif spec.medium == "remote":
         nic = default_server_for(hardware.name, profiles=profiles).network
-        rate, link = nic.bytes_per_s_per_direction, nic.kind
-    if rate > host.bytes_per_s_per_direction and spec.medium == "host":
+        if nic.bytes_per_s_per_direction < rate:
+            rate, link = nic.bytes_per_s_per_direction, nic.kind
+    if rate > host.bytes_per_s_per_direction:
+        most = host.bytes_per_s_per_direction * devices
+        omit = "" if spec.medium == "nvme" else ", or leave it out for the rate of the links"
         raise RoofcastError(
-            f"{spec.bytes_per_s:.3g} bytes/s into {devices} devices; their host links carry "
-            f"{host.bytes_per_s_per_direction * devices:.3g}",
+            f"{spec.medium} with bytes_per_s={spec.bytes_per_s:.3g} into {counted_text(devices, 'device')}, whose host "
+            f"links ({host.kind}), which every tier passes, carry {most:.3g}",
             field="engine.kv_tiers",
             code="out_of_range",
-            hint="leave bytes_per_s out for the rate of the links",
+            hint=f"bytes_per_s of at most {most:.3g}{omit}",
         )
     return KvTier(
         medium=spec.medium,
         capacity_bytes=spec.capacity_bytes,
-        device_bytes_per_s=min(rate, host.bytes_per_s_per_direction),
+        device_bytes_per_s=rate,
         latency_s=spec.latency_s,
         link=link or None,
     )

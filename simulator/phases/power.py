@@ -64,6 +64,11 @@ def power_capped(hardware: AcceleratorSpec, power_cap_w: float | None) -> Accele
     return hardware if power_cap_w is None else _capped(Same(hardware), power_cap_w)
 
 
+def power_limited(hardware: AcceleratorSpec, power_cap_w: float | None) -> AcceleratorSpec:
+    """As ``power_capped``, but a limit that one accelerator never reaches may be meant for those beside it."""
+    return power_capped(hardware, None if power_cap_w is None or power_cap_w >= hardware.tdp_w else power_cap_w)
+
+
 @lru_cache(maxsize=256)
 def _capped(full: Same[AcceleratorSpec], power_cap_w: float) -> AcceleratorSpec:
     hardware, fit = full.held, load_power_fits().of(full.held)

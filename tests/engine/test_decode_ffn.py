@@ -108,6 +108,7 @@ def test_another_accelerator_holds_the_experts_over_the_network() -> None:
         ({"devices": 2, "hardware": "l4"}, {}, "disaggregation.decode_ffn.devices"),
         ({"devices": 16}, {}, "disaggregation.decode_ffn.devices"),
         ({"devices": 2, "hardware": "h2000"}, {}, "disaggregation.decode_ffn.hardware"),
+        ({"devices": 2, "hardware": "mi300x"}, {}, "disaggregation.decode_ffn.hardware"),
         ({"devices": 8}, {"kind": "closed_loop", "concurrency": 2, "workload": None, "isl_tokens": 8,
           "osl_tokens": 8}, "disaggregation.decode_ffn"),
     ],

@@ -193,10 +193,30 @@ def scenario(**fields: Any) -> ScenarioSpec:
 def test_a_scenario_names_its_pools() -> None:
     result = answer(scenario())
     assert result.deployment.parallelism.tp_size == 2
-    assert any("1 prefill replicas on 1 and 2 decode replicas on 4 devices" in note for note in result.notes)
+    assert any("1 prefill replica on 1 and 2 decode replicas on 4 devices" in note for note in result.notes)
     assert any(f"{HAND_OVER_S:g} s of it the hand-over between engines" in note for note in result.notes)
     hardware = load_hardware("h100")
     assert 5 * hardware.idle_w < result.power_w < 5 * hardware.tdp_w
+
+
+def test_what_nobody_said_of_pools_is_an_assumption() -> None:
+    said = {item.key: item.value for item in answer(scenario()).assumptions if "disaggregation" in item.key}
+    assert said == {"disaggregation.transfer": "after_prefill", "disaggregation.hand_over_s": HAND_OVER_S}
+    given = answer(scenario(disaggregation={**POOLS, "transfer": "layer_wise"})).assumptions
+    assert not [item for item in given if item.key == "disaggregation.transfer"]
+
+
+def test_a_cap_that_one_kind_of_pool_never_reaches_limits_the_other() -> None:
+    """L40S draw 350 W at most, H100 700: as a plan takes it."""
+    unlike = {**POOLS, "prefill_hardware": "l40s"}
+    capped = answer(scenario(disaggregation=unlike, power_cap_w=500))
+    free = answer(scenario(disaggregation=unlike))
+    assert capped.deployment.hardware.power_cap_w == 500
+    assert capped.prefill.step_s == free.prefill.step_s
+    assert capped.power_w < free.power_w
+    with pytest.raises(RoofcastError, match="no limit for") as refused:
+        answer(scenario(disaggregation=unlike, power_cap_w=900))
+    assert refused.value.field == "power_cap_w"
 
 
 @pytest.mark.parametrize(

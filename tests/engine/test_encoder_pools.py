@@ -161,6 +161,19 @@ class TestServed:
         assert 0.5 * limit < found.rate_per_s < 1.3 * limit
 
 
+def test_what_nobody_said_of_encoders_is_an_assumption() -> None:
+    said = {item.key: item.value for item in served(1).assumptions if item.key.startswith("encoder_pool")}
+    assert said == {"encoder_pool.tp_size": 1, "encoder_pool.hardware": "h100"}
+    assert any("encoded by 1 replica on 1 h100" in note for note in served(1).notes)
+
+
+def test_a_cap_limits_encoders_too() -> None:
+    asked = scenario(encoder_pool={"replicas": 1, "hardware": "l40s"}, power_cap_w=300)
+    found = encoders_of(asked, deployment_of(asked), profiles=None)
+    assert found is not None
+    assert found.deployment.hardware.power_cap_w == 300
+
+
 def test_embeddings_are_two_bytes_a_value_over_one_network_card() -> None:
     one = pool(link="nic")
     assert one.embedding_bytes == pytest.approx(IMAGE_TOKENS * HIDDEN * 2)
@@ -183,6 +196,7 @@ def test_the_slower_network_of_both_servers_carries_embeddings_and_is_named() ->
         ({"encoder_pool": {"replicas": 1, "link": "carrier-pigeon"}}, "encoder_pool.link"),
         ({"encoder_pool": {"replicas": 0}}, "encoder_pool.replicas"),
         ({"encoder_pool": {"replicas": 1, "hardware": "l40x"}}, "encoder_pool.hardware"),
+        ({"encoder_pool": {"replicas": 1, "hardware": "mi300x"}}, "encoder_pool.hardware"),
         ({"encoder_pool": {"replicas": 1, "tp_size": 3}}, "encoder_pool.tp_size"),
         ({"encoder_pool": {"replicas": 1}, "model": "llama-3.1-8b"}, "images_per_request"),
         ({"encoder_pool": {"replicas": 1}, "kind": "closed_loop", "concurrency": 2, "workload": None,

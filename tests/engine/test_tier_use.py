@@ -19,6 +19,7 @@ from simulator.phases.step import estimate_step
 from simulator.reports.answer import result_object
 from simulator.specs.base import validate
 from simulator.specs.engine.deployment import KvTierSpec, tiers_of_text
+from simulator.specs.hardware.accelerator import default_server_for
 from simulator.specs.question.scenario import ScenarioSpec
 
 CHAT: dict[str, Any] = {
@@ -140,8 +141,14 @@ class TestTimes:
     def test_a_remote_store_has_the_network_cards_and_no_more_than_the_host_link(self) -> None:
         (tier,) = made("remote:1e15", hardware="h100").engine.kv_tiers
         assert tier.device_bytes_per_s == 50e9
-        (fast,) = made("remote:1e15,bytes_per_s=1e13", hardware="h100").engine.kv_tiers
-        assert fast.device_bytes_per_s == 64e9
+        assert tier.link == default_server_for("h100-sxm-80gb").network.kind
+
+    @pytest.mark.parametrize("medium", ["host", "nvme", "remote"])
+    def test_no_tier_is_given_more_than_the_host_links_carry(self, medium: str) -> None:
+        made(f"{medium}:1e15,bytes_per_s=64e9", hardware="h100")
+        with pytest.raises(RoofcastError, match="into 1 device, whose host links") as refused:
+            made(f"{medium}:1e15,bytes_per_s=65e9", hardware="h100")
+        assert refused.value.hint.startswith("bytes_per_s of at most 6.4e+10")
 
     def test_computing_blocks_takes_the_steps_of_a_prompt_less_their_weights(self) -> None:
         one = made(ENDLESS, hardware="h100")
@@ -227,6 +234,12 @@ def test_what_contradicts_the_tiers_is_refused() -> None:
     scenario = validate(ScenarioSpec, {**CHAT, **batch, "engine": {"kv_tiers": ENDLESS}}, where="test")
     with pytest.raises(RoofcastError, match="no effect under kind batch"):
         answer(scenario)
+
+
+def test_a_list_of_words_says_what_one_text_says() -> None:
+    one = made("host:1e12|nvme:1e13,bytes_per_s=1e10").engine.kv_tiers
+    fields = {**CHAT, "engine": {"name": "vllm", "kv_tiers": ["host:1e12", "nvme:1e13,bytes_per_s=1e10"]}}
+    assert deployment_of(validate(ScenarioSpec, fields, where="test")).engine.kv_tiers == one
 
 
 def test_text_says_what_a_file_says() -> None:

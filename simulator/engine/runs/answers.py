@@ -27,6 +27,7 @@ from simulator.engine.runs.scenario_setup import (
     deployment_of,
     encoders_of,
     loop_lengths,
+    pool_assumptions,
     pool_deployments,
     scenario_options,
     server_between,
@@ -203,7 +204,7 @@ def _assumptions(scenario: ScenarioSpec, deployment: Deployment, *, together: bo
         said += _loop_assumptions(scenario)
     if scenario.answers_per_request is not None:
         said.append(Assumption(key="answers_per_request", value=scenario.answers_per_request, origin=ValueOrigin.GIVEN))
-    said += cut_assumptions(scenario, context_tokens=deployment.engine.max_model_len)
+    said += [*cut_assumptions(scenario, context_tokens=deployment.engine.max_model_len), *pool_assumptions(scenario)]
     if scenario.workload is not None:
         said += _workload_assumptions(scenario.workload)
         if scenario.routing is None and scenario.replicas * scenario.dp_size > 1:

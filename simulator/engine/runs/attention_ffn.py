@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, encoders_of
+from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, encoders_of, other_hardware
 from simulator.errors import InfeasibleError, RoofcastError, said_of
 from simulator.operators.step_shape import decode_step
 from simulator.phases.attention_ffn import AttentionFfn, ffn_only, ping_pong
@@ -13,8 +13,8 @@ from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import DisaggregationSpec
-from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
+from simulator.units import counted_text
 
 
 def attention_ffn_of(
@@ -35,8 +35,8 @@ def attention_ffn_of(
             code="unsupported_option",
             hint="leave those out, or decode_ffn",
         )
-    name = ffn.hardware or scenario.hardware
-    hardware = load_hardware(name, profiles=profiles, field="disaggregation.decode_ffn.hardware")
+    name, field = ffn.hardware or scenario.hardware, "disaggregation.decode_ffn.hardware"
+    hardware = other_hardware(scenario, name, field=field, sent="tokens", profiles=profiles)
     devices = decoding.tp_size * decoding.dp_size + ffn.devices
     inside = hardware.name == attention.hardware.name and devices <= hardware.scale_up.domain_size
     if ffn.link == "scale_up" and not inside:
@@ -153,11 +153,13 @@ def attention_ffn_use(parts: AttentionFfn, *, sequences: float, context: float) 
 
 def attention_ffn_note(use: AttentionFfnUse) -> str:
     """What a reader should know of the two sides, and what as many devices would do the ordinary way."""
-    hides = "hide" if use.hidden else "do not hide"
+    alone = use.micro_batches == 1
+    hides = ("hides" if alone else "hide") if use.hidden else f"{'does' if alone else 'do'} not hide"
     plain = "" if use.ordinary_step_s is None else f", {use.ordinary_step_s:.3g} s with both on every device"
     return (
-        f"a decode replica has {use.attention_devices} devices for attention and {use.ffn_devices} {use.ffn_hardware}"
-        f" for experts: a micro-batch and layer takes {use.attention_s:.3g} s and {use.ffn_s:.3g} s there and"
-        f" {use.transfers_s:.3g} s under way, which {use.micro_batches} micro-batches {hides}"
+        f"a decode replica has {counted_text(use.attention_devices, 'device')} for attention and {use.ffn_devices}"
+        f" {use.ffn_hardware} for experts: a micro-batch and layer takes {use.attention_s:.3g} s"
+        f" and {use.ffn_s:.3g} s there and"
+        f" {use.transfers_s:.3g} s under way, which {counted_text(use.micro_batches, 'micro-batch')} {hides}"
         f" ({use.needed_micro_batches} needed); a step takes {use.step_s:.3g} s{plain}"
     )

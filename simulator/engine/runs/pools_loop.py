@@ -26,7 +26,7 @@ from simulator.engine.uniform.steps import PhaseEstimate, loop_rounds, prefill_p
 from simulator.phases.deployment import Deployment
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.hardware.accelerator import ServerSpec
-from simulator.units import percent_text
+from simulator.units import counted_text, percent_text
 
 
 def _share(at_once: int, *, replicas: int, deployment: Deployment) -> int:
@@ -109,8 +109,9 @@ def _prompt(replica: LoopReplica, *, lengths: LoopLengths) -> PhaseEstimate:
 def _notes(use: PoolUse, pools: tuple[Pool, Pool]) -> tuple[str, ...]:
     prefill, decode = pools
     return (
-        f"{prefill.replicas} prefill replicas on {prefill.devices} and {decode.replicas} decode replicas on"
-        f" {decode.devices} devices: prefill busy {percent_text(use.prefill_busy_fraction)}, decode"
+        f"{counted_text(prefill.replicas, 'prefill replica')} on {prefill.devices} and"
+        f" {counted_text(decode.replicas, 'decode replica')} on {counted_text(decode.devices, 'device')}: prefill busy"
+        f" {percent_text(use.prefill_busy_fraction)}, decode"
         f" {percent_text(use.decode_busy_fraction)}; a KV cache takes {use.transfer_s:.3g} s over {use.link}, its"
         f" hand-over {HAND_OVER_S:g} s more",
         "memory and the batch are those of the decode pool",

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simulator.engine.encoders import EncoderPool, encoder_pool
-from simulator.engine.pools import Pool, slower_network, unlike_vendors
+from simulator.engine.pools import HAND_OVER_S, Pool, slower_network, unlike_vendors
 from simulator.engine.settings import Routing
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.errors import ProfileError, RoofcastError, contradiction, ignored_option, missing_field, said_of
 from simulator.operators.vision import with_pictures
 from simulator.phases.attention_ffn import AttentionFfn, attention_only
 from simulator.phases.deployment import Deployment, deploy
-from simulator.phases.power import power_capped
+from simulator.phases.power import power_capped, power_limited
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import DisaggregationSpec, PoolName
@@ -167,6 +167,28 @@ def _prompt_tokens(scenario: ScenarioSpec) -> float:
     )
 
 
+def _limited(hardware: AcceleratorSpec, scenario: ScenarioSpec, profiles: str | None) -> AcceleratorSpec:
+    """``hardware`` under the scenario's power cap, which has to limit one of the kinds of accelerators in it."""
+    pools, encoders, cap_w = scenario.disaggregation, scenario.encoder_pool, scenario.power_cap_w
+    ffn = None if pools is None else pools.decode_ffn
+    others = (scenario.hardware, pools and pools.prefill_hardware, ffn and ffn.hardware, encoders and encoders.hardware)
+    tdp_w = [load_hardware(name, profiles=profiles).tdp_w for name in others if name] if cap_w else []
+    return power_limited(hardware, cap_w) if cap_w and max(tdp_w) > cap_w else power_capped(hardware, cap_w)
+
+
+def other_hardware(
+    scenario: ScenarioSpec, name: str, *, field: str, sent: str, profiles: str | None
+) -> AcceleratorSpec:
+    """Accelerators of a scenario that are not those it begins with: of the same vendor, under the same power cap."""
+    hardware = load_hardware(name, profiles=profiles, field=field)
+    reason = unlike_vendors(hardware, load_hardware(scenario.hardware, profiles=profiles), sent=sent)
+    if reason:
+        raise RoofcastError(
+            reason, field=field, code="unsupported_option", hint="a server accelerator of the same vendor"
+        )
+    return _limited(hardware, scenario, profiles)
+
+
 def deployment_of(
     scenario: ScenarioSpec,
     *,
@@ -176,16 +198,14 @@ def deployment_of(
 ) -> Deployment:
     """The replica that a scenario describes, its fields checked.
 
-    only : the part of the model that it holds; hardware : in place of the scenario's
+    only : the part of the model that it holds; hardware : in place of the scenario's, limited already
     """
     _check_fields(scenario)
     if scenario.isl_tokens is not None:
         check_budget(scenario.techniques.kv_policy, longest_tokens=scenario.isl_tokens + (scenario.osl_tokens or 0))
     if hardware is None:
-        hardware = _with_interconnect(
-            load_hardware(scenario.hardware, profiles=profiles), scenario.interconnect, profiles=profiles
-        )
-    hardware = power_capped(hardware, scenario.power_cap_w)
+        own = load_hardware(scenario.hardware, profiles=profiles)
+        hardware = _limited(_with_interconnect(own, scenario.interconnect, profiles=profiles), scenario, profiles)
     engine = scenario.engine
     if scenario.disaggregation is not None:
         engine = with_feature(engine, "disaggregation", vendor=hardware.vendor, profiles=profiles)
@@ -212,12 +232,11 @@ def pool_deployments(
     def deployed(pool: PoolName) -> Deployment:
         own: dict[str, Any] = spec.degrees(pool)
         limit = spec.prefill_max_num_batched_tokens if pool == "prefill" else None
-        if pool == "prefill" and spec.prefill_hardware is not None:
-            own["hardware"] = spec.prefill_hardware
         if limit is not None:
             own["engine"] = scenario.engine.model_copy(update={"max_num_batched_tokens": limit})
         if pool == "prefill" or spec.decode_ffn is None:
-            return deployment_of(scenario.model_copy(update=own), profiles=profiles)
+            hardware = first_kind if pool == "prefill" else None
+            return deployment_of(scenario.model_copy(update=own), profiles=profiles, hardware=hardware)
         if own.get("ep_size", scenario.ep_size) > 1:
             raise contradiction(
                 "experts have devices of their own: decode_ffn.devices",
@@ -227,16 +246,11 @@ def pool_deployments(
         own |= {"dp_size": 1, "ep_size": 1}
         return deployment_of(scenario.model_copy(update=own), profiles=profiles, only=attention_only)
 
+    first_kind = None
     if spec.prefill_hardware is not None:
-        first_kind = load_hardware(spec.prefill_hardware, profiles=profiles, field="disaggregation.prefill_hardware")
-        reason = unlike_vendors(first_kind, load_hardware(scenario.hardware, profiles=profiles))
-        if reason:
-            raise RoofcastError(
-                reason,
-                field="disaggregation.prefill_hardware",
-                code="unsupported_option",
-                hint="a server accelerator of the same vendor",
-            )
+        name, field = spec.prefill_hardware, "disaggregation.prefill_hardware"
+        first_kind = other_hardware(scenario, name, field=field, sent="KV caches", profiles=profiles)
+        first_kind = _with_interconnect(first_kind, scenario.interconnect, profiles=profiles)
     with said_of({degree: f"disaggregation.prefill_{degree}" for degree in spec.degrees("prefill")}):
         prefill = deployed("prefill")
     with said_of({degree: f"disaggregation.decode_{degree}" for degree in spec.degrees("decode")}):
@@ -268,10 +282,14 @@ def encoders_of(scenario: ScenarioSpec, deployment: Deployment, *, profiles: str
     """The pool that encodes the pictures for replicas of ``deployment``, where the scenario has one."""
     if scenario.encoder_pool is None:
         return None
-    pools = scenario.disaggregation
+    pools, name = scenario.disaggregation, scenario.encoder_pool.hardware
     replicas = scenario.replicas if pools is None else pools.prefill_replicas
+    hardware = deployment.hardware
+    if name is not None:
+        hardware = other_hardware(scenario, name, field="encoder_pool.hardware", sent="embeddings", profiles=profiles)
     return encoder_pool(
         scenario.encoder_pool,
+        hardware=hardware,
         model=_model_of(scenario, profiles=profiles),
         prompt_tokens=_prompt_tokens(scenario),
         behind=Pool(deployment=deployment, replicas=replicas),
@@ -345,6 +363,23 @@ def cut_assumptions(scenario: ScenarioSpec, *, context_tokens: int) -> list[Assu
         for name, lengths in (("isl_cv", mix.isl), ("osl_cv", mix.osl))
         if lengths.uncut_cv is not None
     ]
+
+
+def pool_assumptions(scenario: ScenarioSpec) -> list[Assumption]:
+    """What nobody said of pools: the hand-over between two, and how those of encoders and experts are made up."""
+    pools, encoders, said = scenario.disaggregation, scenario.encoder_pool, list[Assumption]()
+    parts = {"disaggregation": pools, "disaggregation.decode_ffn": pools and pools.decode_ffn, "encoder_pool": encoders}
+    for place, part in parts.items():
+        for name, field in type(part).model_fields.items() if part else ():
+            if part and not field.is_required() and field.default is not None and name not in part.model_fields_set:
+                said.append(Assumption(key=f"{place}.{name}", value=field.default))
+    if encoders is not None and encoders.hardware is None:
+        name = (pools and pools.prefill_hardware) or scenario.hardware
+        said.append(Assumption(key="encoder_pool.hardware", value=name, origin=ValueOrigin.RULE, detail="as prompts"))
+    if pools is not None:
+        detail, fitted = "fitted to measured runs of two pools", ValueOrigin.FITTED
+        said.append(Assumption(key="disaggregation.hand_over_s", value=HAND_OVER_S, detail=detail, origin=fitted))
+    return said
 
 
 def loop_lengths(scenario: ScenarioSpec, deployment: Deployment) -> LoopLengths:

@@ -34,7 +34,7 @@ from simulator.records import dataclass
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.requests import Floats
-from simulator.units import percent_text
+from simulator.units import counted_text, percent_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +163,12 @@ def check_finished(result: ServeResult) -> None:
 
 def _pools_notes(pools: DisaggregatedResult) -> tuple[str, ...]:
     prefill, decode = pools.pools.prefill, pools.pools.decode
-    kind = "replicas" if decode.attention_ffn is None else "attention instances, with their experts,"
+    apart = decode.attention_ffn is not None
+    answering = counted_text(decode.replicas, "attention instance" if apart else "decode replica")
     return (
-        f"{prefill.replicas} prefill replicas on {prefill.devices} and {decode.replicas} decode {kind} on"
-        f" {decode.devices} devices: prefill busy {percent_text(pools.prefill_busy_fraction)}, KV cache"
+        f"{counted_text(prefill.replicas, 'prefill replica')} on {prefill.devices} and {answering}"
+        f"{', with the experts,' if apart else ''} on {counted_text(decode.devices, 'device')}: prefill busy"
+        f" {percent_text(pools.prefill_busy_fraction)}, KV cache"
         f" over {pools.link} ({percent_text(pools.link_busy_fraction)} of its time)"
         f" takes {pools.transfer_mean_s:.3g} s on average, {HAND_OVER_S:g} s of it the hand-over between engines",
         "batch, KV, busy time and memory are those of the decode pool",
@@ -178,8 +180,8 @@ def _encoder_note(use: EncoderUse) -> str:
     if np.isfinite(use.poisson_wait_mean_s):
         waits += f" ({use.poisson_wait_mean_s:.3g} s by M/D/c)"
     return (
-        f"pictures are encoded by {use.replicas} replicas on {use.devices} {use.hardware}: {use.request_s:.3g} s"
-        f" a request after {waits}, then {use.transfer_s:.3g} s over {use.link}; busy"
+        f"pictures are encoded by {counted_text(use.replicas, 'replica')} on {use.devices} {use.hardware}:"
+        f" {use.request_s:.3g} s a request after {waits}, then {use.transfer_s:.3g} s over {use.link}; busy"
         f" {percent_text(use.busy_fraction)}, saturated at {use.saturation_per_s:.3g} requests/s,"
         f" {use.needed_replicas} needed to keep up"
     )

@@ -149,12 +149,11 @@ def _no_way(prefill: Platform, decode: Platform) -> str:
 
 
 def _limited(hardware: AcceleratorSpec, power_cap_w: float | None) -> AcceleratorSpec:
-    """A limit that one accelerator never reaches may be meant for those beside it."""
-    if power_cap_w is None or power_cap_w >= hardware.tdp_w:
+    if power_cap_w is None:
         return hardware
-    from simulator.phases.power import power_capped
+    from simulator.phases.power import power_limited
 
-    return power_capped(hardware, power_cap_w)
+    return power_limited(hardware, power_cap_w)
 
 
 def check_power_cap(spec: PlanSpec) -> None:

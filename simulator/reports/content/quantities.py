@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from simulator.records import dataclass
 from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, PETA, PICO, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from simulator.units import counted_text as counted_text
 from simulator.units import percent_text as percent_text
 
 UNKNOWN = "unknown"
@@ -129,11 +130,6 @@ def rate_text(value_per_s: float, noun: str) -> str:
 def count_text(value: float) -> str:
     """A number of things or tokens, thousands separated."""
     return f"{value:,.0f}"
-
-
-def counted_text(number: int, noun: str) -> str:
-    """``1 replica``, ``3 replicas``."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def parameters_text(value: float) -> str:

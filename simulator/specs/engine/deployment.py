@@ -141,8 +141,11 @@ def _tier(text: str) -> dict[str, Any]:
 
 
 def tiers_of_text(value: Any) -> Any:
-    """Tiers with bars between them, ``host:1e12|remote:1e15``; what is no text stays as it is."""
-    return [_tier(part) for part in value.split("|")] if isinstance(value, str) else value
+    """Tiers with bars between them, ``host:1e12|remote:1e15``, or a list of such words; all else stays as it is."""
+    tiers = value.split("|") if isinstance(value, str) else value
+    if not isinstance(tiers, list | tuple):
+        return tiers
+    return [_tier(tier) if isinstance(tier, str) else tier for tier in tiers]
 
 
 def check_order(tiers: tuple[KvTierSpec, ...]) -> tuple[KvTierSpec, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from enum import IntEnum
-from math import exp, isfinite, isnan, log
+from math import exp, inf, isfinite, isnan, log
 from statistics import NormalDist
 from typing import Any, TypeVar
 
@@ -52,6 +52,19 @@ def interval(value: float, *, log_sigma: float) -> Range | None:
         return None
     spread = exp(DEVIATE * log_sigma)
     return value / spread, value * spread
+
+
+def inverse_ends(value: float, *, now: float, ends: Range) -> Range:
+    """The 80 % interval of ``value`` that stands inversely to a prediction ``now`` with the interval ``ends``.
+
+    A known amount of work over a time, or a known rate of spending over a throughput: at the long end it is low. An end
+    of nothing gives no bound.
+
+    >>> inverse_ends(0.5, now=0.1, ends=(0.08, 0.125))
+    (0.4, 0.625)
+    """
+    low, high = ends
+    return value * now / high, value * now / low if low else inf
 
 
 def chance_within(bound: float, *, value: float, ends: Range) -> float:

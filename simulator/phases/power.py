@@ -189,6 +189,12 @@ class EnergySplit:
         """Energy of the run [J]."""
         return self.idle_j + self.busy_j + self.compute_j + self.memory_j
 
+    @property
+    def shares(self) -> dict[str, float]:
+        """Each part's share of the total."""
+        parts_j = {"memory": self.memory_j, "compute": self.compute_j, "busy": self.busy_j, "idle": self.idle_j}
+        return {name: part_j / self.total_j for name, part_j in parts_j.items()}
+
 
 def energy_prices(hardware: AcceleratorSpec, *, fit: PowerFit | None = None) -> EnergyPrices:
     """Energy per FLOP by format and per byte of device memory, from the power fit and the datasheet.

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from simulator.kernels.format_choice import SPARSE_ON_TENSOR_CORES
 from simulator.kernels.library import KernelLibrary
-from simulator.kernels.roofline import BOUNDS, HOST, bound_indices
+from simulator.kernels.roofline import BOUNDS, HOST, bound_indices, floor_seconds
 from simulator.kernels.step_rows import launches_of
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.transformer import model_flops
-from simulator.operators.work import Family, Work
+from simulator.operators.work import CollectiveShape, Family, HostTransferShape, Work
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -38,6 +38,22 @@ class StepRow:
     def seconds(self) -> Array:
         """Expected time of all executions of this row in the step [s]."""
         return self.work.count * self.work.executed * self.timing.seconds
+
+    @property
+    def flops(self) -> Array:
+        """Of all executions, as priced [FLOPs]."""
+        return self.work.count * self.work.flops
+
+    @property
+    def bytes(self) -> Array:
+        """That all executions move over device memory, or as messages [bytes]."""
+        return self.work.count * self.work.bytes
+
+    def floor_s(self, hardware: AcceleratorSpec) -> Array | None:
+        """The roofline's time of all executions; None of what moves over links [s]."""
+        if isinstance(self.work.shape, CollectiveShape | HostTransferShape):
+            return None
+        return self.work.count * floor_seconds(self.work, hardware=hardware)
 
     def working_s(self, part_s: Array) -> Array:
         """Time of all executions in which a unit works ``part_s`` of each, at most the whole of it [s]."""

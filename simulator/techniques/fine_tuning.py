@@ -41,6 +41,7 @@ NF4_DOUBLE_BITS = 4.0 + 8.0 / 64.0 + 32.0 / (64.0 * 256.0)
 class FineTuningMemory:
     """Memory of fine-tuning on one device or spread over several, all of it [bytes], and what is trained.
 
+    trained_share : trained parameters over the model's own
     weights_bytes : frozen or trained base weights; adapter_bytes : of the added weights
     gradient_bytes, optimizer_bytes : of what is trained
     activation_bytes : inputs of every layer, kept for the way back (the rest is computed again), and one layer's own
@@ -48,6 +49,7 @@ class FineTuningMemory:
 
     method: str
     trained_parameters: float
+    trained_share: float
     weights_bytes: float
     adapter_bytes: float
     gradient_bytes: float
@@ -97,6 +99,7 @@ def fine_tuning_memory(
     return FineTuningMemory(
         method=method,
         trained_parameters=trained,
+        trained_share=trained / counts.total,
         weights_bytes=weights,
         adapter_bytes=added * element_bytes,
         gradient_bytes=trained * GRADIENT_BYTES,

@@ -25,8 +25,9 @@ from simulator.api import sweeps
 from simulator.cli.entry import run
 from simulator.cli.roofcast import app
 from simulator.errors import FileError, RoofcastError
+from simulator.planner.swept_points import front_of, sensitivity
 from simulator.reports.answers import sweep as sweep_parts
-from simulator.reports.answers.sweep import FIGURES, pareto_front, part_rows, sensitivity
+from simulator.reports.answers.sweep import FIGURES, part_rows
 from simulator.specs.question.sweep import SweepPoints, SweepSpec, asked_fields
 
 BASE = {"model": "llama-3.1-8b", "isl_tokens": 200, "osl_tokens": 20, "concurrency": 4}
@@ -160,7 +161,7 @@ def test_nothing_beats_a_point_of_the_front() -> None:
     low, high = FIGURES["scenario"][:2]
     values = [(1.0, 1.0), (2.0, 5.0), (2.0, 4.0), (3.0, 5.0), (4.0, 9.0), (5.0, 2.0), (1.0, 1.0)]
     rows = [{"point": place, low.column: x, high.column: y} for place, (x, y) in enumerate(values)]
-    front = pareto_front(rows, (low, high))
+    front = front_of(rows, (low, high))
     assert [(row[low.column], row[high.column]) for row in front] == [(1.0, 1.0), (2.0, 5.0), (4.0, 9.0)]
 
 
@@ -168,9 +169,9 @@ def test_sensitivity_recovers_what_each_field_multiplies() -> None:
     figure = FIGURES["scenario"][0]
     rows = [{"a": a, "b": b, figure.column: 0.01 * a * b**3} for a in (1, 2) for b in (1, 2, 4)]
     wide, narrow = sensitivity(rows, figure, ("a", "b"))
-    assert (wide["field"], narrow["field"]) == ("b", "a")
-    assert wide["highest"]["ratio"] / wide["lowest"]["ratio"] == pytest.approx(64)
-    assert narrow["highest"]["ratio"] / narrow["lowest"]["ratio"] == pytest.approx(2)
+    assert (wide.field, narrow.field) == ("b", "a")
+    assert wide.highest_ratio / wide.lowest_ratio == pytest.approx(64)
+    assert narrow.highest_ratio / narrow.lowest_ratio == pytest.approx(2)
 
 
 def test_parts_are_read_as_one_table(answered: sweeps.SweepAnswer) -> None:

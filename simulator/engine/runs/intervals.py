@@ -60,6 +60,11 @@ class IntervalSource:
     step_log_sigma: float
     further_seeds: int
 
+    @property
+    def step_spread(self) -> float:
+        """What a step at the long end of its 80 % interval takes more than predicted, as a share."""
+        return exp(DEVIATE * self.step_log_sigma) - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeInterval:

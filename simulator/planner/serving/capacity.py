@@ -114,6 +114,10 @@ class Replica:
     unloaded: Latencies
     at_capacity: Latencies
 
+    def needed_for(self, rate_per_s: float) -> float:
+        """Replicas that carry a rate, before they are rounded up."""
+        return rate_per_s / self.capacity_per_s
+
     @property
     def predicted_per_s(self) -> float:
         """About what it carries where steps take what was predicted [1/s]."""

@@ -131,9 +131,9 @@ class DemandAnswer(Answer):
 
 def peak_fields(workload: PlanSpec) -> dict[str, float]:
     """The numbers of a workload file as a plan of its peak asks them, tokens whole."""
-    peak = (workload.rate_per_s or 0.0) * (workload.peak_to_mean or 1.0)
     lengths = {"isl_tokens": workload.isl_tokens, "osl_tokens": workload.osl_tokens}
-    found = {"rate_per_s": float(f"{peak:.6g}"), **{name: value and round(value) for name, value in lengths.items()}}
+    peak_per_s = float(f"{workload.peak_rate_per_s or 0.0:.6g}")
+    found = {"rate_per_s": peak_per_s, **{name: value and round(value) for name, value in lengths.items()}}
     found |= {name: getattr(workload, name) for name in ("isl_cv", "osl_cv", "prefix_hit")}
     return {name: value for name, value in found.items() if value is not None}
 

@@ -43,7 +43,7 @@ def _fine_tuning(tuning: FineTuning, counts: ModelCounts) -> Json:
                 "text": text,
                 "method": memory.method,
                 "trained_parameters": memory.trained_parameters,
-                "trained_share": memory.trained_parameters / counts.parameters.total,
+                "trained_share": memory.trained_share,
                 **{f"{part}_bytes": getattr(memory, f"{part}_bytes") for part in _PARTS},
             }
             for text, memory in tuning.methods

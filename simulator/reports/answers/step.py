@@ -6,8 +6,9 @@ import numpy as np
 
 from simulator.kernels.roofline import BOUNDS, bound_indices, floor_seconds
 from simulator.kernels.timing import Provenance
-from simulator.operators.work import CollectiveShape, ElementwiseShape, HostTransferShape
+from simulator.operators.work import ElementwiseShape
 from simulator.phases.one_step import OneStep
+from simulator.phases.power import EnergySplit
 from simulator.phases.step import StepRow
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Cells, Json, dump
@@ -33,18 +34,16 @@ BESIDE = {"draft": "drafter", "host": "host"}
 
 
 def _row(row: StepRow, step: OneStep) -> Json:
-    work = row.work
-    is_collective = isinstance(work.shape, CollectiveShape | HostTransferShape)
-    floor_s = None if is_collective else work.count * float(floor_seconds(work, hardware=step.deployment.hardware)[0])
+    work, floor_s = row.work, row.floor_s(step.deployment.hardware)
     return {
         "operator": work.name,
         "family": work.family.value,
         "stage": row.stage,
         "count": work.count,
-        "flops": work.count * float(work.flops[0]),
-        "bytes": work.count * float(work.bytes[0]),
+        "flops": float(row.flops[0]),
+        "bytes": float(row.bytes[0]),
         "seconds": float(row.seconds[0]),
-        "roofline_floor_s": floor_s,
+        "roofline_floor_s": None if floor_s is None else float(floor_s[0]),
         "bound": BOUNDS[int(bound_indices([(work, row.timing)], hardware=step.deployment.hardware)[0, 0])],
         "provenance": Provenance(int(row.timing.provenance[0])).label,
     }
@@ -92,11 +91,11 @@ def _crossover(step: OneStep) -> Json:
     return {"crossover": {"batch": found.batch, "interval": ends, "provenance": found.provenance.label}}
 
 
-def _energy_line(energy_j: Json) -> str:
-    shares = {name: 100 * energy_j[name] / energy_j["total"] for name in ("memory", "compute", "busy", "idle")}
+def _energy_line(energy: EnergySplit) -> str:
+    shares = {name: f"{100 * share:.0f} %" for name, share in energy.shares.items()}
     return (
-        f"{joules_text(energy_j['total'])} in all devices: memory traffic {shares['memory']:.0f} %, arithmetic "
-        f"{shares['compute']:.0f} %, being busy {shares['busy']:.0f} %, idle {shares['idle']:.0f} %"
+        f"{joules_text(energy.total_j)} in all devices: memory traffic {shares['memory']}, arithmetic "
+        f"{shares['compute']}, being busy {shares['busy']}, idle {shares['idle']}"
     )
 
 
@@ -159,7 +158,7 @@ class StepAnswer(Answer):
             f"{seconds_text(document['step_s'])} (80 % interval {between}), "
             f"{document['bound']} bound, MFU {percent_text(document['mfu'])}, MBU {percent_text(document['mbu'])}, "
             f"{document['provenance']}",
-            _energy_line(document["energy_j"]),
+            _energy_line(self.step.energy),
             "",
             text_table(*self.cells()),
             "",

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from io import BytesIO
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal
 
+from simulator.planner.swept_points import (
+    FieldMoves,
+    Group,
+    SweepFigure,
+    above_zero,
+    figure_ends,
+    front_of,
+    sensitivity,
+)
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Json
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
@@ -83,20 +89,8 @@ def part_rows(path: Path, *, form: PartFormat) -> list[Row]:
     return list(parquet.ParquetFile(path).read().to_pylist())
 
 
-_STRETCHES = 4
-"""Groups of a field whose values are drawn from a range: its quarters."""
 _SHOWN = 10
 """Points of the front that a terminal shows."""
-
-
-@dataclass(frozen=True, slots=True)
-class SweepFigure:
-    """A column that is compared; ``rises`` says that more of it is better."""
-
-    column: str
-    title: str
-    unit: str
-    rises: bool = False
 
 
 FIGURES: Mapping[str, tuple[SweepFigure, ...]] = {
@@ -116,73 +110,34 @@ FIGURES: Mapping[str, tuple[SweepFigure, ...]] = {
 """By what is asked; the first two pull against each other."""
 
 
-def _with(rows: Sequence[Row], *figures: SweepFigure) -> list[Row]:
-    """Rows that hold these figures, above zero, as logarithms need them."""
-    return [row for row in rows if all((row.get(figure.column) or 0.0) > 0.0 for figure in figures)]
-
-
-def pareto_front(rows: Sequence[Row], figures: Sequence[SweepFigure]) -> list[Row]:
-    """Rows than which no other is better in one of two figures without being worse in the other, best first."""
-    first, second = figures
-    found: list[Row] = []
-    best = -math.inf
-
-    def gain(row: Row, figure: SweepFigure) -> float:
-        return float(row[figure.column]) * (1 if figure.rises else -1)
-
-    for row in sorted(_with(rows, *figures), key=lambda row: (-gain(row, first), -gain(row, second))):
-        if gain(row, second) > best:
-            found.append(row)
-            best = gain(row, second)
-    return found
-
-
 def _extremes(rows: Sequence[Row], figure: SweepFigure, fields: Sequence[str]) -> Json | None:
     """Lowest, middle and highest of a figure, and the points where they are."""
-    held = sorted(_with(rows, figure), key=lambda row: float(row[figure.column]))
-    if not held:
+    found = figure_ends(rows, figure)
+    if found is None:
         return None
 
-    def named(row: Row) -> Json:
+    def named(row: Mapping[str, Any]) -> Json:
         return {"value": row[figure.column], "point": row["point"], **{name: row[name] for name in fields}}
 
-    middle = median(float(row[figure.column]) for row in held)
-    return {"figure": figure.column, "lowest": named(held[0]), "median": middle, "highest": named(held[-1])}
+    return {
+        "figure": figure.column,
+        "lowest": named(found.lowest),
+        "median": found.median,
+        "highest": named(found.highest),
+    }
 
 
-def _groups(rows: Sequence[Row], field: str) -> dict[str, list[Row]]:
-    """Rows by the value of a field; of many numbers by quarters of the rows."""
-    values = sorted({row[field] for row in rows if row[field] is not None}, key=lambda value: (str(type(value)), value))
-    numeric = all(isinstance(value, int | float) for value in values)
-    if not numeric or len(values) <= 2 * _STRETCHES:
-        return {str(value): [row for row in rows if row[field] == value] for value in values}
-    ordered = sorted((row for row in rows if row[field] is not None), key=lambda row: float(row[field]))
-    cuts = [len(ordered) * place // _STRETCHES for place in range(_STRETCHES + 1)]
-    quarters = [ordered[low:high] for low, high in pairwise(cuts) if high > low]
-    return {f"{number_text(part[0][field])} to {number_text(part[-1][field])}": part for part in quarters}
+def _group_text(group: Group) -> str:
+    """A value, or the ends of a range of numbers."""
+    return str(group[0]) if len(group) == 1 else " to ".join(number_text(end) for end in group)  # type: ignore[arg-type]
 
 
-def sensitivity(rows: Sequence[Row], figure: SweepFigure, fields: Sequence[str]) -> list[Json]:
-    """How far each field moves a figure: geometric mean of each value's points over that of all, widest first. Valid
-    where values of the other fields are as frequent with each value of this one, as in a grid or a sample."""
-    held = _with(rows, figure)
-
-    def level(part: Sequence[Row]) -> float:
-        return sum(math.log(row[figure.column]) for row in part) / len(part)
-
-    found = []
-    for field in fields:
-        groups = {name: level(part) - level(held) for name, part in _groups(held, field).items() if part}
-        if len(groups) > 1:
-            low, high = min(groups, key=lambda name: groups[name]), max(groups, key=lambda name: groups[name])
-            found.append(
-                {
-                    "field": field,
-                    "lowest": {"value": low, "ratio": math.exp(groups[low])},
-                    "highest": {"value": high, "ratio": math.exp(groups[high])},
-                }
-            )
-    return sorted(found, key=lambda item: item["lowest"]["ratio"] / item["highest"]["ratio"])
+def _moved(moves: FieldMoves) -> Json:
+    return {
+        "field": moves.field,
+        "lowest": {"value": _group_text(moves.lowest), "ratio": moves.lowest_ratio},
+        "highest": {"value": _group_text(moves.highest), "ratio": moves.highest_ratio},
+    }
 
 
 def summary_document(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) -> Json:
@@ -190,7 +145,7 @@ def summary_document(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) ->
     figures = FIGURES[ask]
     codes = Counter(row["error.code"] for row in rows if row["error.code"] is not None)
     examples = {row["error.code"]: row["error.message"] for row in reversed(rows) if row["error.code"] is not None}
-    front = pareto_front(rows, figures[:2])
+    front = front_of(rows, figures[:2])
     columns = ("point", *fields, *(figure.column for figure in figures))
     return {
         "schema_version": SCHEMA_VERSION,
@@ -198,7 +153,10 @@ def summary_document(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) ->
         "answered": len(rows) - codes.total(),
         "failures": [{"code": code, "points": many, "example": examples[code]} for code, many in codes.most_common()],
         "figures": [found for figure in figures if (found := _extremes(rows, figure, fields)) is not None],
-        "sensitivity": {"figure": figures[0].column, "fields": sensitivity(rows, figures[0], fields)},
+        "sensitivity": {
+            "figure": figures[0].column,
+            "fields": [_moved(moves) for moves in sensitivity(rows, figures[0], fields)],
+        },
         "pareto": {
             "figures": [figure.column for figure in figures[:2]],
             "points": [{name: row[name] for name in columns} for row in front],
@@ -252,9 +210,9 @@ def _percent(end: Json) -> str:
 def pareto_chart(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) -> Chart:
     """All points between the two figures that pull against each other, and the front."""
     first, second = FIGURES[ask][:2]
-    front = pareto_front(rows, (first, second))
+    front = front_of(rows, (first, second))
 
-    def series(name: str, kind: SeriesKind, held: Sequence[Row]) -> Series:
+    def series(name: str, kind: SeriesKind, held: Sequence[Mapping[str, Any]]) -> Series:
         return Series(
             name=name,
             kind=kind,
@@ -269,7 +227,7 @@ def pareto_chart(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) -> Cha
         x=Axis(title=first.title, unit=first.unit, log=True),
         y=Axis(title=second.title, unit=second.unit, log=True),
         series=(
-            series("Points", SeriesKind.SCATTER, _with(rows, first, second)),
+            series("Points", SeriesKind.SCATTER, above_zero(rows, first, second)),
             series("Pareto front", SeriesKind.LINE, sorted(front, key=lambda row: float(row[first.column]))),
         ),
     )

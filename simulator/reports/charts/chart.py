@@ -28,6 +28,14 @@ class SeriesKind(StrEnum):
     CEILING = "ceiling"
 
 
+_HEADROOM = 1.15
+
+
+def with_room(tallest: float) -> float | None:
+    """The end of an axis a little above the tallest value; None where there is nothing to draw."""
+    return _HEADROOM * tallest or None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
     """One axis. ``categories`` name the positions 0, 1, 2, ... of an axis without numbers.

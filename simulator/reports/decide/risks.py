@@ -36,7 +36,7 @@ def _price_risk(studies: Studies) -> str | None:
             f"Price: the price list {studies.prices.name} has no {terms} price of {fleet.hardware}, "
             "so that nothing here says what it costs to rent. Obtain a quote and plan again with it (--prices)."
         )
-    if price.high < _FAR_PRICES * price.low:
+    if price.spread < _FAR_PRICES:
         return None
     ends = f"{price.low:,.2f} ({price.low_provider}) to {price.high:,.2f} {studies.currency}/h ({price.high_provider})"
     average = ", on average of both kinds" if fleet.is_unlike else ""

@@ -10,7 +10,7 @@ from simulator.planner.money.market import MarketPrice, market_price, offers_of,
 from simulator.planner.records import TECHNIQUES_SAVE, SearchSummary
 from simulator.planner.studies.length_split import LengthSplit, TriedSplit
 from simulator.planner.studies.pareto import ParetoSet, cheapest_or_fastest
-from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
+from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places, with_room
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import change_text, counted_text, money_text, price_text
 from simulator.reports.sections.answer import price_blocks
@@ -25,7 +25,6 @@ _SHOWN = 14
 _FAR = 4.0
 """Options that cost, or without a price need, more than this many times the chosen one are no options: nobody would
 build them, and they squeeze the rest together."""
-_HEADROOM = 1.15
 """Room above the dearest option for its text."""
 _CHARTED = 8
 
@@ -255,8 +254,7 @@ def _split(split: LengthSplit, currency: str) -> doc.Table:
 def pareto_chart(plan: CapacityPlan) -> Chart:
     """Every option by TTFT p95 (spares down) and cost an hour; what nothing beats in both is joined."""
     fleets = [fleet for fleet in plan.fleets if fleet.cost.per_hour is not None]
-    limit = (plan.best.cost.per_hour or 0.0) * _FAR
-    shown = [fleet for fleet in fleets if (fleet.cost.per_hour or 0.0) <= limit or not limit]
+    shown = [fleet for fleet in fleets if not is_far(fleet, plan.best)]
     highest = max((fleet.cost.per_hour or 0.0 for fleet in shown), default=0.0)
     front = cheapest_or_fastest(shown)
     others = [fleet for fleet in shown if fleet not in front and fleet is not plan.best]
@@ -282,7 +280,7 @@ def pareto_chart(plan: CapacityPlan) -> Chart:
         key="pareto",
         title=f"{plan.best.hardware} is the cheapest of {len(fleets)} priced options",
         x=Axis(title="TTFT p95, spares down", unit="s"),
-        y=Axis(title="Cost", unit=f"{plan.best.cost.currency}/h", low=0.0, high=_HEADROOM * highest or None),
+        y=Axis(title="Cost", unit=f"{plan.best.cost.currency}/h", low=0.0, high=with_room(highest)),
         series=tuple(item for item in series if item.x),
         caption="Each option sized for the whole demand, the best of every accelerator.",
     )

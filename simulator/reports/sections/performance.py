@@ -9,7 +9,7 @@ from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.serving.replica_load import PERCENTILES, ReplicaLoad
 from simulator.planner.verified import Finalist, Finalists, FleetVerification, Verdict, Verification
-from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, with_room
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import counted_text, percent_text, seconds_text
 from simulator.reports.sections.resilience import cases_blocks
@@ -18,7 +18,6 @@ from simulator.units import bound_text
 
 _SHOWN_BOUNDS = 1.6
 _SHOWN_KNEES = 3.0
-_HEADROOM = 1.2
 """Room above the highest value for the texts of vertical lines."""
 _WORDS = ("Finalist", "Case", "Objective", "Verdict")
 
@@ -195,7 +194,7 @@ def replica_load_chart(load: ReplicaLoad, *, plan: CapacityPlan) -> Chart:
         key="load_latency",
         title=f"TTFT turns upwards at {percent_text(load.knee_load)} of the rate that saturates a replica",
         x=Axis(title="Arrival rate of one replica", unit="requests/s", low=0.0),
-        y=Axis(title="TTFT", unit="s", low=0.0, high=_HEADROOM * max([*tall, *bounds])),
+        y=Axis(title="TTFT", unit="s", low=0.0, high=with_room(max([*tall, *bounds]))),
         series=(
             Series(
                 name="TTFT p95",

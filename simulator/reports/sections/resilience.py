@@ -8,12 +8,11 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet, availability_text
 from simulator.planner.serving.replica_load import load_range
 from simulator.planner.studies.resilience import Availability, Resilience
-from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places, with_room
 from simulator.reports.content.document import Block, Figure, Table, columns, count, fraction, seconds, table
 from simulator.reports.content.quantities import counted_text, percent_text, seconds_text
 from simulator.units import SECONDS_PER_MINUTE, plain_text
 
-_HEADROOM = 1.15
 """Room above the tallest bar for the texts of horizontal lines."""
 
 
@@ -113,7 +112,7 @@ def loss_cases_chart(found: Resilience, *, fleet: Fleet) -> Chart:
         key="loss_cases",
         title=_loss_title(found),
         x=Axis(title="Lost at the planned peak", categories=tuple(name for name, _ in shown)),
-        y=Axis(title="Load of what is left", unit="% of saturation", low=0.0, high=_HEADROOM * tallest),
+        y=Axis(title="Load of what is left", unit="% of saturation", low=0.0, high=with_room(tallest)),
         series=(
             Series(
                 name="load",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet, FleetPool
+from simulator.planner.serving.capacity import Replica
 from simulator.planner.studies.measured_rate import MeasuredObjective, MeasuredRate
 from simulator.reports.charts.roofline import roofline_chart
 from simulator.reports.content import document as doc
@@ -16,8 +17,9 @@ from simulator.reports.words.fields import flag_of
 from simulator.units import plain_text
 
 
-def _rounded(peak_per_s: float, capacity_per_s: float) -> str:
-    return f"{plain_text(peak_per_s)} / {plain_text(capacity_per_s)} = {peak_per_s / capacity_per_s:,.2f}, rounded up"
+def _rounded(peak_per_s: float, replica: Replica) -> str:
+    needed = f"{replica.needed_for(peak_per_s):,.2f}"
+    return f"{plain_text(peak_per_s)} / {plain_text(replica.capacity_per_s)} = {needed}, rounded up"
 
 
 def _whole_servers(fleet: Fleet) -> str:
@@ -50,7 +52,7 @@ def _replica_steps(studies: Studies, pool: FleetPool) -> tuple[_Step, ...]:
             doc.number(replica.capacity_per_s, "requests/s", origin=known),
             "product of the two",
         ),
-        (f"{name}s for the peak", doc.count(pool.replicas), _rounded(peak_per_s, replica.capacity_per_s)),
+        (f"{name}s for the peak", doc.count(pool.replicas), _rounded(peak_per_s, replica)),
         (f"spare {name}s", doc.count(pool.spares), "for failure and maintenance"),
         (f"devices of a {name}", doc.count(replica.devices), pool.label),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from simulator.kernels.timing import Provenance
+from simulator.kernels.timing import Provenance, inverse_ends
 from simulator.phases.crossover import LARGEST_BATCH
 from simulator.planner.comparison import WhatIf
 from simulator.reports.answer import Json
@@ -41,7 +41,7 @@ def _interval(document: Json, key: str, text: Callable[[float], str]) -> str:
 def per_token_ends(document: Json, value: float | None) -> tuple[float, float] | None:
     """80 % interval of what is spent per token at a known rate of spending: that of the throughput, upside down."""
     found, now = document["interval"].get("output_tokens_per_s"), document["output_tokens_per_s"]
-    return (value * now / found[1], value * now / found[0]) if found and value is not None else None
+    return inverse_ends(value, now=now, ends=found) if found and value is not None else None
 
 
 def _per_token(document: Json, value: float | None, text: Callable[[float], str]) -> str:
@@ -122,8 +122,7 @@ def step_time_figure(document: Json, *, key: str, label: str) -> Quantity:
 def utilisation_figure(document: Json, *, field: str, key: str, label: str) -> Quantity:
     """``mfu`` or ``mbu`` of a step: a known amount of work over its time, so that its interval is that of the time."""
     value = document[field]
-    low_s, high_s = document["interval"]["step_s"]
-    ends = (value * document["step_s"] / high_s, value * document["step_s"] / low_s)
+    ends = inverse_ends(value, now=document["step_s"], ends=document["interval"]["step_s"])
     return Quantity(
         key=key,
         label=label,
@@ -187,14 +186,14 @@ def memory_figures(document: Json) -> tuple[Quantity, ...]:
     ]
     used = memory.get("kv_utilization")
     if used is not None and high:
-        ends = (used * room / high, min(1.0, used * room / low) if low else 1.0)
+        least, most = inverse_ends(used, now=room, ends=(low, high))
         found.append(
             Quantity(
                 key="kv_utilization",
                 label="KV cache in use",
                 value=used,
                 text=percent_text(used),
-                interval=range_text(ends, percent_text),
+                interval=range_text((least, min(1.0, most)), percent_text),
             )
         )
     return tuple(found)

@@ -15,7 +15,7 @@ from simulator.engine.runs.kv_tiers import TierUse
 from simulator.engine.runs.load_sweep import LoadSweep
 from simulator.engine.runs.metrics import LatencySummary, ObjectiveCheck, ServeResult, StageResult
 from simulator.engine.runs.served_run import ServedRun
-from simulator.kernels.timing import DEVIATE, chance_within
+from simulator.kernels.timing import chance_within
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
 from simulator.reports.answer import Json
@@ -317,7 +317,7 @@ def _title(answered: ScenarioResult, run: ServedRun) -> str:
 
 
 def _interval_line(source: IntervalSource) -> str:
-    steps = f"step times +-{percent_text(math.exp(DEVIATE * source.step_log_sigma) - 1)}"
+    steps = f"step times +-{percent_text(source.step_spread)}"
     rerun = source.steps is IntervalMethod.RERUN
     how = "the run repeated with slower and faster steps" if rerun else "times scaled"
     chance = f", scatter over {source.further_seeds + 1} seeds" if source.further_seeds else ""

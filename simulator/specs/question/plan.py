@@ -217,6 +217,11 @@ class PlanSpec(Spec):
     measured_at: tuple[str, ...] = _several("A percentile at that rate: latency-p95=2.8s.")
     verify: bool | None = open_field("Simulate the best fleets before one is recommended; `no_verify`: none.")
 
+    @property
+    def peak_rate_per_s(self) -> float | None:
+        """The rate at the peak, where one is given: of ``rate_per_s``, which is a mean beside a peak over it [1/s]."""
+        return None if self.rate_per_s is None else self.rate_per_s * (self.peak_to_mean or 1.0)
+
     @field_validator("stock")
     @classmethod
     def _stock_entries(cls, entries: tuple[str, ...]) -> tuple[str, ...]:

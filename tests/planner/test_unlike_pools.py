@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from simulator.planner.search.search import pool_finalists, search
 from simulator.planner.search.usual import Made, try_pair
 from simulator.planner.search.wide_search import screen_space
 from simulator.planner.serving.disaggregated import Disaggregated
+from simulator.planner.studies.length_split import length_split_of
 from simulator.planner.studies.rental import RentalMix
 from simulator.planner.studies.stock import StockPlan
 from simulator.planner.verification.simulation import pool_check
@@ -334,3 +336,18 @@ def test_results_know_their_own_ratios() -> None:
     assert price.above_median(price.median) == 0
     (bound, *_) = plan().objectives
     assert bound.margin(bound.bound_s) == 0 == 1 - bound.margin(0.0)
+
+
+class TestByLength:
+    def test_fleets_by_prompt_length_may_have_unlike_pools_too_and_never_cost_more_by_it(self) -> None:
+        asked = {"pools": True, "isl_cv": 1.0, "rps": 100}
+        both, alone = (
+            length_split_of(resolve(plan_spec({**CHEAPER, **asked, **given})), devices=0)
+            for given in ({}, {"prefill_hardware": ()})
+        )
+        costs = [sum(fleet.cost_per_hour or inf for fleet in split.fleets) for split in (both, alone)]
+        assert costs[0] < costs[1]
+        unlike = [fleet for fleet in both.fleets if len(fleet.accelerators) > 1]
+        assert unlike
+        assert all(fleet.hardware == " + ".join(fleet.accelerators) for fleet in both.fleets)
+        assert all(len(fleet.accelerators) == 1 for fleet in alone.fleets)

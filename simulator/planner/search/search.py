@@ -91,9 +91,12 @@ def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
     )
 
 
-def search(question: Question) -> Tried:
-    """Search every accelerator of a question by itself, and then pools on two of them where those are asked for."""
-    found = try_platforms(question, platforms(question.spec))
+def search(question: Question, tried: tuple[Platform, ...] = ()) -> Tried:
+    """Search accelerators of a question by themselves, and then pools on two of them where those are asked for.
+
+    tried : what is searched by itself; every accelerator of the question where nothing is given
+    """
+    found = try_platforms(question, tried or platforms(question.spec))
     if not question.spec.prefill_hardware:
         return found
     more = _unlike_pools(question, found.trial)

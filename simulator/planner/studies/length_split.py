@@ -13,7 +13,7 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.records import Demand, Study
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
-from simulator.planner.search.search import try_platforms
+from simulator.planner.search.search import search
 from simulator.planner.verification.finalists import check_fleet
 from simulator.records import dataclass
 from simulator.traffic.lengths import LengthDistribution, PartOfLengths
@@ -24,6 +24,7 @@ class SplitFleet:
     """Requests of one range of prompt lengths and the fleet that serves them.
 
     isl_mean_tokens, rate_per_s : of the requests in [from_tokens, to_tokens) (None: no upper end)
+    accelerators : of each pool in the order of a request's way, one where all are alike
     """
 
     from_tokens: float
@@ -31,6 +32,7 @@ class SplitFleet:
     rate_per_s: float
     isl_mean_tokens: float
     hardware: str
+    accelerators: tuple[str, ...]
     label: str
     replicas: int
     spares: int
@@ -102,7 +104,7 @@ def part_of(demand: Demand, *, low: float, high: float) -> Demand:
 
 
 def _ranked(question: Question, tried: tuple[Platform, ...]) -> list[Sized]:
-    return sorted(try_platforms(question, tried).trial.sized, key=lambda item: item.rank)
+    return sorted(search(question, tried).trial.sized, key=lambda item: item.rank)
 
 
 def _shortlist(ranked: list[Sized]) -> tuple[Platform, ...]:
@@ -116,13 +118,15 @@ def _shortlist(ranked: list[Sized]) -> tuple[Platform, ...]:
 
 
 def _fleet(item: Sized, demand: Demand, *, low: float, high: float) -> SplitFleet:
+    candidate = item.evaluated.candidate
     return SplitFleet(
         from_tokens=low,
         to_tokens=None if high == inf else high,
         rate_per_s=demand.planned_rate_per_s,
         isl_mean_tokens=demand.mix.isl.mean_tokens,
-        hardware=item.evaluated.candidate.hardware,
-        label=item.evaluated.candidate.label,
+        hardware=candidate.hardware,
+        accelerators=(*candidate.prefill_hardware, candidate.platform.hardware.name),
+        label=candidate.label,
         replicas=sum(item.counts),
         spares=sum(item.spare),
         devices=item.devices,
@@ -210,9 +214,12 @@ def length_split_of(question: Question, *, devices: int, cost_per_hour: float | 
 def _held(question: Question, fleet: SplitFleet) -> SplitFleet:
     """A fleet with as many replicas as hold in the event simulation; as it was where up to twice as many do not."""
     high = inf if fleet.to_tokens is None else fleet.to_tokens
-    spec = question.spec.model_copy(update={"hardware": (fleet.hardware,)})
+    *ahead, last = fleet.accelerators
+    spec = question.spec.model_copy(update={"hardware": (last,), "prefill_hardware": tuple(ahead)})
     own = replace(question, spec=spec, demand=part_of(question.demand, low=fleet.from_tokens, high=high))
-    sized = next(item for item in _ranked(own, platforms(spec)) if item.evaluated.candidate.label == fleet.label)
+    kept = (fleet.hardware, fleet.label)
+    named = ((item, item.evaluated.candidate) for item in _ranked(own, platforms(spec)))
+    sized = next(item for item, candidate in named if (candidate.hardware, candidate.label) == kept)
     return _fleet(check_fleet(own, sized).sized, own.demand, low=fleet.from_tokens, high=high)
 
 

@@ -1,8 +1,6 @@
 """What every spec shares (frozen, no unknown fields, strict numbers), how an answer's inputs are recorded, and how
 files and plain data become specs: every refusal is one line that says where, what and what else."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -71,7 +69,10 @@ def _number(value: Any) -> Any:
 
 
 class Spec(BaseModel):
-    """Something given by a person or a file: numbers are numbers, and of a size that can be meant."""
+    """Something given by a person or a file: numbers are numbers, and of a size that can be meant.
+
+    Modules of specs do without ``from __future__ import annotations``: Pydantic would compile the text of each field.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 

@@ -144,3 +144,21 @@ def test_kernel_equations_take_keywords() -> None:
             if not node.name.startswith("_") and [ast.unparse(one) for one in given].count("float") > 1:
                 found.append(f"{identify(path)}:{node.lineno} {node.name} takes several positional floats")
     assert found == []
+
+
+def test_specs_evaluate_their_annotations_once() -> None:
+    """Pydantic compiles an annotation that is text, some 70 us each: a short command defines seven hundred."""
+    late = []
+    for path in sorted((ROOT / "simulator" / "specs").rglob("*.py")):
+        tree = parsed(path)
+        bases = {
+            base.id
+            for node in tree.body
+            if isinstance(node, ast.ClassDef)
+            for base in node.bases
+            if isinstance(base, ast.Name)
+        }
+        postponed = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
+        if postponed and any(name.endswith("Spec") for name in bases) and "measured" not in path.parts:
+            late.append(identify(path))
+    assert not late, late

@@ -5,8 +5,6 @@ GGUF's k-quants: published bits of each block type, and which tensors of a mix t
 Stored bits of sparse weights: kept values, where they stood, and the scales beside them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache

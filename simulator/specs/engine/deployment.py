@@ -1,8 +1,6 @@
 """How a model is spread over devices: degrees of parallelism, and prefill and decode on replicas of their own."""
 
-from __future__ import annotations
-
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
@@ -116,7 +114,7 @@ class KvTierSpec(Spec):
     latency_s: NonNegativeFloat = 0.0
 
     @model_validator(mode="after")
-    def _rate_is_known(self) -> KvTierSpec:
+    def _rate_is_known(self) -> Self:
         if self.medium == "nvme" and self.bytes_per_s is None:
             raise ValueError("nvme needs bytes_per_s, the rate at which its drives are read")
         return self

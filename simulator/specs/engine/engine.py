@@ -4,10 +4,8 @@ An engine is a YAML file under hardware_profiles/engines/ with what its document
 under hardware_profiles/calibration/engines/ with what was fitted. No code knows an engine by its name.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
@@ -226,7 +224,7 @@ class EngineProfile(Spec):
         """Whether drawing from a nucleus takes a sort of the vocabulary in ``version`` (None: the profile's own)."""
         return self.nucleus_sorted_until is None or came_before(version or self.version, self.nucleus_sorted_until)
 
-    def at(self, version: str | None) -> EngineProfile:
+    def at(self, version: str | None) -> Self:
         """The profile as it was in ``version`` (None: the profile's own)."""
         before = self.release(version)
         if before is None:
@@ -246,7 +244,7 @@ class EngineProfile(Spec):
             changed["cuda_graph_max_sequences"] = release.cuda_graph_max_sequences
         return self.model_copy(update=changed)
 
-    def on_vendor(self, vendor: str, *, version: str | None = None) -> EngineProfile:
+    def on_vendor(self, vendor: str, *, version: str | None = None) -> Self:
         """The profile on accelerators of ``vendor``, with the fits of ``version`` (None: its own) there, if any."""
         changed: dict[str, object] = {}
         if self.side_stream_vendors and vendor not in self.side_stream_vendors:
@@ -256,12 +254,12 @@ class EngineProfile(Spec):
             changed |= {"overheads": fit.overheads, "spread": fit.spread, "whole_runs": fit.whole_runs}
         return self.model_copy(update=changed) if changed else self
 
-    def serving(self, model: ServedModel) -> EngineProfile:
+    def serving(self, model: ServedModel) -> Self:
         """The profile with what its recipe holds for such a model."""
         recipe = self.recipe.serving(model)
         return self if recipe is self.recipe else self.model_copy(update={"recipe": recipe})
 
-    def on_host(self, host_speed: float) -> EngineProfile:
+    def on_host(self, host_speed: float) -> Self:
         """The profile on a host of another speed."""
         return self.model_copy(update={"overheads": self.overheads.on_host(host_speed)})
 
@@ -290,7 +288,7 @@ class EngineProfile(Spec):
         return replace(found, **{name: value for name, value in given.items() if value is not None})
 
     @model_validator(mode="after")
-    def _scheduler_and_memory_agree(self) -> EngineProfile:
+    def _scheduler_and_memory_agree(self) -> Self:
         if self.reserves_full_length != (self.scheduler == "guaranteed_no_evict"):
             raise ValueError("reserves_full_length belongs to scheduler guaranteed_no_evict, and to it alone")
         unsourced = [release for release in self.rules if f"rules.{release}" not in self.sources]

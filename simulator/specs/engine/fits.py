@@ -1,6 +1,6 @@
 """What was fitted to measured runs of a serving engine: overheads and spreads, by release and vendor."""
 
-from __future__ import annotations
+from typing import Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
@@ -54,7 +54,7 @@ class EngineOverheads(Spec):
     tuned_share: float = Field(default=1.0, gt=0, le=1)
     host_speed: PositiveFloat = 1.0
 
-    def on_host(self, host_speed: float) -> EngineOverheads:
+    def on_host(self, host_speed: float) -> Self:
         """The same software on a host whose threads run at ``host_speed``: its own times are inverse to it."""
         if host_speed == self.host_speed:
             return self
@@ -90,7 +90,7 @@ class EngineSpread(Spec):
     pools: NonNegativeFloat | None = None
     steps: float = Field(default=1.0, gt=0, le=1)
 
-    def of_loop(self, model_class: str, *, pools: bool) -> EngineSpread:
+    def of_loop(self, model_class: str, *, pools: bool) -> Self:
         """The spread of a closed loop of a model of this class, over two pools or not."""
         own = self.loops_of.get(model_class, self.loops)
         found = own if not pools or self.pools is None else self.pools

@@ -4,10 +4,8 @@ One YAML file an engine under hardware_profiles/engines/launch/. Texts hold ``${
 belongs (``planner.handoff.settings`` lists them).
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -64,7 +62,7 @@ class LaunchItem(Spec):
         return _one_condition({"flag": data} if isinstance(data, str) else data)
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> LaunchItem:
+    def _one_of_both(self) -> Self:
         if bool(self.flag) == bool(self.option) or bool(self.option) != bool(self.value):
             raise ValueError("either flag, or option with its value")
         return self

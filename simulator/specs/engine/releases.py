@@ -4,13 +4,11 @@ Engines choose their limits when they start, from the memory and the name of the
 that a release runs where the tables of its library were measured on others are its recipe. No code knows a release.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, Self, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -89,7 +87,7 @@ class LimitRule(Spec):
     memory_share: MemoryShare | None = None
 
     @model_validator(mode="after")
-    def _says_something(self) -> LimitRule:
+    def _says_something(self) -> Self:
         if self.memory_share is None and all(getattr(self, name) is None for name in LIMIT_FIELDS):
             raise ValueError("a rule needs a limit: " + ", ".join((*LIMIT_FIELDS, "memory_share")))
         if self.memory_share is not None and self.gpu_memory_utilization is not None:
@@ -236,7 +234,7 @@ class TableKernel(Spec):
         """Whether the release ``version`` has this kernel already."""
         return self.since is None or not came_before(version, self.since)
 
-    def at(self, version: str) -> TableKernel:
+    def at(self, version: str) -> Self:
         """The kernel as ``version`` runs it."""
         if self.slower_until is None or came_before(version, self.slower_until):
             return self
@@ -363,7 +361,7 @@ class KernelRecipe(Spec):
     slower_kernels: tuple[SlowerKernel, ...] = ()
     kernels: tuple[TableKernel, ...] = ()
 
-    def serving(self, model: ServedModel) -> KernelRecipe:
+    def serving(self, model: ServedModel) -> Self:
         """The recipe for such a model."""
         changed: dict[str, None] = {}
         if self.fused_norms is not None and self.fused_norms.latent_attention_only and not model.latent_attention:
@@ -373,7 +371,7 @@ class KernelRecipe(Spec):
             changed["fused_shared_experts"] = None
         return self.model_copy(update=changed) if changed else self
 
-    def at(self, version: str) -> KernelRecipe:
+    def at(self, version: str) -> Self:
         """The recipe as ``version`` runs it."""
         untuned = self.untuned_experts
         if untuned is not None and not came_before(version, untuned.until):

@@ -1,7 +1,5 @@
 """Accelerators, their links and the servers they are sold in: datasheet facts only, never fits."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Fits, dated and bounded, with their error and box; transfers between accelerators; power. Written by validation."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

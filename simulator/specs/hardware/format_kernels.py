@@ -1,7 +1,5 @@
 """Implementation families of quantised and sparse products: what each adds to the 16-bit product of the same device."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Literal
 

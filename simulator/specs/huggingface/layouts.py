@@ -1,7 +1,5 @@
 """Decoders that need no code: ``families/huggingface.yaml`` describes their attention, windows and blocks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Literal
 

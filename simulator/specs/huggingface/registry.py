@@ -1,7 +1,5 @@
 """model_type -> the reader of its family, and the one entry: a configuration becomes a ModelSpec or is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module

@@ -1,9 +1,7 @@
 """What a model is: layers of mixers and blocks, with Hugging Face's field names; no hardware, no precision in use."""
 
-from __future__ import annotations
-
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -200,7 +198,7 @@ class MoeSpec(Spec):
     routing_skew: NonNegativeFloat | None = None
 
     @model_validator(mode="after")
-    def _no_more_than_there_are(self) -> MoeSpec:
+    def _no_more_than_there_are(self) -> Self:
         if self.num_experts_per_tok > self.num_experts:
             raise ValueError(f"num_experts_per_tok is {self.num_experts_per_tok:,} of {self.num_experts:,} experts")
         return self
@@ -366,7 +364,7 @@ class ModelSpec(Spec):
     assumption: str = ""
 
     @model_validator(mode="after")
-    def _order_names_layers(self) -> ModelSpec:
+    def _order_names_layers(self) -> Self:
         if any(index >= len(self.layers) for index in self.layer_order):
             raise ValueError("layer_order names a layer that layers does not hold")
         return self

@@ -5,8 +5,6 @@ Publishers write the format behind the name of the base model: ``nvidia/Llama-3.
 of its own is read from that; of all others the name says the format and nothing says which layers were left out.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from operator import attrgetter
@@ -80,7 +78,12 @@ _SUFFIXES: tuple[tuple[str, CheckpointFormat], ...] = (
 _EDITION = r"(-preview|-v\d+)?"
 """What publishers put behind the format when they quantize a model again."""
 
-_NAMES = tuple((re.compile(rf"(?P<base>.+?)-({words}){_EDITION}"), found) for words, found in _SUFFIXES)
+
+@lru_cache(maxsize=1)
+def _names() -> tuple[tuple[re.Pattern[str], CheckpointFormat], ...]:
+    """Suffixes as they are looked for: most questions name no checkpoint by its format."""
+    return tuple((re.compile(rf"(?P<base>.+?)-({words}){_EDITION}"), found) for words, found in _SUFFIXES)
+
 
 BLOCK_PUBLISHERS = ("qwen", "zai-org", "stepfun-ai", "deepseek-ai", "minimaxai")
 """Their checkpoints named FP8 hold blocks of 128 x 128, as those do that have a profile here."""
@@ -105,7 +108,7 @@ class NamedCheckpoint:
 def named_checkpoint(text: str) -> NamedCheckpoint | None:
     """A name that ends in a format, or None."""
     publisher, _, tail = plain_word(text).rpartition("/")
-    for pattern, found in _NAMES:
+    for pattern, found in _names():
         match = pattern.fullmatch(tail)
         if match is not None:
             base = match["base"]

@@ -8,8 +8,6 @@ Reference: [Leviathan2023], [Chen2023b] draft model; [Li2024], [Li2024b] EAGLE a
 blockwise; [Xia2024] Spec-Bench.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated

@@ -5,8 +5,6 @@ A built-in profile is one YAML file named after the model; ``model_profiles/alia
 checkpoint without a profile is its base model in the format that its name says.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from functools import lru_cache

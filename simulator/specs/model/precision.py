@@ -1,10 +1,8 @@
 """Number formats: what a weight, an activation and a cached key or value is stored and multiplied in."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from pydantic import field_validator, model_validator
 
@@ -226,7 +224,7 @@ class NumberFormat(StrEnum):
     INT1 = "int1"
 
     @classmethod
-    def _missing_(cls, value: object) -> NumberFormat | None:
+    def _missing_(cls, value: object) -> Self | None:
         """Any usual spelling: ``fp8_block``, ``bfloat16``."""
         word = dtype_word(value) if isinstance(value, str) else None
         return next((item for item in cls if item.value == word), None)

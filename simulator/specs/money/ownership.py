@@ -1,7 +1,5 @@
 """What owning and operating a fleet costs beside accelerators: dated, sourced figures, each open to replacement."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal

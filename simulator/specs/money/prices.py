@@ -1,12 +1,10 @@
 """Dated, sourced price lists; one may state only what differs from another. Currencies (ISO 4217) never convert."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
@@ -113,7 +111,7 @@ class OfferSpec(Spec):
     note: str = ""
 
     @model_validator(mode="after")
-    def _is_priced(self) -> OfferSpec:
+    def _is_priced(self) -> Self:
         bought = self.kind == "purchase"
         needed, other = ("per_device", "per_hour") if bought else ("per_hour", "per_device")
         if getattr(self, needed) is None or getattr(self, other) is not None:

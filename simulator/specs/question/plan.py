@@ -1,12 +1,10 @@
 """What a capacity plan is asked for: the flags of plan-capacity, as a record and as a YAML workload file."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -241,7 +239,7 @@ class PlanSpec(Spec):
         return texts
 
     @model_validator(mode="after")
-    def _changes_something(self) -> PlanSpec:
+    def _changes_something(self) -> Self:
         """An option of a study that was not asked for changes nothing, and is refused."""
         for option, asked, needs in (
             ("horizon", self.growth is not None or self.price_kind is None, "growth"),

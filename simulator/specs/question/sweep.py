@@ -1,13 +1,11 @@
 """What a sweep asks: many scenarios or plans that differ in some of their fields, as a grid, drawn, or listed."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
@@ -33,7 +31,7 @@ class RangeSpec(Spec):
     log: bool = False
 
     @model_validator(mode="after")
-    def _rises(self) -> RangeSpec:
+    def _rises(self) -> Self:
         if self.low >= self.high:
             raise RoofcastError(f"{self.low:g} is not below high {self.high:g}", field="low")
         if self.log and self.low <= 0:
@@ -85,7 +83,7 @@ class SweepSpec(Spec):
     entries: list[dict[str, Any]] = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _varies(self) -> SweepSpec:
+    def _varies(self) -> Self:
         if not self.grid and self.sample is None and not self.entries:
             raise RoofcastError("nothing varies", field="grid", hint="give a grid, a sample or entries")
         for name, values in self.grid.items():

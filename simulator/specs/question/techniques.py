@@ -1,9 +1,7 @@
 """The contract's ``techniques`` object: one spec for each technique that a scenario may have."""
 
-from __future__ import annotations
-
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
@@ -49,7 +47,7 @@ class ContextualSparsitySpec(Spec):
     correlation: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     @model_validator(mode="after")
-    def _does_something(self) -> ContextualSparsitySpec:
+    def _does_something(self) -> Self:
         if self.attention_fraction == 1 and self.mlp_fraction == 1:
             raise ValueError("attention_fraction 1 and mlp_fraction 1 change nothing; give one below 1")
         return self
@@ -91,7 +89,7 @@ class KvPolicySpec(Spec):
     budget_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
 
     @model_validator(mode="after")
-    def _one_budget(self) -> KvPolicySpec:
+    def _one_budget(self) -> Self:
         if (self.budget_tokens is None) == (self.budget_fraction is None):
             raise ValueError("give budget_tokens or budget_fraction, one of them")
         if self.budget_fraction is not None and self.method != "h2o":
@@ -132,7 +130,7 @@ class SparsitySpec(Spec):
     compressed: bool = False
 
     @model_validator(mode="after")
-    def _agrees(self) -> SparsitySpec:
+    def _agrees(self) -> Self:
         found = _PATTERN.fullmatch(self.pattern)
         if found is None and self.pattern not in ("unstructured", "structured"):
             raise ValueError(

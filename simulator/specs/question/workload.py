@@ -1,7 +1,5 @@
 """Demand: arrivals, lengths and how prompts repeat; and objectives (``ttft-p95=2s``) that answers must meet."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal

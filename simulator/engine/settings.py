@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from simulator.errors import RoofcastError, ignored_option
 from simulator.records import dataclass
-from simulator.traffic.requests import check_tokens
+from simulator.traffic.lengths import check_tokens
 
 
 class Routing(IntEnum):

@@ -12,9 +12,7 @@ from simulator.operators.step_shape import Array, StepShape, decode_step
 from simulator.operators.transformer import total_flops
 from simulator.phases.deployment import Deployment, Speculation, without_speculation
 from simulator.phases.step import StepEstimate, estimate_step, estimate_steps
-from simulator.specs.model.fitted import Bookkeeping
 from simulator.techniques.applied import device_rows
-from simulator.techniques.speculation.drafters import XEON_8480C
 from simulator.units import MILLI
 
 # Look-up of a continuation in REST's data store on the host, assumed: its authors report times around 1 ms [s].
@@ -126,6 +124,8 @@ def _beside_passes_s(deployment: Deployment, counts: Array) -> Array:
     speculation = deployment.speculation
     if speculation is None:
         return np.zeros(len(counts))
+    from simulator.specs.model.fitted import Bookkeeping
+
     plan, overheads = speculation.plan, deployment.engine.overheads
     seconds = np.full(len(counts), RETRIEVAL_S if plan.method == "rest" else 0.0)
     is_tree = plan.bookkeeping is Bookkeeping.TREE
@@ -171,6 +171,8 @@ def _pass_times(speculation: Speculation, on_device: PassTimes) -> PassTimes:
 
 
 def _on_cpu(draft: Deployment, steps: Sequence[StepShape]) -> list[Array]:
+    from simulator.techniques.speculation.drafters import XEON_8480C
+
     listed = [device_rows(draft.techniques, parallelism=draft.parallelism, step=step) for step in steps]
     return [
         XEON_8480C.seconds(

@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,6 +112,8 @@ def frame(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str) -> str:
     """A table under a heading."""
+    from html import escape
+
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<p>{escape(title)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -120,6 +121,8 @@ def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: 
 
 def html_text(text: str) -> str:
     """A text as it is printed."""
+    from html import escape
+
     return f"<pre>{escape(text)}</pre>"
 
 

@@ -12,11 +12,10 @@ import numpy as np
 from simulator.errors import RoofcastError, contradiction, ignored_option, missing_field
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.arrivals import conversation_requests, stage_arrivals, trace_arrivals
-from simulator.traffic.lengths import LengthDistribution, RequestMix, whole_lengths
+from simulator.traffic.lengths import LARGEST_TOKENS, LengthDistribution, RequestMix, whole_lengths
 from simulator.traffic.recorded.trace_formats import HASH_BLOCK_TOKENS
 from simulator.traffic.recorded.traces import RequestTrace, read_trace
 from simulator.traffic.requests import (
-    LARGEST_TOKENS,
     NO_PREFIX,
     Floats,
     Ints,

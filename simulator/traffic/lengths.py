@@ -11,9 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.errors import RoofcastError
 from simulator.records import dataclass
+from simulator.units import MIB
 
 Array = NDArray[np.float64]
+
+LARGEST_TOKENS = int(16 * MIB)
+"""Tokens of a prompt, an answer or a step: more than any model's context."""
 
 DIMENSIONS = 11
 # Of all generators this one has the least squared worst-case error P_2 for 256 points in 11 dimensions (weights 1/10).
@@ -30,6 +35,12 @@ _BEYOND_ANY_TOKENS = 500_000_000
 """Lengths that no request may have; sums of two are still numbers of four bytes."""
 _DEVIATES = np.linspace(-8.0, 8.0, 1025)
 """Standard normal deviates at which a cut distribution is tabulated; all requests lie between the ends."""
+
+
+def check_tokens(value: float, *, field: str) -> None:
+    """Refuse a number of tokens that no engine takes."""
+    if value > LARGEST_TOKENS:
+        raise RoofcastError(f"{value:.10g} tokens; at most {LARGEST_TOKENS:,}", field=field, code="out_of_range")
 
 
 def _cdf(deviate: float) -> float:

@@ -13,24 +13,17 @@ from numpy.typing import NDArray
 from simulator.errors import RoofcastError
 from simulator.records import dataclass
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.units import GIB, GIGA, MEGA, MIB
+from simulator.traffic.lengths import check_tokens
+from simulator.units import GIB, GIGA, MEGA
 
 LARGEST_REQUESTS = int(10 * MEGA)
 """Requests of one run, and distinct prompts among them; a run of that size takes half a minute and 1 GB."""
-LARGEST_TOKENS = int(16 * MIB)
-"""Tokens of a prompt, an answer or a step: more than any model's context."""
 LARGEST_STATE_BYTES = 8 * GIB
 """Memory for the state of all replicas that are simulated at once."""
 LARGEST_REPLICAS = 10_000
 """Replicas of one run; so many take some seconds before they serve anything."""
 LARGEST_STEPS = int(GIGA)
 """Steps of one run that take a minute; where a step goes through its sequences, a quarter of its sequences counts."""
-
-
-def check_tokens(value: float, *, field: str) -> None:
-    """Refuse a number of tokens that no engine takes."""
-    if value > LARGEST_TOKENS:
-        raise RoofcastError(f"{value:.10g} tokens; at most {LARGEST_TOKENS:,}", field=field, code="out_of_range")
 
 
 def check_workload_size(workload: WorkloadSpec, *, block_size_tokens: int) -> None:

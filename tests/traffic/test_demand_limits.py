@@ -12,11 +12,11 @@ from simulator.engine.settings import SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.demand import build_requests
+from simulator.traffic.lengths import LARGEST_TOKENS
 from simulator.traffic.recorded.traces import read_trace
 from simulator.traffic.requests import (
     LARGEST_REQUESTS,
     LARGEST_STEPS,
-    LARGEST_TOKENS,
     check_replicas,
     check_state_size,
     check_steps,

@@ -285,7 +285,7 @@ def _kv_utilization(rows: LaneRows, *, decoding: Array, prefilling: Array) -> Ar
 def rows_of(*picked: tuple[SteadyState, int]) -> SteadyState:
     """States at single rates of one lane, put together: nothing is computed again."""
     return SteadyState(
-        **{field.name: np.stack([getattr(state, field.name)[row] for state, row in picked]) for field in _FIELDS}
+        **{field.name: np.array([getattr(state, field.name)[row] for state, row in picked]) for field in _FIELDS}
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from simulator.engine.runs.attention_ffn import AttentionFfnUse, pool_options
 from simulator.engine.runs.results import (
     Intervals,
     MemoryResult,
@@ -49,6 +48,7 @@ from simulator.techniques.speculation.acceptance import pace_sigma
 
 if TYPE_CHECKING:
     from simulator.engine.encoders import EncoderUse
+    from simulator.engine.runs.attention_ffn import AttentionFfnUse
     from simulator.engine.runs.intervals import IntervalSource, ServeInterval
     from simulator.engine.runs.kv_tiers import TierUse
     from simulator.engine.runs.load_sweep import LoadResult
@@ -232,9 +232,8 @@ def _warnings(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | 
             f"{engine.name} refuses prompts of {prompt} tokens: it does not chunk them, and a step takes "
             f"{engine.max_num_batched_tokens}; priced as if started with a larger max_num_batched_tokens"
         )
-    host_bound = run.decode is not None and "host" in run.decode.estimate.bound
-    if host_bound and deployment.engine.eager:
-        notes.append(f"host bound: {deployment.engine.name} launches kernels one by one; name a compiled engine")
+    if engine.eager and run.decode is not None and "host" in run.decode.estimate.bound:
+        notes.append(f"host bound: {engine.name} launches kernels one by one; name a compiled engine")
     return tuple(notes)
 
 
@@ -393,6 +392,7 @@ def answer(
     prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
     if workload is None:
         return _result(scenario, decode, pools_run(scenario, prefill, decode, spec=spec, profiles=profiles))
+    from simulator.engine.runs.attention_ffn import pool_options
     from simulator.engine.runs.served_run import disaggregated_run
 
     chosen = pool_options(chosen, scenario, (prefill, decode), spec=spec, profiles=profiles)

@@ -6,13 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from simulator.engine.encoders import EncoderPool, encoder_pool
 from simulator.engine.pools import HAND_OVER_S, Pool, slower_network, unlike_vendors
 from simulator.engine.settings import Routing
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.errors import ProfileError, RoofcastError, contradiction, ignored_option, missing_field, said_of
-from simulator.operators.vision import with_pictures
-from simulator.phases.attention_ffn import AttentionFfn, attention_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import power_capped, power_limited
 from simulator.records import dataclass
@@ -34,7 +31,6 @@ from simulator.specs.question.scenario import (
     IDLE_ENGINE_FIELDS,
     IDLE_FIELDS,
     REQUIRED_FIELDS,
-    RoutingName,
     ScenarioSpec,
 )
 from simulator.specs.question.workload import ObjectiveSpec, parse_objectives
@@ -42,13 +38,9 @@ from simulator.techniques.applied import check_budget
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 
 if TYPE_CHECKING:
+    from simulator.engine.encoders import EncoderPool
     from simulator.engine.events.simulation import Progress
-
-_ROUTINGS: dict[RoutingName, Routing] = {
-    "round_robin": Routing.ROUND_ROBIN,
-    "least_outstanding": Routing.LEAST_OUTSTANDING,
-    "prefix_aware": Routing.PREFIX_AWARE,
-}
+    from simulator.phases.attention_ffn import AttentionFfn
 
 
 def _check_fields(scenario: ScenarioSpec) -> None:
@@ -141,6 +133,8 @@ def _model_of(scenario: ScenarioSpec, *, profiles: str | None) -> ModelSpec:
                 hint="say how many pictures a prompt holds",
             )
         return model
+    from simulator.operators.vision import with_pictures
+
     return with_pictures(
         model,
         images_per_request=scenario.images_per_request,
@@ -243,6 +237,8 @@ def pool_deployments(
                 field="disaggregation.decode_ep_size",
                 hint="1, or leave decode_ffn out",
             )
+        from simulator.phases.attention_ffn import attention_only
+
         own |= {"dp_size": 1, "ep_size": 1}
         return deployment_of(scenario.model_copy(update=own), profiles=profiles, only=attention_only)
 
@@ -282,6 +278,8 @@ def encoders_of(scenario: ScenarioSpec, deployment: Deployment, *, profiles: str
     """The pool that encodes the pictures for replicas of ``deployment``, where the scenario has one."""
     if scenario.encoder_pool is None:
         return None
+    from simulator.engine.encoders import encoder_pool
+
     pools, name = scenario.disaggregation, scenario.encoder_pool.hardware
     replicas = scenario.replicas if pools is None else pools.prefill_replicas
     hardware = deployment.hardware
@@ -329,7 +327,7 @@ def routing_of(scenario: ScenarioSpec) -> Routing:
             field="routing",
             hint="leave it out or add replicas",
         )
-    return _ROUTINGS[scenario.routing]
+    return Routing[scenario.routing.upper()]
 
 
 def scenario_options(scenario: ScenarioSpec, options: ServeOptions) -> ServeOptions:

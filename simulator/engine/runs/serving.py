@@ -24,7 +24,8 @@ from simulator.records import dataclass
 from simulator.specs.question.workload import ObjectiveSpec, WorkloadSpec
 from simulator.techniques.applied import check_budget
 from simulator.traffic.demand import build_requests
-from simulator.traffic.requests import Requests, check_tokens
+from simulator.traffic.lengths import check_tokens
+from simulator.traffic.requests import Requests
 
 HISTORY_POINTS = 9
 """Points of each request's growth at which its cache is measured."""

@@ -13,7 +13,6 @@ from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.format_kernels import load_format_kernels
 from simulator.specs.model import architecture as arch
-from simulator.specs.model.checkpoints import FP8_BLOCK, published_in_blocks
 from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, PrecisionSpec, scheme_word
 from simulator.units import BITS_PER_BYTE
 
@@ -166,6 +165,13 @@ def _plain_dtype(
     return instead
 
 
+def _fp8_block(model: arch.ModelSpec) -> int | None:
+    """Elements a side of the blocks of a model's published FP8 weights; None where a tensor has one scale."""
+    from simulator.specs.model.checkpoints import FP8_BLOCK, published_in_blocks
+
+    return FP8_BLOCK if published_in_blocks(model.checkpoint or model.name) else None
+
+
 def _resolve_scheme(
     model: arch.ModelSpec,
     precision: PrecisionSpec,
@@ -190,12 +196,12 @@ def _resolve_scheme(
         notes.append(f"weights {weights} (checkpoint dtype {model.dtype})")
     if precision.weights is not None and model.quantization is not None and precision.weights not in PLAIN_DTYPES:
         return _requested_over_checkpoint(model, model.quantization, precision, plain, notes)
-    blocks = weights is Dtype.FP8 and published_in_blocks(model.checkpoint or model.name)
-    product = format_of_pair(weights, precision.activations, plain=plain, group_size=FP8_BLOCK if blocks else None)
+    block = _fp8_block(model) if weights is Dtype.FP8 else None
+    product = format_of_pair(weights, precision.activations, plain=plain, group_size=block)
     activations = precision.activations or _activations_of(product, plain)
     if precision.activations is None:
         notes.append(f"activations {activations}")
-    if blocks and product.quantises_activations:
+    if block and product.quantises_activations:
         notes.append(f"{product.name}, as published of {model.name}; with scheme fp8 a tensor has one scale")
     if weights is Dtype.INT4 and product.name == "w4a16":
         notes.append("int4 weights in groups of 128 with 16-bit scales")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import count
 from math import inf, log
@@ -28,6 +29,7 @@ from simulator.operators.step_shape import StepShape
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
 from simulator.phases.step import StepEstimate, estimate_steps
+from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix
 
 Role = Literal["", "prefill", "decode"]
@@ -287,7 +289,7 @@ def worst_of(excess: Array, objectives: tuple[Objective, ...]) -> Missed:
     return Missed(objective=objectives[worst], excess=float(excess[worst]))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True)
 class _Range:
     """Between which rates a lane's capacity lies: the objectives hold at the first and do not at the second.
 

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.operators.step_shape import Array
-from simulator.specs.model.fitted import load_acceptance_fit, speculation_table
 from simulator.specs.question.techniques import SpeculationMethod, SpeculationSpec
 
 # Answers with more tokens left than this take the normal limit of the number of rounds.
@@ -244,6 +243,8 @@ def _rounds_in_the_limit(acceptance: Array, *, tokens: int, sequences: int) -> f
 
 def method_sigma(method: SpeculationMethod) -> float:
     """Spread of log(tokens per verify step) between tasks [-]. Reference: [Xia2024]"""
+    from simulator.specs.model.fitted import load_acceptance_fit, speculation_table
+
     fitted = load_acceptance_fit().methods.get(method)
     return speculation_table().methods[method].task_sigma if fitted is None else fitted.log_sigma
 

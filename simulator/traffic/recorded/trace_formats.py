@@ -24,7 +24,7 @@ from simulator.records import dataclass
 from simulator.specs.base import LARGEST_INTEGER
 from simulator.specs.measured.serving_results import VLLM_REQUEST_FIELDS
 from simulator.specs.parsing import MalformedError, parse_json
-from simulator.traffic.requests import LARGEST_TOKENS
+from simulator.traffic.lengths import LARGEST_TOKENS
 from simulator.units import MILLI
 
 AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")

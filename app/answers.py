@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import streamlit as st
-from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app import turns, work
 from app.question import prices as asked_prices
@@ -32,10 +31,9 @@ from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.scenario import ScenarioSpec
 
-_MOST_RESIZED = 100
+_MOST_RESIZED = _MOST_CHECKS = 100
 _CHECKS = ThreadPoolExecutor(max_workers=1, thread_name_prefix="check")
 """Simulates one fleet at a time, while pages stay free for the next question."""
-_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,27 +102,32 @@ def _check(plan: CapacityPlan) -> CapacityPlan:
     return replace(plan, **changed) if changed else plan
 
 
-@st.cache_resource(max_entries=100, show_spinner=False)
-def _checked(question: str, _plan: CapacityPlan) -> Future[CapacityPlan]:
-    return _CHECKS.submit(_check, _plan)
+@st.cache_resource(show_spinner=False)
+def _checks() -> dict[str, Future[CapacityPlan]]:
+    """Simulations of fleets that were begun, by :func:`_kept_as`."""
+    return {}
+
+
+def is_checked(plan: CapacityPlan) -> bool:
+    """Whether the check of a plan is known."""
+    found = _checks().get(_kept_as(plan))
+    return found is not None and found.done()
 
 
 def _awaited(plan: CapacityPlan) -> CapacityPlan:
     """The plan with its check. A page whose question changes meanwhile is left, and a check not begun is dropped."""
-    question = _kept_as(plan)
-    check = _checked(question, plan)
+    kept, question = _checks(), _kept_as(plan)
+    check = kept.get(question) or kept.setdefault(question, _CHECKS.submit(_check, plan))
+    if len(kept) > _MOST_CHECKS:
+        kept.pop(next(iter(kept)), None)
     try:
-        while not check.done():
-            wait((check,), timeout=_LOOK_S)
-            if get_script_run_ctx(suppress_warning=True):
-                # Any look at the state ends a run whose question has changed.
-                st.session_state.get(question)
+        turns.wait_until(check.done)
         return check.result()
     except CancelledError:
         return _awaited(plan)
     finally:
-        if check.cancel():
-            _checked.clear(question, plan)
+        if check.cancel() or (check.done() and check.exception() is not None):
+            kept.pop(question, None)
 
 
 def checked(plan: CapacityPlan) -> CapacityPlan:

@@ -14,9 +14,7 @@ from app.uploaded import adopt_files
 from app.views import compare, learn, plan, profiles, roofline, serving, sweep, validation, what_if
 
 _ICON, _LOGO = (str(Path(__file__).with_name(name)) for name in ("icon.svg", "logo.svg"))
-Later = Callable[[], None]
-Body = Callable[[], Later | None]
-"""A page; what it gives back is worked out when everything else stands."""
+Body = Callable[[], None]
 PAGES: dict[str, tuple[str, str, Body]] = {
     "plan": ("Plan", ":material/dns:", plan.page),
     "what-if": ("What-if", ":material/tune:", what_if.page),
@@ -43,14 +41,12 @@ def _page(title: str, body: Body) -> None:
         controls = st.container(key="controls", horizontal=True, width="content", gap="small")
     complaints = st.container()
     with st.container(key="answered"), turns.asking():
-        later = body()
+        body()
     question.show_once()
     links.end(complaints)
     # Last, so that a link holds every widget of this run.
     with controls:
         links.controls(title)
-    if later is not None:
-        later()
 
 
 def main(first: str = "plan") -> None:

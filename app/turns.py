@@ -8,9 +8,10 @@ for others: beside a question that takes longer than ``PATIENCE_S`` the rest goe
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 PATIENCE_S = 1.0
@@ -18,6 +19,7 @@ _SEEN_S = 0.2
 """What a browser takes to show a number, where it shares a machine with those of others."""
 _ALONE_S = 0.04
 """What it takes at least: a chart that comes sooner is drawn together with the number, before anything is shown."""
+_LOOK, _LOOK_S = "_look", 0.02
 _turn = threading.Semaphore()
 _changed = threading.Condition()
 _asking: dict[int, bool] = {}
@@ -65,6 +67,15 @@ def let_others_ask() -> None:
     """Before work that no reader waits for: until everybody has a number, or for as long as patience lasts."""
     with _changed:
         _changed.wait_for(lambda: not _asking, timeout=PATIENCE_S)
+
+
+def wait_until(ready: Callable[[], bool]) -> None:
+    """Wait in a run of a page, which ends as soon as its question changes."""
+    while not ready():
+        threading.Event().wait(_LOOK_S)
+        if get_script_run_ctx(suppress_warning=True):
+            # Any look at the state ends a run whose question has changed.
+            st.session_state.get(_LOOK)
 
 
 def _visitor() -> str:

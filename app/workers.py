@@ -21,8 +21,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, LifoQueue
-from typing import BinaryIO, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+from app.pipes import Receiver, Sender
 from simulator.errors import RoofcastError
 
 MOST_WORKERS = 3
@@ -31,7 +32,7 @@ LARGEST_WORKER_BYTES = 6_442_450_944
 _PATIENCE = 10
 """How far the patient one yields, in the system's own steps of niceness."""
 _HOME = str(Path(__file__).resolve().parents[1])
-_READY = b"!"
+_READY = "ready"
 _OBJECTS, _ROUNDS = 50_000, 20
 """Objects until the youngest are looked through for garbage, and rounds of that until older ones are."""
 _LOOK_S = 1.0
@@ -54,18 +55,20 @@ class _Worker:
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.questions, self.answers = self.process.stdin, self.process.stdout
+        self._questions, self._answers = Sender(self.process.stdin), Receiver(self.process.stdout)
 
     def is_ready(self) -> bool:
         """Wait until it has warmed up; False where it ended before."""
-        return self.answers.read(len(_READY)) == _READY
+        try:
+            return self._answers.receive() == _READY
+        except EOFError:
+            return False
 
-    def ask(self, question: bytes) -> tuple[bool, object]:
+    def ask(self, question: object) -> tuple[bool, object]:
         """Whether it was answered, and the answer or the refusal. OSError or EOFError where the process has ended."""
-        self.questions.write(question)
-        self.questions.flush()
-        answered, found = pickle.load(self.answers)
-        return answered, found
+        self._questions.send(question)
+        found: Any = self._answers.receive()
+        return found[0], found[1]
 
     def end(self) -> None:
         """Let go of a process that answers no more."""
@@ -139,12 +142,15 @@ class Crew:
         if worker is None:
             return work(*asked, **named)
         try:
-            answered, found = worker.ask(_packed((work, asked, named)))
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
+            answered, found = worker.ask((work, asked, named))
+        except BaseException as error:
+            # Whatever happened, half of something may be left in its pipes.
             worker.end()
             with self._changes:
                 del self._hired[worker.place]
             self.grow()
+            if not isinstance(error, OSError | EOFError | pickle.UnpicklingError):
+                raise
             raise RoofcastError(
                 "the process that worked this out has ended", hint="ask again, or for less at once"
             ) from error
@@ -173,26 +179,21 @@ def at_once() -> int:
     return max(1, CREW.most)
 
 
-def _answer_all(questions: BinaryIO, answers: BinaryIO) -> None:
+def _answer_all(questions: Receiver, answers: Sender) -> None:
     """Answer until nobody asks any more."""
     while True:
         try:
-            work, asked, named = pickle.load(questions)
+            asked: Any = questions.receive()
         except EOFError:
             return
+        work, words, named = asked
         try:
-            found = _packed((True, work(*asked, **named)))
+            answers.send((True, work(*words, **named)))
         except MemoryError:
             hint = "ask for less at once"
-            found = _packed((False, RoofcastError("this takes more memory than an answer may have", hint=hint)))
+            answers.send((False, RoofcastError("this takes more memory than an answer may have", hint=hint)))
         except Exception as error:  # whatever it is, it is raised where it was asked
-            found = _packed((False, error))
-        answers.write(found)
-        answers.flush()
-
-
-def _packed(item: object) -> bytes:
-    return pickle.dumps(item, pickle.HIGHEST_PROTOCOL)
+            answers.send((False, error))
 
 
 def keep_what_is_read() -> None:
@@ -217,7 +218,7 @@ def main(words: list[str]) -> None:
     from app.work import warm_up
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server's to obey; it ends when the server does
-    answers = os.fdopen(os.dup(1), "wb")
+    answers = Sender(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
     _be_bounded()
     if "--patient" in words and hasattr(os, "nice"):
@@ -225,9 +226,8 @@ def main(words: list[str]) -> None:
     with suppress(RoofcastError):
         warm_up()
     keep_what_is_read()
-    answers.write(_READY)
-    answers.flush()
-    _answer_all(sys.stdin.buffer, answers)
+    answers.send(_READY)
+    _answer_all(Receiver(sys.stdin.buffer), answers)
 
 
 if __name__ == "__main__":

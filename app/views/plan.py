@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
-from app import actions, baseline, charts, display, glossary, inputs, question, widgets
-from app.answers import checked, judged, latency_ranges, planned
+from app import actions, baseline, charts, display, glossary, inputs, question, settled, widgets
+from app.answers import checked, is_checked, judged, latency_ranges, planned
 from app.commands import plan_command
 from app.downloads import downloads
 from app.limits import LARGEST_RATE, limit_inputs, solvers
@@ -217,9 +213,20 @@ def _memory(best: Fleet) -> None:
     )
 
 
-def _simulated(plan: CapacityPlan, place: DeltaGenerator) -> None:
-    """What the event simulation says of the fleet; worked out last, when everything else stands already."""
-    found = checked(plan)
+@st.fragment
+def _simulated(plan: CapacityPlan, question: str) -> None:
+    """What the event simulation says of the fleet, once the reader stays with the question."""
+    place = st.empty()
+    if not is_checked(plan):
+        if not settled.stays(question, key="settled"):
+            place.caption("Sized in steady state, simulated in a moment.")
+            return
+        place.caption("Sized in steady state, being simulated.")
+    try:
+        found = checked(plan)
+    except RoofcastError as error:
+        display.refusal(error)
+        return
     if found.best is not plan.best:
         # Sized again: every number of the page is of another fleet.
         st.rerun()
@@ -231,7 +238,7 @@ def _check_said(plan: CapacityPlan, found: CapacityPlan) -> None:
     if found.verification is None and checked_text(found):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption("Sized in steady state, not simulated yet.", width="content")
-            st.button(
+            asked = st.button(
                 "Simulate it",
                 key="simulate",
                 type="tertiary",
@@ -240,6 +247,9 @@ def _check_said(plan: CapacityPlan, found: CapacityPlan) -> None:
                 args=({_VERIFY: True},),
                 help=glossary.VERIFY,
             )
+        if asked:
+            # Another question for the whole page, not for this part of it.
+            st.rerun()
     elif checked_text(found):
         st.caption(checked_text(found))
     display.warnings(warning_texts([item for item in found.warnings if item not in plan.warnings]))
@@ -250,8 +260,8 @@ def _look_at(name: str) -> None:
     st.session_state[LOOK] = name
 
 
-def page() -> Callable[[], None] | None:
-    """The page, and its check by the event simulation."""
+def page() -> None:
+    """The page."""
     flags, outlook = asked()
     question.show()
     try:
@@ -262,14 +272,14 @@ def page() -> Callable[[], None] | None:
         actions.refusal(error)
         gap_details(error)
         actions.before(_answer)
-        return None
+        return
     question.show(fleet=fleet_text(plan.best))
     hand_on(plan)
-    return partial(_simulated, plan, actions.now(_answer, plan, flags, outlook))
+    actions.now(_answer, plan, flags, outlook)
 
 
-def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> DeltaGenerator:
-    """The answer; where its check goes once that is known."""
+def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> None:
+    """The answer."""
     command, known = plan_command(flags), plan.best.provenance
     compared, name = _baseline(flags)
     found = judged(plan)
@@ -282,7 +292,7 @@ def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> D
         with st.popover("Download", icon=":material/download:"):
             downloads(plan, command)
     display.warnings(warning_texts(plan.warnings))
-    simulated = st.empty()
+    _simulated(plan, command)
     if found.rival:
         st.caption(found.rival.replace("$", "\\$"))
     with st.expander("How sure it is, and what limits it", icon=":material/rule:"):
@@ -295,4 +305,3 @@ def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> D
     with grid, st.container():
         _memory(plan.best)
     details(flags, outlook)
-    return simulated

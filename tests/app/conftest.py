@@ -10,6 +10,8 @@ import pytest
 import streamlit as st
 from streamlit.components.v2 import manifest_scanner
 
+from app import settled
+
 _MAIN = sys.modules["__main__"]
 
 
@@ -28,6 +30,12 @@ def scanned_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
         yield
+
+
+@pytest.fixture(autouse=True)
+def no_second_thoughts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens a page in a test means it: its fleet is simulated at once."""
+    monkeypatch.setattr(settled, "SETTLED_S", 0.0)
 
 
 @pytest.fixture(autouse=True)

@@ -69,7 +69,8 @@ def control(field: str) -> tuple[str, widgets.Shown] | None:
 
 
 def named(sentence: str) -> str:
-    """A sentence of the library with fields as this page calls them; what it does not ask for stays a flag.
+    """A sentence of the library with fields as this page calls them and bounds as it writes them; what it does not ask
+    for stays a flag.
 
     Commands stay as they are.
     """
@@ -79,7 +80,7 @@ def named(sentence: str) -> str:
         # Its unit stands behind the value.
         return found[0] if known is None else known[1].label.partition(" (")[0]
 
-    text = flagged(sentence)
+    text = flagged(sentence).replace("<= ", "≤ ")
     return text if any(word in text for word in _COMMANDS) else _FLAG.sub(name, text)
 
 

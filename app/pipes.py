@@ -23,25 +23,23 @@ class Sender:
         self._forget()
 
     def _forget(self) -> None:
-        self._bytes, self._remembered = io.BytesIO(), 0
-        self._pickler = pickle.Pickler(self._bytes, pickle.HIGHEST_PROTOCOL)
+        self._sent = io.BytesIO()
+        self._pickler = pickle.Pickler(self._sent, pickle.HIGHEST_PROTOCOL)
 
     def send(self, item: object) -> None:
         """Send ``item``. What cannot be packed raises before anything is sent, and the next item comes whole."""
-        if self._remembered > _MOST_REMEMBERED_BYTES:
-            self._forget()
-        start = _ON if self._remembered else _ANEW
+        before = self._sent.tell()
         try:
             self._pickler.dump(item)
         except BaseException:
             self._forget()
             raise
-        message = self._bytes.getvalue()
-        self._bytes.seek(0)
-        self._bytes.truncate()
-        self._remembered += len(message)
-        self._pipe.write(start + message)
+        self._pipe.write(_ON if before else _ANEW)
+        with self._sent.getbuffer() as sent:
+            self._pipe.write(sent[before:])
         self._pipe.flush()
+        if self._sent.tell() > _MOST_REMEMBERED_BYTES:
+            self._forget()
 
 
 class Receiver:

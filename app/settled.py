@@ -15,7 +15,7 @@ SETTLED_S = 1.5
 _STAYED = "_stayed"
 _SCRIPT = """export default ({data, parentElement, setTriggerValue}) => {
   clearTimeout(parentElement.timer)
-  parentElement.timer = setTimeout(() => setTriggerValue("meant", true), data.wait_ms)
+  parentElement.timer = setTimeout(() => setTriggerValue("meant", true), 1000 * data.wait_s)
   return () => clearTimeout(parentElement.timer)
 }"""
 
@@ -34,6 +34,6 @@ def stays(question: str, *, key: str) -> bool:
     if SETTLED_S == 0 or st.session_state.get(_STAYED) == question:
         return True
     # A question that changes sets the clock anew.
-    data = {"question": question, "wait_ms": 1000 * SETTLED_S}
+    data = {"question": question, "wait_s": SETTLED_S}
     _clock()(key=key, data=data, width="content", height="content", on_meant_change=meant)
     return False

@@ -13,8 +13,8 @@ from app import glossary, widgets
 from app.uploaded import session_profiles, uploaded_file, uploaded_names
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, SCHEME_NAMES
 from simulator.planner.comparison import has_experts
+from simulator.planner.records import PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_DP_SIZES, USUAL_TP_SIZES
-from simulator.planner.workload_presets import PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.specs.base import validate
 from simulator.specs.engine.engine import DEFAULT_ENGINE
 from simulator.specs.hardware.accelerator import list_hardware, load_hardware

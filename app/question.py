@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import inputs, widgets
 from app.uploaded import session_profiles
-from simulator.planner.workload_presets import CHAT, PRESET_NAMES, WorkloadPreset, workload_preset
+from simulator.planner.records import CHAT, PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.reports.content.quantities import count_text, rate_text, seconds_text
 from simulator.specs.base import LARGEST_INTEGER
 from simulator.specs.hardware.accelerator import list_hardware

@@ -17,9 +17,9 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
 from simulator.planner.money.market import provider_kinds
 from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
+from simulator.planner.records import CHAT, WorkloadPreset
 from simulator.planner.search.question import DEFAULT_UTILIZATION
 from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
-from simulator.planner.workload_presets import CHAT, WorkloadPreset
 from simulator.reports.charts.gauge import Gauge
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.quantities import count_text, range_text

@@ -17,8 +17,8 @@ from app.work import Served
 from simulator.engine.runs.load_sweep import LoadSweep, at_rate, demand_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
+from simulator.planner.records import WorkloadPreset
 from simulator.planner.replica_setup import MOST_POOLED
-from simulator.planner.workload_presets import WorkloadPreset
 from simulator.reports.charts.gauge import Gauge
 from simulator.reports.charts.load import batch_over_time_chart, load_latency_chart
 from simulator.reports.content.quantities import range_text, rate_text, seconds_text

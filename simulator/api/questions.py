@@ -221,7 +221,7 @@ def requests_of_kind(name: str | None, fields: dict[str, Any], *, model: str | N
     Without a name they vary as those of the kind whose means are nearest, as in a plan."""
     from simulator.engine.runs.load_sweep import demand_of
     from simulator.operators.transformer import is_encoder_only
-    from simulator.planner.workload_presets import kinds_of_demand
+    from simulator.planner.records import kinds_of_demand
     from simulator.specs.model.loading import load_model
 
     given = {key: fields.pop(key, None) for key in ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv")}

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli.options.shared import Profiles
+from simulator.cli.shared import Profiles
 from simulator.errors import FileError, MissingPackageError, RoofcastError
 from simulator.specs.profiles import PROFILES_VARIABLE
 from simulator.units import MEGA

@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simulator.cli.entry import print_version, run, run_process
-from simulator.cli.options.shared import HELP_ALL, PlanCommand, field_option, grouped, print_whole_help
+from simulator.cli.shared import (
+    HELP_ALL,
+    PlanCommand,
+    field_option,
+    grouped,
+    print_version,
+    print_whole_help,
+    run,
+    run_process,
+)
 from simulator.errors import FileError, InfeasibleError, RoofcastError, contradiction, no_effect, one_line
 from simulator.files import STANDARD_STREAM, write_text
 from simulator.specs.question.plan import PlanSpec

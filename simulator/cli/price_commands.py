@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli.options.shared import AsJson, Force, Profiles
+from simulator.cli.shared import AsJson, Force, Profiles
 from simulator.files import STANDARD_STREAM, write_text
 from simulator.specs.money.prices import OfferKind
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from simulator.cli.entry import print_version, run_process
-from simulator.cli.options.shared import WideCommand
+from simulator.cli.shared import WideCommand, print_version, run_process
 
 
 class Place(NamedTuple):
@@ -57,8 +56,8 @@ def _command(name: str) -> Any:
     if isinstance(found, typer.Typer):
         alone.add_typer(found, name=name, rich_help_panel=panel)
     elif name == "plan":
-        from simulator.cli.options.shared import PlanCommand
         from simulator.cli.plan_capacity import EPILOG
+        from simulator.cli.shared import PlanCommand
 
         alone.command(name, cls=PlanCommand, rich_help_panel=panel, epilog=EPILOG)(found)
     else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simulator.cli.options.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, above_zero, grouped
+from simulator.cli.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, above_zero, grouped
 from simulator.errors import missing_field, no_effect
 from simulator.files import check_target, write_pieces, write_text
 
@@ -276,7 +276,7 @@ def _base(source: str | None, options: Mapping[str, Any]) -> ScenarioSpec:
     from typing import get_args
 
     from simulator.api.questions import scenario_spec
-    from simulator.planner.workload_presets import CHAT
+    from simulator.planner.records import CHAT
     from simulator.specs.question.plan_values import HARDWARE
     from simulator.specs.question.scenario import Kind
     from simulator.specs.question.scenario_file import read_scenario

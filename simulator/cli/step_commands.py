@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simulator.cli.options.shared import AsJson, Engine, Force, Hardware, Model, Profiles, Tp, grouped
 from simulator.cli.options.techniques import precision_of, precision_options, technique_options, techniques_of
+from simulator.cli.shared import AsJson, Engine, Force, Hardware, Model, Profiles, Tp, grouped
 from simulator.specs.question.plan_values import EXPLAINED_BATCH, HARDWARE, STEP_CONTEXT_TOKENS
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from simulator.cli.line_commands import Jobs, Resume, Timeout
-from simulator.cli.options.shared import AsJson, Force, Profiles
+from simulator.cli.shared import AsJson, Force, Profiles
 from simulator.errors import Option, RoofcastError, missing_field
 from simulator.files import check_target, write_text
 

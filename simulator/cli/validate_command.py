@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simulator.cli.options.shared import AsJson, Profiles, grouped, served_group, served_of
+from simulator.cli.shared import AsJson, Profiles, grouped, served_group, served_of
 from simulator.errors import Option, ignored_option, missing_field
 
 if TYPE_CHECKING:

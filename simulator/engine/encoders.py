@@ -18,9 +18,9 @@ import numpy as np
 from simulator.engine.lanes.queueing import busy_servers_probability, gg1_wait_mean_s
 from simulator.engine.pools import Pool, slower_network, transfer_ends_s, transfer_link
 from simulator.errors import InfeasibleError, said_of
-from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import layer_rows
 from simulator.operators.vision import vision_parameters
+from simulator.operators.work import prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import average_power_w
 from simulator.phases.step import StepEstimate, estimate_step

@@ -13,7 +13,7 @@ from simulator.explain.formats import known_schemes
 from simulator.explain.topic import Example, Worked, bars, facts, generates, lines, rows_table
 from simulator.kernels.roofline import ridge_point
 from simulator.kernels.sustained import cache_rate
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 from simulator.phases.crossover import crossover_batch
 from simulator.phases.deployment import Deployment
 from simulator.phases.power import energy_prices, energy_split

@@ -9,9 +9,8 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.explain.topic import Example, Value, Worked, bars, columns_table, facts, lines, rows_table, times, whole
-from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import parameter_counts
-from simulator.operators.work import CollectiveShape, Family
+from simulator.operators.work import CollectiveShape, Family, prefill_step
 from simulator.phases.late_interaction import INTERACTIONS, retrieval_cost
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step

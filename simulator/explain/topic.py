@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 
 from simulator.kernels.timing import Provenance
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
-from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.transformer import is_encoder_only
+from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step

@@ -21,8 +21,7 @@ from simulator.fitting.three_parameter import (
 )
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.roofline import math_dtype, peak_flops_per_s
-from simulator.operators.step_shape import Array
-from simulator.operators.work import Family, Work
+from simulator.operators.work import Array, Family, Work
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import FitError, KernelFit

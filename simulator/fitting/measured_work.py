@@ -9,9 +9,18 @@ import numpy as np
 from simulator.kernels.library import KernelLibrary
 from simulator.operators.attention import attended_pairs
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.step_shape import Array, StepShape, mixed_step
 from simulator.operators.transformer import operator_list
-from simulator.operators.work import AttentionShape, ElementwiseShape, Family, GemmShape, MatmulFormat, Work
+from simulator.operators.work import (
+    Array,
+    AttentionShape,
+    ElementwiseShape,
+    Family,
+    GemmShape,
+    MatmulFormat,
+    StepShape,
+    Work,
+    mixed_step,
+)
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.measured.kernel_times import MeasuredKernel

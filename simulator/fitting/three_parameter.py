@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 from simulator.records import dataclass
 
 PARAMETERS = ("launch_s", "compute_fraction", "memory_fraction")

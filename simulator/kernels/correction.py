@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.kernels.timing import Provenance, Terms, Timing
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.calibration import KernelFit, LatticeSpec

@@ -20,8 +20,7 @@ from simulator.kernels.correction import Lattice, corrected_timing, log2_coordin
 from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.gemm import GemmMachine, gemm_machine, gemm_seconds
 from simulator.kernels.timing import Provenance, Terms, Timing, chosen
-from simulator.operators.step_shape import Array
-from simulator.operators.work import ActivationPasses, ElementwiseShape, GemmShape, MatmulFormat, MoeShape
+from simulator.operators.work import ActivationPasses, Array, ElementwiseShape, GemmShape, MatmulFormat, MoeShape
 from simulator.specs.engine.releases import SplitProducts
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit

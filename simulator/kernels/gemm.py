@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from simulator.errors import ProfileError, did_you_mean
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.timing import L2_SHARPNESS, Terms, Timing, l2_hit_share, smooth_maximum
-from simulator.operators.step_shape import Array
-from simulator.operators.work import GemmShape, MatmulFormat
+from simulator.operators.work import Array, GemmShape, MatmulFormat
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit

@@ -55,8 +55,8 @@ from simulator.kernels.memory import elementwise_timing, host_transfer_timing
 from simulator.kernels.roofline import fitted_timing, user_timing
 from simulator.kernels.step_rows import in_step, price_rows
 from simulator.kernels.timing import Provenance, Timing, between, chosen, widened
-from simulator.operators.step_shape import Array
 from simulator.operators.work import (
+    Array,
     AttentionShape,
     CollectiveShape,
     ElementwiseShape,

@@ -8,8 +8,7 @@ import numpy as np
 
 from simulator.kernels.timing import Provenance, Timing
 from simulator.kernels.transfer import Relative
-from simulator.operators.step_shape import Array
-from simulator.operators.work import ElementwiseShape, HostTransferShape
+from simulator.operators.work import Array, ElementwiseShape, HostTransferShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
 from simulator.units import MICRO

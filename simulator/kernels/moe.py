@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.gemm import GemmMachine, gemm_machine
 from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
-from simulator.operators.step_shape import Array
-from simulator.operators.work import MoeShape
+from simulator.operators.work import Array, MoeShape
 from simulator.records import dataclass
 from simulator.specs.engine.releases import UntunedExperts
 from simulator.specs.hardware.accelerator import AcceleratorSpec

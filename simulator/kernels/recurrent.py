@@ -14,8 +14,7 @@ import numpy as np
 from simulator.kernels.attention.cases import ACTIVATION_BYTES, AttentionMachine, attention_machine, kernel_dtype
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
-from simulator.operators.step_shape import Array
-from simulator.operators.work import RecurrentShape
+from simulator.operators.work import Array, RecurrentShape
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.timing import Provenance, Timing
-from simulator.operators.step_shape import Array
 from simulator.operators.work import (
+    Array,
     AttentionShape,
     CollectiveShape,
     GemmShape,

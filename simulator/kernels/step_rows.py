@@ -14,8 +14,8 @@ import numpy as np
 from simulator.kernels.attention.cases import AttentionKernel, attention_kernel, join_attention
 from simulator.kernels.engine_traits import SHARED_EXPERT, EngineTraits
 from simulator.kernels.timing import JOINED_CASES, Provenance, Timing, join, priced_once, split, without_idle
-from simulator.operators.step_shape import Array
 from simulator.operators.work import (
+    Array,
     AttentionShape,
     Collective,
     CollectiveShape,

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.operators.step_shape import Array
-from simulator.operators.work import CollectiveShape, GemmShape, Work
+from simulator.operators.work import Array, CollectiveShape, GemmShape, Work
 from simulator.records import dataclass
 
 

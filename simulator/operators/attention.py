@@ -9,8 +9,7 @@ import numpy as np
 from simulator.operators.elementwise import GATHER, NORM, ROTARY, SPLIT_NORM, elementwise
 from simulator.operators.kept_tokens import bounded, index_rows, kept_rows
 from simulator.operators.linear import DeviceShare, all_reduce_after, collective, has_decode, has_prefill, linear
-from simulator.operators.step_shape import Array
-from simulator.operators.work import AttentionShape, Collective, Family, Work
+from simulator.operators.work import Array, AttentionShape, Collective, Family, Work
 from simulator.specs.model.architecture import AttentionSpec, OutputGate
 
 SUM_BYTES = 4.0

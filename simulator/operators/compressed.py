@@ -19,8 +19,7 @@ from simulator.operators.elementwise import NORM, ROTARY, PassCost, elementwise
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.kept_tokens import index_key_bytes, index_score_rows
 from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
-from simulator.operators.step_shape import Array
-from simulator.operators.work import Family, GroupedGemmShape, Work
+from simulator.operators.work import Array, Family, GroupedGemmShape, Work
 from simulator.specs.model.architecture import CompressedAttentionSpec
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE

@@ -17,8 +17,7 @@ from simulator.operators.elementwise import (
     hyper_head,
 )
 from simulator.operators.linear import DeviceShare, all_reduce_after, collective, linear
-from simulator.operators.step_shape import Array
-from simulator.operators.work import Collective, Family, Work
+from simulator.operators.work import Array, Collective, Family, Work
 from simulator.specs.model.architecture import MlpSpec
 
 

@@ -13,8 +13,7 @@ and mix the streams; the mix is made doubly stochastic by a few Sinkhorn steps [
 from __future__ import annotations
 
 from simulator.operators.linear import DeviceShare, linear
-from simulator.operators.step_shape import Array
-from simulator.operators.work import ElementwiseShape, Family, Work
+from simulator.operators.work import Array, ElementwiseShape, Family, Work
 from simulator.records import dataclass
 from simulator.specs.model.architecture import HyperConnectionSpec
 from simulator.units import BITS_PER_BYTE

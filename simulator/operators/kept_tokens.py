@@ -18,8 +18,7 @@ import numpy as np
 
 from simulator.operators.elementwise import NORM, ROTARY, elementwise
 from simulator.operators.linear import DeviceShare, has_decode, has_prefill, linear
-from simulator.operators.step_shape import Array
-from simulator.operators.work import AttentionShape, ElementwiseShape, Family, Work
+from simulator.operators.work import Array, AttentionShape, ElementwiseShape, Family, Work
 from simulator.specs.model.architecture import AttentionSpec, IndexerSpec, KeptTokensSpec
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import BITS_PER_BYTE

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.kept_tokens import index_key_bytes, score_bytes
 from simulator.operators.linear import stage_layers
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 from simulator.records import dataclass
 from simulator.specs.model import architecture as arch
 

@@ -10,8 +10,17 @@ import numpy as np
 
 from simulator.errors import RoofcastError, no_effect
 from simulator.operators.formats.tensor_formats import PrecisionPlan
-from simulator.operators.step_shape import Array, StepShape, on_context_rank
-from simulator.operators.work import Collective, CollectiveShape, Family, GemmShape, MatmulFormat, Work
+from simulator.operators.work import (
+    Array,
+    Collective,
+    CollectiveShape,
+    Family,
+    GemmShape,
+    MatmulFormat,
+    StepShape,
+    Work,
+    on_context_rank,
+)
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model import architecture as arch

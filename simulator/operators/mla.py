@@ -14,8 +14,7 @@ from simulator.operators.attention import attention_shapes, attention_work, cont
 from simulator.operators.elementwise import NORM, ROTARY, elementwise
 from simulator.operators.kept_tokens import index_rows
 from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
-from simulator.operators.step_shape import Array
-from simulator.operators.work import AttentionShape, Work
+from simulator.operators.work import Array, AttentionShape, Work
 from simulator.specs.model.architecture import MlaSpec
 from simulator.units import BITS_PER_BYTE
 

@@ -10,8 +10,7 @@ import numpy as np
 from simulator.operators.dense import dense_block
 from simulator.operators.elementwise import TOP_K, elementwise
 from simulator.operators.linear import DeviceShare, all_reduce_after, collective, linear
-from simulator.operators.step_shape import Array
-from simulator.operators.work import Collective, Family, MoeShape, Work
+from simulator.operators.work import Array, Collective, Family, MoeShape, Work
 from simulator.records import dataclass
 from simulator.specs.model.architecture import MoeSpec
 from simulator.specs.model.fitted import routing_skew

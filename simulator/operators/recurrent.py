@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from simulator.operators.elementwise import CONVOLUTION, NORM, elementwise
 from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
-from simulator.operators.step_shape import Array
-from simulator.operators.work import Family, RecurrentShape, Work
+from simulator.operators.work import Array, Family, RecurrentShape, Work
 from simulator.records import dataclass
 from simulator.specs.model import architecture as arch
 from simulator.specs.model.precision import BITS, Dtype

@@ -14,8 +14,7 @@ from simulator.operators.elementwise import NORM, RESIDUAL_NORM, PassCost, eleme
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.linear import DeviceShare, check_parallelism, has_decode, linear, stage_layers
-from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step, prefill_step
-from simulator.operators.work import CollectiveShape, Work
+from simulator.operators.work import Array, CollectiveShape, StepShape, Work, decode_step, mixed_step, prefill_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model import architecture as arch

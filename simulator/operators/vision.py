@@ -12,8 +12,7 @@ from simulator.errors import contradiction, ignored_option
 from simulator.operators.elementwise import held_only
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.linear import DeviceShare, has_prefill, linear
-from simulator.operators.step_shape import Array, StepShape, mixed_step, prefill_step
-from simulator.operators.work import MatmulFormat, Work
+from simulator.operators.work import Array, MatmulFormat, StepShape, Work, mixed_step, prefill_step
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, PicturesSpec, VisionSpec
 from simulator.specs.model.precision import BITS, Dtype
 

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import Array, decode_step
-from simulator.operators.work import Family
+from simulator.operators.work import Array, Family, decode_step
 from simulator.phases.compiled import DECODE_NODES, KEY_RANGES, SEQUENCE_RANGES, StepTables, edge_nodes, stepped_nodes
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate, StepRow, estimate_step, scheduling_s

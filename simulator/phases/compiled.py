@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 
 CONTEXT_UNIT_TOKENS = 64.0
 """Cached context of a prefill is resolved down to this many tokens; below, its cost hardly changes."""

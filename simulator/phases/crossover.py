@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from simulator.kernels.roofline import FLOOR, roofline_timing
 from simulator.kernels.timing import Provenance
-from simulator.operators.step_shape import Array, decode_step
-from simulator.operators.work import Family
+from simulator.operators.work import Array, Family, decode_step
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.records import dataclass

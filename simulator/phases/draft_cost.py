@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simulator.operators.step_shape import Array, StepShape, decode_step
 from simulator.operators.transformer import total_flops
+from simulator.operators.work import Array, StepShape, decode_step
 from simulator.phases.deployment import Deployment, Speculation, without_speculation
 from simulator.phases.step import StepEstimate, estimate_step, estimate_steps
 from simulator.techniques.applied import device_rows

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from simulator.errors import RoofcastError, contradiction
-from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import is_encoder_only
+from simulator.operators.work import prefill_step
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import estimate_step
 from simulator.records import dataclass

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from simulator.kernels.timing import Provenance
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
-from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import stored_bytes
+from simulator.operators.work import prefill_step
 from simulator.phases.deployment import Deployment, EngineSettings, without_speculation
 from simulator.records import dataclass
 from simulator.specs.base import Same

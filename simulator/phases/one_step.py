@@ -6,7 +6,7 @@ import numpy as np
 
 from simulator.errors import Option, RoofcastError, no_effect
 from simulator.kernels.timing import DEVIATE, Range, interval
-from simulator.operators.step_shape import prefill_step
+from simulator.operators.work import prefill_step
 from simulator.phases.crossover import CrossoverRange, crossover_range
 from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round

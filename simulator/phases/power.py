@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
 from simulator.records import dataclass

@@ -11,8 +11,8 @@ from simulator.kernels.sustained import with_sustained_rates
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_token
 from simulator.operators.linear import allowed_tp_sizes
-from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import parameter_counts, stored_bytes
+from simulator.operators.work import prefill_step
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec

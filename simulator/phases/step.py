@@ -13,9 +13,8 @@ from simulator.kernels.library import KernelLibrary
 from simulator.kernels.roofline import BOUNDS, HOST, bound_indices, floor_seconds
 from simulator.kernels.step_rows import launches_of
 from simulator.kernels.timing import Provenance, Timing
-from simulator.operators.step_shape import Array, StepShape
 from simulator.operators.transformer import model_flops
-from simulator.operators.work import CollectiveShape, Family, HostTransferShape, Work
+from simulator.operators.work import Array, CollectiveShape, Family, HostTransferShape, StepShape, Work
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec

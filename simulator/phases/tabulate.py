@@ -9,9 +9,20 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step
 from simulator.operators.transformer import is_encoder_only
-from simulator.operators.work import Collective, CollectiveShape, ElementwiseShape, Family, GemmShape, KernelShape, Work
+from simulator.operators.work import (
+    Array,
+    Collective,
+    CollectiveShape,
+    ElementwiseShape,
+    Family,
+    GemmShape,
+    KernelShape,
+    StepShape,
+    Work,
+    decode_step,
+    mixed_step,
+)
 from simulator.phases import compiled
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import graph_tokens, sampling_s

@@ -10,12 +10,15 @@ from numpy.typing import ArrayLike
 
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.errors import Option, RoofcastError, contradiction
-from simulator.planner.records import Demand, PlanWarning, TraceLeftOut, TraceRepaired
-from simulator.planner.workload_presets import (
+from simulator.planner.records import (
     CHAT,
+    Demand,
     LengthOrigins,
+    PlanWarning,
     TraceFound,
+    TraceLeftOut,
     TraceName,
+    TraceRepaired,
     WorkloadPreset,
     kinds_of_demand,
     nearest_preset,

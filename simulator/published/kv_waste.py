@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import Array, decode_step
+from simulator.operators.work import Array, decode_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.phases.step import estimate_step

@@ -11,9 +11,8 @@ import numpy as np
 from simulator.operators.formats.stored_formats import pattern_bits
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
-from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import parameter_counts
-from simulator.operators.work import Family, GemmShape, Work
+from simulator.operators.work import Family, GemmShape, Work, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.power import power_capped
 from simulator.phases.step import StepEstimate, estimate_step

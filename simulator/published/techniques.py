@@ -12,8 +12,7 @@ import numpy as np
 from simulator.kernels.library import kernel_library
 from simulator.operators.formats.schemes import format_of_pair
 from simulator.operators.formats.stored_formats import sparse_product
-from simulator.operators.step_shape import decode_step, prefill_step
-from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
+from simulator.operators.work import Family, GemmShape, MatmulFormat, Work, decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simulator.operators.step_shape import decode_step
 from simulator.operators.transformer import parameter_counts
-from simulator.operators.work import Work
+from simulator.operators.work import Work, decode_step
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step

@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime
 
 from simulator import __version__
 from simulator.engine.lanes.load_curve import lanes
-from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.transformer import ParameterCounts, is_encoder_only, parameter_counts
+from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.handoff.launch import Handoff, launch_handoff

@@ -10,8 +10,7 @@ import numpy as np
 from simulator.errors import RoofcastError, contradiction
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence
-from simulator.operators.step_shape import Array, StepShape
-from simulator.operators.work import ElementwiseShape, Family, GemmShape, GroupedGemmShape, Work
+from simulator.operators.work import Array, ElementwiseShape, Family, GemmShape, GroupedGemmShape, StepShape, Work
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.hardware.accelerator import AcceleratorSpec

@@ -14,9 +14,8 @@ from typing import Protocol
 from simulator.errors import no_effect
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.linear import DeviceShare
-from simulator.operators.step_shape import StepShape, behind_prefix
 from simulator.operators.transformer import operator_list
-from simulator.operators.work import Work
+from simulator.operators.work import StepShape, Work, behind_prefix
 from simulator.records import dataclass
 from simulator.specs.base import Assumption
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.errors import no_effect
-from simulator.operators.step_shape import Array
-from simulator.operators.work import AttentionShape, ElementwiseShape, GroupedGemmShape, Work
+from simulator.operators.work import Array, AttentionShape, ElementwiseShape, GroupedGemmShape, Work
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, MlaSpec, ModelSpec

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 from simulator.records import dataclass
 
 LayerKind = Literal["attention", "recurrent", "convolution_fft", "linear_attention"]

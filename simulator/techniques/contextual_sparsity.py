@@ -8,8 +8,7 @@ import numpy as np
 
 from simulator.errors import contradiction, no_effect
 from simulator.operators.linear import linear
-from simulator.operators.step_shape import Array
-from simulator.operators.work import AttentionShape, ElementwiseShape, GemmShape, Work
+from simulator.operators.work import Array, AttentionShape, ElementwiseShape, GemmShape, Work
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, MlpSpec

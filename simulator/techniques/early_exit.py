@@ -9,9 +9,8 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.linear import stage_layers
-from simulator.operators.step_shape import Array
 from simulator.operators.transformer import is_encoder_only, operator_list
-from simulator.operators.work import Family, GemmShape, Work
+from simulator.operators.work import Array, Family, GemmShape, Work
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, MlaSpec, ModelSpec

@@ -14,9 +14,9 @@ import simulator
 from simulator import PlanSpec, RoofcastError, ScenarioSpec, capacity, compare, plan, report, serve, simulate, step
 from simulator.api.capacities import CapacityAnswer
 from simulator.api.questions import PlanFields, ScenarioFields, plan_question, scenario_spec
-from simulator.cli.entry import run
 from simulator.cli.plan_capacity import main
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 from simulator.reports.tables.capacity import capacity_text
 
 ROOT = Path(__file__).resolve().parents[2]

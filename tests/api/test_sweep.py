@@ -22,8 +22,8 @@ import pytest
 
 from simulator import simulate, sweep
 from simulator.api import sweeps
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 from simulator.errors import FileError, RoofcastError
 from simulator.planner.swept_points import front_of, sensitivity
 from simulator.reports.answers import sweep as sweep_parts

@@ -16,8 +16,8 @@ from streamlit.testing.v1 import AppTest
 
 from app.display import COMMAND_LINE
 from simulator.cli import plan_capacity
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app as roofcast
+from simulator.cli.shared import run
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("plan", "what_if", "roofline", "serving", "sweep", "compare", "validation", "learn", "profiles")
@@ -99,7 +99,7 @@ def document_of(command: str) -> dict[str, Any]:
 
 
 def _objectives(words: list[str]) -> list[str]:
-    from simulator.cli.options.shared import spell_objectives
+    from simulator.cli.shared import spell_objectives
 
     return list(spell_objectives(words))
 

@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from simulator.cli import plan_capacity
-from simulator.planner.workload_presets import PRESETS
+from simulator.planner.records import PRESETS
 from simulator.reports.content.quantities import (
     bytes_text,
     count_text,

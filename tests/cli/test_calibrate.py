@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.engine.uniform.loops import closed_loop
 from simulator.fitting.measured_work import measured_work

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from simulator import compare
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app
-from simulator.planner.workload_presets import CHAT
+from simulator.cli.shared import run
+from simulator.planner.records import CHAT
 
 BASE = "model: llama-3.1-8b\nhardware: h100\nkind: closed_loop\nconcurrency: 16\nisl_tokens: 512\nosl_tokens: 64\n"
 SERVE = """

@@ -8,7 +8,7 @@ import pytest
 
 from simulator import serve, simulate
 from simulator.cli import plan_capacity, roofcast
-from simulator.cli.entry import run
+from simulator.cli.shared import run
 
 PLAN = ("--model", "bert-base", "--rps", "100", "--hardware", "a100", "--isl", "128")
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 from simulator.specs.model.loading import load_model
 from simulator.techniques.fine_tuning import fine_tuning_memory
 

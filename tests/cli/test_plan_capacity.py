@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli.options.shared import spell_objectives
 from simulator.cli.plan_capacity import main
+from simulator.cli.shared import spell_objectives
 from simulator.errors import RoofcastError
 
 BASE = ["--rps", "100", "--model", "llama-3.1-8b", "--hardware", "h100"]

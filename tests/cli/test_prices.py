@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from simulator import plan
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 from simulator.planner.money.market import RENTALS, PriceRule
 
 

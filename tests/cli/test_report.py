@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from simulator.cli import plan_capacity, roofcast
-from simulator.cli.entry import run
+from simulator.cli.shared import run
 from simulator.planner.money.tco import spare_accelerators
 from simulator.planner.plan import plan_capacity as plan_fleet
 from simulator.reports.words.fields import plan_command

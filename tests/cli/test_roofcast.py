@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 from simulator.engine.runs.answers import answer
 from simulator.reports.answer import result_object
 from simulator.reports.content.quantities import seconds_text

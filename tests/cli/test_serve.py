@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 
 SCENARIO = """
 model: llama-3.1-8b

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 
 LOOP = {"kind": "closed_loop", "model": "llama-3.1-8b", "hardware": "h100", "isl_tokens": 200, "osl_tokens": 20}
 COMMAND = (sys.executable, "-m", "simulator.cli.roofcast", "simulate")

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 
 STEP = ("step", "--model", "llama-3.1-8b", "--hardware", "h100", "--context", "2048")
 

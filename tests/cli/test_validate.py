@@ -7,7 +7,7 @@ import json
 import pytest
 
 from simulator.cli import roofcast
-from simulator.cli.entry import run
+from simulator.cli.shared import run
 from simulator.specs.hardware.calibration import load_transfer_table
 from simulator.specs.measured.scores import kernel_scores
 from simulator.specs.measured.validation_rows import load_validation_table

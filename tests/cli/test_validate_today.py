@@ -10,7 +10,7 @@ import pytest
 from simulator import simulate
 from simulator.api import scored_runs
 from simulator.cli import roofcast
-from simulator.cli.entry import run
+from simulator.cli.shared import run
 from simulator.specs.measured.validation_rows import RunChoice, load_today_runs, load_validation_table
 
 FEW = ("--hardware", "h200", "--engine", "vllm", "--model", "llama-3.3-70b", "--every", "7")

@@ -8,7 +8,7 @@ import numpy as np
 
 from simulator.engine.lanes.load_curve import LaneLimits
 from simulator.engine.lanes.pricing import StepTimes
-from simulator.operators.step_shape import mixed_step
+from simulator.operators.work import mixed_step
 from simulator.traffic.lengths import RequestMix
 
 

@@ -14,7 +14,7 @@ from simulator.engine.runs.kv_tiers import cache_tiers
 from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings, serve_workload
 from simulator.engine.settings import Batching, SchedulerPolicy
 from simulator.errors import InfeasibleError, RoofcastError
-from simulator.operators.step_shape import decode_step
+from simulator.operators.work import decode_step
 from simulator.phases.compiled import device_seconds
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step, sampling_s

@@ -14,7 +14,7 @@ from simulator.engine.runs.kv_tiers import TierUse, break_even_tokens, cache_tie
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
 from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings, step_tables, tiered
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import prefill_step
+from simulator.operators.work import prefill_step
 from simulator.phases.step import estimate_step
 from simulator.reports.answer import result_object
 from simulator.specs.base import validate

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from simulator.cli.entry import run
 from simulator.cli.plan_capacity import main as plan_capacity
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))

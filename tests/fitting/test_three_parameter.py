@@ -17,7 +17,7 @@ from simulator.fitting.three_parameter import (
     search,
     settled,
 )
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 
 RANGE = ParameterRange(lower=np.log([1e-7, 0.01, 0.01]), upper=np.log([1e-4, 1.0, 1.0]))
 TYPICAL = np.log([3e-6, 0.7, 0.8])

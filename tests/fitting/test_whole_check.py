@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.fitting.measured_work import LAYER, MEASURED_MODEL, MODEL, whole_errors, whole_rows, whole_seconds
-from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.base import validate

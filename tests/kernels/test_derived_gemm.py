@@ -163,7 +163,7 @@ def test_derived_products_stay_near_the_table_that_trtllm_measured(name: str) ->
 
 def test_experts_of_an_unmeasured_format_follow_the_sixteen_bit_ones() -> None:
     from simulator import deploy, estimate_step, load_model
-    from simulator.operators.step_shape import decode_step
+    from simulator.operators.work import decode_step
     from simulator.specs.model.precision import PrecisionSpec
 
     seconds = {}

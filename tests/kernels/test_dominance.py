@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.transformer import parameter_counts
+from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.engine import EngineSpec

@@ -14,9 +14,16 @@ from simulator.kernels.roofline import floor_seconds, peak_flops_per_s
 from simulator.kernels.timing import Provenance
 from simulator.kernels.transfer import kernel_distance, link_distance, transfer_log_sigma
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.transformer import operator_list
-from simulator.operators.work import CollectiveShape, ElementwiseShape, GemmShape, Work
+from simulator.operators.work import (
+    CollectiveShape,
+    ElementwiseShape,
+    GemmShape,
+    StepShape,
+    Work,
+    decode_step,
+    prefill_step,
+)
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.model.precision import Dtype, PrecisionSpec

@@ -12,9 +12,8 @@ from simulator.kernels.gemm import CASES_AT_ONCE
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.timing import JOINED_CASES, Timing, join, split
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.step_shape import mixed_step
 from simulator.operators.transformer import operator_list
-from simulator.operators.work import ElementwiseShape, GemmShape, Work
+from simulator.operators.work import ElementwiseShape, GemmShape, Work, mixed_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.engine import EngineSpec

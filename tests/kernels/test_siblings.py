@@ -11,8 +11,7 @@ from simulator.kernels.fits import collective_fits, fit_set
 from simulator.kernels.library import kernel_library
 from simulator.kernels.timing import Provenance
 from simulator.kernels.transfer import are_siblings
-from simulator.operators.step_shape import decode_step
-from simulator.operators.work import AttentionShape, Collective, CollectiveShape, GemmShape, MatmulFormat
+from simulator.operators.work import AttentionShape, Collective, CollectiveShape, GemmShape, MatmulFormat, decode_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.base import validate

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.kernels.engine_traits import EngineTraits
-from simulator.operators.step_shape import decode_step
-from simulator.operators.work import GemmShape
+from simulator.operators.work import GemmShape, decode_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec

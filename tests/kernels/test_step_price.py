@@ -8,8 +8,7 @@ import pytest
 from simulator.kernels.engine_traits import EngineTraits
 from simulator.kernels.library import kernel_library
 from simulator.kernels.step_rows import in_step, launches_of
-from simulator.operators.step_shape import decode_step
-from simulator.operators.work import ElementwiseShape, Family, GemmShape, MatmulFormat, Work
+from simulator.operators.work import ElementwiseShape, Family, GemmShape, MatmulFormat, Work, decode_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -9,9 +9,8 @@ import numpy as np
 from simulator.kernels.library import kernel_library
 from simulator.kernels.step_rows import price_rows
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.step_shape import decode_step
 from simulator.operators.transformer import operator_list
-from simulator.operators.work import CollectiveShape
+from simulator.operators.work import CollectiveShape, decode_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model

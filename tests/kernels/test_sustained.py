@@ -7,8 +7,7 @@ import pytest
 
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.sustained import SIDE, large_product, sustained_peaks, with_sustained_rates
-from simulator.operators.step_shape import decode_step, prefill_step
-from simulator.operators.work import GemmShape, MatmulFormat
+from simulator.operators.work import GemmShape, MatmulFormat, decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware

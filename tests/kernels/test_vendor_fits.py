@@ -9,8 +9,7 @@ from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.fits import collective_fits, fit_set
 from simulator.kernels.format_choice import find
 from simulator.kernels.library import kernel_library
-from simulator.operators.step_shape import decode_step
-from simulator.operators.work import AttentionShape, Collective, CollectiveShape
+from simulator.operators.work import AttentionShape, Collective, CollectiveShape, decode_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import DeviceShare
-from simulator.operators.step_shape import StepShape, decode_step, prefill_step
-from simulator.operators.work import Work
+from simulator.operators.work import StepShape, Work, decode_step, prefill_step
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 from simulator.specs.model.precision import PrecisionSpec
 

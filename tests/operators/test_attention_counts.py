@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from simulator.operators.attention import attended_pairs, keys_read
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.transformer import operator_list
-from simulator.operators.work import AttentionShape, Work
+from simulator.operators.work import AttentionShape, StepShape, Work, decode_step, prefill_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 from simulator.specs.model.precision import PrecisionSpec

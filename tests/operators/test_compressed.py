@@ -13,9 +13,8 @@ from simulator.operators.elementwise import mixing_numbers
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.linear import allowed_tp_sizes
-from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.transformer import operator_list
-from simulator.operators.work import CollectiveShape, Work
+from simulator.operators.work import CollectiveShape, StepShape, Work, decode_step, prefill_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.model.architecture import CompressedAttentionSpec, HyperConnectionSpec, ModelSpec

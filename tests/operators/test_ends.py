@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.operators.dense import embedding_rows, head_rows, stage_send
-from simulator.operators.step_shape import mixed_step, prefill_step
-from simulator.operators.work import Collective, CollectiveShape, Family
+from simulator.operators.work import Collective, CollectiveShape, Family, mixed_step, prefill_step
 from simulator.specs.model.architecture import HyperConnectionSpec, ModelSpec
 from tests.operators.operator_models import ENCODER_ONLY
 from tests.operators.shares import DECODE, HIDDEN, LAYERS, PREFILL, SMALL, VOCAB, named, names, share

@@ -11,8 +11,7 @@ from simulator.errors import RoofcastError
 from simulator.operators.dense import dense_block, mlp_rows
 from simulator.operators.linear import check_parallelism
 from simulator.operators.moe import distinct_experts, expert_devices, experts_work, moe_rows, rank_load
-from simulator.operators.step_shape import decode_step
-from simulator.operators.work import Collective, CollectiveShape, MoeShape, Work
+from simulator.operators.work import Collective, CollectiveShape, MoeShape, Work, decode_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import MlpSpec, MoeSpec
 from simulator.specs.model.loading import load_model

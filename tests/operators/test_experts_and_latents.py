@@ -10,9 +10,17 @@ from hypothesis import strategies as st
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.moe import distinct_experts
 from simulator.operators.recurrent import recurrent_size, update_flops_per_token
-from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.transformer import operator_list
-from simulator.operators.work import AttentionShape, CollectiveShape, Family, MoeShape, Work
+from simulator.operators.work import (
+    AttentionShape,
+    CollectiveShape,
+    Family,
+    MoeShape,
+    StepShape,
+    Work,
+    decode_step,
+    prefill_step,
+)
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import MambaSpec, ModelSpec
 from simulator.specs.model.precision import PrecisionSpec

@@ -6,8 +6,8 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import ROLES, on_chip, precision_plan
-from simulator.operators.step_shape import decode_step
 from simulator.operators.transformer import operator_list, stored_bytes
+from simulator.operators.work import decode_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec

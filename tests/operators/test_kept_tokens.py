@@ -17,8 +17,7 @@ from simulator.operators.kept_tokens import (
     kept_rows,
     score_bytes,
 )
-from simulator.operators.step_shape import decode_step, prefill_step
-from simulator.operators.work import AttentionShape
+from simulator.operators.work import AttentionShape, decode_step, prefill_step
 from simulator.specs.model.architecture import AttentionSpec, IndexerSpec, KeptTokensSpec
 from tests.operators.shares import ATTENTION, DECODE, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, PREFILL, named, names, share
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.operators.mla import mla_rows
-from simulator.operators.step_shape import StepShape, decode_step, mixed_step, prefill_step
-from simulator.operators.work import AttentionShape, Work
+from simulator.operators.work import AttentionShape, StepShape, Work, decode_step, mixed_step, prefill_step
 from simulator.specs.model.architecture import IndexerSpec, MlaSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from tests.operators.shares import DECODE, HIDDEN, PREFILL, named, names, share

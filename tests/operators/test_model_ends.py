@@ -9,9 +9,8 @@ from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kept_tokens import bounded, index_key_bytes, score_bytes
 from simulator.operators.linear import DeviceShare
 from simulator.operators.mla import mla_rows
-from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.transformer import model_counts
-from simulator.operators.work import AttentionShape, CollectiveShape
+from simulator.operators.work import AttentionShape, CollectiveShape, StepShape, decode_step, prefill_step
 from simulator.specs.model.architecture import AttentionSpec, IndexerSpec, KeptTokensSpec, MlaSpec, ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from tests.operators.operator_models import LLAMA_2_7B, deepseek

@@ -8,9 +8,19 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.linear import allowed_tp_sizes, stage_layers
-from simulator.operators.step_shape import StepShape, decode_step, mixed_step, prefill_step
 from simulator.operators.transformer import model_flops, operator_list, parameter_counts, stored_bytes, total_flops
-from simulator.operators.work import Collective, CollectiveShape, ElementwiseShape, Family, GemmShape, Work
+from simulator.operators.work import (
+    Collective,
+    CollectiveShape,
+    ElementwiseShape,
+    Family,
+    GemmShape,
+    StepShape,
+    Work,
+    decode_step,
+    mixed_step,
+    prefill_step,
+)
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model

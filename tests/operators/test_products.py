@@ -16,8 +16,16 @@ from simulator.operators.linear import (
     linear,
     stage_layers,
 )
-from simulator.operators.step_shape import behind_prefix, decode_step, mixed_step, prefill_step
-from simulator.operators.work import Collective, CollectiveShape, Family, GemmShape
+from simulator.operators.work import (
+    Collective,
+    CollectiveShape,
+    Family,
+    GemmShape,
+    behind_prefix,
+    decode_step,
+    mixed_step,
+    prefill_step,
+)
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from tests.operators.operator_models import LLAMA_31_70B, deepseek
 from tests.operators.shares import ATTENTION, DECODE, HIDDEN, LAYERS, PREFILL, SMALL, share, with_mixer

@@ -13,8 +13,7 @@ from simulator.operators.recurrent import (
     state_bytes,
     update_flops_per_token,
 )
-from simulator.operators.step_shape import StepShape, decode_step, prefill_step
-from simulator.operators.work import Family, RecurrentShape, Work
+from simulator.operators.work import Family, RecurrentShape, StepShape, Work, decode_step, prefill_step
 from simulator.specs.model.architecture import (
     GatedDeltaSpec,
     LightningSpec,

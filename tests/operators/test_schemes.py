@@ -9,9 +9,8 @@ from simulator.operators.formats.schemes import SCHEME_NAMES, scheme_named
 from simulator.operators.formats.stored_formats import BLOCK_BITS, bitmap_bits, pattern_bits
 from simulator.operators.formats.tensor_formats import model_roles, precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_token
-from simulator.operators.step_shape import decode_step
 from simulator.operators.transformer import operator_list, stored_bytes
-from simulator.operators.work import Work
+from simulator.operators.work import Work, decode_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from tests.for_every import for_every

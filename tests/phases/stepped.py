@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.operators.step_shape import Array, StepShape
+from simulator.operators.work import Array, StepShape
 from simulator.phases.compiled import StepTables, step_seconds
 
 

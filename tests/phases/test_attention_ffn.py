@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import decode_step
 from simulator.operators.transformer import parameter_counts
+from simulator.operators.work import decode_step
 from simulator.phases.attention_ffn import (
     AttentionFfn,
     attention_only,

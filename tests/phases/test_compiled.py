@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from simulator.operators.step_shape import StepShape, decode_step, mixed_step, prefill_step
+from simulator.operators.work import StepShape, decode_step, mixed_step, prefill_step
 from simulator.phases.compiled import octave_nodes, scale_tables, step_seconds, uniform_tables
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step, graph_tokens

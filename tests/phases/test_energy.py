@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.operators.step_shape import StepShape, decode_step, prefill_step
+from simulator.operators.work import StepShape, decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.power import average_power_w, energy_prices, energy_split
 from simulator.phases.step import estimate_step

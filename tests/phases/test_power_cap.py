@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import StepShape, decode_step, prefill_step
+from simulator.operators.work import StepShape, decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.power import clock_share, power_capped, step_power_w
 from simulator.phases.step import estimate_step

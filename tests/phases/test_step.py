@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from simulator.errors import RoofcastError
 from simulator.kernels.roofline import floor_seconds, ridge_point
 from simulator.kernels.timing import Provenance
-from simulator.operators.step_shape import decode_step, mixed_step, prefill_step
-from simulator.operators.work import CollectiveShape
+from simulator.operators.work import CollectiveShape, decode_step, mixed_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec

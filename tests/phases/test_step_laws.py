@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from simulator.operators.step_shape import decode_step, mixed_step, prefill_step
+from simulator.operators.work import decode_step, mixed_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import SORTED_ONE_BY_ONE, estimate_step, sampling_s

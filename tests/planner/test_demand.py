@@ -10,8 +10,8 @@ import pytest
 
 from simulator.errors import FileError, ProfileError, RoofcastError
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand, read_objectives
+from simulator.planner.records import CHAT, PRESETS, WorkloadPreset
 from simulator.planner.search.question import resolve
-from simulator.planner.workload_presets import CHAT, PRESETS, WorkloadPreset
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.base import ValueOrigin
 from simulator.specs.question.plan import plan_spec

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import simulator
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity

@@ -12,8 +12,8 @@ from statistics import mean, median
 
 import pytest
 
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 from simulator.published.catalogue import compared, explained, predicted, published_figures, reasons, topics
 from simulator.published.figures import ComparedFigure, PublishedFigure, by_library
 from simulator.published.runs import run_rows

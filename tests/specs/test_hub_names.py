@@ -6,8 +6,8 @@ import pytest
 
 from simulator.errors import ProfileError
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.step_shape import prefill_step
 from simulator.operators.transformer import operator_list, stored_bytes
+from simulator.operators.work import prefill_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.checkpoints import named_checkpoint
 from simulator.specs.model.loading import list_models, load_model

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import average_power_w, energy_prices, energy_split, step_power_w
 from simulator.phases.step import StepEstimate, estimate_step

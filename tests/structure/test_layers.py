@@ -156,8 +156,8 @@ def test_imports_point_downwards() -> None:
         ("simulator/api/planning.py", "app.pages", False),
         ("simulator/errors.py", "simulator.specs.base", False),
         ("simulator/files.py", "simulator.errors", True),
-        ("app/main.py", "simulator.cli.entry", False),
-        ("validation/fit.py", "simulator.cli.entry", False),
+        ("app/main.py", "simulator.cli.shared", False),
+        ("validation/fit.py", "simulator.cli.shared", False),
         ("validation/fit.py", "simulator.planner.plan", True),
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simulator import deploy, estimate_step, load_hardware, load_model, memory_plan
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import decode_step
+from simulator.operators.work import decode_step
 from simulator.phases.deployment import Deployment
 from simulator.specs.base import validate
 from simulator.specs.question.techniques import TechniquesSpec

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import decode_step, mixed_step, prefill_step
+from simulator.operators.work import decode_step, mixed_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step

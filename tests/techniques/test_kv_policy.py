@@ -9,7 +9,7 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.kv_layout import kv_bytes_per_sequence
-from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.phases.step import StepEstimate, estimate_step

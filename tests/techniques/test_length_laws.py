@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.work import decode_step, prefill_step
 from simulator.techniques.adapters import distinct_adapters, step_sequences
 from simulator.techniques.complexity import LAYER_KINDS, length_cost
 

@@ -10,9 +10,16 @@ from hypothesis import strategies as st
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence
-from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.transformer import parameter_counts, stored_bytes, total_flops
-from simulator.operators.work import Collective, CollectiveShape, HostTransferShape, Work
+from simulator.operators.work import (
+    Collective,
+    CollectiveShape,
+    HostTransferShape,
+    StepShape,
+    Work,
+    decode_step,
+    prefill_step,
+)
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.architecture import ModelSpec

@@ -9,9 +9,8 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.step_shape import StepShape, decode_step, prefill_step
 from simulator.operators.transformer import stored_bytes
-from simulator.operators.work import Collective, CollectiveShape, GemmShape, Work
+from simulator.operators.work import Collective, CollectiveShape, GemmShape, StepShape, Work, decode_step, prefill_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.architecture import AttentionSpec, MlpSpec

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import prefill_step
-from simulator.operators.work import Collective, CollectiveShape, Work
+from simulator.operators.work import Collective, CollectiveShape, Work, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -7,7 +7,7 @@ import pytest
 
 from simulator import deploy, estimate_step, load_hardware, load_model, memory_plan
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import Deployment
 from simulator.reports.words.fields import assumption_texts
 from simulator.specs.base import validate

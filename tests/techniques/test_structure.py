@@ -8,8 +8,8 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
-from simulator.operators.step_shape import decode_step, prefill_step
 from simulator.operators.transformer import parameter_counts
+from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.specs.base import validate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import decode_step
+from simulator.operators.work import decode_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step

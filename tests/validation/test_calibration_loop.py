@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import yaml
 
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 from simulator.fitting.kernel_fits import MeasuredFamily, demands
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.specs.hardware.accelerator import load_hardware

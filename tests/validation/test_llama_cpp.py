@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simulator.engine.runs.answers import answer
-from simulator.operators.step_shape import decode_step
+from simulator.operators.work import decode_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.base import validate

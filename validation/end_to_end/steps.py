@@ -23,7 +23,7 @@ from scipy.optimize import nnls
 
 from simulator.engine.runs.scenario_setup import deployment_of
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import decode_step, mixed_step
+from simulator.operators.work import decode_step, mixed_step
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.phases.step import estimate_step

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from simulator.operators.vision import DEFAULT_IMAGE_PIXELS
 from simulator.planner.demand import DEFAULT_OBJECTIVES
 from simulator.planner.fleet.records import DEFAULT_MTTR_HOURS, DEFAULT_SPARES
+from simulator.planner.records import CHAT
 from simulator.planner.search.question import DEFAULT_UTILIZATION
 from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
 from simulator.planner.studies.resilience import AUTOSCALER_LAG_S
 from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DEFAULT_DRAWS
-from simulator.planner.workload_presets import CHAT
 from simulator.specs.engine.engine import DEFAULT_ENGINE
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL

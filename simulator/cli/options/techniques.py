@@ -7,7 +7,7 @@ from dataclasses import replace
 from inspect import Parameter
 from typing import Any
 
-from simulator.cli.options.shared import field_option
+from simulator.cli.shared import field_option
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.plan_values import written_fields
 from simulator.specs.question.techniques import TechniquesSpec

@@ -10,7 +10,7 @@ import numpy as np
 from simulator.engine.lanes.pricing import SIZE_WEIGHTS, NodeSteps, StepTimes, node_steps
 from simulator.engine.lanes.prompt_costs import PromptCosts, prompt_costs
 from simulator.engine.lanes.queueing import arrival_rate_per_s
-from simulator.operators.step_shape import StepShape
+from simulator.operators.work import StepShape
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import StepEstimate

@@ -14,7 +14,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.operators.step_shape import StepShape, mixed_step
+from simulator.operators.work import StepShape, mixed_step
 from simulator.phases.step import graph_tokens
 from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, encoders_of, other_hardware
 from simulator.errors import InfeasibleError, RoofcastError, said_of
-from simulator.operators.step_shape import decode_step
+from simulator.operators.work import decode_step
 from simulator.phases.attention_ffn import AttentionFfn, ffn_only, ping_pong
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan

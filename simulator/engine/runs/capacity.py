@@ -38,7 +38,7 @@ from simulator.engine.runs.scenario_setup import (
 from simulator.engine.runs.serving import ServedDeployment, kv_blocks_of, served_deployment
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.kernels.timing import Provenance
-from simulator.operators.step_shape import mixed_step
+from simulator.operators.work import mixed_step
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.step import estimate_step
 from simulator.records import FLAT, INSIDE, dataclass

@@ -24,7 +24,7 @@ from simulator.engine.runs.metrics import ServeResult, serve_result
 from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings, speculating, step_tables, tiered
 from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import prefill_step
+from simulator.operators.work import prefill_step
 from simulator.phases.attention_ffn import AttentionFfn, decode_tables
 from simulator.phases.compiled import scale_tables
 from simulator.phases.deployment import Deployment

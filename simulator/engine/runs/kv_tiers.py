@@ -10,7 +10,7 @@ from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.state import TIER_BLOCKS
 from simulator.engine.settings import CacheTier, SchedulerSettings
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 from simulator.phases.compiled import StepTables, prefill_seconds
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan

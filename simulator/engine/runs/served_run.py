@@ -24,7 +24,7 @@ from simulator.engine.runs.serving import (
 )
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
 from simulator.errors import RoofcastError, missing_field
-from simulator.operators.step_shape import mixed_step
+from simulator.operators.work import mixed_step
 from simulator.phases.attention_ffn import AttentionFfn, decode_estimate
 from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round

@@ -15,7 +15,7 @@ from simulator.engine.settings import Batching, QueueOrder, Routing, SchedulerPo
 from simulator.engine.uniform.steps import speculative_steps
 from simulator.errors import InfeasibleError, ignored_option
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 from simulator.phases.compiled import StepTables, scale_tables
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan

@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.engine.uniform.steps import PhaseEstimate, decode_phase, prefill_phase
 from simulator.errors import InfeasibleError
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 from simulator.phases.deployment import Deployment, without_speculation
 from simulator.phases.memory import MemoryPlan, sequences_that_fit
 from simulator.records import dataclass

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.errors import RoofcastError
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 from simulator.phases.crossover import FormatCrossover, decode_seconds, format_crossovers
 from simulator.phases.deployment import Deployment, without_speculation
 from simulator.phases.draft_cost import decode_round

@@ -17,7 +17,7 @@ from simulator.engine.settings import SpeculativeSteps
 from simulator.engine.uniform.demand import LoopDemand, LoopRounds
 from simulator.errors import RoofcastError, ignored_option
 from simulator.kernels.timing import Provenance
-from simulator.operators.step_shape import Array, StepShape, decode_step, mixed_step, prefill_step
+from simulator.operators.work import Array, StepShape, decode_step, mixed_step, prefill_step
 from simulator.phases.compiled import ascending
 from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round, prompt_draft_s, round_draft_s

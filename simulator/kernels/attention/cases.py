@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.errors import ProfileError, did_you_mean
-from simulator.operators.step_shape import Array
-from simulator.operators.work import AttentionShape
+from simulator.operators.work import Array, AttentionShape
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit

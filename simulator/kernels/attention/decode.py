@@ -25,8 +25,7 @@ from simulator.kernels.attention.cases import (
 )
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.timing import Terms, Timing, l2_hit_share, smooth_maximum
-from simulator.operators.step_shape import Array
-from simulator.operators.work import AttentionShape
+from simulator.operators.work import Array, AttentionShape
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit

@@ -31,8 +31,7 @@ from simulator.kernels.attention.decode import (
 )
 from simulator.kernels.correction import Lattice, corrected_timing
 from simulator.kernels.timing import Terms, Timing, smooth_maximum
-from simulator.operators.step_shape import Array
-from simulator.operators.work import AttentionShape
+from simulator.operators.work import Array, AttentionShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
 

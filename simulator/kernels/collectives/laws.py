@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from simulator.errors import RoofcastError, did_you_mean
 from simulator.kernels.correction import Lattice, log2_coordinates, log_correction
-from simulator.operators.step_shape import Array
-from simulator.operators.work import Collective
+from simulator.operators.work import Array, Collective
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.calibration import KernelFit

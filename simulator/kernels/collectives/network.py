@@ -19,8 +19,7 @@ from simulator.kernels.collectives.laws import (
 )
 from simulator.kernels.timing import Provenance, Timing
 from simulator.kernels.transfer import Relative
-from simulator.operators.step_shape import Array
-from simulator.operators.work import Collective, CollectiveShape
+from simulator.operators.work import Array, Collective, CollectiveShape
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec

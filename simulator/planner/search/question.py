@@ -17,7 +17,7 @@ from simulator.planner.candidate import Platform, SearchSpace, Variant
 from simulator.planner.demand import read_demand, read_objectives
 from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
 from simulator.planner.money.market import check_rule, plan_rule
-from simulator.planner.records import Demand, SearchSummary
+from simulator.planner.records import Demand, SearchSummary, SparesWanted
 from simulator.planner.search.candidates import (
     USUAL_TP_SIZES,
     asked_engine,
@@ -32,7 +32,6 @@ from simulator.planner.search.candidates import (
     technique_choices,
 )
 from simulator.planner.serving.replica import LoadPolicy, check_context
-from simulator.planner.workload_presets import SparesWanted
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec

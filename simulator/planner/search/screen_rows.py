@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.library import KernelLibrary
-from simulator.operators.step_shape import StepShape
-from simulator.operators.work import Family, Work
+from simulator.operators.work import Family, StepShape, Work
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import STATES_SHARE, activation_bytes, memory_plan, most_sampled, rest_for_cache
 from simulator.phases.step import issuing_s, scheduling_s

@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import PrecisionPlan
-from simulator.operators.step_shape import StepShape, mixed_step
+from simulator.operators.work import StepShape, mixed_step
 from simulator.phases.deployment import Deployment, Speculation, deploy, with_speculation, without_speculation
 from simulator.planner.candidate import Platform, SearchSpace, Variant
 from simulator.planner.search.screen_rows import (

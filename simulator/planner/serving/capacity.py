@@ -25,7 +25,7 @@ from simulator.engine.lanes.load_curve import (
 from simulator.engine.lanes.pricing import Places
 from simulator.engine.lanes.steady_state import Objective, SteadyState, rows_of
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
-from simulator.operators.step_shape import StepShape
+from simulator.operators.work import StepShape
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
 from simulator.phases.step import StepEstimate, estimate_steps

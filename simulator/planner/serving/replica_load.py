@@ -9,7 +9,7 @@ from statistics import NormalDist
 import numpy as np
 
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.serving.shapes import DEVIATE_80
 from simulator.records import dataclass

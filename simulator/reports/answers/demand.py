@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from simulator.planner.workload_presets import CHAT, WorkloadPreset, nearest_preset
+from simulator.planner.records import CHAT, WorkloadPreset, nearest_preset
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
 from simulator.reports.charts.chart import Axis, Chart, bars_chart

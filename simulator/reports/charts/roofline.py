@@ -8,8 +8,7 @@ from math import log10
 
 from simulator.kernels.roofline import math_dtype, ridge_point
 from simulator.kernels.sustained import cache_rate
-from simulator.operators.step_shape import Array
-from simulator.operators.work import AttentionShape, GemmShape, MoeShape, RecurrentShape, Work
+from simulator.operators.work import Array, AttentionShape, GemmShape, MoeShape, RecurrentShape, Work
 from simulator.phases.deployment import Deployment
 from simulator.phases.roofline import RooflinePoint, reached_share, roofline_points
 from simulator.phases.step import StepEstimate

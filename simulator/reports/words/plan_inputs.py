@@ -9,7 +9,7 @@ from simulator.engine.lanes.steady_state import Objective
 from simulator.planner import records
 from simulator.planner.fleet.records import availability_text
 from simulator.planner.money.market import MarketPrice
-from simulator.planner.workload_presets import LengthOrigins, SparesWanted, TraceFound, TraceName, WorkloadPreset
+from simulator.planner.records import LengthOrigins, SparesWanted, TraceFound, TraceName, WorkloadPreset
 from simulator.records import dataclass
 from simulator.reports.words.derivation import price_source_text, price_switch_text
 from simulator.reports.words.fields import assumption_text, burst_text, cut_text, flag_of, flag_text, source_text

@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.operators.step_shape import Array
+from simulator.operators.work import Array
 from simulator.specs.question.techniques import SpeculationMethod, SpeculationSpec
 
 # Answers with more tokens left than this take the normal limit of the number of rounds.

@@ -16,8 +16,7 @@ import numpy as np
 from simulator.errors import contradiction
 from simulator.operators.elementwise import SAMPLE, PassCost, elementwise
 from simulator.operators.linear import linear
-from simulator.operators.step_shape import Array
-from simulator.operators.work import Family, Work
+from simulator.operators.work import Array, Family, Work
 from simulator.records import dataclass
 from simulator.specs.model.architecture import ModelSpec
 from simulator.techniques.applied import RowContext

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.cli.entry import run
 from simulator.cli.roofcast import app
+from simulator.cli.shared import run
 from simulator.engine.events import compilation
 from simulator.engine.events import warm_up as warming
 from simulator.engine.events.compilation import WORTH_COMPILING_REQUESTS, WORTH_LOADING_REQUESTS, Loop

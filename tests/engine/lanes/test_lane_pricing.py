@@ -7,7 +7,7 @@ import pytest
 
 from simulator.engine.lanes.load_curve import LaneLimits, lane_curve, load_curve
 from simulator.engine.lanes.pricing import SIZE_WEIGHTS, computed_sequences, node_steps
-from simulator.operators.step_shape import decode_step, prefill_step
+from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.tabulate import compile_steps
 from simulator.specs.engine.engine import EngineSpec

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simulator.engine.lanes.pricing import node_steps
 from simulator.engine.lanes.prompt_costs import PromptCosts, PromptCostsAt, padded, prompt_costs, stack_costs
-from simulator.operators.step_shape import StepShape
+from simulator.operators.work import StepShape
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 
 STEP_S, TOKEN_S, PAIR_S = 5e-3, 2e-5, 1e-9

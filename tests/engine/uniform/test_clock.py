@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.engine.uniform.clock import Chunks, StepClock
-from simulator.operators.step_shape import decode_step
+from simulator.operators.work import decode_step
 from simulator.phases.compiled import StepTables, step_seconds
 from simulator.phases.deployment import deploy
 from simulator.phases.tabulate import compile_steps

@@ -11,7 +11,7 @@ from simulator.engine.uniform.demand import LoopLengths
 from simulator.engine.uniform.loops import closed_loop, offline, static_batch
 from simulator.engine.uniform.steps import decode_phase, prompt_passes
 from simulator.errors import InfeasibleError
-from simulator.operators.step_shape import decode_step
+from simulator.operators.work import decode_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.engine import EngineSpec

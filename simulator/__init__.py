@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from simulator.api.capacities import capacity
     from simulator.api.explanations import explain
     from simulator.api.measurements import calibrate, demand, scorecard
     from simulator.api.planning import plan, plan_models, report, verify
-    from simulator.api.scenarios import compare, serve, simulate
+    from simulator.api.scenarios import capacity, compare, serve, simulate
     from simulator.api.steps import crossover, step
     from simulator.api.sweeps import sweep
     from simulator.engine.runs.answers import answer
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Answer": "simulator.reports.answer",
     "calibrate": "simulator.api.measurements",
-    "capacity": "simulator.api.capacities",
+    "capacity": "simulator.api.scenarios",
     "compare": "simulator.api.scenarios",
     "crossover": "simulator.api.steps",
     "explain": "simulator.api.explanations",

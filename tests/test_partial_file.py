@@ -1,4 +1,4 @@
-"""``simulator.partial_file``: a target is the old file or the whole new one, and a stopped run can be gone on with."""
+"""``simulator.files``: a target is the old file or the whole new one, and a stopped run can be gone on with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import FileError
-from simulator.partial_file import ENDING, LineSink, is_complete
+from simulator.files import ENDING, LineSink, is_complete
 
 
 class StoppedError(Exception):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from simulator.api.scored_runs import today
 from simulator.reports.answers.today import today_markdown
-from simulator.reports.tables.scorecard import kernel_table
+from simulator.reports.tables.validation import kernel_table
 from validation.commands import exit_code_of
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source

@@ -97,7 +97,7 @@ def simulate(
         return
     from simulator.api.line_stream import answered_lines, numbered_lines, unanswered_lines
     from simulator.cli.progress import progress_bar
-    from simulator.partial_file import LineSink, is_complete
+    from simulator.files import LineSink, is_complete
 
     if resume and is_complete(output):
         typer.echo(f"{output} is complete; --force answers anew", err=True)

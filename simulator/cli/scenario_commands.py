@@ -247,13 +247,13 @@ def capacity(
 
     Example: roofcast capacity -m llama-3.1-8b --hardware h100 --slo tpot-p95=20ms
     """
-    from simulator.api import capacities
+    from simulator.api import scenarios
     from simulator.cli.progress import progress_bar
 
     check_target(output, flag="--output", force=force)
     spec = _read(scenario, context.params, command="roofcast capacity")
     with progress_bar("searching") as progress:
-        found = capacities.capacity(
+        found = scenarios.capacity(
             spec, objectives=tuple(slo or ()), seeds=seeds, requests=requests, profiles=profiles, progress=progress
         )
     text = one_line(found.to_dict()) if as_json else found.to_text(assumptions=assumptions)

@@ -320,7 +320,7 @@ class PlanCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Defaults are read when they are shown, so that a plan does not wait for them."""
-        from simulator.cli.options.plan_defaults import plan_defaults
+        from simulator.cli.plan_defaults import plan_defaults
 
         defaults = plan_defaults()
         for parameter in self.params:

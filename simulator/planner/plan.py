@@ -165,7 +165,7 @@ def checked(plan: CapacityPlan) -> CapacityPlan:
     that misses there is sized until it holds. As it was where answers are not kept: each would be simulated again."""
     if plan.spec.verify is not None or plan.verification is not None or keeps_nothing():
         return plan
-    from simulator.planner.verification.recommended import surely_holds, with_check
+    from simulator.planner.verification.finalists import surely_holds, with_check
 
     found = with_check(plan)
     if found.verification is None:

@@ -12,8 +12,8 @@ import pytest
 
 import simulator
 from simulator import PlanSpec, RoofcastError, ScenarioSpec, capacity, compare, plan, report, serve, simulate, step
-from simulator.api.capacities import CapacityAnswer
 from simulator.api.questions import PlanFields, ScenarioFields, plan_question, scenario_spec
+from simulator.api.scenarios import CapacityAnswer
 from simulator.cli.plan_capacity import main
 from simulator.cli.roofcast import app
 from simulator.cli.shared import run

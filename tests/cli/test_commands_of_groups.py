@@ -1,7 +1,7 @@
 """Commands as functions of their options: what they read, write and refuse.
 
 ``simulator.cli.scenario_commands``, ``.step_commands``, ``.record_commands``, ``.validate_command``,
-``.line_commands``, ``.sweep_command``, ``.options.served``, ``.options.techniques`` and ``.plan_capacity``.
+``.line_commands``, ``.sweep_command``, ``.step_commands`` and ``.plan_capacity``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import pytest
 from simulator.api.questions import ServedFields
 from simulator.cli import line_commands, record_commands, scenario_commands, step_commands, sweep_command
 from simulator.cli import validate_command as validating
-from simulator.cli.options.techniques import precision_of, precision_options, technique_options, techniques_of
 from simulator.cli.plan_capacity import PlanOutput, plan_options
 from simulator.cli.roofcast import app
 from simulator.cli.shared import run, served_group, served_of
+from simulator.cli.step_commands import precision_of, precision_options, technique_options, techniques_of
 from simulator.planner.money.market import RENTALS
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.profiles import list_profiles

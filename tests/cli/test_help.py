@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from simulator.cli import plan_capacity, roofcast
-from simulator.cli.options.plan_defaults import plan_defaults
+from simulator.cli.plan_defaults import plan_defaults
 from simulator.cli.shared import HELP_ALL, run
 from simulator.specs.question.plan import PlanSpec
 from tests.for_every import for_every

@@ -26,8 +26,7 @@ from simulator.planner.handoff.commands import (
     speculation_items,
     words,
 )
-from simulator.planner.handoff.kubernetes import pool_name
-from simulator.planner.handoff.routing import gateway_objects, router_flags, router_objects
+from simulator.planner.handoff.kubernetes import gateway_objects, pool_name, router_flags, router_objects
 from simulator.planner.handoff.settings import LaunchSettings
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec

@@ -11,7 +11,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.plan import checked, completed, is_complete, plan_capacity
 from simulator.planner.search.question import Question
-from simulator.planner.verification.recommended import with_check
+from simulator.planner.verification.finalists import with_check
 from simulator.planner.verification.simulation import SEEDS
 from simulator.planner.verification.traces import CheckOf, simulation, sure_simulation
 from simulator.planner.verified import Verdict
@@ -32,7 +32,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after ``roofcast warm-up``, with few requests, which Python serves in time."""
     monkeypatch.setenv("ROOFCAST_CACHE", "on")
     found = frozenset({"scheduler_lists", "scheduler_walk"})
-    monkeypatch.setattr("simulator.planner.verification.recommended.loops_on_disk", lambda: found)
+    monkeypatch.setattr("simulator.planner.verification.finalists.loops_on_disk", lambda: found)
     monkeypatch.setattr("simulator.planner.verification.simulation.LEAST_REQUESTS", 200)
     monkeypatch.setattr("simulator.planner.verification.simulation.MOST_REQUESTS", 200)
 
@@ -73,7 +73,7 @@ def test_a_fleet_that_misses_is_sized_until_it_holds(plan: CapacityPlan, monkeyp
     tried = with_check(replace(plan, basis=basis)).verification
     assert tried is not None
     missing = tried.degraded
-    monkeypatch.setattr("simulator.planner.verification.recommended.with_check", missed)
+    monkeypatch.setattr("simulator.planner.verification.finalists.with_check", missed)
     found = checked(plan)
     assert found.verification is not None
     assert found.verification.holds
@@ -105,7 +105,7 @@ def test_ten_runs_decide_where_three_do_not(
 
 def test_nothing_is_compiled_for_it(plan: CapacityPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOFCAST_CACHE", "on")
-    monkeypatch.setattr("simulator.planner.verification.recommended.loops_on_disk", frozenset)
+    monkeypatch.setattr("simulator.planner.verification.finalists.loops_on_disk", frozenset)
     assert with_check(plan) is plan
     assert checked_text(plan).startswith("Not simulated: add --verify")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.reports.tables.scorecard import COLUMNS, end_to_end_lines, score_cells
+from simulator.reports.tables.validation import COLUMNS, end_to_end_lines, score_cells
 from simulator.specs.measured.scores import end_to_end_scores, error_score
 from simulator.specs.measured.validation_rows import ValidationRow
 

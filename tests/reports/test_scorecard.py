@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from simulator.reports.tables.scorecard import kernel_table, score_lines
+from simulator.reports.tables.validation import kernel_table, score_lines
 from simulator.specs.hardware.calibration import load_calibration
 from simulator.specs.measured.scores import kernel_scores
 

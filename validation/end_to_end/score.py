@@ -9,7 +9,7 @@ from typing import Any
 from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
 from simulator.reports.answer import result_object
-from simulator.reports.tables.scorecard import COLUMNS, score_cells
+from simulator.reports.tables.validation import COLUMNS, score_cells
 from simulator.specs.base import validate
 from simulator.specs.measured.scores import EndToEndScore, end_to_end_scores
 from simulator.specs.question.scenario import ScenarioSpec

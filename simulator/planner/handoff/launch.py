@@ -8,10 +8,17 @@ from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.handoff.benchmark import verification
 from simulator.planner.handoff.commands import shell_launch, shell_router
-from simulator.planner.handoff.kubernetes import SECRET, SECRET_KEY, Json, pool_objects, weights_claim
+from simulator.planner.handoff.kubernetes import (
+    SECRET,
+    SECRET_KEY,
+    Json,
+    gateway_objects,
+    pool_objects,
+    router_objects,
+    weights_claim,
+)
 from simulator.planner.handoff.kubernetes import service_name as service_name
 from simulator.planner.handoff.notes import handoff_notes
-from simulator.planner.handoff.routing import gateway_objects, router_objects
 from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
 from simulator.planner.records import Demand
 from simulator.records import dataclass

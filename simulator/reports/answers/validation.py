@@ -10,7 +10,7 @@ from simulator.kernels.transfer import calibrated_relative
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
-from simulator.reports.tables.scorecard import end_to_end_lines, score_lines, transfer_lines
+from simulator.reports.tables.validation import end_to_end_lines, score_lines, transfer_lines
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import TransferRow, calibrated_hardware, load_transfer_table
 from simulator.specs.measured.scores import EndToEndScore, KernelScore, end_to_end_scores, kernel_scores

@@ -1,1 +1,0 @@
-"""The options of commands, by what they are about."""

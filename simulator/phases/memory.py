@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simulator.kernels.timing import Provenance
 from simulator.operators.formats.tensor_formats import PrecisionPlan
@@ -184,14 +184,23 @@ def rest_for_cache(
     return rest
 
 
-def _kept_bytes(deployment: Deployment) -> tuple[float, float]:
-    """What the model keeps on a device: of each cached token, and of each sequence whatever its length [bytes]."""
-    plan, tp_size, pp_size = deployment.plan, deployment.parallelism.tp_size, deployment.parallelism.pp_size
-    cp_size = deployment.parallelism.cp_size
-    return (
-        kv_bytes_per_token(deployment.model, plan=plan, tp_size=tp_size, pp_size=pp_size, cp_size=cp_size),
-        state_bytes_per_sequence(deployment.model, plan=plan, tp_size=tp_size, pp_size=pp_size),
+def token_cache_bytes(deployment: Deployment) -> float:
+    """What the model keeps of each cached token on a device, while no window is full [bytes]."""
+    tp_size, pp_size, cp_size = _cache_degrees(deployment)
+    return kv_bytes_per_token(deployment.model, plan=deployment.plan, tp_size=tp_size, pp_size=pp_size, cp_size=cp_size)
+
+
+def kept_bytes(deployment: Deployment, *, tokens: ArrayLike) -> Array:
+    """What the model keeps of sequences of so many cached tokens on a device, recurrent states included [bytes]."""
+    tp_size, pp_size, cp_size = _cache_degrees(deployment)
+    return kv_bytes_per_sequence(
+        deployment.model, plan=deployment.plan, tp_size=tp_size, pp_size=pp_size, cp_size=cp_size, context_tokens=tokens
     )
+
+
+def _cache_degrees(deployment: Deployment) -> tuple[int, int, int]:
+    degrees = deployment.parallelism
+    return degrees.tp_size, degrees.pp_size, degrees.cp_size
 
 
 def _reserve_bytes(deployment: Deployment) -> float:
@@ -228,8 +237,8 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
     drafter = drafter_weights_bytes(deployment)
     weights = _target_weights_bytes(deployment) + drafter
     drafted = deployment.speculation.kv_bytes_per_token if deployment.speculation else 0.0
-    per_token, state = _kept_bytes(deployment)
-    per_token += drafted
+    per_token, (tp_size, pp_size, _) = token_cache_bytes(deployment) + drafted, _cache_degrees(deployment)
+    state = state_bytes_per_sequence(deployment.model, plan=deployment.plan, tp_size=tp_size, pp_size=pp_size)
     activations, reserve = activation_bytes(deployment), _reserve_bytes(deployment)
     visible = deployment.hardware.memory_visible_bytes
     share, rule = engine.gpu_memory_utilization, engine.memory_rule
@@ -261,18 +270,11 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
 def sequence_cache_bytes(deployment: Deployment, memory: MemoryPlan, *, tokens: float) -> float:
     """What a sequence of ``tokens`` cached tokens takes of the cache of a device [bytes]. Layers with a window keep no
     more than it, recurrent states count once per sequence, drafters keep a cache too."""
-    parallelism, engine = deployment.parallelism, deployment.engine
+    engine = deployment.engine
     # What the last block of a sequence wastes is little, unless one piece holds the longest request.
     if engine.block_size_tokens >= engine.max_model_len:
         tokens = max(tokens, float(engine.block_size_tokens))
-    each = kv_bytes_per_sequence(
-        deployment.model,
-        plan=deployment.plan,
-        tp_size=parallelism.tp_size,
-        pp_size=parallelism.pp_size,
-        cp_size=parallelism.cp_size,
-        context_tokens=tokens,
-    )[0]
+    each = kept_bytes(deployment, tokens=tokens)[0]
     return float(each + memory.draft_kv_bytes_per_token * tokens)
 
 

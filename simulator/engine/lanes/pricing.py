@@ -2,13 +2,15 @@
 
 The kinds, node by node: a plain step; one with the prompts that usually arrive; one filled to the token budget. At
 every other node also: one with fewer and one with more prompt tokens than usual, and one filled with the beginnings of
-prompts; what prompts add is smooth in the batch.
+prompts. From them follows what a prompt adds to its steps, by its length and by the sequences that decode beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from functools import lru_cache
+from itertools import pairwise
 from math import sqrt
 
 import numpy as np
@@ -28,6 +30,7 @@ Places = NDArray[np.intp]
 # fifth degree are exact.
 _DEVIATES = np.array([0.0, -sqrt(3), sqrt(3)])
 SIZE_WEIGHTS = np.array([4.0, 1.0, 1.0]) / 6
+_ASCENDING = (1, 0, 2)  # from small to large
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -58,24 +61,17 @@ class PricedNodes:
     cached_per_token: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PromptSizes:
-    """Prompts of a step that has any: their mean number, and new tokens of all of them at five points."""
-
-    number: Array
-    tokens: Array
-
-
-def _prompt_sizes(mix: RequestMix, nodes: Array) -> _PromptSizes:
-    """A step of n decoding sequences meets a = n / (O - 1) new prompts on average, by conservation of requests. Steps
-    that have any have N with mean a / (1 - e^-a) and E[N^2] = (1 + a) E[N]; their tokens are taken as log-normal with
-    the two moments of that sum."""
+def _prompt_sizes(mix: RequestMix, nodes: Array) -> tuple[Array, Array]:
+    """Mean number of prompts of a step that has any, and new tokens of all of them in the order of SIZE_WEIGHTS. A step
+    of n decoding sequences meets a = n / (O - 1) new prompts on average, by conservation of requests. Steps that have
+    any have N with mean a / (1 - e^-a) and E[N^2] = (1 + a) E[N]; their tokens are taken as log-normal with the two
+    moments of that sum."""
     arrivals = nodes / mix.decode_steps if mix.decode_steps > 0 else np.zeros_like(nodes)
     number = np.where(arrivals > 0, arrivals / -np.expm1(-np.maximum(arrivals, _TINY)), 1.0)
     square_cv = np.maximum((1 + arrivals) / number - 1, 0.0) + mix.isl.cv**2 / number
     log_variance = np.log1p(square_cv)
     factors = np.exp(np.sqrt(log_variance) * _DEVIATES[:, None] - log_variance / 2)
-    return _PromptSizes(number=number, tokens=np.maximum(mix.new_prompt_tokens * number * factors, 1.0))
+    return number, np.maximum(mix.new_prompt_tokens * number * factors, 1.0)
 
 
 def computed_sequences(sequences: Array, *, largest: int) -> Array:
@@ -116,17 +112,15 @@ class _Cases:
 
 def _joined(cases: tuple[_Cases, ...]) -> StepShape:
     """All kinds of steps as the cases of one."""
-
-    def joined(name: str) -> Array:
-        return np.concatenate([getattr(kind, name) for kind in cases])
-
-    tokens, piece = joined("tokens"), joined("piece")
+    tokens, piece, earlier, sequences, attended = (
+        np.concatenate([getattr(kind, item.name) for kind in cases]) for item in fields(_Cases)
+    )
     return mixed_step(
         prefill_sequences=tokens / piece,
         prefill_tokens=piece,
-        prefill_context=joined("earlier"),
-        decode_sequences=joined("sequences"),
-        decode_context=joined("attended"),
+        prefill_context=earlier,
+        decode_sequences=sequences,
+        decode_context=attended,
     )
 
 
@@ -202,15 +196,15 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
     sizes.
     """
     room = np.maximum(batched_tokens - nodes, 1.0)
-    sizes = _prompt_sizes(mix, nodes)
-    size_tokens = np.minimum(sizes.tokens, room)
+    number, sizes = _prompt_sizes(mix, nodes)
+    size_tokens = np.minimum(sizes, room)
     piece = np.minimum(mix.new_prompt_tokens, room)
     # Most tokens are in long prompts: a token's prompt has (1 + cv^2) times the mean length.
     earlier = np.maximum(mix.new_prompt_tokens * (1 + mix.isl.cv**2) - piece, 0.0) / 2
-    cut = np.maximum(sizes.tokens - size_tokens, 0.0) / (2 * sizes.number)
+    cut = np.maximum(sizes - size_tokens, 0.0) / (2 * number)
     # A prompt finds its share of tokens in the prefix cache, a long one more of them.
     cached_per_token = max(mix.isl.mean_tokens / mix.new_prompt_tokens - 1, 0.0)
-    cached = cached_per_token * sizes.tokens / sizes.number
+    cached = cached_per_token * sizes / number
     cached_piece = np.full_like(nodes, cached_per_token * mix.new_prompt_tokens * (1 + mix.isl.cv**2))
     computed = computed_sequences(np.maximum(nodes, 1.0), largest=graph_sequences)
     smaller, larger = _graph_sizes(computed, largest=graph_sequences)
@@ -223,9 +217,9 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
 
     cases = (
         _plain_cases(mix, nodes=nodes, piece=piece, sequences=smaller),
-        beside(size_tokens[0], size_tokens[0] / sizes.number, (cut + cached)[0], at=slice(None)),
+        beside(size_tokens[0], size_tokens[0] / number, (cut + cached)[0], at=slice(None)),
         beside(room, piece, earlier + cached_piece, at=slice(None)),
-        *(beside(size_tokens[kind], size_tokens[kind] / sizes.number, (cut + cached)[kind], at=few) for kind in (1, 2)),
+        *(beside(size_tokens[kind], size_tokens[kind] / number, (cut + cached)[kind], at=few) for kind in (1, 2)),
         beside(room, piece, cached_piece, at=few),
         _plain_cases(mix, nodes=nodes, piece=piece, sequences=larger),
     )
@@ -238,9 +232,169 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
         larger=larger,
         size_tokens=size_tokens,
         cut_tokens=cut,
-        pieces=sizes.tokens / size_tokens,
+        pieces=sizes / size_tokens,
         room_tokens=room,
         earlier_tokens=earlier,
         own_tokens=(room - piece) / 2 + cached_per_token * room - cached_piece,
         cached_per_token=cached_per_token,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCostsAt:
+    """Prompt costs beside one number of decoding sequences a row: tokens, added_s [points, rows], growth_s [rows]."""
+
+    tokens: Array
+    added_s: Array
+    growth_s: Array
+
+    def added_by_s(self, tokens: Array) -> Array:
+        """Time that one prompt of each length adds to the steps it is in, [rows, lengths] [s]. Longer prompts than the
+        budget leaves room for take several full steps, each with the earlier ones as context."""
+        known, added_s, growth_s = self.tokens, self.added_s, self.growth_s
+        room = known[-1][:, None]
+        steps = np.floor(tokens / room)
+        rest = tokens - steps * room
+        spent_s: Array = steps * added_s[-1][:, None]
+        # Between its points the time is linear: each stretch adds its time by the share of it that is passed.
+        for point in range(len(known) - 1):
+            width = (known[point + 1] - known[point])[:, None]
+            beyond = rest - known[point][:, None]
+            passed = np.maximum(beyond, 0.0)
+            passed /= np.where(width > 0, width, 1.0)
+            np.minimum(passed, 1.0, out=passed)
+            if not (width > 0).all():
+                passed = np.where(width > 0, passed, beyond > 0)
+            passed *= (added_s[point + 1] - added_s[point])[:, None]
+            spent_s += passed
+        if np.max(tokens) <= room.min():
+            return spent_s
+        context_s: Array = tokens / room * growth_s[:, None] * np.maximum(tokens - room, 0.0) / 2
+        return spent_s + context_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCosts:
+    """What steps of a lane take longer for prompt tokens, at the nodes.
+
+    tokens, added_s : prompt tokens of a step, ascending, and the time they add as one prompt [points, nodes]
+    together_s : the time they add as several prompts, which do not have each other as context [points, nodes]
+    growth_s : more time of a full step per token and half of the context that its prompt's length brings it [s]
+    """
+
+    nodes: Array
+    tokens: Array
+    added_s: Array
+    together_s: Array
+    growth_s: Array
+
+    def scaled(self, factor: float) -> PromptCosts:
+        """All times ``factor`` times as long."""
+        return replace(
+            self, added_s=factor * self.added_s, together_s=factor * self.together_s, growth_s=factor * self.growth_s
+        )
+
+    def of_several(self) -> PromptCosts:
+        """What several prompts add that have so many tokens together."""
+        return replace(self, added_s=self.together_s)
+
+    def added_by_s(self, tokens: Array, *, sequences: Array) -> Array:
+        """``PromptCostsAt.added_by_s`` beside each number of decoding sequences, [len(sequences), lengths] [s]."""
+        return stack_costs((self,)).at(np.zeros(len(sequences), dtype=np.intp), sequences).added_by_s(tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneCosts:
+    """Prompt costs of several lanes: arrays as in ``PromptCosts``, with lanes as a first axis.
+
+    nodes : infinite beyond each lane's last, which ``last`` counts from 0
+    """
+
+    nodes: Array
+    last: Places
+    tokens: Array
+    added_s: Array
+    growth_s: Array
+
+    def at(self, of: Places, sequences: Array) -> PromptCostsAt:
+        """Costs beside one number of decoding sequences in each row; ``of`` is the row's lane."""
+        nodes, last = self.nodes[of], self.last[of]
+        below = (nodes < sequences[:, None]).sum(axis=1)
+        high = np.minimum(np.maximum(below, np.minimum(1, last)), last)
+        low = np.maximum(high - 1, 0)
+        rows = np.arange(len(of))
+        left = nodes[rows, low]
+        share = (sequences - left) / np.maximum(nodes[rows, high] - left, 1.0)
+
+        def between(values: Array) -> Array:
+            at_low, at_high = values[of, ..., low].T, values[of, ..., high].T
+            mixed: Array = at_low + share * (at_high - at_low)
+            return mixed
+
+        return PromptCostsAt(
+            tokens=between(self.tokens), added_s=between(self.added_s), growth_s=between(self.growth_s)
+        )
+
+
+def padded(arrays: Sequence[Array], *, fill: float | None = None) -> Array:
+    """Arrays of several lengths on top of each other; beyond its end each repeats its last number or holds ``fill``."""
+    longest = max(array.shape[-1] for array in arrays)
+    whole = np.empty((len(arrays), *arrays[0].shape[:-1], longest))
+    for place, array in enumerate(arrays):
+        whole[place, ..., : array.shape[-1]] = array
+        whole[place, ..., array.shape[-1] :] = array[..., -1:] if fill is None else fill
+    return whole
+
+
+def stack_costs(costs: Sequence[PromptCosts]) -> LaneCosts:
+    """Prompt costs of lanes side by side."""
+    return LaneCosts(
+        nodes=padded([cost.nodes for cost in costs], fill=float("inf")),
+        last=np.array([len(cost.nodes) - 1 for cost in costs], dtype=np.intp),
+        tokens=padded([cost.tokens for cost in costs]),
+        added_s=padded([cost.added_s for cost in costs]),
+        growth_s=padded([cost.growth_s for cost in costs]),
+    )
+
+
+def prompt_costs(priced: PricedNodes) -> PromptCosts:
+    """What one prompt adds at the nodes, from nothing to a full step of its own.
+
+    A step full of several prompts has less context than one that a long prompt fills: the difference is priced by what
+    context costs between the steps that are full of beginnings and of average pieces. It grows with the square of the
+    length, which takes points between those that are priced.
+    """
+    earlier, room = priced.earlier_tokens, priced.room_tokens
+    growth_s = np.maximum(priced.full_s - priced.fresh_full_s, 0.0) / np.maximum(earlier, 1.0)
+    growth_s = np.where(earlier > 0, growth_s, 0.0)
+    slope = 1 / 2 + priced.cached_per_token
+
+    def own_s(tokens: Array) -> Array:
+        """More time of a prompt than of as many tokens of the full step."""
+        priced_s: Array = growth_s * tokens / room * (priced.own_tokens + slope * (tokens - room))
+        return priced_s
+
+    low, usual, longest = priced.size_tokens[list(_ASCENDING)]
+    # What earlier pieces cost as context is counted by the length of the prompt that was cut.
+    bare_s = priced.shared_s - priced.plain_s - growth_s * priced.cut_tokens
+    low_s, usual_s, longest_s = bare_s[list(_ASCENDING)]
+    fresh_s = priced.fresh_full_s - priced.plain_s
+    tokens, alone_s, among_s = [np.zeros_like(room), low], [np.zeros_like(room), low_s], [np.zeros_like(room), low_s]
+    ends = (
+        (usual, usual_s, usual_s - own_s(usual)),
+        (longest, longest_s, longest_s - own_s(longest)),
+        (room, fresh_s, fresh_s),
+    )
+    for (left, left_s, left_bare_s), (right, right_s, right_bare_s) in pairwise(ends):
+        middle = np.sqrt(left * right)
+        share = (middle - left) / np.maximum(right - left, 1.0)
+        tokens += [left, middle]
+        alone_s += [left_s, left_bare_s + share * (right_bare_s - left_bare_s) + own_s(middle)]
+        among_s += [left_s, left_s + share * (right_s - left_s)]
+    return PromptCosts(
+        nodes=priced.nodes,
+        tokens=np.stack((*tokens, room)),
+        added_s=np.maximum.accumulate(np.stack((*alone_s, fresh_s + own_s(room)))),
+        together_s=np.maximum.accumulate(np.stack((*among_s, fresh_s))),
+        growth_s=2 * slope * growth_s,
     )

@@ -14,11 +14,9 @@ from simulator.engine.runs.metrics import ServeResult, serve_result
 from simulator.engine.settings import Batching, QueueOrder, Routing, SchedulerPolicy, SchedulerSettings
 from simulator.engine.uniform.steps import speculative_steps
 from simulator.errors import InfeasibleError, ignored_option
-from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
-from simulator.operators.work import Array
 from simulator.phases.compiled import StepTables, scale_tables
 from simulator.phases.deployment import Deployment
-from simulator.phases.memory import memory_plan
+from simulator.phases.memory import kept_bytes, memory_plan, token_cache_bytes
 from simulator.phases.tabulate import compile_stages, compile_steps
 from simulator.records import dataclass
 from simulator.specs.question.workload import ObjectiveSpec, WorkloadSpec
@@ -42,29 +40,8 @@ def bounded_blocks(deployment: Deployment, requests: Requests, *, blocks: int) -
     last = first + requests.output_tokens
     check_budget(deployment.techniques.spec.kv_policy, longest_tokens=int(last.max()))
     lengths = np.linspace(first, last, HISTORY_POINTS).ravel()
-    parallelism = deployment.parallelism
-    per_token = kv_bytes_per_token(
-        deployment.model,
-        plan=deployment.plan,
-        tp_size=parallelism.tp_size,
-        pp_size=parallelism.pp_size,
-        cp_size=parallelism.cp_size,
-    )
-    kept = _cache_bytes(deployment, lengths) - _cache_bytes(deployment, np.zeros(1))
-    return int(blocks * per_token * lengths.sum() / kept.sum())
-
-
-def _cache_bytes(deployment: Deployment, lengths: Array) -> Array:
-    """Bytes that sequences of these lengths keep on a device, recurrent states included [bytes]."""
-    parallelism = deployment.parallelism
-    return kv_bytes_per_sequence(
-        deployment.model,
-        plan=deployment.plan,
-        tp_size=parallelism.tp_size,
-        pp_size=parallelism.pp_size,
-        cp_size=parallelism.cp_size,
-        context_tokens=lengths,
-    )
+    kept = kept_bytes(deployment, tokens=lengths) - kept_bytes(deployment, tokens=np.zeros(1))
+    return int(blocks * token_cache_bytes(deployment) * lengths.sum() / kept.sum())
 
 
 def simulate_serving(

@@ -24,10 +24,9 @@ from simulator.engine.lanes.load_curve import (
 )
 from simulator.engine.lanes.pricing import Places
 from simulator.engine.lanes.steady_state import Objective, SteadyState, rows_of
-from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.work import StepShape
 from simulator.phases.deployment import Deployment
-from simulator.phases.memory import MemoryPlan
+from simulator.phases.memory import MemoryPlan, kept_bytes, token_cache_bytes
 from simulator.phases.step import StepEstimate, estimate_steps
 from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix
@@ -154,23 +153,9 @@ def kept_share(deployment: Deployment, *, mix: RequestMix) -> float:
     """Share of a running sequence's cache that a KV policy keeps, at the mean context; 1 without a policy."""
     if deployment.techniques.spec.kv_policy is None:
         return 1.0
-    parallelism, context = deployment.parallelism, mix.decode_context_tokens
-    empty, full = kv_bytes_per_sequence(
-        deployment.model,
-        plan=deployment.plan,
-        tp_size=parallelism.tp_size,
-        pp_size=parallelism.pp_size,
-        cp_size=parallelism.cp_size,
-        context_tokens=np.array([0.0, context]),
-    )
-    per_token = kv_bytes_per_token(
-        deployment.model,
-        plan=deployment.plan,
-        tp_size=parallelism.tp_size,
-        pp_size=parallelism.pp_size,
-        cp_size=parallelism.cp_size,
-    )
-    return float((full - empty) / (per_token * context))
+    context = mix.decode_context_tokens
+    empty, full = kept_bytes(deployment, tokens=np.array([0.0, context]))
+    return float((full - empty) / (token_cache_bytes(deployment) * context))
 
 
 def bounded_limits(deployment: Deployment, memory: MemoryPlan, *, mix: RequestMix) -> LaneLimits:

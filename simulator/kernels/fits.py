@@ -9,7 +9,7 @@ from simulator.errors import ProfileError
 from simulator.kernels.collectives.laws import FROM_BYTES, fitted_model
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Timing, widened
-from simulator.kernels.transfer import Relative, calibrated_relative, link_relative, own_fits
+from simulator.kernels.transfer import Relative, calibrated_relative, has_own_link, link_relative, own_fits
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec, load_hardware
@@ -209,7 +209,13 @@ def collective_fits(hardware: AcceleratorSpec, *, library: str, profiles: str | 
 def _collective_fits(
     facts: Same[AcceleratorSpec], library: str, profiles: str | None, changed_ns: tuple[int, ...]
 ) -> CollectiveFits:
-    relative = link_relative(facts.held, available=_calibrated("nccl", "collective", profiles))
+    hardware = facts.held
+    # The facts of all others are read only for an accelerator that has no fits of its own.
+    own = calibration_name(hardware.name, library="nccl", group="collective") in _names(profiles, changed_ns)
+    available: Sequence[AcceleratorSpec] = (load_hardware(hardware.name, profiles=profiles),) if own else ()
+    if not has_own_link(hardware, available=available):
+        available = _calibrated("nccl", "collective", profiles)
+    relative = link_relative(hardware, available=available)
     fits: list[KernelFit] = []
     # A plain framework calls NCCL; only serving engines bring all-reduces of their own.
     engines = () if library == "torch" else LIBRARY_ORDER[library]
@@ -219,7 +225,7 @@ def _collective_fits(
         calibration = load_calibration(relative.name, library=candidate, group="collective", profiles=profiles)
         if calibration is not None:
             fits += calibration.fits
-            fits += _larger_groups(calibration, hardware=facts.held, profiles=profiles)
+            fits += _larger_groups(calibration, hardware=hardware, profiles=profiles)
     return CollectiveFits(fits=tuple(_at_share(fit, relative.link_share) for fit in fits), relative=relative)
 
 
@@ -236,7 +242,8 @@ def _larger_groups(own: CalibrationSpec, *, hardware: AcceleratorSpec, profiles:
     Across the trays of a rack engines run other kernels than inside one, which the laws of small groups do not tell."""
     most = max((devices for fit in own.fits for devices, _ in fitted_model(fit).from_bytes), default=0)
     found: list[KernelFit] = []
-    for spec in _calibrated(own.library, "collective", profiles) if most else ():
+    larger = 0 < most < hardware.scale_up.domain_size
+    for spec in _calibrated(own.library, "collective", profiles) if larger else ():
         if spec.name == own.hardware or spec.scale_up != hardware.scale_up:
             continue
         calibration = load_calibration(spec.name, library=own.library, group="collective", profiles=profiles)

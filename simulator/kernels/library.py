@@ -69,7 +69,7 @@ from simulator.operators.work import (
 )
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
-from simulator.specs.hardware.calibration import KernelFit
+from simulator.specs.hardware.calibration import CalibrationGroup, KernelFit
 from simulator.specs.model.precision import Dtype
 
 # The format whose fit stands in for one without measurements, and what that adds to the spread.
@@ -87,8 +87,8 @@ class KernelLibrary:
     """Prices of every kernel on one accelerator.
 
     Each set of fits is the accelerator's own or its nearest relative's, or None where nobody measured the family.
+    datasheet : the accelerator whose fits they are; ``hardware`` : the same at the rates that it sustains
     plain_gemm : fits of 16-bit products, gemm : of all others
-    foreign_attention : another vendor's, for the kernels that ``attention`` lacks
     shared_gemm : of formats that every library multiplies with the same kernels, measured on this very accelerator
     beyond : the server's other links, for collectives that leave the scale-up domain
     measured : the user's own roofline fits of this accelerator. They go before a relative's fits, and under the
@@ -96,21 +96,27 @@ class KernelLibrary:
     """
 
     hardware: AcceleratorSpec
+    datasheet: AcceleratorSpec
     library: str
     roofline: FitSet
     gemm: FitSet | None
     plain_gemm: FitSet | None
-    moe: FitSet | None
     attention: FitSet | None
     wide_attention: FitSet | None
-    foreign_attention: FitSet | None
-    recurrent: FitSet | None
     elementwise: FitSet | None
     collectives: CollectiveFits
     beyond: BeyondDomain | None
     measured: FitSet | None = None
     shared_gemm: tuple[tuple[str, FitSet], ...] = ()
     traits: EngineTraits = NO_TRAITS
+
+    def rare_fits(self, group: CalibrationGroup, *, foreign: bool = False) -> FitSet | None:
+        """Fits that few models need, chosen when one does: among the facts of all accelerators that were measured.
+
+        foreign : another vendor's, for the kernels that its own vendor's lack
+        """
+        profiles = self.roofline.profiles
+        return fit_set(self.datasheet, library=self.library, group=group, profiles=profiles, foreign=foreign)
 
     def price(self, work: Work) -> Timing:
         """Time of one execution of ``work`` on one device [s]; nothing to do takes no time."""
@@ -265,18 +271,19 @@ class KernelLibrary:
                 if filled.hidden_size == shape.hidden_size:
                     return timing
                 return with_passes(timing, self.memory_pass(filling_passes(shape, filled=filled)))
-        found = find_experts(self.moe, shape=shape, fmt=name)
+        tables = self.rare_fits("moe")
+        found = find_experts(tables, shape=shape, fmt=name)
         if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
             timing, contained = self._measured_experts(shape, *found), found[1].includes_quantisation
         else:
-            derived = derived_experts(shape, hardware=self.hardware, library=self.library, plain=self.moe)
+            derived = derived_experts(shape, hardware=self.hardware, library=self.library, plain=tables)
             if derived is None:
                 return self._roofline(work, family="gemm", fmt=name)
             timing, contained = derived, False
         passes = passes_of(shape.format, contained=contained)
         timing = timing if passes is None else with_passes(timing, self.memory_pass(expert_pass_shape(shape, passes)))
         peer = peer_of(shape, hardware=self.hardware) if found is None else None
-        if peer is None or find_experts(self.moe, shape=peer, fmt=peer.format.name) is None:
+        if peer is None or find_experts(tables, shape=peer, fmt=peer.format.name) is None:
             return timing
         return no_faster_than(self._moe(work, peer), timing)
 
@@ -300,7 +307,8 @@ class KernelLibrary:
         if self._user_fit(self.attention, family=attention_family(shape), fmt=shape.kv_dtype.value) is not None:
             return None
         has_fp8 = Dtype.FP8 in self.hardware.peak_flops_per_s
-        for fits in (self._attention_fits(shape), self.foreign_attention):
+        for foreign in (False, True):
+            fits = self.rare_fits("attention", foreign=True) if foreign else self._attention_fits(shape)
             choice = choose_attention_fit(fits.fits, shape=shape, has_fp8=has_fp8) if fits else None
             if fits is None or choice is None:
                 continue
@@ -320,12 +328,11 @@ class KernelLibrary:
         # Few models are recurrent: others do without.
         from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
 
-        measured = self.recurrent is not None and shape.variant != "mamba"
-        fit = choose_recurrent_fit(self.recurrent.fits, shape=shape) if self.recurrent and measured else None
-        if self.recurrent is None or fit is None:
+        fits = self.rare_fits("recurrent") if shape.variant != "mamba" else None
+        fit = choose_recurrent_fit(fits.fits, shape=shape) if fits else None
+        if fits is None or fit is None:
             return self._roofline(work, family="decode_attention", fmt=STAND_IN_FORMAT)
-        lattice = self.recurrent.lattice(fit)
-        return self.recurrent.transferred(recurrent_timing(shape, hardware=self.hardware, fit=fit, lattice=lattice))
+        return fits.transferred(recurrent_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
 
     def memory_pass(self, shape: ElementwiseShape) -> Timing:
         """Price of a pass bound by memory."""
@@ -374,15 +381,13 @@ def kernel_library(
     wide = SAME_DECODE_KERNEL.get((library, hardware.architecture))
     return KernelLibrary(
         hardware=hardware,
+        datasheet=hardware,
         library=library,
         roofline=roofline,
         gemm=fit_set(hardware, library=library, group="gemm", profiles=profiles),
         plain_gemm=fit_set(hardware, library=RANDOM_DATA.get(library, library), group="gemm", profiles=profiles),
-        moe=fit_set(hardware, library=library, group="moe", profiles=profiles),
         attention=fit_set(hardware, library=library, group="attention", profiles=profiles),
         wide_attention=fit_set(hardware, library=wide, group="attention", profiles=profiles) if wide else None,
-        foreign_attention=fit_set(hardware, library=library, group="attention", profiles=profiles, foreign=True),
-        recurrent=fit_set(hardware, library=library, group="recurrent", profiles=profiles),
         elementwise=fit_set(hardware, library=library, group="elementwise", profiles=profiles),
         collectives=collective_fits(hardware, library=library, profiles=profiles),
         beyond=beyond_domain(hardware, server, library=library, profiles=profiles),

@@ -166,7 +166,8 @@ def smooth_maximum(first: Array, second: Array | float, *, sharpness: float) -> 
 def without_idle(timing: Timing, work: Work) -> Timing:
     """``timing`` with nothing for the cases that have nothing to do."""
     # A collective moves its message over links, not through this device's memory. Most rows always have work.
-    if isinstance(work.shape, CollectiveShape) or np.asarray(work.flops).all():
+    flops = np.asarray(work.flops)
+    if isinstance(work.shape, CollectiveShape) or np.count_nonzero(flops) == flops.size:
         return timing
     idle = (work.flops == 0) & (work.bytes == 0)
     if not idle.any():

@@ -194,12 +194,17 @@ def _host_share(ours: LinkSpec, theirs: LinkSpec) -> float:
     return float(HOST_SHARE_AN_OCTAVE ** min(1.0, max(0.0, octaves)))
 
 
+def has_own_link(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSpec]) -> bool:
+    """Whether collectives were measured on this accelerator, over the kind of link that it has here."""
+    return any(spec.name == hardware.name and spec.scale_up.kind == hardware.scale_up.kind for spec in available)
+
+
 def link_relative(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSpec]) -> Relative:
     """Nearest accelerator of ``available`` to borrow collective fits from, by kind and speed of its scale-up link.
 
     Reference: [AIC2026]
     """
-    if any(spec.name == hardware.name and spec.scale_up.kind == hardware.scale_up.kind for spec in available):
+    if has_own_link(hardware, available=available):
         return own_fits(hardware.name)
     chosen, distance = _nearest(hardware, available, lambda spec: link_distance(hardware, relative=spec))
     log_sigma = float(np.interp(distance, LINK_DISTANCE, LINK_LOG_SIGMA))

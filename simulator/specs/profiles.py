@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Literal
 
 from simulator.errors import FileError, Option, ProfileError, did_you_mean, plain_word
@@ -89,16 +90,22 @@ def list_profiles(kind: ProfileKind, *, profiles: str | Path | None = None) -> t
 
 def find_profile(kind: ProfileKind, name: str, *, profiles: str | Path | None = None) -> Path | None:
     """The file of a name (also behind its maker's, of accelerators) or alias, or None; a user's names win."""
+    roots = profile_directories(kind, profiles=profiles)
+    return _found(kind, name, roots, tuple(changed_ns(root) for root in roots))
+
+
+@lru_cache(maxsize=4096)
+def _found(kind: ProfileKind, name: str, roots: tuple[Path, ...], changed: tuple[int, ...]) -> Path | None:
+    """A plan asks for the same few hundred names a thousand times; ``changed`` retires what was found."""
     wanted = plain_word(name)
-    found = _find_spelled(kind, wanted, profiles=profiles)
+    found = _find_spelled(kind, wanted, roots=roots)
     maker, _, product = wanted.partition("-")
     if found is None and kind == "hardware" and maker in _MAKERS:
-        return _find_spelled(kind, product, profiles=profiles)
+        return _find_spelled(kind, product, roots=roots)
     return found
 
 
-def _find_spelled(kind: ProfileKind, wanted: str, *, profiles: str | Path | None) -> Path | None:
-    roots = profile_directories(kind, profiles=profiles)
+def _find_spelled(kind: ProfileKind, wanted: str, *, roots: tuple[Path, ...]) -> Path | None:
     for root in roots:
         files = profile_files(root)
         if wanted in files:
@@ -112,9 +119,18 @@ def _find_spelled(kind: ProfileKind, wanted: str, *, profiles: str | Path | None
 def profile_files(root: Path) -> Mapping[str, Path]:
     """Profile files of one directory by lower-case stem; read again when the directory changes."""
     try:
-        return _files_cached(root, root.stat().st_mtime_ns)
+        return _files_cached(root, changed_ns(root))
     except OSError:
         return {}
+
+
+def changed_ns(root: Path) -> int:
+    """When files were last added to or removed from a directory [ns since the epoch]; 0 where there is none."""
+    try:
+        found = os.stat(root)
+    except OSError:
+        return 0
+    return found.st_mtime_ns if S_ISDIR(found.st_mode) else 0
 
 
 @lru_cache(maxsize=64)
@@ -131,7 +147,7 @@ def _aliases(kind: ProfileKind, *, root: Path, is_built_in: bool) -> Mapping[str
         if kind != "engines":
             return {}
     try:
-        return _stated_aliases(root, root.stat().st_mtime_ns)
+        return _stated_aliases(root, changed_ns(root))
     except OSError:
         return {}
 
@@ -146,12 +162,16 @@ def _stated_aliases(root: Path, modified_ns: int) -> Mapping[str, str]:
     return found
 
 
-@lru_cache(maxsize=8)
 def profile_index(section: str) -> Mapping[str, str]:
     """One section of the built-in index: aliases of ``hardware`` and ``servers``, ``default_servers`` and
     ``only_when_named``."""
-    index = read_yaml(profile_root("hardware_profiles") / f"{_INDEX_STEM}.yaml")
-    return {str(key): str(value) for key, value in index[section].items()}
+    return _index()[section]
+
+
+@lru_cache(maxsize=1)
+def _index() -> Mapping[str, Mapping[str, str]]:
+    read = read_yaml(profile_root("hardware_profiles") / f"{_INDEX_STEM}.yaml")
+    return {name: {str(key): str(value) for key, value in section.items()} for name, section in read.items()}
 
 
 def load_spec(
@@ -171,13 +191,18 @@ def load_spec(
         raise ProfileError(f"unknown {noun} {text!r}", field=kind, hint=_nearest(kind, text, profiles=profiles))
     spec = load_file(spec_class, path)
     named = getattr(spec, "name", path.stem)
-    if plain_word(named) != path.stem.lower():
+    if not _is_of(path, named):
         raise ProfileError(
             f"{path}: a profile carries its file's name, {path.stem!r}, found {named!r}",
             field="name",
             code="invalid_profile",
         )
     return spec
+
+
+@lru_cache(maxsize=512)
+def _is_of(path: Path, name: str) -> bool:
+    return plain_word(name) == path.stem.lower()
 
 
 def _nearest(kind: ProfileKind, text: str, *, profiles: str | Path | None) -> str:
@@ -189,7 +214,7 @@ def _nearest(kind: ProfileKind, text: str, *, profiles: str | Path | None) -> st
 def load_file(spec_class: type[SpecT], path: Path) -> SpecT:
     """One profile from its file, checked once per change of the file."""
     try:
-        modified_ns = path.stat().st_mtime_ns
+        modified_ns = os.stat(path).st_mtime_ns
     except (OSError, ValueError) as error:
         raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     spec = _load_cached(spec_class, path, modified_ns)
@@ -197,7 +222,7 @@ def load_file(spec_class: type[SpecT], path: Path) -> SpecT:
     return spec
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=512)
 def _load_cached(spec_class: type[Spec], path: Path, modified_ns: int) -> Spec:
     """Specs are frozen, so one object may serve everybody; ``modified_ns`` retires it when the file changes."""
     return validate(spec_class, read_yaml(path), where=str(path), profile=True)

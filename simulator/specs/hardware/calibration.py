@@ -1,13 +1,11 @@
 """Fits, dated and bounded, with their error and box; transfers between accelerators; power. Written by validation."""
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from stat import S_ISDIR
 from typing import Literal
 from zipfile import ZipFile
 
@@ -17,7 +15,14 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from simulator.specs.base import Spec, read_yaml, validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.profiles import find_profile, list_profiles, load_spec, profile_directories, profile_root
+from simulator.specs.profiles import (
+    changed_ns,
+    find_profile,
+    list_profiles,
+    load_spec,
+    profile_directories,
+    profile_root,
+)
 
 
 class FitError(Spec):
@@ -124,16 +129,7 @@ def has_calibration(hardware: str, *, library: str, group: CalibrationGroup, pro
 
 def calibrations_changed_ns(profiles: str | None = None) -> tuple[int, ...]:
     """When files were last added to or removed from each directory of calibrations [ns since the epoch]; 0 without."""
-    return tuple(_changed_ns(os.fspath(root)) for root in profile_directories("calibration", profiles=profiles))
-
-
-def _changed_ns(directory: str) -> int:
-    # Asked for every group of every replica: the file system is asked once.
-    try:
-        found = os.stat(directory)
-    except OSError:
-        return 0
-    return found.st_mtime_ns if S_ISDIR(found.st_mode) else 0
+    return tuple(changed_ns(root) for root in profile_directories("calibration", profiles=profiles))
 
 
 @lru_cache(maxsize=512)

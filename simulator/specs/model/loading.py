@@ -223,14 +223,12 @@ def _find(text: str, *, profiles: str | Path | None) -> Path | None:
         for stem, path in _stems(root).items():
             if wanted == stem or wanted in {plain_word(name) for name in read_profile(path).spellings}:
                 return path
-    name = _index().get(wanted, wanted)
-    built_in = roots[-1] / f"{name}.yaml"
-    if os.sep in name or name == INDEX_STEM:
-        return None
-    if os.path.isfile(built_in):
+    # No name of a profile is another's spelling, so that the index is read for other spellings alone.
+    built_in = roots[-1] / f"{wanted}.yaml"
+    if os.sep not in wanted and wanted != INDEX_STEM and os.path.isfile(built_in):
         return built_in
-    ended = _tails().get(wanted)
-    return None if ended is None else roots[-1] / f"{ended}.yaml"
+    named = _index().get(wanted) or _tails().get(wanted)
+    return None if named is None else roots[-1] / f"{named}.yaml"
 
 
 @lru_cache(maxsize=1)

@@ -191,8 +191,8 @@ class StepEstimate:
         common to its rows, those of families as independent."""
         by_family: dict[Family, Array] = {}
         for row in self.rows:
-            spread = row.seconds * row.timing.log_sigma
-            by_family[row.work.family] = by_family.get(row.work.family, np.zeros_like(spread)) + spread
+            family, spread = row.work.family, row.seconds * row.timing.log_sigma
+            by_family[family] = by_family[family] + spread if family in by_family else spread
         variance = sum((spread**2 for spread in by_family.values()), np.zeros_like(self.host_s))
         return np.sqrt(variance) / self.step_s
 
@@ -202,13 +202,13 @@ class StepEstimate:
         seconds: dict[str, Array] = {}
         known: dict[str, Array] = {}
         for row in self.rows:
-            name, nothing = row.work.name, np.zeros_like(self.host_s)
-            seconds[name] = seconds.get(name, nothing) + row.seconds
-            known[name] = np.maximum(known.get(name, nothing), np.where(row.seconds > 0, row.timing.provenance, 0.0))
-        worst = np.full_like(self.host_s, float(Provenance.CALIBRATED))
-        for name, total in seconds.items():
-            worst = np.where(total >= PROVENANCE_SHARE * self.step_s, np.maximum(worst, known[name]), worst)
-        return worst
+            name, row_s = row.work.name, row.seconds
+            of_row = np.where(row_s > 0, row.timing.provenance, 0.0)
+            seconds[name] = seconds[name] + row_s if name in seconds else row_s
+            known[name] = np.maximum(known[name], of_row) if name in known else of_row
+        matters = np.array(list(seconds.values())) >= PROVENANCE_SHARE * self.step_s
+        worst: Array = np.where(matters, list(known.values()), 0.0).max(axis=0)
+        return np.maximum(worst, float(Provenance.CALIBRATED))
 
 
 def mfu_peak_flops_per_s(deployment: Deployment) -> float:

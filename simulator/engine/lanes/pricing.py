@@ -257,16 +257,11 @@ class PromptCostsAt:
         rest = tokens - steps * room
         spent_s: Array = steps * added_s[-1][:, None]
         # Between its points the time is linear: each stretch adds its time by the share of it that is passed.
-        for point in range(len(known) - 1):
-            width = (known[point + 1] - known[point])[:, None]
-            beyond = rest - known[point][:, None]
-            passed = np.maximum(beyond, 0.0)
-            passed /= np.where(width > 0, width, 1.0)
-            np.minimum(passed, 1.0, out=passed)
-            if not (width > 0).all():
-                passed = np.where(width > 0, passed, beyond > 0)
-            passed *= (added_s[point + 1] - added_s[point])[:, None]
-            spent_s += passed
+        widths, beyond = np.diff(known, axis=0)[..., None], rest - known[:-1, :, None]
+        passed = np.clip(beyond / np.where(widths > 0, widths, 1.0), 0.0, 1.0)
+        if not (widths > 0).all():
+            passed = np.where(widths > 0, passed, beyond > 0)
+        spent_s += (passed * np.diff(added_s, axis=0)[..., None]).sum(axis=0)
         if np.max(tokens) <= room.min():
             return spent_s
         context_s: Array = tokens / room * growth_s[:, None] * np.maximum(tokens - room, 0.0) / 2

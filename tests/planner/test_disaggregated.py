@@ -366,7 +366,7 @@ class TestPlan:
     def test_latencies_over_the_load_and_their_range_pass_through_the_plan(self, plan: CapacityPlan) -> None:
         fleet = next(item for item in (plan.best, *plan.alternatives) if item.prefill is not None)
         load = replica_load(fleet, rates_per_s=(fleet.degraded.rate_per_s,))
-        ttft, tpot = (next(point for point in load.at if point.metric.value == name) for name in ("ttft", "tpot"))
+        ttft, tpot = (next(point for point in load.at[0] if point.metric.value == name) for name in ("ttft", "tpot"))
         assert ttft.values_s[2] == pytest.approx(fleet.degraded.ttft_p95_s, rel=0.02)
         assert tpot.values_s[2] == pytest.approx(fleet.degraded.tpot_p95_s, rel=1e-6)
         assert list(load.ttft_p95_s) == sorted(load.ttft_p95_s)

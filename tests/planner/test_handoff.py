@@ -293,7 +293,7 @@ def test_latency_rises_with_load_and_meets_the_plan_at_the_planned_rate() -> Non
     assert list(load.loads) == sorted(load.loads)
     assert load.ttft_p95_s[-1] > 2 * load.ttft_p95_s[0]
     assert 0.5 < load.knee_load < 1
-    ttft = next(point for point in load.at if point.metric.value == "ttft")
+    ttft = next(point for point in load.at[0] if point.metric.value == "ttft")
     assert ttft.values_s[PERCENTILES.index(95.0)] == pytest.approx(fleet.degraded.ttft_p95_s)
     assert list(ttft.values_s) == sorted(ttft.values_s)
 

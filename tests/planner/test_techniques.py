@@ -183,7 +183,7 @@ class TestPipelines:
         fleet = found.best
         assert fleet.degraded.rate_per_s == pytest.approx(20 / fleet.replicas)
         load = replica_load(fleet, rates_per_s=(fleet.degraded.rate_per_s,))
-        ttft = next(point for point in load.at if point.metric.value == "ttft")
+        ttft = next(point for point in load.at[0] if point.metric.value == "ttft")
         assert ttft.values_s[2] == pytest.approx(fleet.degraded.ttft_p95_s, rel=1e-6)
         assert ttft.load == pytest.approx(fleet.degraded.load)
 

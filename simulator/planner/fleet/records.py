@@ -267,6 +267,11 @@ class Fleet:
         own, other = self.cost.per_hour, than.cost.per_hour
         return None if own is None or other is None else own / other
 
+    def size_ratio(self, than: Fleet) -> float:
+        """Its cost over another's, or its devices where one has no price."""
+        cost = self.cost_ratio(than)
+        return self.devices / than.devices if cost is None else cost
+
     def changed_by(self, *, devices: float, cost_per_hour: float | None) -> float:
         """Change of cost as a share of the planned one, or of devices where nothing is priced."""
         if cost_per_hour is not None and self.cost.per_hour:

@@ -35,6 +35,7 @@ class ReplicaLoad:
 
     rates_per_s, loads : arrival rates and their shares of the saturation rate
     ttft_p95_s, tpot_p95_s, e2e_p95_s, ttft_p50_s : at those rates [s]
+    at : at each of the rates that were asked for, every metric
     knee_load : share of saturation from which TTFT p95 rises faster than the chord from idle to the end
     """
 
@@ -46,7 +47,7 @@ class ReplicaLoad:
     e2e_p95_s: tuple[float, ...]
     knee_load: float
     knee_ttft_s: float
-    at: tuple[ReplicaLoadPoint, ...]
+    at: tuple[tuple[ReplicaLoadPoint, ...], ...]
 
     @property
     def knee_per_s(self) -> float:
@@ -80,14 +81,16 @@ def replica_load(fleet: Fleet, *, rates_per_s: tuple[float, ...] = ()) -> Replic
     shown = len(ttft)
     knee = knee_index(loads[:shown], ttft)
     at = tuple(
-        ReplicaLoadPoint(
-            metric=metric,
-            rate_per_s=rate,
-            load=rate / saturation_per_s,
-            values_s=tuple(float(state.percentile_s(metric, item)[_POINTS + index]) for item in PERCENTILES),
+        tuple(
+            ReplicaLoadPoint(
+                metric=metric,
+                rate_per_s=rate,
+                load=rate / saturation_per_s,
+                values_s=tuple(float(state.percentile_s(metric, item)[_POINTS + index]) for item in PERCENTILES),
+            )
+            for metric in LatencyMetric
         )
         for index, rate in enumerate(rates_per_s)
-        for metric in LatencyMetric
     )
     return ReplicaLoad(
         rates_per_s=tuple(float(load * saturation_per_s) for load in loads[:shown]),

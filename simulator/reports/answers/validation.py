@@ -13,7 +13,7 @@ from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.tables.validation import end_to_end_lines, score_lines, transfer_lines
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import TransferRow, calibrated_hardware, load_transfer_table
-from simulator.specs.measured.scores import EndToEndScore, KernelScore, end_to_end_scores, kernel_scores
+from simulator.specs.measured.scores import EndToEndScore, KernelScore, end_to_end_scores, kernel_scores, scored_values
 from simulator.specs.measured.validation_rows import ValidationRow, ValidationTable, load_validation_table
 
 LIBRARIES = ("vllm", "sglang", "trtllm", "aiter", "nccl", "torch")
@@ -106,7 +106,7 @@ def _refuse(name: str | None, *, libraries: Sequence[str], profiles: str | None)
 
 def _end_to_end_heading(runs: Sequence[EndToEndScore]) -> list[str]:
     return [
-        f"End to end: errors of {sum(row.score.runs for row in runs)} values that others published or measured, "
+        f"End to end: errors of {scored_values(runs)} values that others published or measured, "
         f"{predicted_words(load_validation_table())}",
         "(bias: positive where the prediction is higher; engine overheads were fitted on some of these runs, "
         "all of vllm under load among them: roofcast profiles show ENGINE names which)",

@@ -58,8 +58,7 @@ def _option(fleet: Fleet, best: Fleet) -> doc.Row:
 
 def is_far(fleet: Fleet, best: Fleet) -> bool:
     """Whether a fleet is beyond what anybody would choose: by its cost, or by its accelerators without a price."""
-    ratio = fleet.cost_ratio(best)
-    return fleet.devices > _FAR * best.devices if ratio is None else ratio > _FAR
+    return fleet.size_ratio(best) > _FAR
 
 
 def _options_table(studies: Studies) -> doc.Table:

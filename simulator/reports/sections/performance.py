@@ -110,8 +110,7 @@ def verification_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
 
 
 def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> doc.Table:
-    metrics = len(LatencyMetric)
-    points = studies.load.at[index * metrics : (index + 1) * metrics]
+    points = studies.load.at[index]
     at = (studies.plan.best.at_peak, studies.plan.best.degraded)[index]
     means = {LatencyMetric.TTFT: at.ttft_mean_s, LatencyMetric.TPOT: at.tpot_mean_s, LatencyMetric.E2E: at.e2e_mean_s}
     known = doc.known_as(studies.plan.best.provenance)

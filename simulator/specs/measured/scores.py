@@ -148,6 +148,11 @@ class EndToEndScore:
     score: ErrorScore
 
 
+def scored_values(scores: Iterable[EndToEndScore]) -> int:
+    """How many values were compared."""
+    return sum(row.score.runs for row in scores)
+
+
 def error_score(items: Sequence[Predicted]) -> ErrorScore:
     """What is said of the errors of at least one value."""
     errors = np.array([item.error for item in items])

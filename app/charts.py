@@ -13,7 +13,7 @@ import streamlit as st
 from plotly.basedatatypes import BaseFigure
 from streamlit.delta_generator import DeltaGenerator
 
-from app import question, turns
+from app import controls, question, turns
 from app.display import origin
 from simulator.reports.charts.chart import Chart, SeriesKind
 from simulator.reports.charts.plotly_figure import plotly_spec
@@ -62,6 +62,7 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
         layout[axis]["automargin"] = _has_names(described, axis, sideways=sideways)
     crowded = max((len(series.x) for series in described.series), default=0) > _MANY_POINTS
     for trace in spec["data"]:
+        trace["name"] = controls.named(trace["name"])
         if trace["type"] == "bar":
             trace["textangle"] = 0
         elif crowded and trace.get("mode") == "markers":
@@ -70,13 +71,13 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
     for note, height in zip(layout["annotations"], cycle((-2, -16, -30)), strict=False):
         note["yshift"] = height if note.get("yref") == "y domain" else 12
         if "xref" not in note and "yref" not in note:
-            note["xshift"] = 12
+            note["xshift"] = -12 if note.get("xanchor") == "right" else 12
     if sideways:
         # Long names in two lines leave room for the bars on a phone; points keep the whole name.
         names = described.x.categories
         layout["yaxis"] |= {
             "tickvals": names,
-            "ticktext": [fill(name, _NAME_LETTERS).replace("\n", "<br>") for name in names],
+            "ticktext": [fill(controls.named(name), _NAME_LETTERS).replace("\n", "<br>") for name in names],
         }
         # The bars have what the names leave: a unit beside the title of their axis would be cut off.
         title = layout["xaxis"]["title"]

@@ -80,8 +80,13 @@ def named(sentence: str) -> str:
         # Its unit stands behind the value.
         return found[0] if known is None else known[1].label.partition(" (")[0]
 
-    text = flagged(sentence).replace("<= ", "≤ ")
-    return text if any(word in text for word in _COMMANDS) else _FLAG.sub(name, text)
+    text = flagged(sentence).replace("<= ", "≤ ").replace(" -> ", " → ")
+    return text if is_command(text) else _FLAG.sub(name, text)
+
+
+def is_command(sentence: str) -> bool:
+    """Whether a sentence holds what somebody types."""
+    return any(word in sentence for word in _COMMANDS)
 
 
 def setting(field: str, value: object) -> tuple[str, Any] | None:

@@ -9,6 +9,7 @@ from html import escape
 import streamlit as st
 
 from app import controls, glossary, links
+from app.widgets import Shown
 from simulator.errors import RoofcastError
 from simulator.reports.charts.gauge import Gauge
 from simulator.reports.content.quantities import Quantity, change_text
@@ -163,6 +164,14 @@ def verdict(word: str, chance: float, line: str) -> None:
     st.markdown(f":{_odds(chance)}-badge[**{word}**] {line}".replace("$", "\\$"))
 
 
+def _about(key: str, shown: Shown) -> str:
+    """The control that a refusal is about: what a number may be, or which name was chosen among many."""
+    chosen = st.session_state.get(key)
+    if isinstance(chosen, str):
+        return f"**{shown.label}**: {chosen}"
+    return f"**{shown.label}** takes {shown.allowed}"
+
+
 def refusal(error: RoofcastError) -> None:
     """A refusal as one clear message: what, why, which control it is about and what that takes, what to try."""
     message = controls.named(error.message)
@@ -170,7 +179,7 @@ def refusal(error: RoofcastError) -> None:
     known = controls.control(error.field)
     # A field of a file has parts; a word without any is a code for programs.
     field = f"`{error.field}`" if "." in error.field else ""
-    about = field if known is None else f"**{known[1].label}** takes {known[1].allowed}"
+    about = field if known is None else _about(*known)
     hint = controls.named(error.hint)
     line = " · ".join(part for part in (about, f"{hint[:1].upper()}{hint[1:]}") if part)
     if line:

@@ -8,7 +8,12 @@ from typing import Any
 import streamlit as st
 
 from app import inputs, question
+from app.uploaded import session_profiles
 from simulator.planner.replica_setup import PoolsSetup, ReplicaSetup, pools_setup
+from simulator.specs.engine.engine import DEFAULT_ENGINE
+from simulator.specs.hardware.accelerator import load_hardware
+from simulator.specs.measured.validation_rows import RunFacts
+from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import TechniquesSpec
 
 _PAGES = "_pages"
@@ -125,3 +130,41 @@ def doors(setups: Sequence[ReplicaSetup]) -> None:
     links("Both pools", _SERVED, address_of(fleet_values(setups)))
     for setup in setups:
         links(setup.role.capitalize(), _LOADED, address_of(widget_values(setup)))
+
+
+def run_values(run: RunFacts) -> dict[str, Any]:
+    """A measured run by the keys of the widgets that say it; what no widget says stays as it is asked.
+
+    Raises ProfileError: its model or accelerator is no longer known.
+    """
+    degrees, asked, formats = run.degrees, run.asked, run.formats
+    pools = dict(zip(("prefill_replicas", "decode_replicas"), run.pools or (), strict=False))
+    return {
+        "model": load_model(run.model, profiles=session_profiles()).profile,
+        "gpu": load_hardware(run.hardware, profiles=session_profiles()).name,
+        **{key: degrees.get(f"{key}_size", 1) for key in ("tp", "pp", "ep", "dp", "cp")},
+        "weights": _offered(formats.get("weights"), inputs.WEIGHTS),
+        "kv": _offered(formats.get("kv_cache"), inputs.KV_DTYPES),
+        "engine": run.engine if run.engine in inputs.ENGINES else None,
+        "batch": min(asked["batch_size"], inputs.LARGEST_BATCH) if asked else None,
+        "isl": asked.get("isl_tokens"),
+        "osl": asked.get("osl_tokens"),
+        **pools,
+    }
+
+
+def _offered(name: str | None, names: Sequence[str]) -> str:
+    return name if name is not None and name in names else inputs.NATIVE
+
+
+def run_doors(run: RunFacts) -> None:
+    """Links that open what ran, as far as the pages ask for it."""
+    values = run_values(run)
+    if run.engine not in inputs.ENGINES:
+        st.caption(f"The pages do not ask about {run.engine}: they open with {DEFAULT_ENGINE}.")
+    if run.pools is None:
+        links("Open in", ASKING, address_of(values))
+    else:
+        st.caption("The run does not say how its prefill replicas were split: they open like the decode replicas.")
+        alike = {f"prefill_{key}": values[key] for key in ("tp", "pp", "dp", "ep", "cp")}
+        links("Both pools", _SERVED, address_of({**values, **alike}))

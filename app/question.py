@@ -148,7 +148,7 @@ def deployment_text() -> str:
     if "gpu" not in asked:
         return ""
     formats = [asked[key] for key in ("weights", "kv") if asked.get(key, inputs.NATIVE) != inputs.NATIVE]
-    limit = [f"<= {asked['cap']:g} W"] if "cap" in asked else []
+    limit = [f"≤ {asked['cap']:g} W"] if "cap" in asked else []
     text = " ".join((asked["gpu"], *_degrees_text(asked), *formats, *limit))
     pooled = [asked.get(key, 0) for key in _POOLED[:2]]
     if any(pooled) and _POOLED[0] in widgets.shown():

@@ -23,7 +23,9 @@ def section_body(section: Section, *, currency: str, whole: bool = True) -> None
                 if block.note:
                     st.caption(_plain(block.note))
             case Bullets():
-                _listed([_opened(line) for line in block.items])
+                _listed([_opened(line) for line in block.items if not controls.is_command(line)])
+                for line in filter(controls.is_command, block.items):
+                    _as_command(line)
             case Facts() if whole:
                 _listed([f"{fact.label}: {marked_text(fact.cell, currency=currency)}" for fact in block.facts])
             case Figure() if whole:
@@ -35,7 +37,15 @@ def section_body(section: Section, *, currency: str, whole: bool = True) -> None
 
 
 def _listed(items: list[str]) -> None:
-    st.markdown(_plain("\n".join(f"- {item}" for item in items)))
+    if items:
+        st.markdown("\n".join(f"- {_plain(item)}" for item in items))
+
+
+def _as_command(line: str) -> None:
+    """``to plan it: plan-capacity ...``, folded away: a page has buttons for what it asks."""
+    said, _, command = line.rpartition(": ")
+    with st.expander(f"{_opened(said)}, on the command line", icon=":material/terminal:"):
+        st.code(command, language="bash", wrap_lines=True)
 
 
 def _opened(line: str) -> str:

@@ -21,9 +21,8 @@ _SHORT_LETTERS = 16
 """That fit whatever it guesses."""
 _LONGEST_NUMBER = 30
 """Letters of a number with its unit; what is longer holds words too."""
-_NUMBER_WIDTH, _RANGE_WIDTH = 85, 125
-"""Pixels of a column whose numbers grow longer further down."""
-_LETTERS_OF_NUMBER = 8
+_ROOM = ((8, 85), (17, 125), (_LONGEST_NUMBER, 165))
+"""Letters of the longest number, and pixels of its column where numbers grow longer further down."""
 _ABSENT = ("", EMPTY, UNKNOWN)
 Line = Sequence[Cell | str]
 
@@ -71,7 +70,7 @@ def _widths(columns: Mapping[str, Sequence[Any]], *, wide: Sequence[str]) -> dic
             continue
         if any(isinstance(cell, _Read) for cell in cells):
             side: Literal["left", "right"] = "left" if most > _LONGEST_NUMBER else "right"
-            room = _NUMBER_WIDTH if most <= _LETTERS_OF_NUMBER else _RANGE_WIDTH
+            room = next((pixels for letters, pixels in _ROOM if most <= letters), _ROOM[-1][1])
             found[name] = st.column_config.Column(width=None if most <= seen else room, alignment=side)
         elif most > max(seen, _SHORT_LETTERS):
             found[name] = st.column_config.Column(width="medium")

@@ -131,9 +131,11 @@ def switch(label: str, *, key: str, help: str) -> bool:
     return st.toggle(label, key=key, bind="query-params", help=help)
 
 
-def view(label: str, options: Sequence[str], *, key: str, folded: bool = False) -> str:
-    """One of a few things to look at; the first until another is chosen, or nothing where all are ``folded`` away."""
-    first = None if folded else options[0]
+def view(label: str, options: Sequence[str], *, key: str, folded: bool = False, default: str = "") -> str:
+    """One of a few things to look at; ``default``, or the first, until another is chosen, or nothing where all are
+    ``folded`` away.
+    """
+    first = None if folded else default or options[0]
     _register(key, label, first, _names(options), str)
     chosen = st.segmented_control(
         label,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import actions, baseline, charts, display, glossary, inputs, question, settled, widgets
+from app import actions, baseline, charts, controls, display, glossary, inputs, question, settled, widgets
 from app.answers import checked, is_checked, judged, latency_ranges, planned
 from app.commands import plan_command
 from app.downloads import downloads
@@ -43,8 +43,8 @@ _TERMS = {_CHEAPEST: None, **{kind: kind for kind in ("on_demand", "reserved_1y"
 _PRICES = {_MEDIAN: None, "lowest": "low", "highest": "high"}
 _SELLERS = {_ANYBODY: None, **{f"{kind}s": kind for kind in provider_kinds()}}
 _BASELINE = "plan_baseline"
-_USUAL = "Usual: 80 % of step times hold"
-_CONFIDENCE = {_USUAL: None, "Cheapest: as predicted": 50, "Robust: 90 %": 90}
+_USUAL = "Usual"
+_CONFIDENCE = {"Cheapest": 50, _USUAL: None, "Robust": 90}
 _VERIFY = "verify"
 _NO_TARGET = "no target"
 _TARGETS = {_NO_TARGET: None, "99 %": 99.0, "99.9 %": 99.9, "99.99 %": 99.99}
@@ -126,13 +126,13 @@ def _demand_inputs(preset: WorkloadPreset) -> dict[str, object]:
 
 def _confidence_input() -> dict[str, object]:
     """How many of the draws of step times the fleet has to hold in."""
-    named = widgets.choice("How sure", tuple(_CONFIDENCE), key="sure", default=_USUAL, help=glossary.SURE)
+    named = widgets.view("How sure", tuple(_CONFIDENCE), key="sure", default=_USUAL)
     sure = _CONFIDENCE[named]
     return {} if sure is None else {"confidence": sure}
 
 
 def asked() -> tuple[dict[str, object], Outlook]:
-    """The flags of the plan that the sidebar asks for, and those of what is to come."""
+    """The flags of the plan that the page asks for, and those of what is to come."""
     with st.sidebar:
         preset = inputs.preset_input()
         demand = _demand_inputs(preset)
@@ -147,7 +147,6 @@ def asked() -> tuple[dict[str, object], Outlook]:
         )
         if chosen:
             flags["hardware"] = chosen
-        flags |= _confidence_input()
         with st.expander("Lengths, formats, spares, prices"):
             prefill = widgets.several(
                 "Prefill pools on",
@@ -166,7 +165,8 @@ def asked() -> tuple[dict[str, object], Outlook]:
             flags |= limit_inputs()
         with st.expander("Growth and failures"):
             outlook = _outlook_inputs()
-    return flags, outlook
+    # Beside the answer, which it changes most.
+    return flags | _confidence_input(), outlook
 
 
 def _baseline(flags: dict[str, object]) -> tuple[CapacityPlan | None, str]:
@@ -257,12 +257,14 @@ def _check_said(plan: CapacityPlan, found: CapacityPlan) -> None:
 
 def _look_at(name: str) -> None:
     """Offer the fleet whose bar was clicked."""
-    st.session_state[LOOK] = name
+    st.session_state[LOOK] = controls.named(name)
 
 
 def page() -> None:
     """The page."""
-    flags, outlook = asked()
+    with st.container(horizontal=True, key="verdict", vertical_alignment="center", gap="medium"):
+        place = st.container()
+        flags, outlook = asked()
     question.show()
     try:
         spec = spec_of(flags)
@@ -275,6 +277,9 @@ def page() -> None:
         return
     question.show(fleet=fleet_text(plan.best))
     hand_on(plan)
+    found = judged(plan)
+    with place:
+        display.verdict(found.confidence.word, found.confidence.chance, verdict_line(found, plan))
     actions.now(_answer, plan, flags, outlook)
 
 
@@ -283,7 +288,6 @@ def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> N
     command, known = plan_command(flags), plan.best.provenance
     compared, name = _baseline(flags)
     found = judged(plan)
-    display.verdict(found.confidence.word, found.confidence.chance, verdict_line(found, plan))
     alone = "Numbers below are of a new fleet alone, as if nothing existed. " if plan.spec.stock else ""
     display.headline(plan_headline(plan), provenance=known, detail=f"{alone}{fleet_equation(plan.best)}")
     _figures(plan, compared, name)
@@ -297,7 +301,7 @@ def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> N
         st.caption(found.rival.replace("$", "\\$"))
     with st.expander("How sure it is, and what limits it", icon=":material/rule:"):
         limit = f"Limited by {resource_text(plan.best.limit)}: {detail_text(plan.best.limit)}."
-        st.markdown(f"- {verdict_text(found, plan)}\n- {limit}")
+        st.markdown(f"- {verdict_text(found, plan)}\n- {limit}\n- {glossary.SURE}")
     grid = charts.side_by_side()
     with grid, st.container():
         charts.chart(plan_options_chart(plan), key="plan_options", provenance=known, sideways=True, picked=_look_at)

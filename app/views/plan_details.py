@@ -56,7 +56,7 @@ class Outlook:
 
 def fleet_text(fleet: Fleet) -> str:
     """``192 mi355x TP1 fp8``."""
-    return f"{count_text(fleet.devices)} {fleet.hardware} {fleet.label}"
+    return controls.named(f"{count_text(fleet.devices)} {fleet.hardware} {fleet.label}")
 
 
 def hand_on(plan: CapacityPlan) -> None:
@@ -70,8 +70,8 @@ def hand_on(plan: CapacityPlan) -> None:
 
 def closer(plan: CapacityPlan) -> None:
     """One of all fleets and refusals, chosen by its bar or by its name, and the pages that ask about it."""
-    fleets = {f"{fleet.hardware} {fleet.label}": place for place, fleet in enumerate(plan.fleets)}
-    refused = {f"{item.hardware} {item.label} (refused)": item for item in nearest_rejections(plan)}
+    fleets = {controls.named(f"{fleet.hardware} {fleet.label}"): place for place, fleet in enumerate(plan.fleets)}
+    refused = {controls.named(f"{item.hardware} {item.label} (refused)"): item for item in nearest_rejections(plan)}
     names = (*fleets, *refused)
     chosen = widgets.choice(
         "Look closer at", names, key=LOOK, default=names[0], help="Click a bar, or choose here, then open it on a page."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -20,7 +21,7 @@ from simulator.errors import RoofcastError
 from simulator.planner.records import WorkloadPreset
 from simulator.planner.replica_setup import MOST_POOLED
 from simulator.reports.charts.gauge import Gauge
-from simulator.reports.charts.load import batch_over_time_chart, load_latency_chart
+from simulator.reports.charts.load import load_latency_chart, rate_label
 from simulator.reports.content.quantities import range_text, rate_text, seconds_text
 from simulator.reports.tables.serving import (
     SWEEP_COLUMNS,
@@ -43,6 +44,7 @@ _HELP = {
     "mean_batch": glossary.BATCH,
     "kv_utilization": glossary.KV,
 }
+_LOOK = "look_rate"
 _METRICS = {"Time to first token": "ttft", "Time per token": "tpot", "End to end": "e2e"}
 
 
@@ -132,6 +134,18 @@ def _figures(answer: Served, chances: Sequence[ObjectiveChance]) -> None:
     display.figures(shown, provenance=answer.document["provenance"])
 
 
+def _look_at(name: str) -> None:
+    """Offer the rate whose point was clicked."""
+    st.session_state[_LOOK] = name
+
+
+def _doors_of(sweep: LoadSweep, place: int) -> None:
+    """The deployment under one of the swept loads, on the pages that ask about one."""
+    point = sweep.points[place]
+    batch = min(max(round(point.stage.mean_batch), 1), inputs.LARGEST_BATCH)
+    opening.also("Open in", opening.ASKING, {"rate": float(f"{point.rate_per_s:.6g}"), "batch": batch})
+
+
 @st.fragment
 def _latency_over_load(answer: Served, sweep: LoadSweep, rate: float, bounds: dict[str, float]) -> None:
     """One latency's percentiles over the rate; another one is drawn without asking anything else again."""
@@ -142,20 +156,14 @@ def _latency_over_load(answer: Served, sweep: LoadSweep, rate: float, bounds: di
         key="load",
         provenance=answer.document["provenance"],
         interval=f"{metric.upper()} p95 at this load {range_text(ends, seconds_text)}" if ends else "",
+        picked=_look_at,
     )
-
-
-def _over_time(answer: Served) -> None:
-    run = answer.result.run
-    assert isinstance(run, ServedRun), "kind serve"
-    known, shown = answer.document["provenance"], {item.key: item for item in serving_quantities(answer.document)}
-    grid = charts.side_by_side()
-    with grid, st.container():
-        inside(run, answer.document)
-    with grid, st.container():
-        spread = f"mean batch {found}" if (found := shown["mean_batch"].interval) else ""
-        described = batch_over_time_chart(run.decoding_trace)
-        charts.chart(described, key="batch_time", provenance=known, interval=spread)
+    names = tuple(rate_label(point.rate_per_s) for point in sweep.points)
+    with st.container(horizontal=True, key="look_closer", vertical_alignment="bottom", gap="medium"):
+        found = widgets.choice(
+            "Look closer at", names, key=_LOOK, default=names[0], help="Click a point, or choose here, then open it."
+        )
+        _doors_of(sweep, names.index(found))
 
 
 def page() -> None:
@@ -186,14 +194,11 @@ def _answer(answer: Served, scenario: ScenarioSpec, sweep: LoadSweep, rate: floa
     )
     _figures(answer, chances)
     _latency_over_load(answer, sweep, rate, bounds)
-    _over_time(answer)
+    run = answer.result.run
+    assert isinstance(run, ServedRun), "kind serve"
+    inside(run, answer.document)
 
-    def doors_of(row: int) -> None:
-        point = sweep.points[row]
-        batch = min(max(round(point.stage.mean_batch), 1), inputs.LARGEST_BATCH)
-        opening.also("Open in", opening.ASKING, {"rate": float(f"{point.rate_per_s:.6g}"), "batch": batch})
-
-    tables.table("Every rate", sweep_rows(sweep), SWEEP_COLUMNS, key="rates", picked=doors_of)
+    tables.table("Every rate", sweep_rows(sweep), SWEEP_COLUMNS, key="rates", picked=partial(_doors_of, sweep))
     display.notes(answer.document["notes"])
     display.assumptions(answer.document["assumptions"])
     display.reproduce(simulate_command(), standard_input=scenario_line(scenario))

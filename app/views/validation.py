@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import streamlit as st
 
-from app import charts, display, glossary, inputs, tables, widgets
+from app import actions, charts, display, glossary, inputs, opening, tables, widgets
 from app.commands import today_command, validate_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
@@ -33,6 +33,7 @@ from simulator.reports.tables.validation import (
     run_rows,
     source_rows,
     validation_summary,
+    worst_first,
 )
 from simulator.specs.hardware.calibration import calibrated_hardware
 from simulator.specs.measured.validation_rows import (
@@ -45,7 +46,8 @@ from simulator.specs.measured.validation_rows import (
 from simulator.specs.question.plan_values import HARDWARE
 
 _ALL = "all"
-_VIEWS = ("By deployment", "By source", "Every run", "Kernels", "What is calibrated")
+_EVERY_RUN = "Every run"
+_VIEWS = ("By deployment", "By source", _EVERY_RUN, "Kernels", "What is calibrated")
 
 
 def _chosen(label: str, values: Iterable[str], *, key: str, help: str) -> str | None:
@@ -118,9 +120,37 @@ def _figures(shown: Sequence[ValidationRow]) -> None:
 
 
 def _by_deployment(shown: Sequence[ValidationRow], choice: RunChoice) -> None:
-    tables.frame(deployment_rows(shown), DEPLOYMENT_COLUMNS)
+    rows = deployment_rows(shown)
+    ticked = tables.frame(rows, DEPLOYMENT_COLUMNS, key="deployments_table")
+    if ticked is None:
+        st.caption("Tick a row to look at its runs alone.")
+    else:
+        hardware, engine, _, mode, *_ = rows[ticked]
+        _only({"measured_on": hardware, "measured_engine": engine, "measured_mode": mode, "details": _EVERY_RUN})
     if {row.source for row in shown} == {load_today_runs().origin.source}:
         display.command_line(today_command(choice))
+
+
+def _only(values: dict[str, object]) -> None:
+    """A button that chooses what a row is of, and shows its runs."""
+    asked = st.button(
+        "Look at its runs alone",
+        icon=":material/filter_alt:",
+        on_click=actions.apply,
+        args=(values,),
+        help="Sets the fields above; every figure of the page is of these runs then.",
+    )
+    if asked:
+        # The fields stand outside of this part of the page.
+        st.rerun()
+
+
+def _every_run(shown: Sequence[ValidationRow]) -> None:
+    rows = worst_first(shown)
+    tables.row_chosen(
+        tables.frame(run_rows(rows), RUN_COLUMNS, wide=("deployment",), key="runs_table"),
+        lambda row: opening.run_doors(rows[row]),
+    )
 
 
 def _by_source(rows: Sequence[ValidationRow]) -> None:
@@ -147,7 +177,7 @@ def _details(shown: Sequence[ValidationRow], choice: RunChoice) -> None:
         case "By source":
             _by_source(shown)
         case "Every run":
-            tables.frame(run_rows(shown), RUN_COLUMNS)
+            _every_run(shown)
         case "Kernels":
             _kernels()
         case "What is calibrated":

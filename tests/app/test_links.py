@@ -42,7 +42,7 @@ SLOW: list[tuple[str, dict[str, str]]] = [
     ("serving", {"rate": "3", "preset": "Code"}),
     ("serving", {"rate": "12", "osl_cv": "0.2", "prefix": "0.5", "tpot": "0.02"}),
     ("plan", SMALL),
-    ("plan", {**SMALL, "sure": "Robust: 90 %", "load": "0.7", "spares": "2", "price": "on_demand"}),
+    ("plan", {**SMALL, "sure": "Robust", "load": "0.7", "spares": "2", "price": "on_demand"}),
     ("plan", {**SMALL, "formats": "fp8", "ttft": "0.4", "view": "Rejected"}),
     ("plan", {"rps": "20", "preset": "Agents", "view": "Assumptions", "growth": "0.1"}),
 ]

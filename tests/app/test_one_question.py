@@ -58,7 +58,7 @@ def test_a_limit_of_power_is_asked_like_the_command_and_goes_on_with_the_fleet()
         f"plan-capacity --rps {PLANNED_RATE_PER_S:g} --model {PLANNED_MODEL} --hardware {HARDWARE} --power-cap 400"
     )
     assert document["plan"] == document_of(command)["plan"]
-    assert "<= 400 W" in _bar(page)
+    assert "≤ 400 W" in _bar(page)
     found = planned(plan_spec({"rps": 10, "model": MODEL, "hardware": HARDWARE, "power_cap": 400, "verify": False}))
     assert widget_values(fleet_setups(found, 0)[0])["cap"] == 400
     roofline = opened("roofline", {"cap": "400"})

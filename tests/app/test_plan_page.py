@@ -87,7 +87,10 @@ def test_every_number_of_a_load_has_its_interval() -> None:
     ends = document["load"]["interval"]
     assert f"80 %: {range_text(ends['saturation_per_s'], partial(rate_text, noun='req'))}" in " ".join(said)
     assert f"80 %: {range_text(ends['kv_utilization'], percent_text)}" in " ".join(said)
-    assert f"80 %: mean batch {range_text(ends['mean_batch'], '{:.1f}'.format)}" in " ".join(said)
+    batch = range_text(ends["mean_batch"], "{:.1f}".format)
+    assert f"80 %: {batch}" in " ".join(said)
+    over_time = opened("serving", {"model": "llama-3.1-8b", "tp": "1", "rate": "5", "inside": "Requests over time"})
+    assert f"80 %: mean batch {batch}" in " ".join(captions(over_time))
     shown = metrics(page)
     assert shown["Saturation"] == rate_text(document["load"]["saturation_per_s"], "req")
     assert shown["KV cache in use"] == percent_text(document["overall"]["kv_utilization"])

@@ -8,6 +8,7 @@ from simulator.engine.events.state import TRACE_DECODES, TRACE_PREFILLS, TRACE_S
 from simulator.engine.runs.load_sweep import LoadSweep, summary_of
 from simulator.errors import RoofcastError
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.content.quantities import rate_text
 from simulator.traffic.requests import Floats
 
 _PERCENTILES = (("p50", "p50_s", 4), ("p95", "p95_s", 0), ("p99", "p99_s", 3))
@@ -25,6 +26,11 @@ def _up_to(rates: tuple[float, ...], values: tuple[float, ...], highest: float) 
     return rates, values
 
 
+def rate_label(rate_per_s: float) -> str:
+    """What a point of the load chart is called: ``5.25 requests/s``."""
+    return rate_text(rate_per_s, "requests")
+
+
 def load_latency_chart(
     sweep: LoadSweep, *, metric: str = "ttft", at_per_s: float | None = None, bound_s: float | None = None
 ) -> Chart:
@@ -40,12 +46,15 @@ def load_latency_chart(
     highest = max(max(values) for values in found.values())
     shown = min(highest, max(found["p99"][0] * _SHOWN_FACTOR, 2 * (bound_s or 0.0)))
     lines = {name: _up_to(rates, values, shown) for name, values in found.items()}
+    # What was simulated is marked on the line that objectives bound; where it leaves the axis nothing was.
+    marked = {"p95": tuple(rate_label(rate) if rate in rates else "" for rate in lines["p95"][0])}
     series = tuple(
         Series(
             name=f"{metric.upper()} {name}",
             kind=SeriesKind.LINE,
             x=lines[name][0],
             y=lines[name][1],
+            labels=marked.get(name, ()),
             color=color,
             dashed=name == "p50",
         )

@@ -78,8 +78,10 @@ def _line(chart: Chart, series: Series, color: str, *, place: int) -> Trace:
     dash = _DASHES[place % len(_DASHES)] if series.dashed else "solid"
     style: Trace = {"color": color, "width": 2.2, "dash": dash}
     style |= {"shape": "hv"} if series.kind is SeriesKind.STEP else {}
-    texts: Trace = {"text": list(series.labels)} if series.labels else {}
-    return _trace("scatter", chart, series, more={"mode": "lines", "line": style} | texts)
+    if not series.labels:
+        return _trace("scatter", chart, series, more={"mode": "lines", "line": style})
+    marks: Trace = {"mode": "lines+markers", "marker": {"size": 7}, "text": list(series.labels)}
+    return _trace("scatter", chart, series, more={"line": style} | marks)
 
 
 def _tornado(chart: Chart, series: Series, color: str) -> list[Trace]:

@@ -123,6 +123,11 @@ def provenance_rows(rows: Sequence[ValidationRow]) -> list[tuple[Cell | str, ...
     return [(*names, *_score(items)) for names, items in ordered]
 
 
+def worst_first(rows: Sequence[ValidationRow]) -> list[ValidationRow]:
+    """The rows by the size of their error."""
+    return sorted(rows, key=lambda row: -abs(row.error))
+
+
 def run_rows(rows: Sequence[ValidationRow]) -> list[tuple[Cell | str, ...]]:
     """Every run, the worst first, in the order of RUN_COLUMNS."""
     return [
@@ -138,7 +143,7 @@ def run_rows(rows: Sequence[ValidationRow]) -> list[tuple[Cell | str, ...]]:
             ordered(value_text(row.predicted, row.metric), row.predicted),
             _bias(row.error),
         )
-        for row in sorted(rows, key=lambda row: -abs(row.error))
+        for row in worst_first(rows)
     ]
 
 

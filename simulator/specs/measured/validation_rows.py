@@ -24,6 +24,12 @@ def parallel_text(*, tp_size: int, pp_size: int, ep_size: int, dp_size: int, cp_
     return " ".join(f"{name}{size}" for name, size in degrees.items() if size > 1) or "TP1"
 
 
+_DEGREE = re.compile(r"([A-Z]P)(\d+)")
+_LOAD = re.compile(r"(\d+): (\d+) in, (\d+) out")
+_POOLS = re.compile(r"(\d+) prefill \+ (\d+) decode")
+_CACHE = " cache"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """What ran, in the words that runs are chosen by.
@@ -46,6 +52,32 @@ class RunFacts:
     weights: str
     deployment: str
     load: str
+
+    @property
+    def degrees(self) -> dict[str, int]:
+        """Parallel degrees above one by their fields, the inverse of :func:`parallel_text`."""
+        return {f"{name.lower()}_size": int(size) for name, size in _DEGREE.findall(self.parallel) if size != "1"}
+
+    @property
+    def asked(self) -> dict[str, int]:
+        """Sequences at once and tokens of each by their fields, as far as ``load`` says them."""
+        found = _LOAD.search(self.load)
+        names = ("batch_size", "isl_tokens", "osl_tokens")
+        return {} if found is None else dict(zip(names, map(int, found.groups()), strict=True))
+
+    @property
+    def pools(self) -> tuple[int, int] | None:
+        """Prefill and decode replicas of a run with pools."""
+        found = _POOLS.search(self.deployment)
+        return None if found is None else (int(found[1]), int(found[2]))
+
+    @property
+    def formats(self) -> dict[str, str]:
+        """Number formats that are not the checkpoint's own, by the part of ``precision`` that they stand for."""
+        # Model, degrees and pools stand before them.
+        words = [part for part in self.deployment.split(", ") if part not in (self.model, self.parallel)]
+        named = [word for word in words if _POOLS.search(word) is None]
+        return {"kv_cache" if word.endswith(_CACHE) else "weights": word.removesuffix(_CACHE) for word in named}
 
 
 _NUMBERS = ("measured", "predicted", "low", "high")

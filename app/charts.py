@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import cycle
 from textwrap import fill
@@ -119,6 +119,12 @@ def _picked_name(key: str, *, sideways: bool) -> str:
     return next((name for name in names if isinstance(name, str) and name), "")
 
 
+@cache
+def is_installed(module: str) -> bool:
+    """Looked for once: every folder of the path is searched."""
+    return find_spec(module) is not None
+
+
 def side_by_side(count: int = 2) -> DeltaGenerator:
     """Where charts stand beside each other, or below each other where they would be too narrow for their legends."""
     return st.grid(count, min_column_width=_NARROWEST, gap="medium")
@@ -132,7 +138,7 @@ def _heading(described: Chart, *, key: str) -> None:
             return
         with st.popover("Save", type="tertiary", icon=":material/image:", key=f"save_{key}"):
             for form, kind in _FORMS.items():
-                if find_spec(_NEEDS[form]) is None:
+                if not is_installed(_NEEDS[form]):
                     st.caption(f"{form.upper()}: install the extra report")
                     continue
                 st.download_button(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.util import find_spec
 from itertools import cycle
 
 import streamlit as st
 
 from app.answers import checked, report_file
+from app.charts import is_installed
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.reports.formats.files import ReportFormat
 from simulator.reports.tables.plan_document import plan_document
@@ -31,7 +31,7 @@ def downloads(plan: CapacityPlan, command: str) -> None:
     columns = st.columns(2)
     for (label, form, mime), column in zip(_FORMATS, cycle(columns), strict=False):
         with column:
-            if find_spec(_NEEDS.get(form, "json")) is None:
+            if not is_installed(_NEEDS.get(form, "json")):
                 st.caption(f"{label}: install the extra report")
                 continue
             st.download_button(

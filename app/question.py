@@ -104,6 +104,11 @@ def _value(key: str) -> Any:
     """What a widget of this page says, else the address, else the page before."""
     if key in widgets.shown():
         return st.session_state[key]
+    return _elsewhere(key)
+
+
+def _elsewhere(key: str) -> Any:
+    """What the address says of a key that no widget of this page has, else the page before."""
     return read(key, st.query_params[key]) if key in st.query_params else kept().get(key)
 
 
@@ -111,7 +116,7 @@ def keep() -> None:
     """Remember what this page asks; called when its widgets are complete."""
     found, shown = kept(), widgets.shown()
     for key in READ:
-        value = _value(key)
+        value = st.session_state[key] if key in shown else _elsewhere(key)
         found.pop(key, None)
         if value is not None:
             found[key] = value
@@ -218,7 +223,8 @@ def show_once() -> None:
 
 def show(*, fleet: str = "") -> None:
     """Fill the bar; the last call of a run stands."""
-    keep()
+    if not st.session_state.get(_FILLED):
+        keep()
     st.session_state[_FILLED], st.session_state[_LINE] = True, text(fleet)
     model, *rest = line().split(" · ")
     with st.session_state[_PLACE].container():

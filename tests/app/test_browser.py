@@ -245,6 +245,38 @@ def test_every_view_of_a_plan_opens(page: Any, address: str) -> None:
         assert page.locator("[data-testid=stException], [data-testid=stAlertContentError]").count() == 0, view
 
 
+def test_a_fleet_is_simulated_once_its_reader_stays(page: Any, address: str) -> None:
+    visit(page, f"{address}/plan?model=llama-3.1-8b&gpus=h100-sxm-80gb&rps=21")
+    waiting = page.get_by_text("simulated in a moment")
+    box = page.get_by_role("spinbutton", name="Requests per second at peak")
+    for rate in (22, 23):
+        box.fill(str(rate))
+        box.press("Enter")
+        page.get_by_text(f"for {rate}.0 requests/s").first.wait_for(timeout=60_000)
+        waiting.wait_for(timeout=60_000)
+    waiting.wait_for(state="detached", timeout=60_000)
+    page.get_by_text(re.compile("^(Simulated |Sized in steady state)")).wait_for(timeout=60_000)
+
+
+def _click_at(page: Any, point: Any) -> None:
+    """As a hand does it: the chart wants to be pointed at before."""
+    point.scroll_into_view_if_needed()
+    box = point.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+    page.wait_for_timeout(300)
+    page.mouse.down()
+    page.mouse.up()
+
+
+def test_a_click_on_a_load_opens_it(page: Any, address: str) -> None:
+    visit(page, f"{address}/serving?rate=4")
+    _click_at(page, page.locator(".st-key-load .scatterlayer .point").nth(4))
+    page.wait_for_url(re.compile(r"look_rate="), timeout=60_000)
+    rate = dict(parse_qsl(urlsplit(page.url).query))["look_rate"].split()[0]
+    idle(page)
+    assert f"rate={rate}" in str(page.get_by_role("link", name="What-if").last.get_attribute("href"))
+
+
 def test_views_are_switched_while_one_is_computed(page: Any, address: str) -> None:
     visit(page, f"{address}/plan?gpus=h100-sxm-80gb&rps=51")
     for view in (*VIEWS[1:], *VIEWS[1:]):
@@ -330,13 +362,7 @@ def test_uploads(page: Any, address: str, tmp_path: Path) -> None:
 
 def test_a_click_on_a_point_tells_its_operator_and_the_address_keeps_it(page: Any, address: str) -> None:
     visit(page, f"{address}/roofline?model=llama-3.1-8b&tp=1")
-    point = page.locator(".js-plotly-plot .scatterlayer .point").first
-    point.scroll_into_view_if_needed()
-    box = point.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
-    page.wait_for_timeout(300)
-    page.mouse.down()
-    page.mouse.up()
+    _click_at(page, page.locator(".js-plotly-plot .scatterlayer .point").first)
     page.wait_for_url(re.compile(r"operator=\w+"), timeout=60_000)
     assert "prefill" in page.url
     assert page.locator("[data-testid=stMain]").get_by_text("m 1,024").count() >= 1

@@ -71,6 +71,8 @@ class PlanFields(TypedDict, total=False):
     model: str
     hardware: Texts
     prefill_hardware: Texts
+    encoder_hardware: Texts
+    kv_tiers: Texts
     workload: str
     isl_tokens: float
     osl_tokens: float

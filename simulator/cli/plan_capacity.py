@@ -64,7 +64,7 @@ _PANELS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
         ("hardware", "weights", "tp_size", "engine"),
         (
             *("activations", "kv_cache", "scheme", "pp_size", "max_num_seqs", "max_num_batched_tokens"),
-            *("max_model_len", "gpu_memory_utilization", "power_cap_w"),
+            *("max_model_len", "gpu_memory_utilization", "power_cap_w", "kv_tiers"),
         ),
     ),
     "Fleet": (("spares", "max_gpus"), ("confidence", "utilization", "round_to", "ownership")),
@@ -72,8 +72,9 @@ _PANELS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "Search": (
         (),
         (
-            *("search", "serving", "prefill_hardware", "any_precision", "pareto", "pools", "any_technique"),
+            *("search", "serving", "prefill_hardware", "encoder_hardware", "any_precision", "pareto", "pools"),
             *(
+                "any_technique",
                 "speculation",
                 "sparsity",
                 "kv_policy",
@@ -105,6 +106,7 @@ _METAVARS = {
     "objective": "METRIC-pNN=TIME",
     "measured_at": "METRIC-pNN=TIME",
     "stock": "KIND=COUNT",
+    "kv_tiers": "MEDIUM:BYTES",
     "start": "DATE",
     "load_profile": "H0,H1,...",
     "profiles": "DIR",

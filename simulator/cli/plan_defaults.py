@@ -43,6 +43,8 @@ _WORDS: Mapping[str, str] = {
     "max_model_len": "the model's",
     **dict.fromkeys(("speculation", "sparsity", "kv_policy", "weight_offload"), "none"),
     "kv_allocation": "paged",
+    "kv_tiers": "none",
+    "encoder_hardware": "none: replicas encode",
     "prefill_hardware": "none: both pools on one kind",
     "serving": "aggregated, and pools on the best accelerators",
     **dict.fromkeys(("max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks", "max_quality_loss"), _NO_LIMIT),

@@ -12,6 +12,7 @@ References
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf, log
 
 import numpy as np
 
@@ -156,8 +157,41 @@ def pool_wait_mean_s(*, rate_per_s: float, service_s: float, servers: int) -> fl
         arrival_rate_per_s=rate_per_s / servers, service_mean_s=service_s, service_cv=0, arrival_cv=1
     )
     if load >= 1:
-        return float("inf")
+        return inf
     return float(alone_s) * float(busy_servers_probability(load=load, servers=servers)) / (load * servers)
+
+
+def wait_percentile_s(*, rate_per_s: float, service_s: float, servers: int, percentile: float) -> float:
+    """Wait for one of several servers that a share of the requests does not exceed [s].
+
+    Equation
+    --------
+    W P^-1 ln(P / (1 - p)) where more than 1 - p wait at all, else 0
+
+    Parameters
+    ----------
+    rate_per_s, service_s, servers : as of ``pool_wait_mean_s``, whose mean wait is W [s] and share that waits P [-]
+    percentile : p [%]
+
+    Range of validity
+    -----------------
+    An exponential tail, which waits for servers of equal service do not reach: rather too long.
+
+    References
+    ----------
+    [Sakasegawa1977]
+
+    Examples
+    --------
+    >>> round(wait_percentile_s(rate_per_s=5, service_s=0.1, servers=1, percentile=95), 3)
+    0.23
+    """
+    load = rate_per_s * service_s / servers
+    if load >= 1:
+        return inf
+    mean_s = pool_wait_mean_s(rate_per_s=rate_per_s, service_s=service_s, servers=servers)
+    waiting, left = float(busy_servers_probability(load=load, servers=servers)), 1 - percentile / 100
+    return mean_s / waiting * log(waiting / left) if waiting > left else 0.0
 
 
 def encoder_pool(

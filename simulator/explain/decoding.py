@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 
+from simulator.engine.encoders import wait_percentile_s
 from simulator.engine.lanes.queueing import gg1_wait_mean_s
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.engine.uniform.loops import closed_loop, static_batch
@@ -53,6 +54,7 @@ from simulator.units import GIGA, MILLI
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ACCEPTANCES = tuple(place / 10 for place in range(1, 10))
 GUESSES = (1, 2, 4, 8)
+ENCODERS, TAIL = (1, 4, 16), 95.0
 HALF = 1 / 2
 LONGEST_ANSWER, SHORTEST_SHARE = 512, 0.2
 """Of the batching example: answers are uniform between that share and the longest [tokens]."""
@@ -321,10 +323,35 @@ def _experts(example: Example) -> tuple[Block, ...]:
     )  # fmt: skip
 
 
+def _encoder_pool(example: Example) -> tuple[Block, ...]:
+    """Waits for one of several encoders, each pass as long as one prompt of the example."""
+    service_s = float(example.prefill(example.deployed()).step_s[0])
+    loads = np.arange(1, 10) / 10
+    waits = {
+        f"{servers} of them": [
+            wait_percentile_s(
+                rate_per_s=load * servers / service_s, service_s=service_s, servers=servers, percentile=95
+            )
+            for load in loads.tolist()
+        ]
+        for servers in ENCODERS
+    }
+    columns: dict[str, Iterable[Value]] = {
+        "load": shares(loads),
+        **{name: times(values) for name, values in waits.items()},
+    }
+    return (
+        facts(("pass", f"one pass of {example.context_tokens} tokens", seconds(service_s))),
+        columns_table("encoders", "Wait at p95 for one of several encoders, Poisson arrivals", columns),
+        lines("encoders", "p95 wait over the load", x="Load", y="Wait [s]", at=loads.tolist(), of=waits),
+    )
+
+
 WORKED: dict[str, Worked] = {
     "prefill-decode": _phases,
     "offline-online": _offline,
     "batching": _batching,
+    "encoder-pool": _encoder_pool,
     "queueing": _queue,
     "speculation": _speculation,
     "acceptance": _acceptance,

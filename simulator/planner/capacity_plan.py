@@ -188,6 +188,8 @@ KINDS = (
     StudyKind(
         key="measured_rate", module="studies.measured_rate", asked=lambda spec: spec.measured_rps_per_gpu is not None
     ),
+    StudyKind(key="kv_tiers", module="studies.kv_tiers", asked=lambda spec: bool(spec.kv_tiers)),
+    StudyKind(key="encoder_pool", module="studies.encoder_pool", asked=lambda spec: bool(spec.encoder_hardware)),
     StudyKind(key="length_split", module="studies.length_split", asked=lambda spec: spec.pools),
     StudyKind(
         key="resilience",

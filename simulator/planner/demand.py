@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import cos, inf, pi
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
-from simulator.errors import Option, RoofcastError, contradiction
+from simulator.errors import Option, RoofcastError, contradiction, no_effect
 from simulator.planner.records import (
     CHAT,
     Demand,
@@ -204,11 +205,18 @@ class _Traced:
     arrival_cv: TraceFound | None = None
     warnings: tuple[PlanWarning, ...] = ()
 
+    cache_tokens: float | None = None
+
     @property
     def name(self) -> TraceName | None:
         """Which recording it is."""
         own = self.summary
         return None if own is None else TraceName(source=own.source, requests=own.requests, duration_s=own.duration_s)
+
+    @property
+    def name_of_hits(self) -> TraceName | None:
+        """With the cache that its prompts were looked up in."""
+        return None if self.name is None else replace(self.name, cache_tokens=self.cache_tokens)
 
 
 def _left_out(spec: PlanSpec, dispersion: float | None) -> tuple[TraceLeftOut, ...]:
@@ -218,17 +226,36 @@ def _left_out(spec: PlanSpec, dispersion: float | None) -> tuple[TraceLeftOut, .
     return (TraceLeftOut(dispersion=dispersion),)
 
 
-def _read_trace(spec: PlanSpec) -> _Traced:
+def _check_reuse(spec: PlanSpec, *, known: bool) -> None:
+    """Tiers are filled by prompts that come again as they did, which a replay needs to know."""
+    given = [f"`{name}`" for name in _SHAPED_BY if getattr(spec, name) is not None]
+    if given:
+        left_out = f"hits come from a replay of the trace, which {' and '.join(given)} would replace"
+        raise contradiction(left_out, field=Option("kv_tiers"), hint="leave out one or the other")
+    if not known:
+        raise no_effect(
+            f"{spec.trace} does not tell which prompts begin alike",
+            field=Option("kv_tiers"),
+            hint="a trace with hash_ids, or leave the tiers out",
+        )
+
+
+def _read_trace(spec: PlanSpec, *, below_tokens: float) -> _Traced:
     if not spec.trace:
         return _Traced()
     from simulator.traffic.recorded.demand import measured_demand
     from simulator.traffic.recorded.importers import trace_hits
     from simulator.traffic.recorded.traces import read_trace, summarise
+    from simulator.traffic.requests import CACHE_TOKENS
 
     trace = read_trace(spec.trace)
     trace.check_rate_is_its_own("trace")
-    found = measured_demand(trace, tool="trace", prefix_hit=trace_hits(trace))
+    if spec.kv_tiers:
+        _check_reuse(spec, known=trace.hashes is not None)
+    cache_tokens = CACHE_TOKENS + below_tokens
+    found = measured_demand(trace, tool="trace", prefix_hit=trace_hits(trace, cache_tokens=cache_tokens))
     return _Traced(
+        cache_tokens=cache_tokens,
         summary=summarise(trace),
         prefix_hit=found.prefix_hit,
         arrival_cv=TraceFound(value=found.dispersion),
@@ -236,14 +263,17 @@ def _read_trace(spec: PlanSpec) -> _Traced:
     )
 
 
-def read_demand(spec: PlanSpec, *, context_tokens: float = inf, encodes: bool = False) -> Demand:
+def read_demand(
+    spec: PlanSpec, *, context_tokens: float = inf, encodes: bool = False, below_tokens: float = 0.0
+) -> Demand:
     """Demand of a plan, in requests that fit a context. Every value that was not given is listed with its source.
 
     encodes : the model generates nothing, so that what is not given is that of embeddings
+    below_tokens : of a trace's prompts that tiers below the device keep [tokens]
 
     Raises RoofcastError: no rate is given, or the trace is malformed.
     """
-    read = _read_trace(spec)
+    read = _read_trace(spec, below_tokens=below_tokens)
     trace = read.summary
     rate, hourly = _of_profile(spec, _rate(spec, trace))
     peak = hourly or _first(
@@ -255,7 +285,7 @@ def read_demand(spec: PlanSpec, *, context_tokens: float = inf, encodes: bool = 
     named = None if spec.workload is None else workload_preset(spec.workload)
     prefix = _first(
         (spec.prefix_hit, ValueOrigin.GIVEN, None),
-        (read.prefix_hit, ValueOrigin.MEASURED, read.name),
+        (read.prefix_hit, ValueOrigin.MEASURED, read.name_of_hits),
         (named.prefix_hit if named else 0.0, ValueOrigin.DEFAULT, named),
     )
     arrival_cv = _first((spec.arrival_cv, ValueOrigin.GIVEN, None), (1.0, ValueOrigin.DEFAULT, read.arrival_cv))

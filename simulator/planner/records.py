@@ -89,11 +89,12 @@ def workload_preset(name: str) -> WorkloadPreset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceName:
-    """Which recording a value was read from."""
+    """Which recording a value was read from; cache_tokens : of the cache whose hits the value is."""
 
     source: str
     requests: int
     duration_s: float
+    cache_tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

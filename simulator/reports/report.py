@@ -15,6 +15,7 @@ from simulator.reports.decide.decision import decision_section
 from simulator.reports.decide.evidence import evidence_section
 from simulator.reports.decide.risks import acceptance_section, risk_section
 from simulator.reports.sections.appendix import appendix_section
+from simulator.reports.sections.beside_replicas import encoder_blocks, kv_tiers_blocks
 from simulator.reports.sections.cost import cost_section, rental_blocks
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.growth import growth_blocks, growth_section
@@ -99,6 +100,8 @@ STUDIES = (
     StudyEntry(key="gap", title="What closes the gap", blocks=lambda plan: ()),
     StudyEntry(key="stock", title="With what exists", blocks=stock_blocks),
     StudyEntry(key="measured_rate", title="By the measured rate", blocks=measured_blocks),
+    StudyEntry(key="kv_tiers", title="Tiers below the cache", blocks=kv_tiers_blocks),
+    StudyEntry(key="encoder_pool", title="Pictures on accelerators of their own", blocks=encoder_blocks),
     StudyEntry(key="length_split", title="Two fleets by prompt length", blocks=length_split_blocks),
     StudyEntry(key="resilience", title="Resilience", blocks=resilience_blocks),
     StudyEntry(key="growth", title="Growth", blocks=growth_blocks),

@@ -34,6 +34,7 @@ def handoff_notes(items: Sequence[LaunchSettings], fleet: Fleet, *, demand: Dema
         *_limit_notes(last),
         *dict.fromkeys(note for item in items for note in _power_notes(item)),
         *_cache_notes(last),
+        *_tier_notes(last),
     ]
     notes += [*technique_notes(last), *_transfer_notes(fleet), *_cluster_notes(items), *_routing_notes(items, demand)]
     return (*notes, _benchmark_note(last, fleet))
@@ -94,6 +95,22 @@ def _power_notes(item: LaunchSettings) -> list[str]:
         f"The plan counts on a limit of {watts:g} W on every accelerator: set it on each server before the "
         f"engine starts (nvidia-smi -pl {watts:g}, amd-smi set --power-cap {watts:g}) and again after a reboot."
     ]
+
+
+def _tier_notes(item: LaunchSettings) -> list[str]:
+    """Tiers of the plan for which the engine has no flag, and what those that it has ask for."""
+    asked = [tier.medium for tier in item.deployment.engine.kv_tiers]
+    missing = [medium for medium in asked if not item.tier_bytes(medium)]
+    notes = []
+    if missing:
+        notes.append(
+            f"The commands leave the plan's {' and '.join(missing)} tier out: {item.launch.title} has no flag."
+        )
+    if len(missing) < len(asked):
+        notes.append(
+            "The plan counts on prompts that begin alike reaching one replica: keep the router's cache policy."
+        )
+    return notes
 
 
 def _cache_notes(item: LaunchSettings) -> list[str]:

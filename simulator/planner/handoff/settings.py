@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
+from typing import get_args
 
 from simulator.phases.deployment import Deployment
 from simulator.planner.fleet.records import Fleet, FleetPool
 from simulator.planner.handoff.checkpoint import Checkpoint, served_checkpoint
 from simulator.planner.serving.capacity import Role
 from simulator.records import dataclass
-from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.deployment import Medium, ParallelismSpec
 from simulator.specs.engine.launch import Condition, LaunchSpec, load_launch
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.model.precision import Dtype
+from simulator.units import GIB, GIGA
 
 DRAFT_PLACEHOLDER = "PATH_OF_THE_DRAFTER"
 """Where nobody named the drafter's weights."""
@@ -104,12 +106,24 @@ class LaunchSettings:
             "k": "" if found is None else str(found.plan.k),
             # A chain of guesses is verified with the token before it.
             "verify_tokens": "" if found is None else str(found.plan.k + 1),
+            "host_tier_gib": f"{self.tier_bytes('host') / GIB:.0f}",
+            "host_tier_rank_gb": f"{self.tier_bytes('host') / self.devices / GIGA:.0f}",
+            "host_tier_rank_bytes": f"{self.tier_bytes('host') / self.devices:.0f}",
+            "nvme_tier_gb": f"{self.tier_bytes('nvme') / GIGA:.0f}",
         }
+
+    def tier_bytes(self, medium: Medium) -> float:
+        """Of a replica's tier; 0 without it, or where the engine has no flag for it."""
+        tiers = self.deployment.engine.kv_tiers
+        behind_host = medium == "host" or any(tier.medium == "host" for tier in tiers)
+        flagged = medium in self.launch.tiers and behind_host
+        return sum(tier.capacity_bytes for tier in tiers if tier.medium == medium) if flagged else 0.0
 
     def conditions(self) -> Mapping[Condition, bool]:
         """Whether each condition of a launch profile holds."""
         engine, parallelism = self.deployment.engine, self.deployment.parallelism
         hardware, model = self.deployment.hardware, self.deployment.model
+        host, nvme, remote = (self.tier_bytes(medium) > 0 for medium in get_args(Medium))
         return {
             "pipeline": parallelism.pp_size > 1,
             "one_stage": parallelism.pp_size == 1,
@@ -134,6 +148,11 @@ class LaunchSettings:
             "blackwell": hardware.architecture in ("blackwell", "blackwell-ultra"),
             "attention_sinks": any(getattr(layer.mixer, "sinks", False) for layer in model.layers),
             "mxfp4_experts": self.deployment.plan.format_for("experts").name == "mxfp4",
+            "host_tier": host,
+            "host_tier_alone": host and not (nvme or remote),
+            "lower_tiers": nvme or remote,
+            "nvme_tier": nvme,
+            "remote_tier": remote,
         }
 
 

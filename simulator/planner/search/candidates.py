@@ -24,7 +24,7 @@ from simulator.specs.hardware.accelerator import (
 from simulator.specs.model.architecture import ModelSpec, MoeSpec
 from simulator.specs.model.checkpoints import PublishedCheckpoint, published_checkpoints
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
-from simulator.specs.question.plan import NONE, PlanSpec
+from simulator.specs.question.plan import NONE, PlanSpec, asked_tiers
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.techniques.quality import answer_quality
 
@@ -195,7 +195,11 @@ def _given_precisions(spec: PlanSpec) -> tuple[PrecisionSpec, ...]:
 
 def asked_engine(spec: PlanSpec) -> EngineSpec:
     """The engine of a plan without the limits that a search varies."""
-    fields = {"max_model_len": spec.max_model_len, "gpu_memory_utilization": spec.gpu_memory_utilization}
+    fields = {
+        "max_model_len": spec.max_model_len,
+        "gpu_memory_utilization": spec.gpu_memory_utilization,
+        "kv_tiers": asked_tiers(spec.kv_tiers),
+    }
     return named_engine(spec.engine).model_copy(update=fields)
 
 

@@ -69,7 +69,7 @@ class TraceCheck:
     ``steps`` about how many a check takes; its replays are numbered from ``first_seed`` on.
 
     Percentiles are over all requests of the trace, its busiest minutes among them. A replica gets every so-manyth
-    request, as round-robin routing gives.
+    request, as round-robin routing gives; with ``by_prefix`` every so-manyth family of prompts that begin alike.
     """
 
     served: ServedDeployment
@@ -79,6 +79,7 @@ class TraceCheck:
     steps: int
     objectives: tuple[Objective, ...]
     first_seed: int = 0
+    by_prefix: bool = False
 
     def at(self, replicas: int, *, steady: Latencies) -> Verification:
         """With that many replicas; holds where nine replays in ten should meet every bound. Its ``chance`` is more
@@ -114,6 +115,10 @@ class TraceCheck:
             chance=min(chances, default=1.0),
         )
 
+    def first_share(self, replicas: int) -> Requests:
+        """What the first of so many replicas gets in the first replay."""
+        return self._shares(replicas)[0][0]
+
     def _shares(self, replicas: int) -> tuple[tuple[Requests, ...], int]:
         """Of some replicas of every replay, replay by replay; and of how many."""
         most = min(max(int(self.steps * self.step_s / float(self.trace.arrival_s[-1])), LEAST_SHARES), MOST_SHARES)
@@ -133,6 +138,7 @@ class TraceCheck:
                     seed=self.first_seed + seed,
                     prompt_token_delay_s=self.served.deployment.engine.overheads.prompt_token_s,
                     block_size_tokens=self.served.deployment.engine.block_size_tokens,
+                    by_prefix=self.by_prefix,
                 )
                 for place in places
             ]
@@ -163,6 +169,7 @@ def trace_check(question: Question, shape: Shape, *, steps: int = FINE_STEPS, fi
         steps=steps,
         objectives=question.objectives,
         first_seed=first_seed,
+        by_prefix=bool(question.spec.kv_tiers),
     )
 
 

@@ -14,6 +14,7 @@ from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, plac
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import change_text, counted_text, money_text, price_text
 from simulator.reports.sections.answer import price_blocks
+from simulator.reports.sections.beside_replicas import beside_blocks
 from simulator.reports.sections.gap import gap_blocks
 from simulator.reports.sections.stock import stock_blocks, stock_money_blocks
 from simulator.reports.studies import Studies
@@ -147,7 +148,7 @@ def choice_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     found = plan.study(Gap)
     gap = [] if found is None else gap_blocks(found, currency=plan.best.cost.currency)
     pareto = pareto_blocks(plan, energy=False)
-    return (*search_blocks(plan), *pareto, *gap, *stock_blocks(plan), *length_split_blocks(plan))
+    return (*search_blocks(plan), *pareto, *gap, *stock_blocks(plan), *beside_blocks(plan), *length_split_blocks(plan))
 
 
 def search_blocks(plan: CapacityPlan) -> tuple[doc.Paragraph, ...]:

@@ -14,6 +14,7 @@ from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import counted_text, percent_text, seconds_text
 from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.studies import Studies
+from simulator.specs.base import ValueOrigin
 from simulator.units import bound_text
 
 _SHOWN_BOUNDS = 1.6
@@ -74,10 +75,15 @@ def replay_text(plan: CapacityPlan) -> str:
     if plan.finalists is None or not plan.finalists.replayed:
         return ""
     found, name = plan.finalists.chosen.found, Path(str(plan.spec.trace)).name
+    known = any(item.key == "prefix_hit" and item.origin is ValueOrigin.MEASURED for item in plan.assumptions)
+    prompts = "prompts begin alike where they do in the trace" if known else "every prompt is new"
+    share = "what one replica gets in turn"
+    if plan.spec.kv_tiers:
+        share = "what one replica gets where prompts that begin alike go to the same"
     return (
         f"Replayed: {name} at {plan.demand.served_mean_rate_per_s:.4g} requests/s on average, every minute with its "
         f"own share of them and its own pairs of prompt and answer, at other moments in every replay; simulated were "
-        f"{found.seeds} shares of {found.requests} requests, what one replica gets in turn; every prompt is new."
+        f"{found.seeds} shares of {found.requests} requests, {share}; {prompts}."
     )
 
 

@@ -11,6 +11,7 @@ from simulator.planner.fleet.records import availability_text
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import LengthOrigins, SparesWanted, TraceFound, TraceName, WorkloadPreset
 from simulator.records import dataclass
+from simulator.reports.content.quantities import bytes_text
 from simulator.reports.words.derivation import price_source_text, price_switch_text
 from simulator.reports.words.fields import assumption_text, burst_text, cut_text, flag_of, flag_text, source_text
 from simulator.specs.base import Assumption, ValueOrigin
@@ -42,6 +43,7 @@ _NAMES: Mapping[str, str] = MappingProxyType(
         "price": "price of the chosen accelerator",
         "format": "number formats",
         "hand_over_s": "hand-over between pools",
+        "kv_tiers": "tiers below a replica's cache",
     }
 )
 _DEFAULTS: Mapping[str, str] = MappingProxyType(
@@ -98,6 +100,8 @@ def _value(item: Assumption) -> str:
             return f"{watts:g} W; clocks as a full load allows, memory slowed where it alone draws more"
         case "hardware", tuple(left_out):
             return f"{item.detail} compared" + (f", not {', '.join(map(str, left_out))}" if left_out else "")
+        case "kv_tiers", tuple(tiers):
+            return ", ".join(f"{tier.medium} {bytes_text(tier.capacity_bytes)}" for tier in tiers)
         case "hand_over_s", float(seconds):
             return f"{seconds:g} s of every TTFT, beside the KV cache's way over the link"
         case "prices", PriceProfile() as prices:
@@ -162,9 +166,9 @@ def _source(item: Assumption) -> str:
         case "prefix_hit", ValueOrigin.DEFAULT, _:
             return "default: every prompt is new"
         case "prefix_hit", ValueOrigin.MEASURED, TraceName() as name:
-            from simulator.traffic.requests import CACHE_TOKENS
-
-            return f"{_trace(name)}, in a cache of {CACHE_TOKENS:,} tokens; {flag_of('prefix_hit')} says otherwise"
+            return (
+                f"{_trace(name)}, in a cache of {name.cache_tokens:,.0f} tokens; {flag_of('prefix_hit')} says otherwise"
+            )
         case "answers_per_request", _, _:
             return "given; every rate, latency and price of a request is of a single answer, the prompt computed once"
         case "arrival_cv", ValueOrigin.DEFAULT, found:

@@ -1,8 +1,16 @@
 """How a model is spread over devices: degrees of parallelism, and prefill and decode on replicas of their own."""
 
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from simulator.specs.base import Spec
 
@@ -152,3 +160,7 @@ def check_order(tiers: tuple[KvTierSpec, ...]) -> tuple[KvTierSpec, ...]:
     if media != [medium for medium in get_args(Medium) if medium in media]:
         raise ValueError(f"{', '.join(media)}; each of {', '.join(get_args(Medium))} at most once, in this order")
     return tiers
+
+
+KvTiers = Annotated[tuple[KvTierSpec, ...] | None, BeforeValidator(tiers_of_text), AfterValidator(check_order)]
+"""The tiers of a replica, fastest first."""

@@ -7,12 +7,12 @@ under hardware_profiles/calibration/engines/ with what was fitted. No code knows
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from simulator.errors import RoofcastError, plain_word
 from simulator.specs.base import Source, Spec, read_yaml
-from simulator.specs.engine.deployment import KvTierSpec, ParallelismSpec, check_order, tiers_of_text
+from simulator.specs.engine.deployment import KvTiers, ParallelismSpec
 from simulator.specs.engine.fits import EngineFit, EngineOverheads, EngineSpread, VendorFit
 from simulator.specs.engine.releases import (
     LIMIT_FIELDS,
@@ -89,9 +89,7 @@ class EngineSpec(Spec):
     chunked_prefill: bool | None = None
     cpu_kv_offload: bool | None = None
     cpu_kv_offload_bytes: PositiveFloat | None = None
-    kv_tiers: Annotated[tuple[KvTierSpec, ...] | None, BeforeValidator(tiers_of_text), AfterValidator(check_order)] = (
-        None
-    )
+    kv_tiers: KvTiers = None
     scheduler: SchedulerName | None = None
     queue_order: QueueOrderName | None = None
     kv_allocation: Literal["max_length"] | None = None

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from simulator.specs.base import Source, Spec
+from simulator.specs.engine.deployment import Medium
 from simulator.specs.model.checkpoints import CheckpointKind
 from simulator.specs.profiles import find_profile, load_spec
 
@@ -36,6 +37,11 @@ Condition = Literal[
     "blackwell",
     "attention_sinks",
     "mxfp4_experts",
+    "host_tier",
+    "host_tier_alone",
+    "lower_tiers",
+    "nvme_tier",
+    "remote_tier",
 ]
 """What a flag depends on: true of a planned replica or not."""
 
@@ -112,7 +118,8 @@ class LaunchSpec(Spec):
     options_file : name of the file that ``option`` items go into
     speculation : items by method of speculation; none that holds says that the engine has no such method there
     quantizes : number formats of weights that it makes while loading a 16-bit checkpoint, by its own names
-    checkpoints : kinds of quantized checkpoints that it loads
+    checkpoints : kinds of quantized checkpoints that it loads; tiers : that it has flags for, those below host memory
+    behind it alone
     """
 
     release: str
@@ -130,6 +137,7 @@ class LaunchSpec(Spec):
     speculation: dict[str, tuple[LaunchItem, ...]] = Field(default_factory=dict)
     quantizes: dict[str, str] = Field(default_factory=dict)
     checkpoints: tuple[CheckpointKind, ...] = ()
+    tiers: tuple[Medium, ...] = ()
     router: RouterSpec | None = None
     sources: dict[str, Source]
 

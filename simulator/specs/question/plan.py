@@ -11,6 +11,7 @@ from pydantic import (
     Field,
     NonNegativeInt,
     PositiveInt,
+    TypeAdapter,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -18,6 +19,7 @@ from pydantic import (
 
 from simulator.errors import FileError, Option, ProfileError, RoofcastError, contradiction, no_effect, plain_word
 from simulator.specs.base import Spec, open_field, read_yaml, validate
+from simulator.specs.engine.deployment import KvTiers, KvTierSpec
 from simulator.specs.engine.engine import AtOnce, EngineName
 from simulator.specs.model.precision import Dtype, NumberFormat, number_word
 from simulator.specs.money.prices import OfferKind, PriceOf
@@ -44,7 +46,7 @@ NONE = "none"
 """The text that compares with the technique left out."""
 _LISTS = (
     *("hardware", "weights", "kv_cache", "tp_size", "pp_size", "dp_size", "ep_size", "cp_size", "stock"),
-    *("prefill_hardware", "max_num_seqs", "measured_at"),
+    *("prefill_hardware", "encoder_hardware", "kv_tiers", "max_num_seqs", "measured_at"),
     *(*TEXTS, "serving", "kv_allocation"),
 )
 
@@ -52,6 +54,11 @@ _LISTS = (
 WorkloadName = Literal["chat", "code", "rag", "long-context", "batch", "agents", "reasoning"]
 """Kinds of demand with lengths of their own."""
 WORKLOADS: tuple[str, ...] = get_args(WorkloadName)
+
+
+def asked_tiers(texts: tuple[str, ...]) -> tuple[KvTierSpec, ...] | None:
+    """The tiers of a plan; None without any."""
+    return TypeAdapter(KvTiers).validate_python("|".join(texts)) if texts else None
 
 
 def _word(value: object) -> object:
@@ -137,6 +144,12 @@ class PlanSpec(Spec):
     max_num_batched_tokens: PositiveInt | None = open_field("Token budget of a step.")
     max_model_len: PositiveInt | None = open_field("Longest request in tokens.")
     gpu_memory_utilization: float | None = open_field("Share of memory the engine may use.", gt=0, le=1)
+    kv_tiers: tuple[str, ...] = _several(
+        "Tiers below the cache for a `trace` whose prompts repeat: host:2e11, nvme:4e12,bytes_per_s=2e10, remote:1e14."
+    )
+    encoder_hardware: tuple[str, ...] = _several(
+        "Accelerators to compare for a pool that encodes the pictures, in place of the replicas."
+    )
     confidence: Literal[50, 80, 90] = Field(
         default=80, description="50, 80 or 90: percent of draws of the step times in which the fleet holds (80)."
     )
@@ -227,6 +240,12 @@ class PlanSpec(Spec):
             stock_entry(entry)
         return entries
 
+    @field_validator("kv_tiers")
+    @classmethod
+    def _readable_tiers(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        asked_tiers(texts)
+        return texts
+
     @field_validator(*TEXTS)
     @classmethod
     def _readable_techniques(cls, texts: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
@@ -255,16 +274,20 @@ class PlanSpec(Spec):
             ("startup", self.resilience, "resilience"),
             ("autoscaler_lag", self.resilience, "resilience"),
             ("image_pixels", self.images_per_request is not None, "images_per_request"),
+            ("encoder_hardware", self.images_per_request is not None, "images_per_request"),
+            ("kv_tiers", self.trace is not None, "trace"),
         ):
             if getattr(self, option) not in (None, ()) and not asked:
                 raise no_effect(f"changes nothing without `{needs}`", field=Option(option), hint="")
         techniques = self.speculation or self.sparsity or self.dp_size
+        pools = "disaggregated" in self.serving or self.prefill_hardware
         week = len(self.load_profile) == HOURS_PER_WEEK
         for option, beside, others in (
             ("any_precision", self.weights or self.scheme or self.activations, "`weights`, `activations` and `scheme`"),
             ("any_technique", techniques, "`speculation`, `sparsity` and `dp_size`"),
             ("weekend", week, "`load_profile` of a whole week"),
             ("prefill_hardware", self.serving == ("aggregated",), "`serving` aggregated"),
+            ("kv_tiers", pools, "two pools, on which no trace is replayed"),
             ("server_spares", self.spares is not None, "`spares`"),
         ):
             if getattr(self, option) not in (None, False, ()) and beside:

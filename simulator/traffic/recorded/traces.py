@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from simulator.errors import FileError, contradiction
 from simulator.records import dataclass
-from simulator.specs.base import read_text
+from simulator.specs.base import Same, read_text
 from simulator.specs.parsing import MalformedError, parse_json
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.trace_formats import AZURE_COLUMNS, HASH_BLOCK_TOKENS, TraceRow, malformed, trace_rows
@@ -249,6 +250,28 @@ def resampled_requests(trace: RequestTrace, *, times: float, seed: int, block_si
     )
 
 
+COMMON_SHARE = 0.01
+"""A block that a larger share of all prompts begins with, such as a system prompt, says of none where it belongs."""
+
+
+@lru_cache(maxsize=4)
+def _own_blocks(trace: Same[RequestTrace]) -> list[int]:
+    """Of each request the first block that few others begin with; a number of its own where there is none."""
+    hashes = trace.held.hashes
+    assert hashes is not None, "known of a trace whose prompts repeat"
+    often = Counter(block for blocks in hashes for block in set(blocks))
+    common = COMMON_SHARE * len(hashes)
+    return [next((b for b in blocks if often[b] <= common), -1 - row) for row, blocks in enumerate(hashes)]
+
+
+def _families(trace: RequestTrace, rows: Ints, copies: Ints) -> Ints:
+    """Of each drawn request the number of those that its prompt begins like, counted as they first come."""
+    own = _own_blocks(Same(trace))
+    seen: dict[tuple[int, int], int] = {}
+    drawn = zip(rows.tolist(), copies.tolist(), strict=True)
+    return np.array([seen.setdefault((own[row], copy), len(seen)) for row, copy in drawn], dtype=np.int64)
+
+
 def replica_share(
     trace: RequestTrace,
     *,
@@ -258,21 +281,29 @@ def replica_share(
     seed: int,
     prompt_token_delay_s: float = 0.0,
     block_size_tokens: int = 16,
+    by_prefix: bool = False,
 ) -> Requests | None:
     """What one of ``replicas`` gets of that under round-robin routing, every so-manyth request; None where nothing.
 
+    by_prefix : prompts that begin alike go to one replica, every so-manyth family of them
     prompt_token_delay_s : host time per prompt token before an engine sees a request; turns go by that order [s]
     """
     arrival_s, rows, end_s = _resampled(trace, times=times, seed=seed)
     if replica >= len(rows):
         return None
-    ready = np.argsort(arrival_s + prompt_token_delay_s * trace.isl_tokens[rows], kind="stable")
-    own = np.sort(ready[replica::replicas])
+    copies = _occurrences(rows)
+    if by_prefix:
+        own = np.flatnonzero(_families(trace, rows, copies) % replicas == replica)
+    else:
+        ready = np.argsort(arrival_s + prompt_token_delay_s * trace.isl_tokens[rows], kind="stable")
+        own = np.sort(ready[replica::replicas])
+    if not len(own):
+        return None
     return _requests(
         trace,
         arrival_s=arrival_s[own],
         rows=rows[own],
-        copies=_occurrences(rows)[own],
+        copies=copies[own],
         end_s=end_s,
         block_size_tokens=block_size_tokens,
     )

@@ -1,0 +1,104 @@
+"""What stands beside replicas, against replicas alone: tiers below their caches, encoders of pictures."""
+
+from __future__ import annotations
+
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.studies.encoder_pool import EncoderFleet
+from simulator.planner.studies.kv_tiers import KvTiersFound
+from simulator.reports.content import document as doc
+from simulator.reports.content.quantities import bytes_text, counted_text, percent_text, price_text, seconds_text
+
+
+def beside_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
+    """Both, where they were asked for."""
+    return (*kv_tiers_blocks(plan), *encoder_blocks(plan))
+
+
+def saved_text(*, devices: int, per_hour: float | None, currency: str) -> str:
+    """``saves 8 accelerators and costs $53.92/h less``."""
+    word = "saves" if devices > 0 else "takes"
+    verdict = f"{word} {counted_text(abs(devices), 'accelerator')}{'' if devices > 0 else ' more'}"
+    if per_hour is None:
+        return verdict
+    return f"{verdict} and costs {price_text(abs(per_hour), currency)}/h {'less' if per_hour > 0 else 'more'}"
+
+
+def kv_tiers_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
+    """What prompts find in each tier, and what the fleet takes without them."""
+    found = plan.study(KvTiersFound)
+    return () if found is None else (_tiers(found, plan.best.cost.currency),)
+
+
+def _tiers(found: KvTiersFound, currency: str) -> doc.Table:
+    names = ("Cache", "Tokens a replica", "Hits", "LRU would hold", "Load of a token", "Worth loading from")
+    return doc.table(
+        "kv_tiers",
+        "Tiers below the cache of each replica",
+        doc.columns(*names, words=("Cache", "Worth loading from")),
+        [
+            (
+                tier.medium,
+                doc.count(tier.capacity_tokens),
+                doc.fraction(tier.hit_fraction),
+                doc.fraction(tier.reuse_fraction),
+                doc.seconds(tier.load_s_per_token or None),
+                "never" if tier.break_even_tokens is None else f"{tier.break_even_tokens:,} tokens",
+            )
+            for tier in found.levels
+        ],
+        note=_tiers_verdict(found, currency),
+    )
+
+
+def _tiers_verdict(found: KvTiersFound, currency: str) -> str:
+    """What they save, what they may cost, and what the servers have for them."""
+    said = ["Prompts that begin alike go to one replica."]
+    if found.saved_devices is None:
+        said.append("Without tiers this set-up does not serve.")
+    else:
+        saved = saved_text(devices=found.saved_devices, per_hour=found.saved_per_hour, currency=currency)
+        said.append(f"Against the same set-up without tiers, whose replicas take prompts in turn, the fleet {saved}.")
+    stored = bytes_text(found.stored_bytes)
+    if found.worth_per_tb_month:
+        worth = price_text(found.worth_per_tb_month, currency)
+        said.append(f"No price list has the {stored} of all replicas: up to {worth} a TB and month they pay.")
+    else:
+        said.append(f"No price list has the {stored} of all replicas, which is not in the cost.")
+    if found.host_memory_bytes is not None:
+        said.append(f"The servers have {bytes_text(found.host_memory_bytes)} of host memory a replica.")
+    return " ".join(said)
+
+
+def encoder_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
+    """Encoders and the fleet behind them."""
+    found = plan.study(EncoderFleet)
+    return () if found is None else (_encoders(found, plan.best.cost.currency),)
+
+
+def _encoders(found: EncoderFleet, currency: str) -> doc.Table:
+    saved = saved_text(devices=found.saved_devices, per_hour=found.saved_per_hour, currency=currency)
+    return doc.table(
+        "encoder_pool",
+        "Pictures encoded on accelerators of their own",
+        doc.columns("Part", "Fleet", "Replicas", "Devices", f"{currency}/h", words=("Part", "Fleet", "Replicas")),
+        [
+            (
+                "encoders",
+                found.hardware,
+                f"{found.replicas} + {found.spares}",
+                doc.count(found.devices),
+                doc.money(found.cost_per_hour, digits=0),
+            ),
+            (
+                "replicas",
+                f"{found.fleet_hardware} {found.fleet_label}",
+                f"{found.fleet_replicas} + {found.fleet_spares}",
+                doc.count(found.fleet_devices),
+                doc.money(found.fleet_cost_per_hour, digits=0),
+            ),
+        ],
+        note=f"A request is encoded in {seconds_text(found.request_s)} after up to {seconds_text(found.wait_p95_s)} of "
+        f"waiting (p95, closed form) and {seconds_text(found.transfer_s)} over {found.link}; encoders are busy "
+        f"{percent_text(found.busy_fraction)}. The replicas keep what that leaves of the objectives. Against replicas "
+        f"that encode, this {saved}.",
+    )

@@ -1,0 +1,226 @@
+"""``studies.kv_tiers``, ``encoder_pool``: plans with tiers below their replicas' caches, with encoders of pictures."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simulator.engine.encoders import pool_wait_mean_s, wait_percentile_s
+from simulator.errors import InfeasibleError, RoofcastError
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.handoff.launch import launch_handoff
+from simulator.planner.plan import plan_capacity
+from simulator.planner.studies.encoder_pool import EncoderFleet
+from simulator.planner.studies.kv_tiers import KvTiersFound
+from simulator.reports.sections.beside_replicas import beside_blocks, saved_text
+from simulator.reports.tables.plan_document import plan_document
+from simulator.reports.words.fields import plan_command
+from simulator.specs.question.plan import plan_spec
+from simulator.traffic.recorded.traces import read_trace, replica_share
+from simulator.traffic.requests import Requests
+
+TURNS, APART_MS, TURN_BLOCKS = 4, 60_000, 4
+PICTURES = {
+    "model": "qwen2.5-vl-7b",
+    "hardware": "h100",
+    "tp": 1,
+    "rps": 20.0,
+    "images_per_request": 4,
+    "isl": 6500,
+    "osl": 100,
+    "ttft_p95": "2s",
+    "tpot_p95": "60ms",
+}
+
+
+@pytest.fixture(scope="module")
+def conversations(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """120 conversations of four turns a minute apart, each longer by 2,048 tokens, after one common block."""
+    rng, rows = np.random.default_rng(1), []
+    for number, start_ms in enumerate(rng.uniform(0, 300_000, 120)):
+        for turn in range(TURNS):
+            own = [1 + 100 * number + place for place in range(TURN_BLOCKS * (turn + 1))]
+            rows.append((start_ms + turn * APART_MS, [0, *own]))
+    path = tmp_path_factory.mktemp("trace") / "conversations.jsonl"
+    lines = [
+        {"timestamp": int(at), "input_length": 512 * len(blocks), "output_length": 60, "hash_ids": blocks}
+        for at, blocks in sorted(rows)
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return str(path)
+
+
+@cache
+def planned(trace: str | None, *tiers: str, **fields: Any) -> CapacityPlan:
+    question = {"trace": trace, "model": "llama-3.1-8b", "hardware": "l4", "tp": 1, "weights": "fp8"}
+    bounds = {"round_to": "device", "ttft_p95": "3s", "tpot_p95": "100ms"}
+    return plan_capacity(plan_spec({**question, **bounds, "kv_tiers": tiers, **fields}))
+
+
+def found_tiers(plan: CapacityPlan) -> KvTiersFound:
+    found = plan.study(KvTiersFound)
+    assert found is not None
+    return found
+
+
+def endless_hits(requests: Requests) -> int:
+    """Findable blocks of prompts that stood in one before."""
+    seen: set[int] = set()
+    hits = 0
+    for place in range(len(requests)):
+        start, end = requests.list_start[place : place + 2]
+        blocks = requests.block_ids[start:end].tolist()
+        hits += sum(block in seen for block in blocks)
+        seen.update(blocks)
+    return hits
+
+
+class TestTiers:
+    def test_hits_come_from_the_prompts_that_come_again(self, conversations: str) -> None:
+        """Of 44 blocks in four turns 24 + 3 stood in the turns before; a share of the draws lacks the turn before."""
+        found = found_tiers(planned(conversations, "host:4e10"))
+        device, host = found.levels
+        assert (device.medium, host.medium) == ("device", "host")
+        assert host.hit_fraction > 0.1
+        assert device.hit_fraction + host.hit_fraction < 27 / 44
+        assert host.hit_fraction == pytest.approx(host.reuse_fraction, abs=0.03)
+
+    def test_the_fleet_is_priced_against_the_one_without(self, conversations: str) -> None:
+        plan = planned(conversations, "host:4e10")
+        found, plain = found_tiers(plan), planned(conversations)
+        assert plain.study(KvTiersFound) is None
+        assert found.without_devices == plain.best.devices
+        assert found.without_per_hour == pytest.approx(plain.best.cost.per_hour)
+        assert found.saved_devices == plain.best.devices - plan.best.devices >= 1
+        assert found.stored_bytes == 4e10 * found.replicas == 4e10 * plan.best.devices
+        terabytes, hours = found.stored_bytes / 1e12, 365 * 24 / 12
+        assert found.worth_per_tb_month == pytest.approx(found.saved_per_hour * hours / terabytes)
+        assert plan.verification is not None
+        assert plan.verification.holds
+
+    def test_every_output_names_them(self, conversations: str) -> None:
+        plan = planned(conversations, "host:4e10")
+        (table,) = beside_blocks(plan)
+        assert "whose replicas take prompts in turn, the fleet saves" in table.note
+        assert "a TB and month they pay" in table.note
+        document = json.loads(plan_document(plan))
+        assert [level["medium"] for level in document["kv_tiers"]["levels"]] == ["device", "host"]
+        inputs = {item["name"]: item["value"] for item in document["assumptions"]}
+        assert inputs["tiers below a replica's cache"] == "host 40.0 GB"
+        assert "--kv-tiers host:4e10" in plan_command(plan.spec)
+        handed = launch_handoff(
+            plan.best, model_id="m", scheme=plan.best.scheme, demand=plan.demand, objectives=plan.objectives
+        )
+        launch = next(file.text for file in handed.files if file.name == "launch-vllm.sh")
+        assert "--kv-offloading-size 37" in launch
+        assert "--kv-offloading-backend native" in launch
+        assert any("begin alike" in note for note in handed.notes)
+
+    def test_prompts_that_begin_alike_go_to_one_replica(self, conversations: str) -> None:
+        trace = read_trace(conversations)
+        shares = [
+            replica_share(trace, times=1.0, replicas=3, replica=place, seed=0, by_prefix=True) for place in range(3)
+        ]
+        known = [share for share in shares if share is not None]
+        turned = [replica_share(trace, times=1.0, replicas=3, replica=place, seed=0) for place in range(3)]
+        assert sum(map(len, known)) == sum(len(share) for share in turned if share is not None)
+        assert max(map(len, known)) < 1.5 * min(map(len, known))
+        # Hits of endless caches: what a conversation finds of its own turns is not spread over replicas.
+        alone, spread = (
+            sum(endless_hits(share) for share in shares if share is not None) for shares in (known, turned)
+        )
+        assert alone > 1.5 * spread
+
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ({"isl": 100.0}, "isl_tokens"),
+            ({"prefix_hit": 0.3}, "prefix_hit"),
+            ({"serving": "disaggregated"}, "two pools"),
+            ({"trace": None, "rps": 1.0}, "changes nothing without `trace`"),
+            ({"kv_tiers": ("nvme:1e12",)}, "bytes_per_s"),
+        ],
+    )
+    def test_what_makes_no_sense_is_refused(self, conversations: str, fields: dict[str, Any], said: str) -> None:
+        with pytest.raises(RoofcastError, match=said) as refused:
+            planned(fields.pop("trace", conversations), **{"kv_tiers": ("host:1e10",), **fields})
+        assert refused.value.field == "kv_tiers"
+
+    def test_a_trace_that_does_not_know_its_prompts_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "plain.jsonl"
+        rows = [{"timestamp": 1000 * at, "input_length": 900, "output_length": 20} for at in range(100)]
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+        with pytest.raises(RoofcastError, match="does not tell which prompts begin alike"):
+            planned(str(path), "host:1e10")
+
+
+@cache
+def with_encoders(*names: str, **fields: Any) -> CapacityPlan:
+    return plan_capacity(plan_spec({**PICTURES, "encoder_hardware": names, **fields}))
+
+
+class TestEncoders:
+    def test_a_pool_keeps_up_and_leaves_the_fleet_less_to_do(self) -> None:
+        plan = with_encoders("l40s")
+        found = plan.study(EncoderFleet)
+        assert found is not None
+        rate = plan.demand.planned_rate_per_s
+        assert found.busy_fraction == pytest.approx(rate * found.request_s / found.replicas)
+        assert found.busy_fraction < 0.9
+        assert found.wait_p95_s <= found.request_s
+        assert found.fleet_replicas < plan.best.replicas
+        assert found.devices % 8 == found.fleet_devices % 8 == 0
+        assert found.saved_devices == plan.best.devices - found.devices - found.fleet_devices
+        assert found.saved_per_hour == pytest.approx(plan.best.cost.per_hour - found.total_per_hour)
+
+    def test_the_cheapest_kind_is_shown(self) -> None:
+        both, one = (with_encoders(*names).study(EncoderFleet) for names in (("h100", "l40s"), ("l40s",)))
+        other = with_encoders("h100").study(EncoderFleet)
+        assert both is not None
+        assert one is not None
+        assert other is not None
+        assert both.total_per_hour == min(one.total_per_hour, other.total_per_hour)
+        assert both.hardware in ("h100-sxm-80gb", "l40s")
+
+    def test_every_output_names_them(self) -> None:
+        plan = with_encoders("l40s")
+        (table,) = beside_blocks(plan)
+        assert "A request is encoded in" in table.note
+        assert json.loads(plan_document(plan))["encoder_pool"]["hardware"] == "l40s"
+
+    def test_what_makes_no_sense_is_refused(self) -> None:
+        with pytest.raises(RoofcastError, match="changes nothing without `images_per_request`"):
+            with_encoders("l40s", images_per_request=None)
+        with pytest.raises(RoofcastError, match="embeddings from mi300x"):
+            with_encoders("mi300x")
+        with pytest.raises(InfeasibleError, match="encoding takes"):
+            with_encoders("l4", ttft_p95="700ms")
+
+
+class TestWait:
+    def test_the_tail_has_the_mean_of_the_queue(self) -> None:
+        """An exponential tail above the share that waits: its mean over all requests is the closed form's."""
+        queue = {"rate_per_s": 8.0, "service_s": 0.1, "servers": 1}
+        levels = np.linspace(0.0005, 99.9995, 100_000)
+        waits = np.array([wait_percentile_s(percentile=level, **queue) for level in levels[::100]])
+        assert waits.mean() == pytest.approx(pool_wait_mean_s(**queue), rel=0.02)
+
+    def test_more_servers_wait_less_and_full_ones_for_ever(self) -> None:
+        waits = [
+            wait_percentile_s(rate_per_s=20, service_s=0.2, servers=servers, percentile=95) for servers in (4, 5, 6, 9)
+        ]
+        assert waits[0] == inf
+        assert waits == sorted(waits, reverse=True)
+        assert waits[-1] < 0.1 * waits[1]
+        assert wait_percentile_s(rate_per_s=1, service_s=0.01, servers=1, percentile=95) == 0.0
+
+
+def test_what_is_saved_is_said_in_words() -> None:
+    assert saved_text(devices=1, per_hour=2.0, currency="USD") == "saves 1 accelerator and costs $2.00/h less"
+    assert saved_text(devices=-8, per_hour=None, currency="USD") == "takes 8 accelerators more"

@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.search_breadth import WORKLOADS
 from benchmarks.trace_deployments import DEPLOYED
 from benchmarks.trace_plans import TRACES, objectives, shortened
-from simulator.engine.runs.serving import served_deployment
+from simulator.engine.runs.serving import ServedDeployment
 from simulator.errors import RoofcastError
 from simulator.planner.plan import checked, plan_capacity
 from simulator.planner.records import Demand
@@ -168,7 +168,7 @@ def _split_promise(question: Question, part: SplitFleet, *, seeds: int) -> Promi
     own = replace(question, demand=part_of(question.demand, low=part.from_tokens, high=longest))
     tried = try_platforms(own, platforms(own.spec)).trial.sized
     sized = next(item for item in tried if item.evaluated.candidate.label == part.label)
-    served = served_deployment(sized.evaluated.replica.deployment)
+    served = ServedDeployment(deployment=sized.evaluated.replica.deployment)
     block = served.deployment.engine.block_size_tokens
     samples = tuple(
         _of_lengths(question.demand, part, seed=seed, block_size_tokens=block)

@@ -9,7 +9,7 @@ import numpy as np
 from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
 from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_rate
-from simulator.engine.runs.serving import served_deployment
+from simulator.engine.runs.serving import ServedDeployment
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -63,7 +63,7 @@ def _drawn(rng: np.random.Generator, *, arrival_cv: float) -> tuple[Deployment, 
 def _simulated(deployment: Deployment, mix: RequestMix, *, rate_per_s: float, sequences: float) -> RatePoint:
     count = int(min(max(60 * sequences, 4000), 12_000))
     samples = [requests_of_mix(mix, rate_per_s=1.0, count=count, seed=seed) for seed in range(2)]
-    return simulate_rate(served_deployment(deployment), samples=samples, rate_per_s=rate_per_s, objectives=())
+    return simulate_rate(ServedDeployment(deployment=deployment), samples=samples, rate_per_s=rate_per_s, objectives=())
 
 
 def compare(rng: np.random.Generator, *, arrival_cv: float) -> Agreement | None:

@@ -13,7 +13,7 @@ from simulator.engine.runs.capacity_search import (
     student_80,
     workload_source,
 )
-from simulator.engine.runs.serving import served_deployment
+from simulator.engine.runs.serving import ServedDeployment
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.deployment import deploy
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -40,7 +40,7 @@ def source(count: int, seed: int) -> Requests:
 
 def search(*slo: str, replicas: int = 1, step_scale: float = 1.0) -> SimulatedCapacity:
     return capacity_by_simulation(
-        served_deployment(DEPLOYMENT, replicas=replicas, step_scale=step_scale),
+        ServedDeployment(deployment=DEPLOYMENT, replicas=replicas, step_scale=step_scale),
         source=source,
         objectives=parse_objectives(slo, flag="--slo"),
         seeds=2,
@@ -88,7 +88,9 @@ def test_what_even_idling_misses_is_infeasible() -> None:
 def test_interval_holds_the_answer_and_knows_its_steps() -> None:
     objectives = parse_objectives(["tpot-p95=12ms"], flag="--slo")
     found = search("tpot-p95=12ms")
-    interval = capacity_interval(served_deployment(DEPLOYMENT), source=source, objectives=objectives, capacity=found)
+    interval = capacity_interval(
+        ServedDeployment(deployment=DEPLOYMENT), source=source, objectives=objectives, capacity=found
+    )
     assert interval.low_per_s < found.low_per_s < found.high_per_s < interval.high_per_s
     assert interval.provenance.label in ("calibrated", "extrapolated")
 
@@ -123,7 +125,8 @@ def test_slower_steps_slow_drafts_as_well() -> None:
     """At a rate at which nobody meets anybody, a round takes twice as long, its drafts included."""
     requests = at_rate(source(40, 0), rate_per_s=0.05)
     once, twice = (
-        served_deployment(SPECULATING, step_scale=scale).run(requests).overall.tpot.mean_s for scale in (1.0, 2.0)
+        ServedDeployment(deployment=SPECULATING, step_scale=scale).run(requests).overall.tpot.mean_s
+        for scale in (1.0, 2.0)
     )
     assert twice == pytest.approx(2 * once, rel=0.01)
 
@@ -131,9 +134,11 @@ def test_slower_steps_slow_drafts_as_well() -> None:
 def test_interval_of_a_speculating_deployment_knows_its_rounds() -> None:
     objectives = parse_objectives(["e2e-p50=60s"], flag="--slo")
     found = capacity_by_simulation(
-        served_deployment(SPECULATING), source=source, objectives=objectives, seeds=2, requests=400
+        ServedDeployment(deployment=SPECULATING), source=source, objectives=objectives, seeds=2, requests=400
     )
-    interval = capacity_interval(served_deployment(SPECULATING), source=source, objectives=objectives, capacity=found)
+    interval = capacity_interval(
+        ServedDeployment(deployment=SPECULATING), source=source, objectives=objectives, capacity=found
+    )
     assert 0 < interval.low_per_s < found.rate_per_s < interval.high_per_s
 
 
@@ -141,7 +146,7 @@ def test_runs_grow_with_the_batch_that_they_find() -> None:
     """Four replicas hold more requests than the first guess of a run's length allows for."""
     objectives = parse_objectives(["tpot-p95=16ms"], flag="--slo")
     found = capacity_by_simulation(
-        served_deployment(DEPLOYMENT, replicas=4), source=source, objectives=objectives, seeds=2
+        ServedDeployment(deployment=DEPLOYMENT, replicas=4), source=source, objectives=objectives, seeds=2
     )
     held = found.at_capacity.mean_batch * 4
     assert found.requests >= COMPANY_TIMES * held / LONGER * 0.9

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.engine.runs.rate_simulation import simulate_as_sent
-from simulator.engine.runs.serving import served_deployment
+from simulator.engine.runs.serving import ServedDeployment
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
 from simulator.planner.verification.finalists import MOST_ADDED, sized_again, smallest_that_holds, surer
@@ -188,8 +188,8 @@ def test_a_share_meets_what_the_replica_meets_in_the_fleet(trace: Path, bursty: 
     delay_s = deployment.engine.overheads.prompt_token_s
     assert delay_s > 0
     whole = resampled_requests(recorded, times=2.0, seed=3)
-    fleet = served_deployment(deployment, replicas=3).run(whole).run.records
-    one = served_deployment(deployment)
+    fleet = ServedDeployment(deployment=deployment, replicas=3).run(whole).run.records
+    one = ServedDeployment(deployment=deployment)
     for place in range(3):
         share = replica_share(recorded, times=2.0, replicas=3, replica=place, seed=3, prompt_token_delay_s=delay_s)
         assert share is not None
@@ -200,7 +200,7 @@ def test_a_share_meets_what_the_replica_meets_in_the_fleet(trace: Path, bursty: 
 
 
 def test_parts_of_replays_count_together(trace: Path, bursty: CapacityPlan) -> None:
-    served = served_deployment(bursty.best.replica.deployment)
+    served = ServedDeployment(deployment=bursty.best.replica.deployment)
     each = [replica_share(read_trace(trace), times=1.0, replicas=8, replica=place, seed=1) for place in range(4)]
     samples = [share for share in each if share is not None]
     objectives = (ObjectiveSpec(metric="e2e", percentile=90, bound_s=5),)

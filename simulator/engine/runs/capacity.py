@@ -35,7 +35,7 @@ from simulator.engine.runs.scenario_setup import (
     scenario_options,
     server_between,
 )
-from simulator.engine.runs.serving import ServedDeployment, kv_blocks_of, served_deployment
+from simulator.engine.runs.serving import ServedDeployment, kv_blocks_of
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import mixed_step
@@ -267,8 +267,8 @@ def _served(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | No
     if spec is None:
         deployment = deployment_of(scenario, profiles=profiles)
         kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
-        return served_deployment(
-            deployment,
+        return ServedDeployment(
+            deployment=deployment,
             replicas=scenario.replicas,
             routing=options.routing,
             timeout_s=timeout_s,

@@ -14,14 +14,7 @@ from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeate
 from simulator.engine.runs.kv_tiers import TierUse
 from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.scenario_setup import ServeOptions, server_between
-from simulator.engine.runs.serving import (
-    ServedDeployment,
-    kv_blocks_of,
-    requests_of,
-    serve_workload,
-    served_deployment,
-    tiers_of_run,
-)
+from simulator.engine.runs.serving import ServedDeployment, kv_blocks_of, requests_of, serve_workload, tiers_of_run
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
 from simulator.errors import RoofcastError, missing_field
 from simulator.operators.work import mixed_step
@@ -223,8 +216,8 @@ def served_run(
     options = options or ServeOptions()
     check_workload(workload)
     kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
-    served = served_deployment(
-        deployment,
+    served = ServedDeployment(
+        deployment=deployment,
         replicas=replicas,
         routing=options.routing,
         timeout_s=workload.timeout_s,

@@ -131,19 +131,24 @@ def serve_workload(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedDeployment:
-    """Replicas of a deployment whose step tables are there already, for many runs.
+    """Replicas of a deployment whose steps are compiled once, for many runs.
 
-    timeout_s, seed : as in a workload; step_scale : what the tables were made longer by, so that drafts take it too
+    timeout_s, seed : as in a workload; step_scale : makes all steps that many times as long, drafts too
+    tables : of the steps, made where nobody has them
     """
 
     deployment: Deployment
-    replicas: int
-    tables: tuple[StepTables, ...]
-    timeout_s: float | None
+    replicas: int = 1
+    tables: tuple[StepTables, ...] = ()
+    timeout_s: float | None = None
     step_scale: float = 1.0
     routing: Routing = Routing.ROUND_ROBIN
     seed: int = 0
     encoders: EncoderPool | None = None
+
+    def __post_init__(self) -> None:
+        if not self.tables:
+            object.__setattr__(self, "tables", step_tables(self.deployment, scale=self.step_scale))
 
     @property
     def prefill(self) -> Pool:
@@ -157,8 +162,7 @@ class ServedDeployment:
 
     def at_scale(self, scale: float) -> ServedDeployment:
         """The same replicas with all steps that many times as long."""
-        tables, encoders = step_tables(self.deployment, scale=scale), at_scale(self.encoders, scale)
-        return replace(self, tables=tables, step_scale=scale, encoders=encoders)
+        return replace(self, tables=(), step_scale=scale, encoders=at_scale(self.encoders, scale))
 
     def run(self, requests: Requests) -> ServeResult:
         """Serve requests."""
@@ -172,30 +176,6 @@ class ServedDeployment:
             requests=requests,
             encoders=self.encoders,
         )
-
-
-def served_deployment(
-    deployment: Deployment,
-    *,
-    replicas: int = 1,
-    routing: Routing = Routing.ROUND_ROBIN,
-    timeout_s: float | None = None,
-    step_scale: float = 1.0,
-    seed: int = 0,
-    encoders: EncoderPool | None = None,
-) -> ServedDeployment:
-    """Compile a deployment once; ``step_scale`` makes all its steps that many times as long."""
-    tables = step_tables(deployment, scale=step_scale)
-    return ServedDeployment(
-        deployment=deployment,
-        replicas=replicas,
-        tables=tables,
-        timeout_s=timeout_s,
-        step_scale=step_scale,
-        routing=routing,
-        seed=seed,
-        encoders=encoders,
-    )
 
 
 _POLICIES = {

@@ -12,7 +12,7 @@ from simulator.engine.pools import Pool
 from simulator.engine.runs.capacity_search import student_80
 from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_rate
-from simulator.engine.runs.serving import ServedDeployment, served_deployment, step_tables
+from simulator.engine.runs.serving import ServedDeployment, step_tables
 from simulator.phases.deployment import Deployment
 from simulator.planner.records import Demand
 from simulator.planner.serving.capacity import Latencies
@@ -204,7 +204,7 @@ def steady_check(
 
     Raises RoofcastError for what the event simulation does not model.
     """
-    served = served_deployment(deployment)
+    served = ServedDeployment(deployment=deployment)
     count, block = _count(busiest), deployment.engine.block_size_tokens
     samples = tuple(
         requests_of_mix(mix, rate_per_s=busiest.rate_per_s, count=count, seed=seed, block_size_tokens=block)

@@ -12,7 +12,7 @@ import numpy as np
 from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.pools import slower_network
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_as_sent
-from simulator.engine.runs.serving import ServedDeployment, served_deployment
+from simulator.engine.runs.serving import ServedDeployment
 from simulator.errors import Option, RoofcastError
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
@@ -162,7 +162,7 @@ def trace_check(question: Question, shape: Shape, *, steps: int = FINE_STEPS, fi
     trace, demand = read_trace(str(question.spec.trace)), question.demand
     mean_rate_per_s = demand.planned_rate_per_s / demand.peak_to_mean
     return TraceCheck(
-        served=served_deployment(replica.deployment),
+        served=ServedDeployment(deployment=replica.deployment),
         trace=trace,
         times=mean_rate_per_s / summarise(trace).mean_rate_per_s,
         step_s=replica.at_capacity.tpot_mean_s or replica.at_capacity.ttft_mean_s,

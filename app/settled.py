@@ -15,7 +15,7 @@ SETTLED_S = 1.5
 _STAYED = "_stayed"
 _SCRIPT = """export default ({data, parentElement, setTriggerValue}) => {
   clearTimeout(parentElement.timer)
-  parentElement.timer = setTimeout(() => setTriggerValue("meant", true), 1000 * data.wait_s)
+  parentElement.timer = setTimeout(() => setTriggerValue("meant", data.question), 1000 * data.wait_s)
   return () => clearTimeout(parentElement.timer)
 }"""
 
@@ -29,7 +29,8 @@ def stays(question: str, *, key: str) -> bool:
     """Whether the reader has stayed with ``question``; the fragment around it runs again once that is so."""
 
     def meant() -> None:
-        st.session_state[_STAYED] = question
+        # What the browser says of the question before this one arrives here as well.
+        st.session_state[_STAYED] = st.session_state[key].meant
 
     if SETTLED_S == 0 or st.session_state.get(_STAYED) == question:
         return True

@@ -6,9 +6,9 @@ Opening, and from a change to another number on the page, for one user and for f
 turn on the same machine, both without a collection of garbage after each rerun. Bars, as multiples of the bare page:
 1.5 for opening, 2 for What-if, Roofline and Compare, 4 for Plan and Serving; five users wait twice what one waits; a
 third of the 0.31 s of processor time that the server took for a rerun when these bars were set. Five browsers draw on
-the server's own two cores: what they take of it is in the figure. A plan's fleet is simulated once its reader stays with
-the question for a moment: the change after the next number comes sooner, so that this is in no figure here. Needs the extra ``app``, playwright and the system
-package chromium.
+the server's own two cores: what they take of it is in the figure. A plan's fleet is simulated once its reader stays
+with the question for a moment; the next change comes sooner here, so that this is in no figure. Needs the extra
+``app``, playwright and the system package chromium.
 """
 
 from __future__ import annotations

@@ -82,6 +82,7 @@ def endless_hits(requests: Requests) -> int:
 
 
 class TestTiers:
+    @pytest.mark.slow
     def test_hits_come_from_the_prompts_that_come_again(self, conversations: str) -> None:
         """Of 44 blocks in four turns 24 + 3 stood in the turns before; a share of the draws lacks the turn before."""
         found = found_tiers(planned(conversations, "host:4e10"))
@@ -91,6 +92,7 @@ class TestTiers:
         assert device.hit_fraction + host.hit_fraction < 27 / 44
         assert host.hit_fraction == pytest.approx(host.reuse_fraction, abs=0.03)
 
+    @pytest.mark.slow
     def test_the_fleet_is_priced_against_the_one_without(self, conversations: str) -> None:
         plan = planned(conversations, "host:4e10")
         found, plain = found_tiers(plan), planned(conversations)
@@ -104,6 +106,7 @@ class TestTiers:
         assert plan.verification is not None
         assert plan.verification.holds
 
+    @pytest.mark.slow
     def test_every_output_names_them(self, conversations: str) -> None:
         plan = planned(conversations, "host:4e10")
         (table,) = beside_blocks(plan)

@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from simulator.api.questions import Given, ScenarioFields, scenario_spec, written_objectives
 from simulator.engine.runs.answers import ScenarioResult, answer
-from simulator.engine.runs.capacity import CapacityResult, sustained_rate
 from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells, Json, result_object
-from simulator.reports.charts.chart import Axis, Chart, lines_chart
-from simulator.reports.tables.capacity import capacity_text
 from simulator.specs.parsing import MalformedError, parse_json
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import ObjectiveSpec, parse_objectives
 from simulator.units import KILO, MEGA
 
 if TYPE_CHECKING:
+    from simulator.engine.runs.capacity import CapacityResult
     from simulator.engine.runs.served_run import ServedRun
+    from simulator.reports.charts.chart import Chart
     from simulator.reports.tables.comparison import ComparisonAnswer
     from simulator.specs.money.prices import OfferKind
 
@@ -240,6 +239,8 @@ class CapacityAnswer(Answer):
 
     def to_text(self, *, assumptions: bool = False) -> str:
         """What ``roofcast capacity`` prints."""
+        from simulator.reports.tables.capacity import capacity_text
+
         return capacity_text(self.result, listed=assumptions)
 
     def rows(self) -> list[Json]:
@@ -248,6 +249,8 @@ class CapacityAnswer(Answer):
 
     def chart(self) -> Chart:
         """TTFT and TPOT over the rates that were tried."""
+        from simulator.reports.charts.chart import Axis, lines_chart
+
         points = self.rows()
         lines = {name: [point.get(field) for point in points] for name, field in _POINT_LINES.items()}
         return lines_chart(
@@ -279,6 +282,8 @@ def capacity(
 
     seeds : independent runs at every rate; requests : of one run, None takes enough for the batch at capacity
     """
+    from simulator.engine.runs.capacity import sustained_rate
+
     objectives = objectives_of(fields)
     spec = scenario_spec(scenario, fields, kind="serve")
     only_served(spec, "capacity")

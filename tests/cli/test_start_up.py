@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 PLAN = """
 import sys
@@ -57,3 +58,49 @@ def test_a_plan_loads_what_it_uses() -> None:
     own = {name for name in loaded if name.startswith("simulator.")}
     packages = {name.rpartition(".")[0] for name in own}
     assert len(own - packages) <= MODULES_AT_MOST
+
+
+ESTIMATE = """
+import json, sys
+from simulator.cli.roofcast import main
+line = {"kind": "closed_loop", "model": "llama-3.1-8b", "hardware": "h200", "concurrency": 4}
+open(sys.argv[1], "w").write(json.dumps({**line, "id": "one", "isl_tokens": 1024, "osl_tokens": 128}) + "\\n")
+sys.argv = ["roofcast", "simulate", sys.argv[1]]
+try:
+    main()
+finally:
+    print("\\n".join(sorted(sys.modules)), file=sys.stderr)
+"""
+OF_OTHERS = (
+    "simulator.engine.encoders",
+    "simulator.engine.events",
+    "simulator.engine.lanes",
+    "simulator.engine.runs.attention_ffn",
+    "simulator.engine.runs.capacity",
+    "simulator.engine.runs.served_run",
+    "simulator.operators.vision",
+    "simulator.phases.attention_ffn",
+    "simulator.planner",
+    "simulator.reports.charts",
+    "simulator.reports.tables",
+    "simulator.specs.model.checkpoints",
+    "simulator.specs.model.fitted",
+    "simulator.specs.money.prices",
+    "simulator.techniques.speculation.scenario",
+    "simulator.traffic.demand",
+    "simulator.traffic.recorded",
+)
+"""What other questions need: served loads, searches of rates, pictures, drafters, plans and their tables."""
+ESTIMATE_AT_MOST = 85
+"""Modules of the library behind one estimate, packages apart. Only ever lower this."""
+
+
+def test_one_estimate_loads_what_it_uses(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ESTIMATE, str(tmp_path / "lines.jsonl")]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = found.stderr.split()
+    assert "simulator.engine.uniform.loops" in loaded
+    assert not set(loaded) & {*FOREIGN, *OF_OTHERS}
+    own = {name for name in loaded if name.startswith("simulator.")}
+    packages = {name.rpartition(".")[0] for name in own}
+    assert len(own - packages) <= ESTIMATE_AT_MOST

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from simulator.units import KIB, MIB
 
 QUESTION = ("--rps", "1000", "--model", "llama-3.1-70b")
+WIDE = ("--any-technique", "--any-precision")
 IMPORTS = "import numpy, pydantic, yaml, typer"
 # ru_maxrss counts KiB on Linux and bytes on macOS.
 RSS_BYTES = 1.0 if sys.platform == "darwin" else KIB
@@ -54,6 +55,16 @@ def measure(command: Sequence[str], *, runs: int, environment: Mapping[str, str]
     """``runs`` processes one after another, after one that fills the caches of files and modules."""
     cost_of(command, environment=environment)
     return tuple(cost_of(command, environment=environment) for _ in range(runs))
+
+
+def in_turn(
+    first: Sequence[str], second: Sequence[str], *, runs: int, environment: Mapping[str, str]
+) -> tuple[Sequence[Cost], Sequence[Cost]]:
+    """Pairs of both after one of each that is not counted: a machine that slows down slows both."""
+    pairs = [
+        (cost_of(first, environment=environment), cost_of(second, environment=environment)) for _ in range(runs + 1)
+    ]
+    return [one for one, _ in pairs[1:]], [other for _, other in pairs[1:]]
 
 
 def spread(values: Sequence[float]) -> str:
@@ -91,7 +102,8 @@ def report(name: str, costs: Sequence[Cost], *, base_s: Mapping[str, float]) -> 
 
 
 def main() -> None:
-    """Print min / median / max of nothing, of the imports alone, of the plan, of another rate, and of asking again."""
+    """Print min / median / max of nothing, of the imports alone, of the plan, of the widest search in turn with it, of
+    another rate, and of asking again."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--uncached", action="store_true", help="compile this project in every run")
@@ -111,7 +123,11 @@ def main() -> None:
             costs = measure((sys.executable, "-c", code), runs=chosen.runs, environment=environment)
             base_s[name] = report(name, costs, base_s=base_s)
         plan = (sys.executable, "-m", "simulator.cli.plan_capacity", *chosen.question)
-        report("plan", measure(plan, runs=chosen.runs, environment=environment), base_s=base_s)
+        usual, wide = in_turn(plan, (*plan, *WIDE), runs=chosen.runs, environment=environment)
+        report("plan", usual, base_s=base_s)
+        report("wide", wide, base_s=base_s)
+        ratio = statistics.median(found.cpu_s / by.cpu_s for found, by in zip(wide, usual, strict=True))
+        print(f"          {ratio:.2f} x the plan beside it, at most 2 is asked")
         # The warm-up run keeps the answer that the others look up.
         kept = {**environment, "ROOFCAST_CACHE": "on", "ROOFCAST_CACHE_DIR": folder}
         if "--rps" in plan:

@@ -196,7 +196,8 @@ SHARED_PRODUCTS = {"int8": "trtllm", "fp8_block": "sglang"}
 STAND_IN_EXPERTS = {"fp8": "fp8_block"}
 # vLLM's table of Hopper ran FlashInfer's kernel for per-tensor FP8 untuned: slower than 16-bit experts at any small
 # batch. Tuned, the same kernel stands in the table of block-scaled experts that are spread over ranks, all of them
-# whole; narrower parts of experts take Triton's kernel, which the table of block-scaled ones ran.
+# whole. Experts that are not spread take it (few and wide ones) or Triton's kernel, which the table of block-scaled
+# ones ran (many, or narrow parts), whichever is faster.
 UNTUNED_EXPERTS = {("vllm", "h100-sxm-80gb", "fp8"), ("vllm", "h200-sxm-141gb", "fp8")}
 # Weights and activations of the same widths: what a library reaches with the measured one, it is not known to exceed
 # with the other.
@@ -224,12 +225,20 @@ def find_experts(fits: FitSet | None, *, shape: MoeShape, fmt: str) -> tuple[Fit
     names = [fmt, *([STAND_IN_EXPERTS[fmt]] if fmt in STAND_IN_EXPERTS else [])]
     kernels = [(measured, variant) for measured in names for variant in variants]
     if (fits.library, fits.relative.name, fmt) in UNTUNED_EXPERTS:
-        spread = find(fits, family="moe", fmt=STAND_IN_EXPERTS[fmt], variant=EXPERT_PARALLEL)
-        if spread is not None and shape.intermediate_size >= spread[1].box["intermediate_size"][0]:
-            return spread
+        if parallel and (whole := whole_experts(fits, shape=shape, fmt=fmt)) is not None:
+            return whole
         kernels.insert(0, (STAND_IN_EXPERTS[fmt], ""))
     tried = (find(fits, family="moe", fmt=measured, variant=variant) for measured, variant in kernels)
     return next((found for found in tried if found is not None), None)
+
+
+def whole_experts(fits: FitSet, *, shape: MoeShape, fmt: str) -> tuple[FitSet, KernelFit] | None:
+    """The tuned kernel of whole experts, where the fits of ``fmt`` are of one that nobody tuned and it takes parts as
+    narrow as these; else None."""
+    if (fits.library, fits.relative.name, fmt) not in UNTUNED_EXPERTS:
+        return None
+    found = find(fits, family="moe", fmt=STAND_IN_EXPERTS[fmt], variant=EXPERT_PARALLEL)
+    return found if found and shape.intermediate_size >= found[1].box["intermediate_size"][0] else None
 
 
 def shared_products(hardware: AcceleratorSpec, *, profiles: str | None) -> tuple[tuple[str, FitSet], ...]:

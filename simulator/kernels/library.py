@@ -48,6 +48,7 @@ from simulator.kernels.format_choice import (
     peer_of,
     runs_measured_kernel,
     shared_products,
+    whole_experts,
     with_passes,
 )
 from simulator.kernels.gemm import gemm_timing
@@ -275,6 +276,10 @@ class KernelLibrary:
         found = find_experts(tables, shape=shape, fmt=name)
         if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
             timing, contained = self._measured_experts(shape, *found), found[1].includes_quantisation
+            whole = None if spread else whole_experts(found[0], shape=shape, fmt=name)
+            if whole is not None:
+                rival = self._measured_experts(shape, *whole)
+                timing = chosen(rival.seconds < timing.seconds, rival, timing)
         else:
             derived = derived_experts(shape, hardware=self.hardware, library=self.library, plain=tables)
             if derived is None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from simulator.kernels.fits import FitSet, fit_set
-from simulator.kernels.format_choice import expert_pass_shape, find_experts
-from simulator.operators.work import ActivationPasses, MatmulFormat, MoeShape
+from simulator.kernels.format_choice import expert_pass_shape, find_experts, whole_experts
+from simulator.kernels.library import kernel_library
+from simulator.operators.work import ActivationPasses, Family, MatmulFormat, MoeShape, Work
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.precision import Dtype
 
@@ -42,7 +43,8 @@ def fits(hardware: str, library: str) -> FitSet:
         ("h100-sxm-80gb", "vllm", "bf16", True, 8, ("bf16", "")),
         ("h100-sxm-80gb", "vllm", "fp8_block", True, 1, ("fp8_block", "")),
         ("h100-sxm-80gb", "vllm", "fp8_block", True, 8, ("fp8_block", "expert_parallel")),
-        ("h100-sxm-80gb", "vllm", "fp8", True, 1, ("fp8_block", "expert_parallel")),  # its own table ran untuned
+        ("h100-sxm-80gb", "vllm", "fp8", True, 1, ("fp8_block", "")),  # its own table ran untuned
+        ("h100-sxm-80gb", "vllm", "fp8", True, 8, ("fp8_block", "expert_parallel")),
         ("h100-sxm-80gb", "trtllm", "fp8", True, 1, ("fp8", "")),
         ("h100-sxm-80gb", "trtllm", "fp8", False, 8, ("fp8", "not_gated")),
         ("h100-sxm-80gb", "trtllm", "fp16", False, 1, ("bf16", "not_gated")),
@@ -59,12 +61,26 @@ def test_a_layer_takes_the_kernel_that_it_would_run(
 
 
 @pytest.mark.parametrize("hardware", ["h100-sxm-80gb", "h200-sxm-141gb"])
-def test_parts_of_experts_narrower_than_what_was_spread_take_the_block_scaled_kernel(hardware: str) -> None:
-    sets = fits(hardware, "vllm")
-    chosen = {width: find_experts(sets, shape=layer(width=width), fmt="fp8") for width in (128.0, 256.0, 512.0, 4096.0)}
-    names = {width: (found[1].format, found[1].variant) for width, found in chosen.items() if found is not None}
-    assert names[128.0] == names[256.0] == ("fp8_block", "")
-    assert names[512.0] == names[4096.0] == ("fp8_block", "expert_parallel")
+def test_per_tensor_experts_take_the_faster_of_two_kernels_without_a_jump(hardware: str) -> None:
+    library = kernel_library(load_hardware(hardware), library="vllm")
+    assert library.moe is not None
+    narrow = whole_experts(library.moe, shape=layer(width=256.0), fmt="fp8")
+    wide = whole_experts(library.moe, shape=layer(width=512.0), fmt="fp8")
+    assert narrow is None and wide is not None and wide[1].variant == "expert_parallel"
+    assert whole_experts(library.moe, shape=layer(), fmt="fp8_block") is None
+
+    def seconds(width: float, name: str = "fp8") -> float:
+        fmt = MatmulFormat(name=name, weight_bits=8, activation_bits=8, math=Dtype.FP8)
+        shape = replace(layer(width=width), format=fmt)
+        some = np.ones(1)
+        moved = {"flops": some, "weight_bytes": some, "kv_bytes": some, "activation_bytes": some}
+        work = Work(name="experts", family=Family.MOE, role="experts", shape=shape, count=1.0, **moved)
+        return float(library.price(work).seconds[0])
+
+    assert seconds(512.0) <= seconds(512.0, "fp8_block")
+    # Twice the width takes at most twice the time, and no width less than a narrower one.
+    for width in (256.0, 512.0, 1024.0, 2048.0):
+        assert 0.98 < seconds(2 * width) / seconds(width) < 2.1
 
 
 def test_a_format_that_nobody_measured_has_no_kernel() -> None:

@@ -49,7 +49,7 @@ SORTED = Bound(low=1e-11, high=1e-8, start=4e-9)
 from a launch: CDNA4's tables, of 16 to 513 experts, say 4.4 ns [s]."""
 
 FEWEST_COUNTS = 4
-"""Counts of experts from which the rows of one chip tell it."""
+"""Counts of experts, an octave apart, from which the rows of one chip tell it."""
 
 PRODUCTS = {
     "mi300x": {"bf16": "mi308x", "fp8": "mi308x", "fp8_block": "mi300x"},
@@ -163,7 +163,8 @@ def fit_experts(name: str, *, data: Path) -> Iterator[tuple[Fitted, int]]:
 def _own_parameters(rows: pd.DataFrame, *, hardware: AcceleratorSpec, fmt: str) -> dict[str, float]:
     """Parameters of one format from its own rows."""
     seen = seen_rows(rows)
-    told = seen.groupby(CHIP)["num_experts"].nunique().max() >= FEWEST_COUNTS
+    octaves = np.round(np.log2(seen["num_experts"]))
+    told = octaves.groupby(seen[CHIP]).nunique().max() >= FEWEST_COUNTS
     bounds = EXPERT_BOUNDS if told else {**EXPERT_BOUNDS, "expert_s": SORTED}
     return fit_physics(seen, hardware=hardware, format=FORMATS[fmt], bounds=bounds)
 

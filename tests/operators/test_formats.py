@@ -193,3 +193,22 @@ class TestFourBitsOfTheChip:
         model = quantised(Dtype.FP4, Dtype.BF16, method="mxfp4")
         asked = PrecisionSpec.model_validate({"weights": "mxfp4"})
         assert on_chip(asked, model=model, hardware=load_hardware("mi355x")) is asked
+
+
+def test_a_cache_that_nobody_named_is_that_of_the_published_checkpoint() -> None:
+    model = load_model("meta-llama/Llama-3.3-70B-Instruct")
+
+    def cache(given: dict[str, str], multiplied: tuple[Dtype, ...] | None = None) -> Dtype:
+        return precision_plan(model, PrecisionSpec.model_validate(given), multiplied=multiplied).kv_dtype
+
+    assert cache({"weights": "fp8"}) is cache({"weights": "nvfp4"}) is cache({"scheme": "nvfp4"}) is Dtype.FP8
+    assert cache({"weights": "fp8", "kv_cache": "bf16"}) is Dtype.BF16
+    # A method that anybody applies, weights alone, and the model itself say nothing of a cache.
+    for given in (
+        {"scheme": "fp8"},
+        {"weights": "fp8", "activations": "bf16"},
+        {"weights": "nvfp4", "activations": "bf16"},
+        {},
+    ):
+        assert cache(given) is Dtype.BF16
+    assert cache({"weights": "nvfp4"}, (Dtype.BF16,)) is Dtype.BF16

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.specs.model.checkpoints import named_checkpoint, published_checkpoint, published_checkpoints
+from simulator.specs.model.checkpoints import (
+    named_checkpoint,
+    published_checkpoint,
+    published_checkpoints,
+    published_with_fp8_cache,
+)
 from simulator.specs.model.loading import list_models, load_model
 from simulator.specs.model.precision import Dtype
 
@@ -62,3 +67,19 @@ def test_other_models_of_the_same_shape_have_their_own_checkpoints() -> None:
     assert found is not None
     assert found.id == "nvidia/Llama-3.3-70B-Instruct-FP8"
     assert published_checkpoint("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", **formats) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "cached"),
+    [
+        ("meta-llama/Llama-3.3-70B-Instruct", "fp8", True),  # NVIDIA's comes first
+        ("meta-llama/Llama-3.3-70B-Instruct", "nvfp4", True),
+        ("deepseek-ai/DeepSeek-R1-0528", "nvfp4", True),
+        ("Qwen/Qwen3-32B", "nvfp4", True),  # nobody listed: whoever publishes NVFP4
+        ("Qwen/Qwen3-32B", "fp8", False),  # blocks of its maker, which say no cache
+        ("Qwen/Qwen2.5-72B-Instruct", "fp8", False),  # Red Hat's
+        ("openai/gpt-oss-120b", "fp8", False),
+    ],
+)
+def test_weights_bring_the_cache_of_the_checkpoint_that_they_stand_for(model: str, method: str, cached: bool) -> None:
+    assert published_with_fp8_cache(model, method=method) is cached

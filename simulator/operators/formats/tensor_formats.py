@@ -94,7 +94,7 @@ def precision_plan(
         weights=scheme.weights,
         activations=scheme.activations,
         activation_dtype=activation_dtype,
-        kv_dtype=_kv_dtype(model, precision, activation_dtype, notes),
+        kv_dtype=_kv_dtype(model, precision, scheme.format, activation_dtype, notes, multiplied=multiplied),
         linear=scheme.format,
         plain=plain,
         quantised_roles=_roles(model, scheme),
@@ -308,7 +308,15 @@ def _roles(model: arch.ModelSpec, scheme: Scheme) -> frozenset[str]:
     return QUANTISED_ROLES
 
 
-def _kv_dtype(model: arch.ModelSpec, precision: PrecisionSpec, activation: Dtype, notes: list[str]) -> Dtype:
+def _kv_dtype(
+    model: arch.ModelSpec,
+    precision: PrecisionSpec,
+    product: MatmulFormat,
+    activation: Dtype,
+    notes: list[str],
+    *,
+    multiplied: Collection[Dtype] | None,
+) -> Dtype:
     if precision.kv_cache is not None:
         if precision.kv_cache not in KV_DTYPES:
             allowed = ", ".join(KV_DTYPES)
@@ -319,9 +327,27 @@ def _kv_dtype(model: arch.ModelSpec, precision: PrecisionSpec, activation: Dtype
             )
         return precision.kv_cache
     stored = model.quantization.kv_cache if model.quantization and precision.weights is None else None
+    if stored is None and _published_cached(model, precision, product, multiplied=multiplied):
+        notes.append(f"kv cache fp8, as {model.name} is published in {product.name}")
+        return Dtype.FP8
     kv_dtype = stored or activation
     notes.append(f"kv cache {kv_dtype}" + (" from quantization_config" if stored else ""))
     return kv_dtype
+
+
+def _published_cached(
+    model: arch.ModelSpec, precision: PrecisionSpec, product: MatmulFormat, *, multiplied: Collection[Dtype] | None
+) -> bool:
+    """Whether the weights asked for are those of checkpoints that say an FP8 cache, on a device that multiplies FP8. A
+    ``scheme`` is a method that anybody may apply, but for NVFP4, which nothing else names."""
+    asked = precision.scheme == NVFP4 or (precision.weights is not None and precision.scheme is None)
+    if not asked or product.name not in (Dtype.FP8.value, NVFP4) or not product.quantises_activations:
+        return False
+    if multiplied is not None and Dtype.FP8 not in multiplied:
+        return False
+    from simulator.specs.model.checkpoints import published_with_fp8_cache
+
+    return published_with_fp8_cache(model.checkpoint or model.name, method=product.name)
 
 
 Role = Literal["attention", "mlp", "experts", "shared_expert", "lm_head", "router", "mixer", "embedding"]

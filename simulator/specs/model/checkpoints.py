@@ -219,6 +219,23 @@ def published_in_blocks(model_id: str) -> bool:
     return wanted.partition("/")[0] in BLOCK_PUBLISHERS if first is None else first is _BLOCK
 
 
+@lru_cache(maxsize=1024)
+def published_with_fp8_cache(model_id: str, *, method: str) -> bool:
+    """Whether a model's weights in ``method`` ("fp8", "nvfp4") are published with keys and values in FP8, which engines
+    read from the checkpoint: as the first listed one of those weights; where none is listed, NVFP4 alone, whose
+    checkpoints are those of ``FP8_CACHE_PUBLISHERS``."""
+    weights = Dtype.FP4 if method == _NVFP4.method else Dtype.FP8
+    wanted = plain_word(model_id)
+    same = (item for item in published_checkpoints() if plain_word(item.base) == wanted)
+    first = next((item for item in same if item.format.weights is weights), None)
+    if first is None:
+        return method == _NVFP4.method
+    publisher = plain_word(first.id).partition("/")[0]
+    return first.format.method == method and (
+        publisher in FP8_CACHE_PUBLISHERS or first.format.kv_cache is Dtype.FP8
+    )
+
+
 DENSE = "dense"
 
 

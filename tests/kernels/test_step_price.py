@@ -55,8 +55,12 @@ def test_products_of_many_rows_slow_down_in_the_named_format_alone(name: str, sl
 
 
 def test_sglang_runs_the_slower_products_on_amd_alone() -> None:
-    (named,) = load_engine("sglang").recipe.slower_kernels
-    assert set(named.rows_above) == {"cdna3", "cdna4"}
+    products, experts = load_engine("sglang").recipe.slower_kernels
+    assert set(products.rows_above) == {"cdna3", "cdna4"}
+    # AITER's rule on narrow parts of experts is the same under every engine that calls it, where rows told.
+    (under_vllm,) = load_engine("vllm").recipe.slower_kernels
+    assert set(experts.rows_above) == {"cdna3"}
+    assert (experts.width_multiple, experts.rate_share) == (under_vllm.width_multiple, under_vllm.rate_share)
     assert load_engine("atom").recipe.slower_kernels == ()
 
 

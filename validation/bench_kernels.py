@@ -25,7 +25,7 @@ from simulator.units import BITS_PER_BYTE
 from validation.fit import gemm, moe, moe_rows
 from validation.fit.corrected import Predicted
 from validation.silicon.formats import EXPERT_FORMATS, GEMM_FORMATS
-from validation.silicon.tables import SYSTEMS, load_table, tables_root
+from validation.silicon.tables import SYSTEMS, Table, load_table, tables_root
 
 Array = NDArray[np.float64]
 REGIMES = ((1, 8), (9, 128), (129, 1024), (1025, 65536))
@@ -68,11 +68,11 @@ def _score(measured: Array, size: Array, *, roofline: Array, predicted: Predicte
 
 
 def gemm_score(
-    table: pd.DataFrame, *, gemm_dtype: str, fit: KernelFit, hardware: AcceleratorSpec, lattice: Lattice | None
+    table: Table, *, gemm_dtype: str, fit: KernelFit, hardware: AcceleratorSpec, lattice: Lattice | None
 ) -> Score:
     """Score of one GEMM fit."""
     format = GEMM_FORMATS[gemm_dtype]
-    rows = gemm.gemm_rows(table, gemm_dtype=gemm_dtype)
+    rows = gemm.gemm_rows(table.rows, gemm_dtype=gemm_dtype, library=table.library)
     rows = rows[rows["is_score"]]
     m, n, k = (rows[axis].to_numpy(dtype=float) for axis in gemm.AXES)
     moved = n * k * format.weight_bits / BITS_PER_BYTE + m * k * format.activation_bits / BITS_PER_BYTE + 2.0 * m * n
@@ -127,7 +127,7 @@ def _print_products(hardware_name: str, library: str, root: Path) -> None:
         dtype = next((key for key, format in GEMM_FORMATS.items() if format.name == fit.format), None)
         if dtype is not None:
             lattice = lattice_of(fit.correction, arrays)
-            score = gemm_score(table.rows, gemm_dtype=dtype, fit=fit, hardware=hardware, lattice=lattice)
+            score = gemm_score(table, gemm_dtype=dtype, fit=fit, hardware=hardware, lattice=lattice)
             print(_line("gemm", hardware_name, library, fit.format, score), flush=True)
 
 

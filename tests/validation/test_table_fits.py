@@ -190,7 +190,24 @@ def test_one_row_takes_the_time_of_two_where_a_table_has_it_slower_throughout() 
         ]
         return pd.DataFrame(rows)
 
-    slow, like = (gemm.gemm_rows(table(first), gemm_dtype="fp8") for first in (20e-6, 6.6e-6))
+    slow, like = (gemm.gemm_rows(table(first), gemm_dtype="fp8", library="vllm") for first in (20e-6, 6.6e-6))
     assert set(slow[slow["m"] == 1]["seconds"]) == {6e-6}
     assert set(slow[slow["m"] == 4]["seconds"]) == {7e-6}
     assert set(like[like["m"] == 1]["seconds"]) == {6.6e-6}
+
+
+def test_a_product_far_slower_than_with_more_rows_takes_their_time_in_uneven_tables() -> None:
+    seconds = {64: 10e-6, 256: 60e-6, 257: 45e-6, 512: 25e-6, 768: 26e-6, 1024: 39e-6, 2048: 30e-6, 4096: 70e-6}
+    table = pd.DataFrame(
+        [
+            {"gemm_dtype": "fp8_block", "m": m, "n": n, "k": 1024, "seconds": scale * each}
+            for n, scale in ((1024, 1.0), (2048, 2.0))
+            for m, each in seconds.items()
+        ]
+    )
+    even, raw = (gemm.gemm_rows(table, gemm_dtype="fp8_block", library=name) for name in ("sglang", "trtllm"))
+    narrow = even[even["n"] == 1024].set_index("m")["seconds"]
+    assert narrow[256] == narrow[257] == narrow[512] == 25e-6
+    assert narrow[1024] == 39e-6  # 1.3 times those of 2048 rows: kernels differ so much
+    np.testing.assert_allclose(even[even["n"] == 2048].set_index("m")["seconds"], 2.0 * narrow)
+    assert raw[raw["n"] == 1024].set_index("m")["seconds"].to_dict() == seconds

@@ -65,7 +65,7 @@ def load_target(root: Path, *, name: str) -> Target:
     table = load_table(root, hardware=name, family="gemm", library=LIBRARY, table="gemm")
     products = pd.DataFrame()
     if table is not None:
-        rows = gemm.gemm_rows(table.rows, gemm_dtype="bfloat16")
+        rows = gemm.gemm_rows(table.rows, gemm_dtype="bfloat16", library=LIBRARY)
         products = rows[rows["is_score"]].reset_index(drop=True)
     groups = [
         group

@@ -344,7 +344,7 @@ def compare(
     steps: list[ComparisonStep] = []
     for place, change in enumerate(changes, start=1):
         try:
-            together = changed_scenario(together, change)
+            together = _with_cache_of(base, changed_scenario(together, change))
             outcome = outcome_of(together, intervals=place == len(changes))
         except RoofcastError as error:
             raise _refused(change, error, after=[step.change for step in steps]) from error
@@ -352,12 +352,21 @@ def compare(
         alone, refusal = outcome if not steps else None, ""
         if alone is None:
             try:
-                alone = outcome_of(changed_scenario(scenario, change), intervals=False)
+                alone = outcome_of(_with_cache_of(base, changed_scenario(scenario, change)), intervals=False)
             except RoofcastError as error:
                 refusal = str(error)
         steps.append(ComparisonStep(change=change, together=outcome, alone=alone, alone_refusal=refusal))
         before = outcome
     return Comparison(scenario=scenario, base=base, steps=tuple(steps))
+
+
+def _with_cache_of(base: ComparedAnswer, changed: ScenarioSpec) -> ScenarioSpec:
+    """``changed`` with the base's cache format where other weights of its model would bring another."""
+    given, before = changed.precision, base.answered.scenario
+    if given.kv_cache is not None or given == before.precision or changed.model != before.model:
+        return changed
+    held = {"kv_cache": base.answered.result.deployment.plan.kv_dtype}
+    return changed.model_copy(update={"precision": given.model_copy(update=held)})
 
 
 def _check_effect(change: ScenarioChange, outcome: ComparedAnswer, *, before: ComparedAnswer) -> None:

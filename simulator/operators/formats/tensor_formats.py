@@ -90,11 +90,12 @@ def precision_plan(
     )
     notes += _of_paper(precision)
     activation_dtype = Dtype.FP32 if plain_dtype is Dtype.TF32 else plain_dtype
+    published = _published_cached(model, precision, scheme.format, multiplied=multiplied)
     return PrecisionPlan(
         weights=scheme.weights,
         activations=scheme.activations,
         activation_dtype=activation_dtype,
-        kv_dtype=_kv_dtype(model, precision, scheme.format, activation_dtype, notes, multiplied=multiplied),
+        kv_dtype=_kv_dtype(model, precision, activation_dtype, notes, published=published),
         linear=scheme.format,
         plain=plain,
         quantised_roles=_roles(model, scheme),
@@ -309,13 +310,7 @@ def _roles(model: arch.ModelSpec, scheme: Scheme) -> frozenset[str]:
 
 
 def _kv_dtype(
-    model: arch.ModelSpec,
-    precision: PrecisionSpec,
-    product: MatmulFormat,
-    activation: Dtype,
-    notes: list[str],
-    *,
-    multiplied: Collection[Dtype] | None,
+    model: arch.ModelSpec, precision: PrecisionSpec, activation: Dtype, notes: list[str], *, published: bool
 ) -> Dtype:
     if precision.kv_cache is not None:
         if precision.kv_cache not in KV_DTYPES:
@@ -327,23 +322,21 @@ def _kv_dtype(
             )
         return precision.kv_cache
     stored = model.quantization.kv_cache if model.quantization and precision.weights is None else None
-    if stored is None and _published_cached(model, precision, product, multiplied=multiplied):
-        notes.append(f"kv cache fp8, as {model.name} is published in {product.name}")
+    if stored is None and published:
+        notes.append(f"kv cache fp8, as {model.name} is published in such weights")
         return Dtype.FP8
-    kv_dtype = stored or activation
-    notes.append(f"kv cache {kv_dtype}" + (" from quantization_config" if stored else ""))
-    return kv_dtype
+    notes.append(f"kv cache {stored or activation}" + (" from quantization_config" if stored else ""))
+    return stored or activation
 
 
 def _published_cached(
     model: arch.ModelSpec, precision: PrecisionSpec, product: MatmulFormat, *, multiplied: Collection[Dtype] | None
 ) -> bool:
-    """Whether the weights asked for are those of checkpoints that say an FP8 cache, on a device that multiplies FP8. A
-    ``scheme`` is a method that anybody may apply, but for NVFP4, which nothing else names."""
+    """Whether the weights asked for are of checkpoints that say an FP8 cache, on a device that multiplies FP8. A scheme
+    is a method that anybody may apply, but for NVFP4, which nothing else names."""
     asked = precision.scheme == NVFP4 or (precision.weights is not None and precision.scheme is None)
-    if not asked or product.name not in (Dtype.FP8.value, NVFP4) or not product.quantises_activations:
-        return False
-    if multiplied is not None and Dtype.FP8 not in multiplied:
+    both = product.name in (Dtype.FP8.value, NVFP4) and product.quantises_activations
+    if not (asked and both) or (multiplied is not None and Dtype.FP8 not in multiplied):
         return False
     from simulator.specs.model.checkpoints import published_with_fp8_cache
 

@@ -231,9 +231,7 @@ def published_with_fp8_cache(model_id: str, *, method: str) -> bool:
     if first is None:
         return method == _NVFP4.method
     publisher = plain_word(first.id).partition("/")[0]
-    return first.format.method == method and (
-        publisher in FP8_CACHE_PUBLISHERS or first.format.kv_cache is Dtype.FP8
-    )
+    return first.format.method == method and (publisher in FP8_CACHE_PUBLISHERS or first.format.kv_cache is Dtype.FP8)
 
 
 DENSE = "dense"

@@ -276,8 +276,7 @@ class KernelLibrary:
         found = find_experts(tables, shape=shape, fmt=name)
         if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
             timing, contained = self._measured_experts(shape, *found), found[1].includes_quantisation
-            whole = None if spread else whole_experts(found[0], shape=shape, fmt=name)
-            if whole is not None:
+            if not spread and (whole := whole_experts(found[0], shape=shape, fmt=name)) is not None:
                 rival = self._measured_experts(shape, *whole)
                 timing = chosen(rival.seconds < timing.seconds, rival, timing)
         else:

@@ -63,12 +63,12 @@ def test_a_layer_takes_the_kernel_that_it_would_run(
 @pytest.mark.parametrize("hardware", ["h100-sxm-80gb", "h200-sxm-141gb"])
 def test_per_tensor_experts_take_the_faster_of_two_kernels_without_a_jump(hardware: str) -> None:
     library = kernel_library(load_hardware(hardware), library="vllm")
-    assert library.moe is not None
-    assert whole_experts(library.moe, shape=layer(width=256.0), fmt="fp8") is None
-    wide = whole_experts(library.moe, shape=layer(width=512.0), fmt="fp8")
+    sets = fits(hardware, "vllm")
+    assert whole_experts(sets, shape=layer(width=256.0), fmt="fp8") is None
+    wide = whole_experts(sets, shape=layer(width=512.0), fmt="fp8")
     assert wide is not None
     assert wide[1].variant == "expert_parallel"
-    assert whole_experts(library.moe, shape=layer(), fmt="fp8_block") is None
+    assert whole_experts(sets, shape=layer(), fmt="fp8_block") is None
 
     def seconds(width: float, name: str = "fp8") -> float:
         fmt = MatmulFormat(name=name, weight_bits=8, activation_bits=8, math=Dtype.FP8)

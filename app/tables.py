@@ -21,7 +21,7 @@ _SHORT_LETTERS = 16
 """That fit whatever it guesses."""
 _LONGEST_NUMBER = 30
 """Letters of a number with its unit; what is longer holds words too."""
-_ROOM = ((8, 85), (17, 125), (_LONGEST_NUMBER, 165))
+_ROOM = ((8, 85), (20, 125), (24, 145), (_LONGEST_NUMBER, 165))
 """Letters of the longest number, and pixels of its column where numbers grow longer further down."""
 _ABSENT = ("", EMPTY, UNKNOWN)
 Line = Sequence[Cell | str]

@@ -89,7 +89,9 @@ def dashboard(
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser window.")] = False,
     profiles: Profiles = None,
 ) -> None:
-    """Open the dashboard: plan, what-if, roofline, serving, compare, validation, profiles. Needs the extra "app".
+    """Open the dashboard: plan, what-if, roofline, serving, sweep, compare, validation, learn, profiles.
+
+    Needs the extra "app".
 
     Example: roofcast app --port 8501
     """

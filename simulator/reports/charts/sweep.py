@@ -108,7 +108,7 @@ METRICS = (
     _latency("TPOT", field="tpot_s", bound_s=lambda ttft_s, tpot_s: tpot_s),
     _latency("TTFT", field="ttft_s", bound_s=lambda ttft_s, tpot_s: ttft_s),
     SweepMetric(
-        title="Cost per 1M output tokens",
+        title="Cost per 1M tokens out",
         unit="list price",
         higher_is_better=False,
         value=lambda what_if, document: what_if.cost.per_million_output_tokens,

@@ -169,3 +169,21 @@ def test_a_record_is_pickled() -> None:
 def test_records_are_frozen_and_have_slots() -> None:
     with pytest.raises(TypeError, match="dataclasses.dataclass makes others"):
         records.dataclass(frozen=False, slots=True)
+
+
+def test_the_first_objects_are_what_later_ones_are() -> None:
+    """Before and after ``__init__`` is compiled: fields, defaults, and what is missing or unknown."""
+
+    @records.dataclass(frozen=True, slots=True, kw_only=True)
+    class Made:
+        name: str
+        parts: tuple[int, ...] = ()
+        held: list[int] = field(default_factory=list)
+
+    found = [Made(name="a") for _ in range(2 * records.COMPILED_FROM)]
+    assert len({id(item.held) for item in found}) == len(found)
+    assert all(item == found[0] and item.parts == () for item in found)
+    for wrong in ({}, {"name": "a", "other": 1}):
+        for _ in range(2):
+            with pytest.raises(TypeError, match="argument"):
+                Made(**wrong)

@@ -142,7 +142,9 @@ class _PlainReader:
             return text
         if text in self._known:
             return self._known[text]
-        if _DECIMAL.fullmatch(text):
+        if text[:1] not in self._loader.yaml_implicit_resolvers:  # nothing but text begins so
+            value = text
+        elif _DECIMAL.fullmatch(text):
             value = _integer(text) if _INTEGER.fullmatch(text) else float(text)
         else:
             tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit)

@@ -27,7 +27,7 @@ CHAT: dict[str, Any] = {
     "kind": "serve",
     "model": "llama-3.1-8b",
     "hardware": "l4",
-    "precision": {"weights": "fp8"},
+    "precision": {"weights": "fp8", "kv_cache": "bf16"},
     "workload": {
         "stages": [{"rate_per_s": 0.1, "duration_s": 600}],
         "question_tokens": 2000,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from datetime import date, timedelta
-from math import ceil, comb, inf
+from math import ceil, comb, inf, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import binom
 
 from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
 from simulator.errors import RoofcastError
@@ -75,6 +76,29 @@ class TestAvailability:
 
     def test_thousands_of_replicas_do_not_overflow(self) -> None:
         assert 0.4 < enough_up(replicas=5000, spares=50, unavailability=0.01) < 0.6
+
+    @given(
+        st.integers(1, 10**9),
+        st.floats(1e-7, 1 - 1e-7),
+        st.floats(-6, 6),
+        st.sampled_from([0.5, 0.9, 0.999, 0.9999999]),
+    )
+    def test_fleets_of_every_size_and_share_of_failures(
+        self, replicas: int, down: float, deviations: float, target: float
+    ) -> None:
+        """Against scipy, around the spares that stand for those that are down; at 10^16 replicas their mean rounds."""
+        usual, sigma = replicas * down / (1 - down), sqrt(replicas * down) / (1 - down)
+        spares = max(0, round(usual + deviations * sigma))
+        up = enough_up(replicas=replicas, spares=spares, unavailability=down)
+        assert up == pytest.approx(binom.cdf(spares, replicas + spares, down), rel=1e-5, abs=1e-9)
+        needed = spares_for(replicas=replicas, unavailability=down, target=target)
+        assert enough_up(replicas=replicas, spares=needed, unavailability=down) >= target
+        if needed:
+            assert enough_up(replicas=replicas, spares=needed - 1, unavailability=down) < target
+
+    def test_accelerators_that_hardly_ever_work_are_refused(self) -> None:
+        with pytest.raises(RoofcastError, match=r"with repairs of 24 h .* fails every 1e-06 h"):
+            planned(availability=99.9, mtbf_hours=1e-6)
 
     def test_spares_that_miss_the_target_are_a_warning(self) -> None:
         plan = planned(availability=99.9, spares=0)

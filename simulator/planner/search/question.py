@@ -16,7 +16,7 @@ from simulator.operators.linear import check_parallelism as check_degrees
 from simulator.operators.transformer import is_encoder_only
 from simulator.planner.candidate import Platform, SearchSpace, Variant
 from simulator.planner.demand import read_demand, read_objectives
-from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
+from simulator.planner.fleet.records import DEFAULT_MTTR_HOURS, DEFAULT_SPARES, DEVICE_MTBF_HOURS, Fleet
 from simulator.planner.money.market import check_rule, plan_rule
 from simulator.planner.records import Demand, SearchSummary, SparesWanted
 from simulator.planner.search.candidates import (
@@ -45,6 +45,7 @@ from simulator.specs.money.prices import PriceProfile, load_prices
 from simulator.specs.question.plan import PlanSpec, asked_tiers
 from simulator.specs.question.plan_values import PLANNED_MODEL
 from simulator.techniques.quality import answer_quality
+from simulator.units import MICRO
 
 # A replica is loaded until an objective would fail. Where none does before, up to the share of its saturation rate to
 # which the steady state agrees with the event simulation (see ``steady_state``).
@@ -112,6 +113,7 @@ def resolve(spec: PlanSpec) -> Question:
     check_parallelism(spec, model=model)
     check_precision(spec, model=model)
     check_power_cap(spec)
+    _check_uptime(spec)
     check_context(model, mix=demand.mix, max_model_len=spec.max_model_len)
     utilization = spec.utilization or DEFAULT_UTILIZATION
     return Question(
@@ -145,6 +147,21 @@ def resolve(spec: PlanSpec) -> Question:
             Assumption(key="prices", value=prices, origin=_origin(spec.prices), detail=plan_rule(spec)),
         ),
     )
+
+
+def _check_uptime(spec: PlanSpec) -> None:
+    """Refuse accelerators that hardly ever work: a billion times as many would have to stand by."""
+    if spec.availability is None:
+        return
+    mtbf_hours, mttr_hours = spec.mtbf_hours or DEVICE_MTBF_HOURS, spec.mttr_hours or DEFAULT_MTTR_HOURS
+    up = mtbf_hours / (mtbf_hours + mttr_hours)
+    if up < MICRO:
+        raise RoofcastError(
+            f"with repairs of {mttr_hours:g} h an accelerator that fails every {mtbf_hours:g} h works {up:.1g} of the "
+            f"time, too little to plan with",
+            field=Option("mtbf_hours"),
+            hint=f"at least {mttr_hours * MICRO:.3g}",
+        )
 
 
 def check_decodes(question: Question, option: str) -> None:

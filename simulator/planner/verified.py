@@ -26,9 +26,9 @@ class ObjectiveVerification:
 
     @property
     def surely_holds(self) -> bool:
-        """Nine of ten further runs would, as far as three tell: Student's one-sided limit for one more, 2.2 deviations,
-        is twice the half width of the interval of their mean."""
-        return 2 * self.high_s - self.simulated_s <= self.bound_s
+        """Nine of ten further runs would together, as far as three tell: each has to with a chance of 96.3 %, for which
+        Student's one-sided limit of one more run is 3.7 half widths of the interval of their mean."""
+        return self.simulated_s + 3.7 * (self.high_s - self.simulated_s) <= self.bound_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

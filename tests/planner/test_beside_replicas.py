@@ -22,7 +22,7 @@ from simulator.reports.sections.beside_replicas import beside_blocks, saved_text
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.fields import plan_command
 from simulator.specs.question.plan import plan_spec
-from simulator.traffic.recorded.traces import read_trace, replica_share
+from simulator.traffic.recorded.traces import read_trace, replica_shares
 from simulator.traffic.requests import Requests
 
 TURNS, APART_MS, TURN_BLOCKS = 4, 60_000, 4
@@ -127,17 +127,12 @@ class TestTiers:
 
     def test_prompts_that_begin_alike_go_to_one_replica(self, conversations: str) -> None:
         trace = read_trace(conversations)
-        shares = [
-            replica_share(trace, times=1.0, replicas=3, replica=place, seed=0, by_prefix=True) for place in range(3)
-        ]
-        known = [share for share in shares if share is not None]
-        turned = [replica_share(trace, times=1.0, replicas=3, replica=place, seed=0) for place in range(3)]
-        assert sum(map(len, known)) == sum(len(share) for share in turned if share is not None)
+        known = replica_shares(trace, times=1.0, replicas=3, places=range(3), seed=0, by_prefix=True)
+        turned = replica_shares(trace, times=1.0, replicas=3, places=range(3), seed=0)
+        assert sum(map(len, known)) == sum(map(len, turned))
         assert max(map(len, known)) < 1.5 * min(map(len, known))
         # Hits of endless caches: what a conversation finds of its own turns is not spread over replicas.
-        alone, spread = (
-            sum(endless_hits(share) for share in shares if share is not None) for shares in (known, turned)
-        )
+        alone, spread = (sum(map(endless_hits, shares)) for shares in (known, turned))
         assert alone > 1.5 * spread
 
     @pytest.mark.parametrize(

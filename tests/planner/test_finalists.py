@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from simulator.engine.runs.rate_simulation import simulate_as_sent
 from simulator.engine.runs.serving import ServedDeployment
+from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
-from simulator.planner.verification.finalists import MOST_ADDED, sized_again, smallest_that_holds, surer
+from simulator.planner.verification.finalists import MOST_ADDED, TOLD_APART, sized_again, smallest_that_holds, surer
 from simulator.planner.verification.simulation import bar_chance, chance_below, refused
+from simulator.planner.verification.traces import TraceCheck
 from simulator.planner.verified import Verdict, Verification
 from simulator.reports.plan_text import plan_text
 from simulator.reports.sections.performance import finalists_outcome
@@ -24,7 +26,7 @@ from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.workload import ObjectiveSpec
-from simulator.traffic.recorded.traces import read_trace, replica_share, resampled_requests, summarise
+from simulator.traffic.recorded.traces import read_trace, replica_shares, resampled_requests, summarise
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +50,33 @@ def test_the_smallest_fleet_is_found(nothing: Verification, planned: int, needed
         assert found == max(needed, planned)
 
 
+@given(st.integers(1_000, 10**9), st.floats(0.1, 1.9))
+def test_a_fleet_of_any_size_is_found_in_a_few_dozen_checks(nothing: Verification, planned: int, share: float) -> None:
+    needed, asked = max(round(share * planned), 1), list[int]()
+
+    def at(replicas: int) -> Verification:
+        asked.append(replicas)
+        return replace(nothing, holds=replicas >= needed)
+
+    found = smallest_that_holds(at, planned=planned, fewer=True)
+    assert found is not None
+    assert 0 <= found - needed <= planned / TOLD_APART
+    assert len(asked) < 24
+
+
 @pytest.mark.parametrize(
     ("chances", "expected"),
     [
         # Sure enough: one more would be money for nothing.
         ({3: 0.0, 4: 0.5, 5: 0.99, 6: 1.0}, 5),
         # Unsure, and one more settles it.
-        ({3: 0.0, 4: 0.0, 5: 0.9, 6: 1.0}, 6),
+        ({3: 0.0, 4: 0.0, 5: 0.9, 6: 1.0, 7: 1.0}, 6),
+        # Likely enough, but a promise that breaks is worse than a replica too many.
+        ({3: 0.5, 4: 0.75, 5: 0.92, 6: 0.99, 7: 1.0}, 6),
+        # Flat: the second more is worth it as well.
+        ({3: 0.8, 4: 0.84, 5: 0.9, 6: 0.92, 7: 0.97}, 7),
         # Level: six would be no surer, and four nearly do.
-        ({3: 0.82, 4: 0.87, 5: 0.91, 6: 0.93}, 5),
+        ({3: 0.82, 4: 0.87, 5: 0.91, 6: 0.93, 7: 0.94}, 5),
     ],
 )
 def test_one_more_where_it_makes_the_fleet_surer(
@@ -176,11 +196,26 @@ def test_a_replay_keeps_the_trace(trace: Path) -> None:
 def test_shares_of_all_replicas_are_the_whole(trace: Path) -> None:
     recorded = read_trace(trace)
     whole = resampled_requests(recorded, times=1.5, seed=7)
-    each = [replica_share(recorded, times=1.5, replicas=4, replica=replica, seed=7) for replica in range(4)]
-    shares = [share for share in each if share is not None]
+    shares = replica_shares(recorded, times=1.5, replicas=4, places=range(4), seed=7)
     assert sum(map(len, shares)) == len(whole)
     assert np.sort(np.concatenate([share.arrival_s for share in shares])) == pytest.approx(whole.arrival_s)
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_a_fleet_of_thousands_is_drawn_as_one_of_hundreds(trace: Path, bursty: CapacityPlan) -> None:
+    """What a check draws is bounded by the trace, whatever the rate; a replica gets as many requests."""
+    recorded = read_trace(trace)
+
+    def check(times: float) -> TraceCheck:
+        served = ServedDeployment(deployment=bursty.best.replica.deployment)
+        objectives = bursty.objectives
+        return TraceCheck(served=served, trace=recorded, times=times, step_s=0.02, steps=1, objectives=objectives)
+
+    few, _ = check(4.0)._shares(16)
+    many, _ = check(4e6)._shares(16_000_000)
+    assert np.mean([len(share) for share in many]) == pytest.approx(np.mean([len(share) for share in few]), rel=0.05)
+    with pytest.raises(RoofcastError, match="at most 10,000,000 are replayed"):
+        check(4e6)._shares(16)
 
 
 def test_a_share_meets_what_the_replica_meets_in_the_fleet(trace: Path, bursty: CapacityPlan) -> None:
@@ -191,8 +226,7 @@ def test_a_share_meets_what_the_replica_meets_in_the_fleet(trace: Path, bursty: 
     fleet = ServedDeployment(deployment=deployment, replicas=3).run(whole).run.records
     one = ServedDeployment(deployment=deployment)
     for place in range(3):
-        share = replica_share(recorded, times=2.0, replicas=3, replica=place, seed=3, prompt_token_delay_s=delay_s)
-        assert share is not None
+        (share,) = replica_shares(recorded, times=2.0, replicas=3, places=[place], seed=3, prompt_token_delay_s=delay_s)
         alone = one.run(share).run.records
         own = np.isin(whole.arrival_s, share.arrival_s)
         assert len(set(fleet.replica[own])) == 1
@@ -201,8 +235,7 @@ def test_a_share_meets_what_the_replica_meets_in_the_fleet(trace: Path, bursty: 
 
 def test_parts_of_replays_count_together(trace: Path, bursty: CapacityPlan) -> None:
     served = ServedDeployment(deployment=bursty.best.replica.deployment)
-    each = [replica_share(read_trace(trace), times=1.0, replicas=8, replica=place, seed=1) for place in range(4)]
-    samples = [share for share in each if share is not None]
+    samples = replica_shares(read_trace(trace), times=1.0, replicas=8, places=range(4), seed=1)
     objectives = (ObjectiveSpec(metric="e2e", percentile=90, bound_s=5),)
     apart, pairs, all_of_them = (
         simulate_as_sent(served, samples=samples, objectives=objectives, together=count) for count in (1, 2, 4)

@@ -12,8 +12,8 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.plan import checked, completed, is_complete, plan_capacity
 from simulator.planner.search.question import Question
 from simulator.planner.verification.finalists import with_check
-from simulator.planner.verification.simulation import SEEDS
-from simulator.planner.verification.traces import CheckOf, simulation, sure_simulation
+from simulator.planner.verification.simulation import MANY, SEEDS, bar_chance, chance_below
+from simulator.planner.verification.traces import LONGER, CheckOf, simulation, sure_simulation, surest_simulation
 from simulator.planner.verified import Verdict
 from simulator.reports.sections.answer import checked_text
 from simulator.reports.words.fields import plan_command
@@ -101,6 +101,38 @@ def test_ten_runs_decide_where_three_do_not(
 
     monkeypatch.setattr("simulator.planner.verification.traces.simulation", scattered)
     assert sure_simulation(question, sized)(sized.replicas).seeds == runs
+
+
+@pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize(
+    ("chance", "runs"),
+    [(None, MANY), (0.999, MANY), (0.97, LONGER * MANY), (0.9, LONGER * MANY), (0.75, LONGER * MANY), (0.3, MANY)],
+)
+def test_more_runs_decide_where_ten_leave_it_open(
+    plan: CapacityPlan, chance: float | None, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten runs of which each holds with a chance of 0.9 keep a promise of nine three times in four: that is open."""
+    question, sized = plan.basis.question, plan.basis.shown[0]
+    ten = replace(simulation(question, sized)(sized.replicas), seeds=MANY, chance=chance)
+
+    def counted(question: Question, sized: Sized, *, steps: int, seeds: int, times: int) -> CheckOf:
+        return lambda replicas: replace(ten, seeds=times * seeds)
+
+    monkeypatch.setattr("simulator.planner.verification.traces.simulation", counted)
+    assert surest_simulation(question, sized, lambda replicas: ten)(sized.replicas).seeds == runs
+
+
+@pytest.mark.usefixtures("compiled")
+def test_three_runs_are_enough_only_where_their_scatter_says_so(plan: CapacityPlan) -> None:
+    """Three lucky runs that lie close together say less than Student's law with two degrees of freedom asks for."""
+    (found, *_) = simulation(plan.basis.question, plan.basis.shown[0])(1).objectives
+    deviation = 0.01
+    for excess, surely in ((3.9, False), (4.2, True)):
+        bound_s = 1 + excess * deviation
+        half_s = 1.886 * deviation / 3**0.5
+        item = replace(found, simulated_s=1.0, high_s=1.0 + half_s, bound_s=bound_s)
+        chance = chance_below(bound_s, value_s=1.0, deviation_s=deviation * (4 / 3) ** 0.5, replays=3)
+        assert item.surely_holds is surely is (bar_chance(chance) >= 0.95)
 
 
 def test_nothing_is_compiled_for_it(plan: CapacityPlan, monkeypatch: pytest.MonkeyPatch) -> None:

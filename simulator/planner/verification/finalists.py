@@ -33,6 +33,7 @@ from simulator.planner.verification.traces import (
     simulation,
     steady_states,
     sure_simulation,
+    surest_simulation,
 )
 from simulator.planner.verified import Finalist, Finalists, FleetVerification, Verdict, Verification
 from simulator.records import dataclass
@@ -40,6 +41,8 @@ from simulator.specs.base import Assumption, ValueOrigin
 
 MOST_ADDED = 1.0
 """Fleets that would need more than this share of their replicas again are given up."""
+TOLD_APART = 512
+"""Replicas up to which one more is told apart; of more, one in so many, as replays scatter by more than that."""
 # Steps of the search upwards, as shares of the planned replicas; the first adds one.
 _STEPS = (0.0, 0.02, 0.06, 0.14, 0.3, 0.6, MOST_ADDED)
 UNDECIDED = (0.0001, 0.9999)
@@ -65,6 +68,7 @@ def smallest_that_holds(at: CheckOf, *, planned: int, fewer: bool, step: int | N
     step : the first one downwards where the answer is known to be near, otherwise an eighth of the replicas
     Growing steps, then bisection: what holds is taken to hold with more replicas as well.
     """
+    apart = max(planned // TOLD_APART, 1)
     if at(planned).holds:
         low, high, step = 0 if fewer else planned - 1, planned, step or max(planned // 8, 1)
         while fewer and high - step > low:
@@ -81,7 +85,7 @@ def smallest_that_holds(at: CheckOf, *, planned: int, fewer: bool, step: int | N
             low = high
         else:
             return None
-    while high - low > 1:
+    while high - low > apart:
         middle = (low + high) // 2
         low, high = (low, middle) if at(middle).holds else (middle, high)
     return high
@@ -93,10 +97,11 @@ def decided(chance: float | None) -> bool:
 
 
 def surer(at: CheckOf, *, smallest: int) -> int:
-    """``smallest``, or one more where it is unsure to hold in nine of ten replays and one more pays.
+    """``smallest``, or up to two more where it is unsure to hold in nine of ten replays and more pay.
 
     The number is sought that holds in nine of ten replays while two fewer do not, as far as the chances of single
-    replays tell. Where replicas hardly move the percentile, one more would not make it surer, but two too many.
+    replays tell; a promise that breaks counts twice as much as a replica too many. Where replicas hardly move the
+    percentile, more would not make it surer, but too many.
     """
 
     def holds(replicas: int) -> float:
@@ -104,8 +109,7 @@ def surer(at: CheckOf, *, smallest: int) -> int:
 
     if holds(smallest) >= SURE:
         return smallest
-    scores = [holds(count) * (1 - holds(count - 2)) for count in (smallest, smallest + 1)]
-    return smallest + (scores[1] > scores[0])
+    return max(range(smallest, smallest + 3), key=lambda count: holds(count) - holds(count - 2) / 2)
 
 
 def sized_again(question: Question, sized: Sized, *, replicas: int | None = None) -> Sized:
@@ -126,17 +130,30 @@ def _replayed(question: Question, sized: Sized, at: CheckOf) -> tuple[int | None
         return None, at
     fine = once_each(simulation(question, sized, steps=FINE_STEPS))
 
-    def longer(replicas: int) -> Verification:
+    def unsure(replicas: int) -> Verification:
         short = at(replicas)
         return short if decided(short.chance) else fine(replicas)
+
+    longer = surest_simulation(question, sized, unsure)
 
     def careful(replicas: int) -> Verification:
         # More replicas hold at least as surely: where the next size does worse, both were drawn luckily.
         found, more = longer(replicas), longer(replicas + 1)
         return replace(found, holds=found.holds and more.holds, chance=min(found.chance or 0.0, more.chance or 0.0))
 
-    needed = smallest_that_holds(careful, planned=about, fewer=True, step=1)
+    needed = smallest_that_holds(careful, planned=about, fewer=True, step=max(about // TOLD_APART, 1))
     return None if needed is None else surer(careful, smallest=needed), longer
+
+
+def _steady(question: Question, sized: Sized, at: CheckOf) -> tuple[int | None, CheckOf]:
+    """Fewest replicas, as many as planned at least, under a steady demand: by ``at``, then by more runs where those do
+    not tell, which are handed back too."""
+    about = smallest_that_holds(at, planned=sized.replicas, fewer=False)
+    if about is None:
+        return None, at
+    longer = surest_simulation(question, sized, at)
+    needed = smallest_that_holds(longer, planned=about, fewer=False)
+    return None if needed is None else surer(longer, smallest=needed), longer
 
 
 def check_fleet(question: Question, sized: Sized) -> Checked:
@@ -160,8 +177,7 @@ def check_fleet(question: Question, sized: Sized) -> Checked:
         # Replayed as predicted: the margin for slower steps comes on top, in the same proportion.
         needed = None if needed is None else ceil(needed * sized.evaluated.replica.step_margin)
     else:
-        needed = smallest_that_holds(at, planned=planned, fewer=False)
-        needed = None if needed is None else surer(at, smallest=needed)
+        needed, at = _steady(question, sized, at)
     verdict, kept = Verdict.MISSES, sized
     if needed is not None:
         kept = sized_again(question, sized, replicas=needed)

@@ -22,7 +22,9 @@ from simulator.planner.serving.shapes import DEVIATE_80, Shape
 from simulator.planner.verification.simulation import (
     MANY,
     SEEDS,
+    SURE,
     chance_below,
+    hold_chance,
     objective_specs,
     pool_check,
     steady_check,
@@ -30,19 +32,29 @@ from simulator.planner.verification.simulation import (
 )
 from simulator.planner.verified import Verification
 from simulator.records import dataclass
-from simulator.traffic.recorded.traces import RequestTrace, read_trace, replica_share, summarise
-from simulator.traffic.requests import Requests
+from simulator.traffic.recorded.traces import RequestTrace, read_trace, replica_shares, summarise
+from simulator.traffic.requests import LARGEST_REQUESTS, Requests
+from simulator.units import MEGA
 
 BEYOND = 2_000
 """Requests of a check beyond the rarest percentile asked for: where that is, is then known to about a hundredth."""
 LEAST_SHARES, MOST_SHARES = 4, 384
 """Shares of single replicas that a check simulates, whatever they cost."""
+MOST_DRAWN = int(MEGA / 2)
+"""Requests of a whole fleet that are drawn for the shares of its replicas: at the same rate each, a share of a fleet of
+hundreds is that of one of thousands."""
+LEAST_FLEET = 16
+"""Replicas that are drawn for together at least, however many requests that takes: every 16th of random arrivals comes
+nearly as evenly as every thousandth."""
 GROUPS = 8
 """Replays among which those are divided: what the shares of one replay have in common does not average out."""
-MOST = 0.5
+HALF = 0.5
 """Share of a few runs that have to hold before more are made."""
 COARSE_STEPS, FINE_STEPS = 600_000, 9_000_000
 """Steps of a check, about, to come near and to decide: a long trace takes its time even where few requests come."""
+LONGER, CLEAR = 3, 0.99
+"""Times as many runs or replays where those leave open whether nine in ten hold, and the chance from which they do not:
+of many plans some are drawn luckily."""
 
 
 def _replay_deviation_s(point: RatePoint, place: int, *, replicas: int) -> float:
@@ -66,7 +78,8 @@ def _replay_deviation_s(point: RatePoint, place: int, *, replicas: int) -> float
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceCheck:
     """One replica, compiled once, and the trace with ``times`` as many requests; ``step_s`` about a step of its [s],
-    ``steps`` about how many a check takes; its replays are numbered from ``first_seed`` on.
+    ``steps`` about how many a check takes, ``beyond`` the requests of it that are rarer than the rarest percentile; its
+    replays are numbered from ``first_seed`` on.
 
     Percentiles are over all requests of the trace, its busiest minutes among them. A replica gets every so-manyth
     request, as round-robin routing gives; with ``by_prefix`` every so-manyth family of prompts that begin alike.
@@ -80,6 +93,7 @@ class TraceCheck:
     objectives: tuple[Objective, ...]
     first_seed: int = 0
     by_prefix: bool = False
+    beyond: int = BEYOND
 
     def at(self, replicas: int, *, steady: Latencies) -> Verification:
         """With that many replicas; holds where nine replays in ten should meet every bound. Its ``chance`` is more
@@ -123,27 +137,24 @@ class TraceCheck:
         """Of some replicas of every replay, replay by replay; and of how many."""
         most = min(max(int(self.steps * self.step_s / float(self.trace.arrival_s[-1])), LEAST_SHARES), MOST_SHARES)
         expected = self.times * len(self.trace.arrival_s) / replicas
-        beyond = 1 - max(item.percentile for item in self.objectives) / 100
-        count = min(max(ceil(BEYOND / beyond / expected), 2 * GROUPS), most)
+        times, replicas = self._drawn_fleet(replicas, each=expected)
+        rarest = 1 - max(item.percentile for item in self.objectives) / 100
+        count = min(max(ceil(self.beyond / rarest / expected), 2 * GROUPS * self.beyond // BEYOND), most)
         each = min(max(count // GROUPS, 1), replicas)
         shares: list[Requests] = []
         for seed in range(count // each):
             places = [(seed + place * (replicas // each)) % replicas for place in range(each)]
-            found = [
-                replica_share(
-                    self.trace,
-                    times=self.times,
-                    replicas=replicas,
-                    replica=place,
-                    seed=self.first_seed + seed,
-                    prompt_token_delay_s=self.served.deployment.engine.overheads.prompt_token_s,
-                    block_size_tokens=self.served.deployment.engine.block_size_tokens,
-                    by_prefix=self.by_prefix,
-                )
-                for place in places
-            ]
-            known = [share for share in found if share is not None]
-            shares += known if len(known) == each else []
+            found = replica_shares(
+                self.trace,
+                times=times,
+                replicas=replicas,
+                places=places,
+                seed=self.first_seed + seed,
+                prompt_token_delay_s=self.served.deployment.engine.overheads.prompt_token_s,
+                block_size_tokens=self.served.deployment.engine.block_size_tokens,
+                by_prefix=self.by_prefix,
+            )
+            shares += found if len(found) == each else []
         if not shares:
             raise RoofcastError(
                 "too few requests to replay",
@@ -153,9 +164,27 @@ class TraceCheck:
             )
         return tuple(shares), each
 
+    def _drawn_fleet(self, replicas: int, *, each: float) -> tuple[float, int]:
+        """How often the trace is drawn, and for how many replicas, so that each gets as many requests as in the fleet.
 
-def trace_check(question: Question, shape: Shape, *, steps: int = FINE_STEPS, first_seed: int = 0) -> TraceCheck:
-    """Compile a replica and read the trace, ``steps`` engine steps a check. Raises RoofcastError: not modelled."""
+        Raises RoofcastError: more requests than anybody waits for.
+        """
+        fleet = min(replicas, max(int(MOST_DRAWN / each), LEAST_FLEET))
+        if fleet * each > LARGEST_REQUESTS:
+            raise RoofcastError(
+                f"takes {replicas * each:.3g} requests at this rate; at most {LARGEST_REQUESTS:,} are replayed",
+                field=Option("trace"),
+                code="out_of_range",
+                hint="a shorter part of it",
+            )
+        return self.times * fleet / replicas, fleet
+
+
+def trace_check(
+    question: Question, shape: Shape, *, steps: int = FINE_STEPS, first_seed: int = 0, times: int = 1
+) -> TraceCheck:
+    """Compile a replica and read the trace, ``times`` the usual replays a check where those take no more than ``steps``
+    engine steps. Raises RoofcastError: not modelled."""
     if len(shape.parts) > 1:
         raise RoofcastError("a trace is not replayed on two pools: roofcast serve does that")
     replica = shape.replica
@@ -170,6 +199,7 @@ def trace_check(question: Question, shape: Shape, *, steps: int = FINE_STEPS, fi
         objectives=question.objectives,
         first_seed=first_seed,
         by_prefix=bool(question.spec.kv_tiers),
+        beyond=times * BEYOND,
     )
 
 
@@ -189,23 +219,30 @@ def steady_states(question: Question, sized: Sized) -> Callable[[int], Latencies
 
 
 def simulation(
-    question: Question, sized: Sized, *, steps: int = COARSE_STEPS, seeds: int = SEEDS, first_seed: int = 0
+    question: Question,
+    sized: Sized,
+    *,
+    steps: int = COARSE_STEPS,
+    seeds: int = SEEDS,
+    first_seed: int = 0,
+    times: int = 1,
 ) -> CheckOf:
     """The event simulation of a fleet of any size: ``steps`` of a trace's replay, else ``seeds`` runs.
 
     first_seed : of the draws; from 0 on are those that plans are checked with
+    times : as many runs; as many replays where ``steps`` are enough for those
 
     Raises RoofcastError: the event simulation does not model this kind of replica.
     """
     shape, state, rate_per_s = sized.evaluated, steady_states(question, sized), question.demand.planned_rate_per_s
     deployments = tuple(part.replica.deployment for part in shape.parts)
     if replays_trace(question.spec):
-        replay = trace_check(question, sized.evaluated, steps=steps, first_seed=first_seed)
+        replay = trace_check(question, sized.evaluated, steps=steps, first_seed=first_seed, times=times)
         return lambda replicas: replay.at(replicas, steady=state(replicas))
     if len(deployments) == 1:
         mix, objectives, busiest = question.demand.mix, question.objectives, state(sized.replicas)
         steady = steady_check(
-            deployments[0], mix=mix, objectives=objectives, busiest=busiest, seeds=seeds, first_seed=first_seed
+            deployments[0], mix=mix, objectives=objectives, busiest=busiest, seeds=times * seeds, first_seed=first_seed
         )
         return lambda replicas: steady.at(state(replicas))
     pools = pool_check(
@@ -213,7 +250,7 @@ def simulation(
         server=slower_network(*(item.server for item in sized.housing)),
         demand=question.demand,
         objectives=question.objectives,
-        seeds=seeds,
+        seeds=times * seeds,
         first_seed=first_seed,
     )
     return lambda replicas: pools.at(shape.counts(rate_per_s, replicas=replicas), state(replicas))
@@ -232,12 +269,27 @@ def sure_simulation(question: Question, sized: Sized) -> CheckOf:
     def at(replicas: int) -> Verification:
         found = few(replicas)
         # Of few runs one that misses proves nothing: nine in ten are asked for.
-        misses = not found.holds and found.held_fraction < MOST
+        misses = not found.holds and found.held_fraction < HALF
         if misses or (found.holds and all(item.surely_holds for item in found.objectives)):
             return found
         return many()(replicas)
 
     return once_each(at)
+
+
+def surest_simulation(question: Question, sized: Sized, at: CheckOf) -> CheckOf:
+    """`at`, with more runs or replays where those leave open whether nine in ten hold."""
+
+    @cache
+    def longer() -> CheckOf:
+        return simulation(question, sized, steps=FINE_STEPS, seeds=MANY, times=LONGER)
+
+    def surest(replicas: int) -> Verification:
+        found = at(replicas)
+        is_open = found.chance is not None and 1 - SURE < hold_chance(found) < CLEAR
+        return longer()(replicas) if is_open else found
+
+    return once_each(surest)
 
 
 def once_each(simulate: CheckOf) -> CheckOf:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -272,38 +273,41 @@ def _families(trace: RequestTrace, rows: Ints, copies: Ints) -> Ints:
     return np.array([seen.setdefault((own[row], copy), len(seen)) for row, copy in drawn], dtype=np.int64)
 
 
-def replica_share(
+def replica_shares(
     trace: RequestTrace,
     *,
     times: float,
     replicas: int,
-    replica: int,
+    places: Sequence[int],
     seed: int,
     prompt_token_delay_s: float = 0.0,
     block_size_tokens: int = 16,
     by_prefix: bool = False,
-) -> Requests | None:
-    """What one of ``replicas`` gets of that under round-robin routing, every so-manyth request; None where nothing.
+) -> list[Requests]:
+    """What some of ``replicas`` get of that under round-robin routing, every so-manyth request; nothing of those that
+    get none.
 
+    places : of those replicas
     by_prefix : prompts that begin alike go to one replica, every so-manyth family of them
     prompt_token_delay_s : host time per prompt token before an engine sees a request; turns go by that order [s]
     """
     arrival_s, rows, end_s = _resampled(trace, times=times, seed=seed)
-    if replica >= len(rows):
-        return None
     copies = _occurrences(rows)
     if by_prefix:
-        own = np.flatnonzero(_families(trace, rows, copies) % replicas == replica)
+        turns = _families(trace, rows, copies) % replicas
+        shares = [np.flatnonzero(turns == place) for place in places]
     else:
         ready = np.argsort(arrival_s + prompt_token_delay_s * trace.isl_tokens[rows], kind="stable")
-        own = np.sort(ready[replica::replicas])
-    if not len(own):
-        return None
-    return _requests(
-        trace,
-        arrival_s=arrival_s[own],
-        rows=rows[own],
-        copies=copies[own],
-        end_s=end_s,
-        block_size_tokens=block_size_tokens,
-    )
+        shares = [np.sort(ready[place::replicas]) for place in places]
+    return [
+        _requests(
+            trace,
+            arrival_s=arrival_s[own],
+            rows=rows[own],
+            copies=copies[own],
+            end_s=end_s,
+            block_size_tokens=block_size_tokens,
+        )
+        for own in shares
+        if len(own)
+    ]

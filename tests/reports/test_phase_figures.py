@@ -12,7 +12,7 @@ from simulator.engine.uniform.record import UniformRun
 from simulator.phases.roofline import roofline_points
 from simulator.planner.comparison import technique_steps, what_if
 from simulator.reports.answer import Json, result_object
-from simulator.reports.charts.chart import SeriesKind
+from simulator.reports.charts.chart import PALETTE, SeriesKind
 from simulator.reports.charts.latency_breakdown import request_parts, request_waterfall_chart, step_timeline_chart
 from simulator.reports.charts.memory_stack import batch_use, memory_over_time_chart, memory_stack_chart, traced_use
 from simulator.reports.charts.plotly_figure import plotly_figure
@@ -177,7 +177,11 @@ def test_what_a_request_waits_for_adds_up(changes: dict[str, object], named: set
     assert sum(parts.values()) == pytest.approx(run.e2e_s)
     chart = request_waterfall_chart(run)
     assert seconds_text(run.e2e_s) in chart.title
-    plotly_figure(chart)
+    (bars,) = plotly_figure(chart).data
+    assert bars.base[-1] == 0
+    assert bars.y[-1] == pytest.approx(bars.base[-2] + bars.y[-2])
+    painted = dict(zip(bars.x, bars.marker.color, strict=True))
+    assert (painted["Prefill"], painted["Decode"]) == PALETTE[:2], "as in the roofline of both phases"
 
 
 def test_a_step_is_a_row_of_operators_without_gaps() -> None:

@@ -74,6 +74,7 @@ class Series:
     tornado : bars from ``low`` to ``high`` around the base value y, over category positions x of the y axis
     scatter : points with ``labels``, and whiskers from ``low`` to ``high`` and ``x_low`` to ``x_high`` where given
     color : index in PALETTE; None takes the next one
+    colors : of each bar of a waterfall, indices in PALETTE; none: what falls, what rises and totals have their own
     """
 
     name: str
@@ -86,6 +87,7 @@ class Series:
     x_high: tuple[float, ...] = ()
     labels: tuple[str, ...] = ()
     color: int | None = None
+    colors: tuple[int, ...] = ()
     dashed: bool = False
 
 
@@ -190,14 +192,20 @@ def bars_chart(*, key: str, title: str, y: Axis, names: Sequence[str], bars: Map
     )
 
 
-def waterfall_chart(*, key: str, title: str, y: Axis, parts: Sequence[tuple[str, float, bool]], caption: str) -> Chart:
-    """One bar per part: its name, its amount in the unit of ``y``, whether it is a total, which starts from zero."""
+def waterfall_chart(
+    *, key: str, title: str, y: Axis, parts: Sequence[tuple[str, float, bool]], caption: str, colors: Sequence[int] = ()
+) -> Chart:
+    """One bar per part: its name, its amount in the unit of ``y``, whether it is a total, which starts from zero.
+
+    colors : indices in PALETTE, one a part, where each part is a thing that other figures draw too
+    """
     series = Series(
         name="",
         kind=SeriesKind.WATERFALL,
         x=places(len(parts)),
         y=tuple(amount for _, amount, _ in parts),
         labels=tuple("total" if is_total else "" for _, _, is_total in parts),
+        colors=tuple(colors),
     )
     x = Axis(title="", categories=tuple(name for name, _, _ in parts))
     return Chart(key=key, title=title, x=x, y=y, series=(series,), caption=caption)

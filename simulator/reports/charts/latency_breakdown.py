@@ -10,7 +10,7 @@ from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.operators.work import Family
-from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places, waterfall_chart
+from simulator.reports.charts.chart import NEUTRAL, Axis, Chart, Series, SeriesKind, places, waterfall_chart
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.traffic.requests import Outcome
 from simulator.units import MILLI
@@ -146,6 +146,10 @@ def request_parts(run: ServedRun | UniformRun) -> dict[str, float]:
     return {name: seconds for name, seconds in parts.items() if seconds > 0}
 
 
+_PART_COLORS = {"Queue": 6, "Prefill": 0, "KV transfer": 4, "Decode": 1}
+"""As in the roofline of both phases; the network within a phase is drawn as any other, and the whole as a total."""
+
+
 def request_waterfall_chart(run: ServedRun | UniformRun) -> Chart:
     """A mean request from its arrival to its last token, one bar for each thing it waits for."""
     parts = request_parts(run)
@@ -158,6 +162,7 @@ def request_waterfall_chart(run: ServedRun | UniformRun) -> Chart:
         title=f"{longest} takes {percent_text(parts[longest] / whole_s)} of a request's {seconds_text(whole_s)}",
         y=Axis(title="Time", unit=unit),
         parts=[*bars, ("End to end", whole_s / scale, True)],
+        colors=[*(_PART_COLORS.get(name, _COLORS["collective"]) for name in parts), NEUTRAL],
         caption="Means over all requests; the network's share within a phase is that of its mean step."
         if isinstance(run, ServedRun)
         else "Every prompt of the batch starts at once; the network's share within a phase is that of its mean step.",

@@ -7,7 +7,7 @@ from html import escape
 from itertools import pairwise
 
 from simulator.records import dataclass
-from simulator.reports.charts.chart import GAIN, LOSS, NEUTRAL, PALETTE, Chart, Series, SeriesKind
+from simulator.reports.charts.chart import PALETTE, Chart, Series, SeriesKind
 from simulator.reports.charts.scales import Scale, number_text, waterfall_bars
 
 _BAR_SHARE = 0.62
@@ -145,7 +145,7 @@ def _waterfall(series: Series, frame: Frame, theme: Theme) -> Iterator[str]:
     bars = waterfall_bars(series)
     width = _slot(frame, len(bars)) * _BAR_SHARE
     for bar in bars:
-        color = PALETTE[NEUTRAL if bar.total else GAIN if bar.end < bar.start else LOSS]
+        color = PALETTE[bar.color]
         top, bottom = frame.y.at(max(bar.start, bar.end)), frame.y.at(min(bar.start, bar.end))
         yield _rectangle(frame.x.at(bar.x) - width / 2, top, width, bottom - top, color=color, name=bar.text)
         yield svg_text(frame.x.at(bar.x), top - 4, bar.text, fill=theme.ink, paper=theme.paper)

@@ -44,6 +44,10 @@ def _rgba(color: str, opacity: float) -> str:
     return f"rgba({red},{green},{blue},{opacity:g})"
 
 
+def _screen_color(index: int) -> str:
+    return _SCREEN_NEUTRAL if index == NEUTRAL else PALETTE[index]
+
+
 def _names(axis: Axis, positions: tuple[float, ...]) -> list[Any]:
     return [axis.categories[int(position)] for position in positions] if axis.categories else list(positions)
 
@@ -104,13 +108,21 @@ def _tornado(chart: Chart, series: Series, color: str) -> list[Trace]:
 
 def _waterfall(chart: Chart, series: Series) -> Trace:
     bars = waterfall_bars(series)
+    texts = [bar.text if bar.total or bar.end <= bar.start else f"+{bar.text}" for bar in bars]
+    if series.colors:
+        # Plotly's own waterfalls know three colours.
+        colors = [_screen_color(bar.color) for bar in bars]
+        more: Trace = {"base": [bar.start for bar in bars], "y": [bar.end - bar.start for bar in bars]}
+        more |= {"marker": {"color": colors}, "text": texts, "textposition": "outside", "cliponaxis": False}
+        more |= {"hovertemplate": "%{x}: %{text}<extra></extra>"}
+        return _trace("bar", chart, series, more=more)
     return _trace(
         "waterfall",
         chart,
         series,
         more={
             "measure": ["absolute" if bar.total else "relative" for bar in bars],
-            "text": [bar.text if bar.total or bar.end <= bar.start else f"+{bar.text}" for bar in bars],
+            "text": texts,
             "textposition": "outside",
             "cliponaxis": False,
             "increasing": {"marker": {"color": PALETTE[LOSS]}},
@@ -159,7 +171,7 @@ def _bar(chart: Chart, series: Series, color: str, *, place: int) -> Trace:
 def _traces(chart: Chart, series: Series, *, index: int, place: int) -> list[Trace]:
     """``index`` in the palette chooses colour and marker, ``place`` among its kind the hatching and the dash, among
     points of one colour the marker."""
-    color = _SCREEN_NEUTRAL if index == NEUTRAL else PALETTE[index]
+    color = _screen_color(index)
     match series.kind:
         case SeriesKind.BAND:
             return _band(chart, series, color)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import ceil, floor, isfinite, log10
 
 from simulator.records import dataclass
-from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
+from simulator.reports.charts.chart import GAIN, LOSS, NEUTRAL, Axis, Chart, Series, SeriesKind
 from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, PETA, TERA
 
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
@@ -93,6 +93,8 @@ class WaterfallBar:
     start: float
     end: float
     total: bool
+    color: int
+    """Index in PALETTE."""
 
     @property
     def text(self) -> str:
@@ -108,7 +110,9 @@ def waterfall_bars(series: Series) -> tuple[WaterfallBar, ...]:
         total = bool(series.labels) and series.labels[index] == "total"
         start = 0.0 if total else running
         running = change if total else running + change
-        bars.append(WaterfallBar(x=x, start=start, end=running, total=total))
+        color = NEUTRAL if total else GAIN if running < start else LOSS
+        color = series.colors[index] if series.colors else color
+        bars.append(WaterfallBar(x=x, start=start, end=running, total=total, color=color))
     return tuple(bars)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 import streamlit as st
@@ -34,6 +35,8 @@ from simulator.specs.question.scenario import ScenarioSpec
 _MOST_RESIZED = _MOST_CHECKS = 100
 _CHECKS = ThreadPoolExecutor(max_workers=1, thread_name_prefix="check")
 """Simulates one fleet at a time, while pages stay free for the next question."""
+_BEGUN = Lock()
+"""Held while the fleets that are simulated change: two visitors with one question begin one simulation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,17 +120,23 @@ def is_checked(plan: CapacityPlan) -> bool:
 def _awaited(plan: CapacityPlan) -> CapacityPlan:
     """The plan with its check. A page whose question changes meanwhile is left, and a check not begun is dropped."""
     kept, question = _checks(), _kept_as(plan)
-    check = kept.get(question) or kept.setdefault(question, _CHECKS.submit(_check, plan))
-    if len(kept) > _MOST_CHECKS:
-        kept.pop(next(iter(kept)), None)
+    with _BEGUN:
+        check = kept.get(question)
+        if check is None or check.cancelled():
+            check = kept[question] = _CHECKS.submit(_check, plan)
+        if len(kept) > _MOST_CHECKS:
+            del kept[next(iter(kept))]
     try:
         turns.wait_until(check.done)
         return check.result()
     except CancelledError:
         return _awaited(plan)
     finally:
-        if check.cancel() or (check.done() and check.exception() is not None):
-            kept.pop(question, None)
+        left = check.cancel() or (check.done() and check.exception() is not None)
+        with _BEGUN:
+            # Somebody else who waited may have begun it anew.
+            if left and kept.get(question) is check:
+                del kept[question]
 
 
 def checked(plan: CapacityPlan) -> CapacityPlan:

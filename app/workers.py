@@ -61,7 +61,7 @@ class _Worker:
         """Wait until it has warmed up; False where it ended before."""
         try:
             return self._answers.receive() == _READY
-        except EOFError:
+        except (EOFError, pickle.UnpicklingError):
             return False
 
     def ask(self, question: object) -> tuple[bool, object]:
@@ -111,7 +111,12 @@ class Crew:
         threading.Thread(target=self._start_one, args=(place,), name="worker", daemon=True).start()
 
     def _start_one(self, place: object) -> None:
-        worker = _Worker(patient=self._patient, place=place)
+        try:
+            worker = _Worker(patient=self._patient, place=place)
+        except OSError:
+            # No memory, no process or no file is left: those who wait need not wait for this one.
+            self._give_up(place)
+            return
         if worker.is_ready():
             with self._changes:
                 self._hired[place] = worker
@@ -121,10 +126,13 @@ class Crew:
             self.grow()
         else:
             worker.end()
-            with self._changes:
-                # One that cannot start is not started again and again.
-                del self._hired[place]
-                self.most = len(self._hired)
+            self._give_up(place)
+
+    def _give_up(self, place: object) -> None:
+        """One that cannot start is not started again and again."""
+        with self._changes:
+            del self._hired[place]
+            self.most = len(self._hired)
 
     def _taken(self) -> _Worker | None:
         """A free worker; None where there is none yet, and none ever."""
@@ -193,6 +201,8 @@ def _answer_all(questions: Receiver, answers: Sender) -> None:
             hint = "ask for less at once"
             answers.send((False, RoofcastError("this takes more memory than an answer may have", hint=hint)))
         except Exception as error:  # whatever it is, it is raised where it was asked
+            # What was sent is remembered: not with the frames that it came through, and all that stood in them.
+            error.__traceback__ = error.__context__ = error.__cause__ = None
             answers.send((False, error))
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import os
 import signal
+import subprocess
 import time
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
 from app import work
-from app.workers import LARGEST_WORKER_BYTES, Crew
+from app.pipes import Receiver, Sender
+from app.workers import LARGEST_WORKER_BYTES, Crew, _answer_all
 from simulator.errors import RoofcastError
 from simulator.planner.gap.records import GapError
 from simulator.specs.question.plan import PlanSpec, plan_spec
@@ -77,6 +82,32 @@ def test_a_worker_that_ends_is_replaced(crew: Crew) -> None:
     with pytest.raises(RoofcastError, match="ended"):
         crew.ask(os.kill, before, signal.SIGKILL)
     assert _ready(crew).ask(os.getpid) not in (before, os.getpid())
+
+
+_TRIED: list[weakref.ref[object]] = []
+
+
+def _refused() -> None:
+    tried = Crew(most=0)
+    _TRIED.append(weakref.ref(tried))
+    raise RoofcastError("no")
+
+
+def test_a_refusal_that_was_sent_keeps_nothing_of_what_was_tried() -> None:
+    questions, answers = io.BytesIO(), Sender(io.BytesIO())
+    Sender(questions).send((_refused, (), {}))
+    questions.seek(0)
+    _answer_all(Receiver(questions), answers)
+    gc.collect()
+    assert _TRIED.pop()() is None
+
+
+def test_where_no_process_can_start_this_process_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_words: object, **_named: object) -> None:
+        raise OSError("no process is left")
+
+    monkeypatch.setattr(subprocess, "Popen", full)
+    assert Crew(most=1, patient=True).ask(os.getpid) == os.getpid()
 
 
 def test_without_workers_this_process_answers() -> None:

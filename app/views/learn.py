@@ -17,7 +17,7 @@ from simulator.published.catalogue import topics
 from simulator.published.shown import PUBLISHED_COLUMNS, published_chart, published_rows
 from simulator.reports.content.quantities import counted_text, percent_text
 
-_FIGURE = "figure"
+_FIGURE, _STATEMENT = "figure", "what it is"
 
 
 def _pick(name: str) -> None:
@@ -78,5 +78,8 @@ def _published() -> None:
         st.markdown(f"Why it is off: {row['reason']}".replace("$", "\\$"))
     for command in row["recipe"]["commands"]:
         st.code(command, language="bash", wrap_lines=True)
-    tables.frame(published_rows(answer.figures), PUBLISHED_COLUMNS)
+    # Names are made for programs: beside them stands what they are.
+    shown = zip(published_rows(answer.figures), answer.figures, strict=True)
+    lines = [(line[0], item.figure.statement, *line[1:]) for line, item in shown]
+    tables.frame(lines, (PUBLISHED_COLUMNS[0], _STATEMENT, *PUBLISHED_COLUMNS[1:]), wide=(_STATEMENT,))
     display.reproduce(shlex.join(["roofcast", "published", "--topic", topic, "--json"]))

@@ -87,6 +87,17 @@ def test_products_are_fitted_scored_and_written(tmp_path: Path) -> None:
         assert arrays["gemm.bf16"].shape == tuple(len(arrays[axis]) for axis in "mnk")
 
 
+def test_products_far_slower_than_with_more_rows_take_their_time_in_uneven_tables_alone() -> None:
+    seconds = {1: 1.0, 16: 2.7, 128: 2.0, 512: 4.0, 768: 9.0, 769: 3.7, 1024: 5.0}
+    rows = pd.DataFrame({"m": list(seconds), "n": 4096, "k": 4096, "seconds": list(seconds.values())})
+    other = rows.assign(n=8192, seconds=0.1 * rows["m"])
+    table = pd.concat([rows, other]).assign(gemm_dtype="fp8_block").sample(frac=1.0, random_state=0)
+    for library, even in (("sglang", {**seconds, 768: 3.7}), ("trtllm", seconds)):
+        found = gemm.gemm_rows(table, gemm_dtype="fp8_block", library=library).set_index(["n", "m"])["seconds"]
+        assert found[4096].to_dict() == even, "1.4 times and less stay"
+        assert found[8192].to_dict() == pytest.approx({m: 0.1 * m for m in seconds}), "other products have their own"
+
+
 def test_formats_that_both_tables_name_are_the_same_but_for_scales_of_4_bit_experts() -> None:
     shared = set(GEMM_FORMATS) & set(EXPERT_FORMATS)
     assert shared == {*PRODUCT_FORMATS, "int4_wo"}

@@ -269,3 +269,16 @@ def test_a_trace_is_planned_for_all_its_requests(trace: Path) -> None:
     assert any(
         f"plans for its busiest one ({steady.best.replicas} replicas)" in item for item in warning_texts(plan.warnings)
     )
+
+
+def test_a_trace_that_was_not_replayed_is_not_said_to_be(trace: Path) -> None:
+    """Two pools: the steady state of the busiest minute is all that is known."""
+    asked = {"model": "llama-3.1-8b", "hardware": "h100", "tp": 1, "serving": "disaggregated", "trace": str(trace)}
+    plan = plan_capacity(plan_spec({**asked, "rps": 6}))
+    text = plan_text(plan, explain=False)
+    assert plan.finalists is not None
+    assert plan.finalists.chosen.verdict is Verdict.NOT_SIMULATED
+    assert "not replayed: this fleet is sized for its busiest minute" in text.splitlines()[1]
+    assert "over all requests" not in text
+    assert "nan" not in text
+    assert "does not confirm this fleet (a trace is not replayed on two pools" in " ".join(warning_texts(plan.warnings))

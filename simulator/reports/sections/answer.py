@@ -341,7 +341,11 @@ def fleet_equation(fleet: Fleet) -> str:
 
 
 def covered_text(finalists: Finalists) -> str:
-    """Which requests the objectives of a replayed trace are over."""
+    """Which requests the objectives of a replayed trace are over; that it was not replayed where it was not."""
+    from simulator.planner.verified import Verdict
+
+    if finalists.chosen.verdict is Verdict.NOT_SIMULATED:
+        return "The trace was not replayed: this fleet is sized for its busiest minute as a steady rate."
     text = "The objectives are over all requests of the trace together, busy and quiet minutes alike, in nine replays "
     chance = finalists.chosen.found.chance
     if chance is None:

@@ -75,6 +75,8 @@ def replay_text(plan: CapacityPlan) -> str:
     if plan.finalists is None or not plan.finalists.replayed:
         return ""
     found, name = plan.finalists.chosen.found, Path(str(plan.spec.trace)).name
+    if not found.seeds:
+        return ""
     known = any(item.key == "prefix_hit" and item.origin is ValueOrigin.MEASURED for item in plan.assumptions)
     prompts = "prompts begin alike where they do in the trace" if known else "every prompt is new"
     share = "what one replica gets in turn"

@@ -1,4 +1,4 @@
-"""``studies.kv_tiers``, ``search.kv_tiers``, ``encoder_pool``: tiers below replicas' caches, encoders of pictures."""
+"""``studies.kv_tiers``, ``encoder_pool``, ``search.beside_replicas``: tiers below caches, encoders of pictures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
-from simulator.planner.search.kv_tiers import tier_tokens
+from simulator.planner.search.beside_replicas import tier_tokens
 from simulator.planner.search.question import resolve
 from simulator.planner.studies.encoder_pool import EncoderFleet
 from simulator.planner.studies.kv_tiers import KvTiersFound
@@ -227,6 +227,18 @@ class TestEncoders:
         with pytest.raises(InfeasibleError, match="encoding takes"):
             with_encoders("l4", ttft_p95="700ms")
 
+    def test_spares_follow_the_rule_of_the_plan(self) -> None:
+        """Two servers of eight, each accelerator of which encodes by itself."""
+        found = with_encoders("l40s", server_spares=2).study(EncoderFleet)
+        assert found is not None
+        assert found.spares == 16
+
+    def test_what_nothing_reaches_is_refused_before_the_search(self) -> None:
+        for name, said in (("mi300x", "embeddings from mi300x"), ("l41s", "l41s")):
+            with pytest.raises(RoofcastError, match=said) as refused:
+                resolve(plan_spec({**PICTURES, "encoder_hardware": (name,)}))
+            assert refused.value.field == "encoder_hardware"
+
 
 class TestWait:
     def test_the_tail_has_the_mean_of_the_queue(self) -> None:
@@ -248,4 +260,5 @@ class TestWait:
 
 def test_what_is_saved_is_said_in_words() -> None:
     assert saved_text(devices=1, per_hour=2.0, currency="USD") == "saves 1 accelerator and costs $2.00/h less"
+    assert saved_text(devices=0, per_hour=None, currency="USD") == "takes as many accelerators"
     assert saved_text(devices=-8, per_hour=None, currency="USD") == "takes 8 accelerators more"

@@ -1,4 +1,4 @@
-"""``simulator.planner.handoff.commands``, ``.checkpoint`` and ``.routing``: one replica in the words of an engine.
+"""``simulator.planner.handoff.commands``, ``.checkpoint`` and ``.kubernetes``: one replica in the words of an engine.
 
 The engine here is a made-up one, whose words say which setting or condition they stand for.
 """
@@ -27,6 +27,7 @@ from simulator.planner.handoff.commands import (
     words,
 )
 from simulator.planner.handoff.kubernetes import gateway_objects, pool_name, router_flags, router_objects
+from simulator.planner.handoff.notes import tier_notes
 from simulator.planner.handoff.settings import LaunchSettings
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
@@ -69,13 +70,15 @@ def settings(
     spares: int = 1,
     model: str = "llama-3.1-8b",
     hardware: str = "h100",
+    dp: int = 1,
+    tiers: str | None = None,
 ) -> LaunchSettings:
     deployment = deploy(
         model=load_model(model),
         hardware=load_hardware(hardware),
-        parallelism=ParallelismSpec(tp_size=tp),
+        parallelism=ParallelismSpec(tp_size=tp, dp_size=dp, ep_size=tp * dp if dp > 1 else 1),
         techniques=techniques_spec(techniques or {}),
-        engine=EngineSpec(max_num_seqs=64),
+        engine=EngineSpec.model_validate({"max_num_seqs": 64, "kv_tiers": tiers}),
     )
     return LaunchSettings(
         launch=spec,
@@ -88,7 +91,7 @@ def settings(
         cache_tokens=100_000,
         weights_bytes=16e9,
         servers=servers,
-        devices_per_server=tp,
+        devices_per_server=tp * dp,
         role=role,
         other=None,
         replicas=replicas,
@@ -155,6 +158,24 @@ class TestFlags:
         )
         assert environment(settings(spec), places=PLACES) == {"A": "1"}
         assert environment(settings(spec, tp=2), places=PLACES) == {"A": "2", "B": "A"}
+
+    def test_a_tier_of_a_replica_is_divided_among_the_processes_that_are_told_of_it(self) -> None:
+        """vLLM's ranks of data-parallel attention are engines of their own, LMCache works for one device each."""
+        spec = load_launch("vllm")
+        assert spec is not None
+        tiers = f"host:{64 * 2**30}|nvme:4e12,bytes_per_s=2e10"
+        told = settings(spec, model="gpt-oss-20b", tp=2, dp=2, tiers=tiers)
+        assert "--kv-offloading-size 32" in flags(told, places=PLACES)
+        assert environment(told, places=PLACES)["LMCACHE_MAX_LOCAL_DISK_SIZE"] == "1000"
+
+    def test_a_tier_that_needs_another_is_said_to(self) -> None:
+        spec = load_launch("vllm")
+        assert spec is not None
+        alone = settings(spec, tiers="nvme:4e12,bytes_per_s=2e10")
+        assert any(
+            "nvme tier out: vLLM has no flag for it without host memory above it." in n for n in tier_notes(alone)
+        )
+        assert tier_notes(settings(spec)) == []
 
 
 class TestOptions:

@@ -38,6 +38,7 @@ from simulator.planner.serving.shapes import (
     replicas_for,
 )
 from simulator.records import dataclass
+from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan import PlanSpec
@@ -181,11 +182,13 @@ def housed(shape: Shape, totals: Counts, *, round_to: str) -> tuple[Housing, ...
     return tuple(found)
 
 
-def spare_replicas(part: Part, *, replicas: int, spec: PlanSpec, pools: int = 1) -> int:
-    """Spares as asked: a number, whole servers, for an availability of ``pools`` up together, or the default of one."""
+def spare_replicas(devices: int, *, server: ServerSpec | None, replicas: int, spec: PlanSpec, pools: int = 1) -> int:
+    """Spares as asked: a number, whole servers, for an availability of ``pools`` up together, or the default of one.
+
+    devices, server : of one replica
+    """
     if spec.spares is not None:
         return spec.spares
-    server, devices = part.candidate.platform.server, part.replica.devices
     in_server = max(1, server.accelerators_per_server // devices) if server is not None else 1
     wanted = [] if spec.server_spares is None else [spec.server_spares * in_server]
     if spec.availability is not None:
@@ -202,7 +205,9 @@ def spare_replicas(part: Part, *, replicas: int, spec: PlanSpec, pools: int = 1)
 def spares_of(shape: Shape, counts: Counts, *, spec: PlanSpec) -> Counts:
     """Spares beside so many replicas of each part."""
     return tuple(
-        spare_replicas(part, replicas=count, spec=spec, pools=len(counts))
+        spare_replicas(
+            part.replica.devices, server=part.candidate.platform.server, replicas=count, spec=spec, pools=len(counts)
+        )
         for part, count in zip(shape.parts, counts, strict=True)
     )
 

@@ -34,7 +34,7 @@ def handoff_notes(items: Sequence[LaunchSettings], fleet: Fleet, *, demand: Dema
         *_limit_notes(last),
         *dict.fromkeys(note for item in items for note in _power_notes(item)),
         *_cache_notes(last),
-        *_tier_notes(last),
+        *tier_notes(last),
     ]
     notes += [*technique_notes(last), *_transfer_notes(fleet), *_cluster_notes(items), *_routing_notes(items, demand)]
     return (*notes, _benchmark_note(last, fleet))
@@ -97,14 +97,15 @@ def _power_notes(item: LaunchSettings) -> list[str]:
     ]
 
 
-def _tier_notes(item: LaunchSettings) -> list[str]:
+def tier_notes(item: LaunchSettings) -> list[str]:
     """Tiers of the plan for which the engine has no flag, and what those that it has ask for."""
     asked = [tier.medium for tier in item.deployment.engine.kv_tiers]
     missing = [medium for medium in asked if not item.tier_bytes(medium)]
     notes = []
     if missing:
         notes.append(
-            f"The commands leave the plan's {' and '.join(missing)} tier out: {item.launch.title} has no flag."
+            f"The commands leave the plan's {' and '.join(missing)} tier out: {item.launch.title} has no flag for it"
+            + (" without host memory above it." if all(name in item.launch.tiers for name in missing) else ".")
         )
     if len(missing) < len(asked):
         notes.append(

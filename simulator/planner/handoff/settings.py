@@ -106,10 +106,10 @@ class LaunchSettings:
             "k": "" if found is None else str(found.plan.k),
             # A chain of guesses is verified with the token before it.
             "verify_tokens": "" if found is None else str(found.plan.k + 1),
-            "host_tier_gib": f"{self.tier_bytes('host') / GIB:.0f}",
+            "host_tier_attention_rank_gib": f"{self.tier_bytes('host') / parallelism.dp_size / GIB:.0f}",
             "host_tier_rank_gb": f"{self.tier_bytes('host') / self.devices / GIGA:.0f}",
             "host_tier_rank_bytes": f"{self.tier_bytes('host') / self.devices:.0f}",
-            "nvme_tier_gb": f"{self.tier_bytes('nvme') / GIGA:.0f}",
+            "nvme_tier_rank_gb": f"{self.tier_bytes('nvme') / self.devices / GIGA:.0f}",
         }
 
     def tier_bytes(self, medium: Medium) -> float:

@@ -98,6 +98,10 @@ def resolve(spec: PlanSpec) -> Question:
     context = spec.max_model_len or model.max_position_embeddings or inf
     below_tokens = _tier_tokens(spec, model)
     demand = read_demand(spec, context_tokens=context, encodes=is_encoder_only(model), below_tokens=below_tokens)
+    if spec.encoder_hardware:
+        from simulator.planner.search.beside_replicas import check_encoders
+
+        check_encoders(spec)
     if spec.images_per_request is not None:
         from simulator.operators.vision import with_pictures
 
@@ -219,7 +223,7 @@ def _picture_assumption(spec: PlanSpec, model: ModelSpec) -> tuple[Assumption, .
 def _tier_tokens(spec: PlanSpec, model: ModelSpec) -> float:
     if not spec.kv_tiers:
         return 0.0
-    from simulator.planner.search.kv_tiers import check_tiers, tier_tokens
+    from simulator.planner.search.beside_replicas import check_tiers, tier_tokens
 
     check_tiers(spec, model=model)
     return tier_tokens(spec, model=model)

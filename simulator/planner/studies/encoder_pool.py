@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import ClassVar
@@ -13,8 +13,7 @@ from simulator.engine.pools import Pool, unlike_vendors
 from simulator.engine.runs.scenario_setup import server_between
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.planner.capacity_plan import StudyContext
-from simulator.planner.fleet.fleet import Sized
-from simulator.planner.fleet.records import DEFAULT_SPARES
+from simulator.planner.fleet.fleet import Sized, spare_replicas
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import Study
 from simulator.planner.search.candidates import platforms
@@ -72,10 +71,12 @@ class EncoderFleet(Study):
         return self.total_per_hour is None, self.total_per_hour or 0.0, self.devices + self.fleet_devices
 
 
-def _encoders(question: Question, name: str, *, behind: Sized) -> EncoderPool:
-    """Pool of one replica on accelerators of that name."""
-    deployment = behind.evaluated.parts[0].replica.deployment
+def _encoders(question: Question, name: str, *, shown: Sequence[Sized]) -> EncoderPool:
+    """Pool of one replica on accelerators of that name, in front of the best fleet that it can send to."""
     hardware = next(iter(platforms(question.spec.model_copy(update={"hardware": (name,)})))).hardware
+    deployments = [item.evaluated.parts[0].replica.deployment for item in shown]
+    reached = (item for item in deployments if item.hardware.vendor == hardware.vendor)
+    deployment = next(reached, deployments[0])
     reason = unlike_vendors(hardware, deployment.hardware, sent="embeddings")
     if reason:
         raise RoofcastError(
@@ -129,6 +130,13 @@ def _left(question: Question, pool: EncoderPool, *, replicas: int) -> tuple[Obje
     return tuple(found)
 
 
+def _spares(pool: EncoderPool, question: Question, *, replicas: int) -> int:
+    """As many as the plan's rule asks for: a number, whole servers or an availability."""
+    server = default_server_for(pool.deployment.hardware.name, profiles=question.spec.profiles)
+    devices = pool.deployment.parallelism.devices
+    return spare_replicas(devices, server=server, replicas=replicas, spec=question.spec)
+
+
 def _devices(pool: EncoderPool, replicas: int, question: Question) -> int:
     """Whole servers of them where the plan counts in servers."""
     devices = replicas * pool.deployment.parallelism.devices
@@ -140,8 +148,8 @@ def _devices(pool: EncoderPool, replicas: int, question: Question) -> int:
 
 def _fleet(context: StudyContext, name: str) -> EncoderFleet | None:
     """Encoders of one kind; None where no replicas keep what is left of the objectives."""
-    question, plan, best = context.question, context.plan, context.shown[0]
-    pool = _encoders(question, name, behind=best)
+    question, plan = context.question, context.plan
+    pool = _encoders(question, name, shown=context.shown)
     replicas, rate_per_s = _replicas(pool, question), question.demand.planned_rate_per_s
     reading = question.model.model_copy(update={"vision": None})
     own = replace(question, model=reading, objectives=_left(question, pool, replicas=replicas))
@@ -151,7 +159,7 @@ def _fleet(context: StudyContext, name: str) -> EncoderFleet | None:
     if not found:
         return None
     sized = check_fleet(own, found[0]).sized
-    spares = DEFAULT_SPARES if question.spec.spares is None else question.spec.spares
+    spares = _spares(pool, question, replicas=replicas)
     devices = _devices(pool, replicas + spares, question)
     price = market_price(question.prices, hardware=pool.deployment.hardware.name, rule=plan_rule(question.spec))
     made = EncoderFleet(

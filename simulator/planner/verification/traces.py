@@ -183,8 +183,8 @@ class TraceCheck:
 def trace_check(
     question: Question, shape: Shape, *, steps: int = FINE_STEPS, first_seed: int = 0, times: int = 1
 ) -> TraceCheck:
-    """Compile a replica and read the trace, ``times`` the usual replays a check where those take no more than ``steps``
-    engine steps. Raises RoofcastError: not modelled."""
+    """Compile a replica and read the trace, ``times`` the usual shares of replays a check where those take no more than
+    ``steps`` engine steps. Raises RoofcastError: not modelled."""
     if len(shape.parts) > 1:
         raise RoofcastError("a trace is not replayed on two pools: roofcast serve does that")
     replica = shape.replica
@@ -230,7 +230,7 @@ def simulation(
     """The event simulation of a fleet of any size: ``steps`` of a trace's replay, else ``seeds`` runs.
 
     first_seed : of the draws; from 0 on are those that plans are checked with
-    times : as many runs; as many replays where ``steps`` are enough for those
+    times : as many runs; as many shares of replays where ``steps`` are enough for those
 
     Raises RoofcastError: the event simulation does not model this kind of replica.
     """

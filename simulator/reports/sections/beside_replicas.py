@@ -18,6 +18,8 @@ def saved_text(*, devices: int, per_hour: float | None, currency: str) -> str:
     """``saves 8 accelerators and costs $53.92/h less``."""
     word = "saves" if devices > 0 else "takes"
     verdict = f"{word} {counted_text(abs(devices), 'accelerator')}{'' if devices > 0 else ' more'}"
+    if devices == 0:
+        verdict = "takes as many accelerators"
     if per_hour is None:
         return verdict
     return f"{verdict} and costs {price_text(abs(per_hour), currency)}/h {'less' if per_hour > 0 else 'more'}"
@@ -100,5 +102,5 @@ def _encoders(found: EncoderFleet, currency: str) -> doc.Table:
         note=f"A request is encoded in {seconds_text(found.request_s)} after up to {seconds_text(found.wait_p95_s)} of "
         f"waiting (p95, closed form) and {seconds_text(found.transfer_s)} over {found.link}; encoders are busy "
         f"{percent_text(found.busy_fraction)}. The replicas keep what that leaves of the objectives. Against replicas "
-        f"that encode, this {saved}.",
+        f"that encode, this {saved}. Power, racks and launch files of the plan are those of replicas that encode.",
     )

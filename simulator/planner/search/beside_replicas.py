@@ -1,10 +1,11 @@
-"""Tiers below the caches of a plan's replicas: refused before anything is searched, and the tokens that they keep."""
+"""What stands beside replicas, refused before anything is searched: tiers below caches, encoders of pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simulator.errors import Option, RoofcastError
+from simulator.engine.pools import unlike_vendors
+from simulator.errors import Option, ProfileError, RoofcastError
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_token
 from simulator.phases.kv_tiers import kv_tiers
@@ -59,3 +60,18 @@ def tier_tokens(spec: PlanSpec, *, model: ModelSpec) -> float:
     )
     each, tiers = next(cached_bytes, 0.0), asked_tiers(spec.kv_tiers) or ()
     return sum(tier.capacity_bytes for tier in tiers) / each if each else 0.0
+
+
+def check_encoders(spec: PlanSpec) -> None:
+    """Refuse encoders that nobody knows, and those whose embeddings reach no accelerator to compare."""
+    option, behind = Option("encoder_hardware"), platforms(spec)
+    try:
+        encoders = platforms(spec.model_copy(update={"hardware": spec.encoder_hardware}))
+    except ProfileError as error:
+        error.field = option
+        raise
+    for encoder in encoders:
+        reasons = [unlike_vendors(encoder.hardware, item.hardware, sent="embeddings") for item in behind]
+        if all(reasons):
+            hint = "a server accelerator of the same vendor"
+            raise RoofcastError(reasons[0], field=option, code="unsupported_option", hint=hint)

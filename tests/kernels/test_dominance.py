@@ -56,7 +56,7 @@ def pairs() -> list[tuple[str, str]]:
 @cache
 def deployed(name: str, model: str, weights: str) -> Deployment | None:
     """A replica of one accelerator; None where it has no such matrix units."""
-    precision = PrecisionSpec(weights=Dtype(weights), activations=Dtype(weights))
+    precision = PrecisionSpec(weights=Dtype(weights), activations=Dtype(weights), kv_cache=Dtype.BF16)
     engine = EngineSpec(name="vllm", max_model_len=8192)
     try:
         return deploy(model=load_model(model), hardware=chip(name), precision=precision, engine=engine)

@@ -9,7 +9,8 @@ from statistics import NormalDist
 from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.pools import HAND_OVER_S
 from simulator.errors import Option, RoofcastError, no_effect
-from simulator.operators.formats.tensor_formats import fp4_scheme
+from simulator.operators.formats.tensor_formats import fp4_scheme, precision_plan
+from simulator.operators.kv_layout import kv_bytes_per_token
 from simulator.operators.linear import allowed_tp_sizes
 from simulator.operators.linear import check_parallelism as check_degrees
 from simulator.operators.transformer import is_encoder_only
@@ -96,12 +97,8 @@ def resolve(spec: PlanSpec) -> Question:
     asked = (named or PLANNED_MODEL) if spec.model is None else spec.model
     model = load_model(asked, profiles=spec.profiles)
     context = spec.max_model_len or model.max_position_embeddings or inf
-    below_tokens = _tier_tokens(spec, model)
+    below_tokens = tier_tokens(spec, model=model)
     demand = read_demand(spec, context_tokens=context, encodes=is_encoder_only(model), below_tokens=below_tokens)
-    if spec.encoder_hardware:
-        from simulator.planner.search.beside_replicas import check_encoders
-
-        check_encoders(spec)
     if spec.images_per_request is not None:
         from simulator.operators.vision import with_pictures
 
@@ -220,13 +217,14 @@ def _picture_assumption(spec: PlanSpec, model: ModelSpec) -> tuple[Assumption, .
     return () if spec.images_per_request is None else (Assumption(key="pictures", detail=model.notes[-1]),)
 
 
-def _tier_tokens(spec: PlanSpec, model: ModelSpec) -> float:
-    if not spec.kv_tiers:
+def tier_tokens(spec: PlanSpec, *, model: ModelSpec) -> float:
+    """Tokens whose keys and values the tiers of a replica keep, in the format of the question or of the checkpoint."""
+    tiers = asked_tiers(spec.kv_tiers) or ()
+    if not tiers:
         return 0.0
-    from simulator.planner.search.beside_replicas import check_tiers, tier_tokens
-
-    check_tiers(spec, model=model)
-    return tier_tokens(spec, model=model)
+    plan = precision_plan(model, PrecisionSpec(kv_cache=spec.kv_cache[0] if spec.kv_cache else None))
+    each = kv_bytes_per_token(model, plan=plan, tp_size=1)
+    return sum(tier.capacity_bytes for tier in tiers) / each if each else 0.0
 
 
 def _tier_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:

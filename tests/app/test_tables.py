@@ -33,7 +33,7 @@ def test_fleets_sort_by_devices_money_and_latency() -> None:
     [
         ("sweep", {}, {"point", "objectives", "known"}),
         ("validation", {}, {"accelerator", "engine", "models", "mode"}),
-        ("learn", {"topic": "attention"}, {"figure", "unit", "verdict"}),
+        ("learn", {"topic": "attention"}, {"figure", "what it is", "unit", "verdict"}),
         ("roofline", {"operators": "true"}, {"operator", "phase", "shape of one", "known"}),
         ("serving", {"rates": "true"}, {"state"}),
     ],

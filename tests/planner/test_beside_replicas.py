@@ -58,7 +58,9 @@ def conversations(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @cache
 def planned(trace: str | None, *tiers: str, **fields: Any) -> CapacityPlan:
-    question = {"trace": trace, "model": "llama-3.1-8b", "hardware": "l4", "tp": 1, "weights": "fp8"}
+    # In FP8 the device's own cache holds what is found again here.
+    formats = {"weights": "fp8", "kv_cache": "bf16"}
+    question = {"trace": trace, "model": "llama-3.1-8b", "hardware": "l4", "tp": 1, **formats}
     bounds = {"round_to": "device", "ttft_p95": "3s", "tpot_p95": "100ms"}
     return plan_capacity(plan_spec({**question, **bounds, "kv_tiers": tiers, **fields}))
 

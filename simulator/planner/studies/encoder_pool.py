@@ -24,8 +24,8 @@ from simulator.records import dataclass
 from simulator.specs.engine.deployment import EncoderPoolSpec
 from simulator.specs.hardware.accelerator import default_server_for
 
-TAIL = 0.05
-"""Share of requests that may wait for an encoder longer than encoding takes."""
+WAIT_PERCENTILE = 95.0
+"""Of requests that wait for an encoder no longer than encoding takes."""
 MOST_ENCODERS = 10_000
 
 
@@ -96,16 +96,18 @@ def _encoders(question: Question, name: str, *, shown: Sequence[Sized]) -> Encod
     )
 
 
+def _wait_s(pool: EncoderPool, question: Question, *, replicas: int, percentile: float = WAIT_PERCENTILE) -> float:
+    """What requests at the planned rate wait for one of so many encoders [s]."""
+    return wait_percentile_s(
+        rate_per_s=question.demand.planned_rate_per_s, service_s=pool.request_s, servers=replicas, percentile=percentile
+    )
+
+
 def _replicas(pool: EncoderPool, question: Question) -> int:
     """The fewest below the plan's highest load for which few wait longer than encoding takes."""
-    rate_per_s, service_s = question.demand.planned_rate_per_s, pool.request_s
-    least = ceil(rate_per_s * service_s / question.policy.utilization)
-
-    def wait_s(servers: int) -> float:
-        percentile = 100 * (1 - TAIL)
-        return wait_percentile_s(rate_per_s=rate_per_s, service_s=service_s, servers=servers, percentile=percentile)
-
-    return next(servers for servers in range(max(least, 1), least + MOST_ENCODERS) if wait_s(servers) <= service_s)
+    least = ceil(question.demand.planned_rate_per_s * pool.request_s / question.policy.utilization)
+    tried = range(max(least, 1), least + MOST_ENCODERS)
+    return next(replicas for replicas in tried if _wait_s(pool, question, replicas=replicas) <= pool.request_s)
 
 
 def _left(question: Question, pool: EncoderPool, *, replicas: int) -> tuple[Objective, ...]:
@@ -115,11 +117,8 @@ def _left(question: Question, pool: EncoderPool, *, replicas: int) -> tuple[Obje
     """
     found = []
     for item in question.objectives:
-        rate_per_s, service_s = question.demand.planned_rate_per_s, pool.request_s
-        wait_s = wait_percentile_s(
-            rate_per_s=rate_per_s, service_s=service_s, servers=replicas, percentile=item.percentile
-        )
-        taken_s = 0.0 if item.metric is LatencyMetric.TPOT else service_s + wait_s + pool.transfer_s
+        wait_s = _wait_s(pool, question, replicas=replicas, percentile=item.percentile)
+        taken_s = 0.0 if item.metric is LatencyMetric.TPOT else pool.request_s + wait_s + pool.transfer_s
         if taken_s >= item.bound_s:
             raise InfeasibleError(
                 f"encoding takes {taken_s:.3g} s of {item.name}, which allows {item.bound_s:.3g} s",
@@ -150,7 +149,7 @@ def _fleet(context: StudyContext, name: str) -> EncoderFleet | None:
     """Encoders of one kind; None where no replicas keep what is left of the objectives."""
     question, plan = context.question, context.plan
     pool = _encoders(question, name, shown=context.shown)
-    replicas, rate_per_s = _replicas(pool, question), question.demand.planned_rate_per_s
+    replicas = _replicas(pool, question)
     reading = question.model.model_copy(update={"vision": None})
     own = replace(question, model=reading, objectives=_left(question, pool, replicas=replicas))
     vendor = pool.deployment.hardware.vendor
@@ -168,11 +167,9 @@ def _fleet(context: StudyContext, name: str) -> EncoderFleet | None:
         spares=spares,
         devices=devices,
         cost_per_hour=None if price is None else devices * price.per_hour,
-        busy_fraction=rate_per_s * pool.request_s / replicas,
+        busy_fraction=question.demand.planned_rate_per_s * pool.request_s / replicas,
         request_s=pool.request_s,
-        wait_p95_s=wait_percentile_s(
-            rate_per_s=rate_per_s, service_s=pool.request_s, servers=replicas, percentile=100 * (1 - TAIL)
-        ),
+        wait_p95_s=_wait_s(pool, question, replicas=replicas),
         transfer_s=pool.transfer_s,
         link=pool.link,
         fleet_hardware=sized.evaluated.candidate.hardware,

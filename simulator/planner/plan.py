@@ -124,6 +124,10 @@ def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
     """
     check_contradictions(spec)
     question = resolve(spec)
+    if spec.kv_tiers or spec.encoder_hardware:
+        from simulator.planner.search.beside_replicas import check_beside
+
+        check_beside(question)
     tried = search(question)
     trial = tried.trial
     if not trial.sized:

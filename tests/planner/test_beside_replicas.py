@@ -1,4 +1,4 @@
-"""``studies.kv_tiers``, ``encoder_pool``: plans with tiers below their replicas' caches, with encoders of pictures."""
+"""``studies.kv_tiers``, ``encoder_pool``, ``search.beside_replicas``: tiers below caches, encoders of pictures."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
+from simulator.planner.search.beside_replicas import check_beside
+from simulator.planner.search.question import resolve, tier_tokens
 from simulator.planner.studies.encoder_pool import EncoderFleet
 from simulator.planner.studies.kv_tiers import KvTiersFound
 from simulator.reports.sections.beside_replicas import beside_blocks, saved_text
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.fields import plan_command
+from simulator.specs.model.loading import load_model
 from simulator.specs.question.plan import plan_spec
 from simulator.traffic.recorded.traces import read_trace, replica_shares
 from simulator.traffic.requests import Requests
@@ -151,6 +154,30 @@ class TestTiers:
         with pytest.raises(RoofcastError, match=said) as refused:
             planned(fields.pop("trace", conversations), **{"kv_tiers": ("host:1e10",), **fields})
         assert refused.value.field == "kv_tiers"
+
+    @pytest.mark.parametrize("more", [{}, {"hardware": ("l4", "h100"), "tp": ()}])
+    def test_tiers_faster_than_every_host_link_are_refused_before_the_search(
+        self, conversations: str, more: dict[str, Any]
+    ) -> None:
+        """A replica's host links carry 32 GB/s a device on PCIe 4, 64 on PCIe 5."""
+        asked = {"trace": conversations, "model": "llama-3.1-8b", "hardware": "l4", "tp": 1, **more}
+        with pytest.raises(RoofcastError, match="at most 5.1.e\\+11" if more else "at most 3.2e\\+10") as refused:
+            plan_capacity(plan_spec({**asked, "kv_tiers": ("host:1e10,bytes_per_s=9e12",)}))
+        assert (refused.value.field, refused.value.code) == ("kv_tiers", "out_of_range")
+        check_beside(resolve(plan_spec({**asked, "kv_tiers": ("host:1e10,bytes_per_s=3e10",)})))
+
+    def test_tiers_keep_tokens_in_the_format_of_the_plan(self) -> None:
+        """131,072 bytes a token of Llama 3.1 8B in 16 bits, half of that in FP8."""
+        model = load_model("llama-3.1-8b")
+        asked = {"model": "llama-3.1-8b", "hardware": "l4", "trace": "any", "kv_tiers": ("host:131072e4",)}
+        formats: list[tuple[dict[str, str], float]] = [
+            ({"weights": "bf16"}, 1e4),
+            ({"kv_cache": "fp8"}, 2e4),
+            ({"weights": "fp8"}, 2e4),
+            ({"weights": "fp8", "kv_cache": "bf16"}, 1e4),
+        ]
+        for fields, tokens in formats:
+            assert tier_tokens(plan_spec({**asked, **fields}), model=model) == tokens
 
     def test_a_trace_that_does_not_know_its_prompts_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "plain.jsonl"

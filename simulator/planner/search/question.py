@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import chain, product
 from math import inf
 from statistics import NormalDist
@@ -218,13 +219,16 @@ def _picture_assumption(spec: PlanSpec, model: ModelSpec) -> tuple[Assumption, .
 
 
 def tier_tokens(spec: PlanSpec, *, model: ModelSpec) -> float:
-    """Tokens whose keys and values the tiers of a replica keep, in the format of the question or of the checkpoint."""
+    """Tokens whose keys and values the tiers of a replica keep, in the first of the formats to compare that it has."""
     tiers = asked_tiers(spec.kv_tiers) or ()
-    if not tiers:
-        return 0.0
-    plan = precision_plan(model, PrecisionSpec(kv_cache=spec.kv_cache[0] if spec.kv_cache else None))
-    each = kv_bytes_per_token(model, plan=plan, tp_size=1)
-    return sum(tier.capacity_bytes for tier in tiers) / each if each else 0.0
+    for platform in platforms(spec) if tiers else ():
+        multiplied = frozenset(platform.hardware.peak_flops_per_s)
+        for precision in precisions(spec, model=model, hardware=platform.hardware):
+            with suppress(RoofcastError):
+                plan = precision_plan(model, precision, multiplied=multiplied)
+                each = kv_bytes_per_token(model, plan=plan, tp_size=1)
+                return sum(tier.capacity_bytes for tier in tiers) / each if each else 0.0
+    return 0.0
 
 
 def _tier_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:

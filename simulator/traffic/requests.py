@@ -327,6 +327,12 @@ def hashed_prompts(
     A trace hashes blocks together with everything before them, as Mooncake's do [Qin2024]. Its blocks must be
     whole multiples of the engine's.
     """
+    lists = _joined([np.asarray(row, dtype=np.int64) for row in hashes])
+    return in_engine_blocks(lists, hash_block_tokens=hash_block_tokens, block_size_tokens=block_size_tokens)
+
+
+def in_engine_blocks(lists: PrefixLists, *, hash_block_tokens: int, block_size_tokens: int) -> PrefixLists:
+    """The same prompts in an engine's blocks, numbered from 0 on, of lists in blocks of ``hash_block_tokens``."""
     if hash_block_tokens % block_size_tokens:
         raise RoofcastError(
             f"{block_size_tokens} does not divide the trace's blocks of {hash_block_tokens} tokens",
@@ -334,8 +340,7 @@ def hashed_prompts(
             hint="choose a block size that divides them",
         )
     parts = hash_block_tokens // block_size_tokens
-    flat = np.concatenate([np.zeros(0, dtype=np.int64), *(np.asarray(row, dtype=np.int64) for row in hashes)])
-    _, dense = np.unique(flat, return_inverse=True)
-    ids = (dense[:, np.newaxis] * parts + np.arange(parts)).ravel()
-    starts = np.cumsum([0, *(len(row) * parts for row in hashes)])
-    return PrefixLists(list_start=starts.astype(np.int64), block_ids=ids.astype(np.int64))
+    _, dense = np.unique(lists.block_ids, return_inverse=True)
+    # In the four bytes that requests keep: a long trace has hundreds of blocks a prompt.
+    ids = dense.astype(np.int32)[:, np.newaxis] * np.int32(parts) + np.arange(parts, dtype=np.int32)
+    return PrefixLists(list_start=lists.list_start * parts, block_ids=ids.ravel())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +17,16 @@ from simulator.specs.base import Same, read_text
 from simulator.specs.parsing import MalformedError, parse_json
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.trace_formats import AZURE_COLUMNS, HASH_BLOCK_TOKENS, TraceRow, malformed, trace_rows
-from simulator.traffic.requests import NO_PREVIOUS, Floats, Ints, PrefixLists, Requests, hashed_prompts, make_requests
+from simulator.traffic.requests import (
+    NO_PREVIOUS,
+    Floats,
+    Ints,
+    PrefixLists,
+    Requests,
+    hashed_prompts,
+    in_engine_blocks,
+    make_requests,
+)
 from simulator.units import HOURS_PER_YEAR, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 LONGEST_TRACE_S = 10 * HOURS_PER_YEAR * SECONDS_PER_HOUR
@@ -205,17 +214,27 @@ def _occurrences(rows: Ints) -> Ints:
     return found
 
 
+@lru_cache(maxsize=4)
+def _numbered_blocks(trace: Same[RequestTrace]) -> PrefixLists:
+    """Blocks of all prompts one after another, their hashes numbered from 0 on."""
+    hashes = trace.held.hashes
+    assert hashes is not None, "known of a trace whose prompts repeat"
+    lists = hashed_prompts(hashes, hash_block_tokens=HASH_BLOCK_TOKENS, block_size_tokens=HASH_BLOCK_TOKENS)
+    return replace(lists, block_ids=lists.block_ids.astype(np.int64))
+
+
 def _prefixes(trace: RequestTrace, rows: Ints, copies: Ints, *, block_size_tokens: int) -> PrefixLists | None:
     """Blocks of the drawn prompts: those of one copy of the trace are shared, another copy is of other users."""
     if trace.hashes is None:
         return None
-    most = int(copies.max()) + 1 if len(copies) else 1
-    # One number for a hash and its copy, so that neither is mistaken for another.
-    drawn = [
-        np.asarray(trace.hashes[row], dtype=np.int64) * most + copy
-        for row, copy in zip(rows.tolist(), copies.tolist(), strict=True)
-    ]
-    return hashed_prompts(drawn, hash_block_tokens=HASH_BLOCK_TOKENS, block_size_tokens=block_size_tokens)
+    every = _numbered_blocks(Same(trace))
+    starts, counts = every.list_start[rows], np.diff(every.list_start)[rows]
+    ends = np.append(0, np.cumsum(counts))
+    places = np.arange(ends[-1]) + np.repeat(starts - ends[:-1], counts)
+    # One number for a block and its copy, so that neither is mistaken for another.
+    drawn = every.block_ids[places] * (int(copies.max(initial=0)) + 1) + np.repeat(copies, counts)
+    lists = PrefixLists(list_start=ends, block_ids=drawn)
+    return in_engine_blocks(lists, hash_block_tokens=HASH_BLOCK_TOKENS, block_size_tokens=block_size_tokens)
 
 
 def _requests(
@@ -256,21 +275,26 @@ COMMON_SHARE = 0.01
 
 
 @lru_cache(maxsize=4)
-def _own_blocks(trace: Same[RequestTrace]) -> list[int]:
+def _own_blocks(trace: Same[RequestTrace]) -> Ints:
     """Of each request the first block that few others begin with; a number of its own where there is none."""
-    hashes = trace.held.hashes
-    assert hashes is not None, "known of a trace whose prompts repeat"
-    often = Counter(block for blocks in hashes for block in set(blocks))
-    common = COMMON_SHARE * len(hashes)
-    return [next((b for b in blocks if often[b] <= common), -1 - row) for row, blocks in enumerate(hashes)]
+    every = _numbered_blocks(trace)
+    requests, blocks = len(every.list_start) - 1, int(every.block_ids.max(initial=-1)) + 1
+    request = np.repeat(np.arange(requests), np.diff(every.list_start))
+    often = np.bincount(np.unique(every.block_ids * requests + request) // requests, minlength=blocks)
+    rare = np.flatnonzero(often[every.block_ids] <= COMMON_SHARE * requests)
+    having, first = np.unique(request[rare], return_index=True)
+    own = blocks + np.arange(requests)
+    own[having] = every.block_ids[rare[first]]
+    return own
 
 
 def _families(trace: RequestTrace, rows: Ints, copies: Ints) -> Ints:
     """Of each drawn request the number of those that its prompt begins like, counted as they first come."""
-    own = _own_blocks(Same(trace))
-    seen: dict[tuple[int, int], int] = {}
-    drawn = zip(rows.tolist(), copies.tolist(), strict=True)
-    return np.array([seen.setdefault((own[row], copy), len(seen)) for row, copy in drawn], dtype=np.int64)
+    keys = _own_blocks(Same(trace))[rows] * (int(copies.max(initial=0)) + 1) + copies
+    _, first, family = np.unique(keys, return_index=True, return_inverse=True)
+    number = np.empty(len(first), dtype=np.int64)
+    number[np.argsort(first)] = np.arange(len(first))
+    return number[family]
 
 
 def replica_shares(

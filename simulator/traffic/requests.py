@@ -342,5 +342,5 @@ def in_engine_blocks(lists: PrefixLists, *, hash_block_tokens: int, block_size_t
     parts = hash_block_tokens // block_size_tokens
     _, dense = np.unique(lists.block_ids, return_inverse=True)
     # In the four bytes that requests keep: a long trace has hundreds of blocks a prompt.
-    ids = dense.astype(np.int32)[:, np.newaxis] * np.int32(parts) + np.arange(parts, dtype=np.int32)
+    ids = np.add.outer((dense * parts).astype(np.int32), np.arange(parts, dtype=np.int32))
     return PrefixLists(list_start=lists.list_start * parts, block_ids=ids.ravel())

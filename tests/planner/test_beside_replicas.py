@@ -14,6 +14,7 @@ import pytest
 from simulator.engine.encoders import pool_wait_mean_s, wait_percentile_s
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.records import DEFAULT_MTTR_HOURS, replica_unavailability, spares_for
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.beside_replicas import check_beside
@@ -214,6 +215,37 @@ class TestEncoders:
         assert other is not None
         assert both.total_per_hour == min(one.total_per_hour, other.total_per_hour)
         assert both.hardware in ("h100-sxm-80gb", "l40s")
+
+    def test_a_kind_that_cannot_serve_is_said_and_refuses_no_other(self) -> None:
+        found = with_encoders("l4", "l40s", ttft_p95="1200ms").study(EncoderFleet)
+        assert found is not None
+        assert found.hardware == "l40s"
+        (reason,) = found.left_out
+        assert reason.startswith("l4: no replicas keep what encoding leaves")
+        (table,) = beside_blocks(with_encoders("l4", "l40s", ttft_p95="1200ms"))
+        assert "Not possible: l4: no replicas" in table.note
+
+    def test_limits_are_those_of_encoders_and_replicas_together(self) -> None:
+        free = with_encoders("l40s", round_to="device").study(EncoderFleet)
+        assert free is not None
+        both = free.devices + free.fleet_devices
+        kept = with_encoders("l40s", round_to="device", max_gpus=both).study(EncoderFleet)
+        assert kept is not None
+        assert kept.devices + kept.fleet_devices <= both
+        with pytest.raises(InfeasibleError, match=f"replicas take {free.fleet_devices} of the "):
+            with_encoders("l40s", round_to="device", max_gpus=both - 1)
+        with pytest.raises(InfeasibleError, match="encoders alone take .* of `max_racks` 1"):
+            with_encoders("l40s", max_racks=1, tpot_p95="200ms")
+
+    def test_an_availability_is_that_of_both_together(self) -> None:
+        """Each half gets the root of it, so that spares are as for a fleet of two pools."""
+        asked = {"availability": 99.9, "mtbf_hours": 500.0, "round_to": "device"}
+        plan = with_encoders("l40s", **asked)
+        found = plan.study(EncoderFleet)
+        assert found is not None
+        down = replica_unavailability(devices=1, mtbf_hours=500.0, mttr_hours=DEFAULT_MTTR_HOURS)
+        for replicas, spares in ((found.replicas, found.spares), (found.fleet_replicas, found.fleet_spares)):
+            assert spares == spares_for(replicas=replicas, unavailability=down, target=0.999**0.5)
 
     def test_every_output_names_them(self) -> None:
         plan = with_encoders("l40s")

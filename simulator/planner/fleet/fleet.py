@@ -147,39 +147,42 @@ def _platforms(shape: Shape) -> dict[str, tuple[Platform, list[int]]]:
 
 def housed(shape: Shape, totals: Counts, *, round_to: str) -> tuple[Housing, ...]:
     """Servers, idle accelerators and power of so many replicas; of each kind of accelerator on its own."""
-    found = []
-    for name, (platform, places) in _platforms(shape).items():
-        counts = tuple(totals[place] for place in places)
-        each = tuple(shape.parts[place].replica.devices for place in places)
-        busy, server = sum(count * size for count, size in zip(counts, each, strict=True)), platform.server
-        if server is None or round_to == "device":
-            alone_w = busy * platform.hardware.limit_w
-            found.append(
-                Housing(
-                    hardware=name,
-                    server=server,
-                    servers=None,
-                    devices=busy,
-                    idle_devices=0,
-                    typical_w=alone_w,
-                    maximum_w=alone_w,
-                )
-            )
-            continue
-        in_server = server.accelerators_per_server
-        servers = pack(counts, devices=each, devices_per_server=in_server)
-        found.append(
-            Housing(
-                hardware=name,
-                server=server,
-                servers=servers,
-                devices=servers * in_server,
-                idle_devices=servers * in_server - busy,
-                typical_w=servers * server.expected_w(platform.hardware),
-                maximum_w=servers * server.nameplate_w(platform.hardware),
-            )
+    return tuple(
+        housing_of(
+            platform,
+            tuple(totals[place] for place in places),
+            devices=tuple(shape.parts[place].replica.devices for place in places),
+            round_to=round_to,
         )
-    return tuple(found)
+        for platform, places in _platforms(shape).values()
+    )
+
+
+def housing_of(platform: Platform, counts: Counts, *, devices: Counts, round_to: str) -> Housing:
+    """Of ``counts`` replicas of ``devices`` each on one kind of accelerator."""
+    hardware, server = platform.hardware, platform.server
+    busy = sum(count * size for count, size in zip(counts, devices, strict=True))
+    if server is None or round_to == "device":
+        return Housing(
+            hardware=hardware.name,
+            server=server,
+            servers=None,
+            devices=busy,
+            idle_devices=0,
+            typical_w=busy * hardware.limit_w,
+            maximum_w=busy * hardware.limit_w,
+        )
+    in_server = server.accelerators_per_server
+    servers = pack(counts, devices=devices, devices_per_server=in_server)
+    return Housing(
+        hardware=hardware.name,
+        server=server,
+        servers=servers,
+        devices=servers * in_server,
+        idle_devices=servers * in_server - busy,
+        typical_w=servers * server.expected_w(hardware),
+        maximum_w=servers * server.nameplate_w(hardware),
+    )
 
 
 def spare_replicas(devices: int, *, server: ServerSpec | None, replicas: int, spec: PlanSpec, pools: int = 1) -> int:

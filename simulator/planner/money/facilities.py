@@ -53,7 +53,7 @@ def circuit_w(*, volts: float, amperes: float, load_fraction: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Racked:
+class Racked:
     """Servers of one kind in racks of their own; maximum_w, typical_w : of a full rack."""
 
     server: ServerSpec
@@ -65,12 +65,13 @@ class _Racked:
     typical_w: float
 
 
-def _racked(server: ServerSpec, accelerator: AcceleratorSpec, *, servers: int, ownership: OwnershipProfile) -> _Racked:
+def racked(server: ServerSpec, accelerator: AcceleratorSpec, *, servers: int, ownership: OwnershipProfile) -> Racked:
+    """As many in each as its power and height allow, one at least."""
     maximum_w = server.nameplate_w(accelerator)
     by_power = floor(ownership.rack_power_limit_w.value / maximum_w)
     by_height = floor(ownership.rack_units_usable.value / server.rack_units)
     per_rack = max(1, min(by_power, by_height))
-    return _Racked(
+    return Racked(
         server=server,
         per_rack=per_rack,
         racks=ceil(servers / per_rack),
@@ -89,7 +90,7 @@ def facilities(fleet: Fleet, *, ownership: OwnershipProfile) -> Facilities:
         load_fraction=ownership.circuit_load_fraction.value,
     )
     each = [
-        _racked(server, accelerator, servers=item.servers, ownership=ownership)
+        racked(server, accelerator, servers=item.servers, ownership=ownership)
         for item, (accelerator, server) in zip(fleet.housing, fleet.kinds, strict=True)
         if server is not None and item.servers is not None
     ]

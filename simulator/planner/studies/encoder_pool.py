@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, sqrt
 from typing import ClassVar
 
 from simulator.engine.encoders import EncoderPool, encoder_pool, wait_percentile_s
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.engine.pools import Pool, unlike_vendors
 from simulator.engine.runs.scenario_setup import server_between
-from simulator.errors import InfeasibleError, Option, RoofcastError
+from simulator.errors import InfeasibleError, Option
+from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import StudyContext
-from simulator.planner.fleet.fleet import Sized, spare_replicas
+from simulator.planner.fleet.fleet import Sized, fleet_power, housing_of, spare_replicas
+from simulator.planner.fleet.records import Housing
+from simulator.planner.gap.limits import Overrun, fleet_limits, within
+from simulator.planner.money.facilities import racked
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import Study
 from simulator.planner.search.candidates import platforms
@@ -22,7 +26,9 @@ from simulator.planner.search.search import try_platforms
 from simulator.planner.verification.finalists import check_fleet
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import EncoderPoolSpec
-from simulator.specs.hardware.accelerator import default_server_for
+from simulator.specs.money.ownership import load_ownership
+from simulator.specs.question.plan import PlanSpec
+from simulator.units import KILO
 
 WAIT_PERCENTILE = 95.0
 """Of requests that wait for an encoder no longer than encoding takes."""
@@ -31,11 +37,13 @@ MOST_ENCODERS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderFleet(Study):
-    """Encoders with the fleet behind them; saved is negative where both together take more than the plan.
+    """Encoders with the fleet behind them, both within the limits of the plan; saved is negative where both together
+    take more than the plan.
 
     replicas, spares, devices, cost_per_hour : of the pool, None without a price; busy_fraction : with the spares down
     request_s, wait_p95_s, transfer_s : what a request takes there, its wait in closed form [s]
     fleet_* : the replicas that read the embeddings, within what is left of the objectives
+    maximum_w : nameplate of both [W]; left_out : kinds of encoders that cannot serve, each with its reason
     """
 
     key: ClassVar[str] = "encoder_pool"
@@ -58,6 +66,8 @@ class EncoderFleet(Study):
     fleet_cost_per_hour: float | None
     saved_devices: int
     saved_per_hour: float | None
+    maximum_w: float
+    left_out: tuple[str, ...] = ()
 
     @property
     def total_per_hour(self) -> float | None:
@@ -71,22 +81,20 @@ class EncoderFleet(Study):
         return self.total_per_hour is None, self.total_per_hour or 0.0, self.devices + self.fleet_devices
 
 
-def _encoders(question: Question, name: str, *, shown: Sequence[Sized]) -> EncoderPool:
-    """Pool of one replica on accelerators of that name, in front of the best fleet that it can send to."""
-    hardware = next(iter(platforms(question.spec.model_copy(update={"hardware": (name,)})))).hardware
+def _encoders(question: Question, platform: Platform, *, shown: Sequence[Sized]) -> EncoderPool:
+    """Pool of one replica on such accelerators, in front of the best fleet that it can send to.
+
+    Raises InfeasibleError: nothing is left beside the encoder; it reaches no fleet.
+    """
+    hardware = platform.hardware
     deployments = [item.evaluated.parts[0].replica.deployment for item in shown]
     reached = (item for item in deployments if item.hardware.vendor == hardware.vendor)
     deployment = next(reached, deployments[0])
     reason = unlike_vendors(hardware, deployment.hardware, sent="embeddings")
     if reason:
-        raise RoofcastError(
-            reason,
-            field=Option("encoder_hardware"),
-            code="unsupported_option",
-            hint="a server accelerator of the same vendor",
-        )
+        raise _cannot(reason, hint="a server accelerator of the same vendor")
     return encoder_pool(
-        EncoderPoolSpec(replicas=1, hardware=name, link="nic"),
+        EncoderPoolSpec(replicas=1, hardware=hardware.name, link="nic"),
         hardware=hardware,
         model=question.model,
         prompt_tokens=question.demand.mix.isl.mean_tokens,
@@ -94,6 +102,10 @@ def _encoders(question: Question, name: str, *, shown: Sequence[Sized]) -> Encod
         server=server_between(deployment, deployment, profiles=question.spec.profiles),
         profiles=question.spec.profiles,
     )
+
+
+def _cannot(reason: str, *, hint: str = "a faster accelerator, or leave it out") -> InfeasibleError:
+    return InfeasibleError(reason, field=Option("encoder_hardware"), hint=hint)
 
 
 def _wait_s(pool: EncoderPool, question: Question, *, replicas: int, percentile: float = WAIT_PERCENTILE) -> float:
@@ -120,53 +132,106 @@ def _left(question: Question, pool: EncoderPool, *, replicas: int) -> tuple[Obje
         wait_s = _wait_s(pool, question, replicas=replicas, percentile=item.percentile)
         taken_s = 0.0 if item.metric is LatencyMetric.TPOT else pool.request_s + wait_s + pool.transfer_s
         if taken_s >= item.bound_s:
-            raise InfeasibleError(
-                f"encoding takes {taken_s:.3g} s of {item.name}, which allows {item.bound_s:.3g} s",
-                field=Option("encoder_hardware"),
-                hint="a faster accelerator, or leave it out",
-            )
+            raise _cannot(f"encoding takes {taken_s:.3g} s of {item.name}, which allows {item.bound_s:.3g} s")
         found.append(replace(item, bound_s=item.bound_s - taken_s))
     return tuple(found)
 
 
-def _spares(pool: EncoderPool, question: Question, *, replicas: int) -> int:
-    """As many as the plan's rule asks for: a number, whole servers or an availability."""
-    server = default_server_for(pool.deployment.hardware.name, profiles=question.spec.profiles)
-    devices = pool.deployment.parallelism.devices
-    return spare_replicas(devices, server=server, replicas=replicas, spec=question.spec)
+def _halved(spec: PlanSpec) -> PlanSpec:
+    """For each of encoders and replicas, which have to be up together: the root of what both are to be."""
+    if spec.availability is None:
+        return spec
+    return spec.model_copy(update={"availability": 100 * sqrt(spec.availability / 100)})
 
 
-def _devices(pool: EncoderPool, replicas: int, question: Question) -> int:
-    """Whole servers of them where the plan counts in servers."""
-    devices = replicas * pool.deployment.parallelism.devices
-    if question.spec.round_to == "device":
-        return devices
-    each = default_server_for(pool.deployment.hardware.name, profiles=question.spec.profiles).accelerators_per_server
-    return ceil(devices / each) * each
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Encoders:
+    """Sized for the planned rate: of it the limits of the fleet behind are what it leaves."""
+
+    pool: EncoderPool
+    replicas: int
+    spares: int
+    housing: Housing
+    cost_per_hour: float | None
+    racks: int | None
+
+    def rest(self, spec: PlanSpec) -> PlanSpec:
+        """``spec`` with the limits that are left. Raises InfeasibleError: nothing is left of one."""
+        taken = {
+            "max_gpus": self.housing.devices,
+            "max_cost_per_hour": self.cost_per_hour,
+            "max_power_kw": self.housing.maximum_w / KILO,
+            "max_racks": self.racks,
+        }
+        left = {}
+        for name, own in taken.items():
+            allowed = getattr(spec, name)
+            if allowed is None:
+                continue
+            if own is None or own >= allowed:
+                takes = "an unknown part" if own is None else f"{own:,.4g}"
+                raise _cannot(f"encoders alone take {takes} of `{name}` {allowed:,.6g}")
+            left[name] = allowed - own
+        return spec.model_copy(update=left)
 
 
-def _fleet(context: StudyContext, name: str) -> EncoderFleet | None:
-    """Encoders of one kind; None where no replicas keep what is left of the objectives."""
-    question, plan = context.question, context.plan
-    pool = _encoders(question, name, shown=context.shown)
+def _sized_pool(pool: EncoderPool, platform: Platform, *, question: Question) -> _Encoders:
+    """With the plan's rule for spares, in whole servers where the plan counts in servers."""
+    spec, server, devices = question.spec, platform.server, pool.deployment.parallelism.devices
     replicas = _replicas(pool, question)
-    reading = question.model.model_copy(update={"vision": None})
-    own = replace(question, model=reading, objectives=_left(question, pool, replicas=replicas))
-    vendor = pool.deployment.hardware.vendor
+    spares = spare_replicas(devices, server=server, replicas=replicas, spec=_halved(spec))
+    housing = housing_of(platform, (replicas + spares,), devices=(devices,), round_to=spec.round_to)
+    price = market_price(question.prices, hardware=platform.hardware.name, rule=plan_rule(spec))
+    racks = None
+    if spec.max_racks is not None and server is not None and housing.servers is not None:
+        ownership = load_ownership("default", profiles=spec.profiles)
+        racks = racked(server, platform.hardware, servers=housing.servers, ownership=ownership).racks
+    return _Encoders(
+        pool=pool,
+        replicas=replicas,
+        spares=spares,
+        housing=housing,
+        cost_per_hour=None if price is None else housing.devices * price.per_hour,
+        racks=racks,
+    )
+
+
+def _behind(question: Question, encoders: _Encoders) -> Sized:
+    """The best fleet for what encoding leaves of objectives and limits. Raises InfeasibleError: there is none."""
+    objectives = _left(question, encoders.pool, replicas=encoders.replicas)
+    own = replace(
+        question,
+        spec=encoders.rest(_halved(question.spec)),
+        model=question.model.model_copy(update={"vision": None}),
+        objectives=objectives,
+    )
+    vendor = encoders.pool.deployment.hardware.vendor
     tried = tuple(item for item in platforms(question.spec) if item.hardware.vendor == vendor)
     found = sorted(try_platforms(own, tried).trial.sized, key=lambda item: item.rank)
     if not found:
-        return None
-    sized = check_fleet(own, found[0]).sized
-    spares = _spares(pool, question, replicas=replicas)
-    devices = _devices(pool, replicas + spares, question)
-    price = market_price(question.prices, hardware=pool.deployment.hardware.name, rule=plan_rule(question.spec))
+        raise _cannot("no replicas keep what encoding leaves of the objectives")
+    allowed = within(fleet_limits(own), found)
+    if not allowed:
+        least = min(found, key=Overrun(limits=fleet_limits(own)).order)
+        broken = next(limit for limit in fleet_limits(own) if not limit.holds(least))
+        takes = "an unknown part" if (taken := broken.taken(least)) is None else f"{taken:,.4g}"
+        raise _cannot(f"replicas take {takes} of the {broken.allowed:,.4g} {broken.unit} that encoders leave")
+    return check_fleet(own, allowed[0]).sized
+
+
+def _fleet(context: StudyContext, platform: Platform) -> EncoderFleet:
+    """Encoders of one kind. Raises InfeasibleError: they, or no replicas behind them, keep objectives and limits."""
+    question, plan = context.question, context.plan
+    pool = _encoders(question, platform, shown=context.shown)
+    encoders = _sized_pool(pool, platform, question=question)
+    sized, replicas = _behind(question, encoders), encoders.replicas
+    devices = encoders.housing.devices
     made = EncoderFleet(
-        hardware=pool.deployment.hardware.name,
+        hardware=platform.hardware.name,
         replicas=replicas,
-        spares=spares,
+        spares=encoders.spares,
         devices=devices,
-        cost_per_hour=None if price is None else devices * price.per_hour,
+        cost_per_hour=encoders.cost_per_hour,
         busy_fraction=question.demand.planned_rate_per_s * pool.request_s / replicas,
         request_s=pool.request_s,
         wait_p95_s=_wait_s(pool, question, replicas=replicas),
@@ -180,28 +245,24 @@ def _fleet(context: StudyContext, name: str) -> EncoderFleet | None:
         fleet_cost_per_hour=sized.cost.per_hour,
         saved_devices=plan.best.devices - devices - sized.devices,
         saved_per_hour=None,
+        maximum_w=encoders.housing.maximum_w + fleet_power(sized).maximum_w,
     )
     whole, total = plan.best.cost.per_hour, made.total_per_hour
     return made if whole is None or total is None else replace(made, saved_per_hour=whole - total)
 
 
-def _fleets(context: StudyContext) -> Iterator[EncoderFleet]:
-    for name in context.question.spec.encoder_hardware:
-        found = _fleet(context, name)
-        if found is not None:
-            yield found
-
-
 def study(context: StudyContext) -> EncoderFleet:
     """The cheapest of the kinds of encoders that were named.
 
-    Raises InfeasibleError: with none of them the objectives hold.
+    Raises InfeasibleError: with none of them the objectives and limits hold.
     """
-    found = min(_fleets(context), key=lambda item: item.rank, default=None)
-    if found is None:
-        raise InfeasibleError(
-            "no replicas keep what encoding leaves of the objectives",
-            field=Option("encoder_hardware"),
-            hint="a faster accelerator, or leave it out",
-        )
-    return found
+    spec, found, refused = context.question.spec, [], {}
+    for platform in platforms(spec.model_copy(update={"hardware": spec.encoder_hardware})):
+        try:
+            found.append(_fleet(context, platform))
+        except InfeasibleError as error:
+            refused[platform.hardware.name] = error
+    if not found:
+        raise next(iter(refused.values()))
+    best = min(found, key=lambda item: item.rank)
+    return replace(best, left_out=tuple(f"{name}: {error.message}" for name, error in refused.items()))

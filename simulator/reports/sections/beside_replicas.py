@@ -6,7 +6,14 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.studies.encoder_pool import EncoderFleet
 from simulator.planner.studies.kv_tiers import KvTiersFound
 from simulator.reports.content import document as doc
-from simulator.reports.content.quantities import bytes_text, counted_text, percent_text, price_text, seconds_text
+from simulator.reports.content.quantities import (
+    bytes_text,
+    counted_text,
+    percent_text,
+    price_text,
+    seconds_text,
+    watts_text,
+)
 
 
 def beside_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
@@ -102,5 +109,7 @@ def _encoders(found: EncoderFleet, currency: str) -> doc.Table:
         note=f"A request is encoded in {seconds_text(found.request_s)} after up to {seconds_text(found.wait_p95_s)} of "
         f"waiting (p95, closed form) and {seconds_text(found.transfer_s)} over {found.link}; encoders are busy "
         f"{percent_text(found.busy_fraction)}. The replicas keep what that leaves of the objectives. Against replicas "
-        f"that encode, this {saved}. Power, racks and launch files of the plan are those of replicas that encode.",
+        f"that encode, this {saved}. Both together are within the plan's limits and draw up to "
+        f"{watts_text(found.maximum_w)}; power, racks and launch files of the plan are of replicas that encode."
+        + (f" Not possible: {'; '.join(found.left_out)}." if found.left_out else ""),
     )

@@ -224,8 +224,10 @@ def _check_math(plan: PrecisionPlan, hardware: AcceleratorSpec) -> None:
 
 # What replicas of one question share is resolved once: formats and engines, as kernels are.
 @lru_cache(maxsize=512)
-def _plan(model: Same[ModelSpec], precision: PrecisionSpec, multiplied: Collection[Dtype]) -> PrecisionPlan:
-    return precision_plan(model.held, precision, multiplied=multiplied)
+def _plan(
+    model: Same[ModelSpec], precision: PrecisionSpec, multiplied: Collection[Dtype], cache: bool
+) -> PrecisionPlan:
+    return precision_plan(model.held, precision, multiplied=multiplied, checkpoint_cache=cache)
 
 
 @lru_cache(maxsize=256)
@@ -256,12 +258,9 @@ def deploy(
     """Resolve a replica, or refuse: a dtype the hardware lacks, a tensor-parallel degree the heads do not allow."""
     parallelism, spec, asked = parallelism or ParallelismSpec(), engine or EngineSpec(), precision or PrecisionSpec()
     taken = on_chip(asked, model=model, hardware=hardware)
-    applied = apply_techniques(
-        techniques or TechniquesSpec(),
-        model=model,
-        plan=_plan(Same(model), taken, frozenset(hardware.peak_flops_per_s)),
-        hardware=hardware,
-    )
+    cache = load_engine(spec.name, profiles=profiles).follows_checkpoint_cache(spec.version)
+    plan = _plan(Same(model), taken, frozenset(hardware.peak_flops_per_s), cache)
+    applied = apply_techniques(techniques or TechniquesSpec(), model=model, plan=plan, hardware=hardware)
     model, plan = applied.model, applied.plan
     check_parallelism(model, parallelism)
     _check_math(plan, hardware)

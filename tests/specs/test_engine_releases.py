@@ -84,3 +84,37 @@ def test_an_answer_names_the_release_that_a_feature_asked_for() -> None:
 @pytest.mark.parametrize(("version", "sorts"), [(None, True), ("0.16.0", True), ("0.17.0", False), ("0.24", False)])
 def test_vllm_sorts_a_nucleus_until_its_own_kernel(version: str | None, sorts: bool) -> None:
     assert load_engine("vllm").sorts_nucleus(version) is sorts
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "follows"),
+    [
+        ("vllm", None, True),
+        ("vllm", "0.14.0", True),
+        ("vllm", "0.13.0", False),
+        ("sglang", None, True),
+        ("sglang", "0.5.2", False),
+        ("tensorrt-llm", None, True),
+        ("llama.cpp", None, False),
+        ("torch", None, False),
+    ],
+)
+def test_a_cache_that_nobody_named_follows_the_checkpoint_where_the_engine_reads_it(
+    engine: str, version: str | None, follows: bool
+) -> None:
+    assert load_engine(engine).follows_checkpoint_cache(version) is follows
+    spec = ScenarioSpec.model_validate(
+        {
+            "id": "x",
+            "kind": "batch",
+            "model": "nvidia/Llama-3.1-8B-Instruct-FP8",
+            "hardware": "h100",
+            "batch_size": 1,
+            "isl_tokens": 128,
+            "osl_tokens": 16,
+            "engine": {"name": engine, "version": version},
+        }
+    )
+    result = answer(spec)
+    said = [text for text in assumption_texts(result.assumptions) if "kv cache" in text]
+    assert [("fp8" in text) for text in said] == [follows]

@@ -8,7 +8,7 @@ from simulator.specs.model.checkpoints import (
     named_checkpoint,
     published_checkpoint,
     published_checkpoints,
-    published_with_fp8_cache,
+    published_fp8_cache,
 )
 from simulator.specs.model.loading import list_models, load_model
 from simulator.specs.model.precision import Dtype
@@ -82,4 +82,23 @@ def test_other_models_of_the_same_shape_have_their_own_checkpoints() -> None:
     ],
 )
 def test_weights_bring_the_cache_of_the_checkpoint_that_they_stand_for(model: str, method: str, cached: bool) -> None:
-    assert published_with_fp8_cache(model, method=method) is cached
+    assert (published_fp8_cache(model, method=method) is not None) is cached
+
+
+def test_what_says_the_cache_is_named_and_called_assumed_where_it_was_not_read() -> None:
+    read = published_fp8_cache("deepseek-ai/DeepSeek-V3.1", method="nvfp4")
+    recalled = published_fp8_cache("deepseek-ai/DeepSeek-R1-0528", method="nvfp4")
+    unlisted = published_fp8_cache("Qwen/Qwen3-32B", method="nvfp4")
+    assert read == "as nvidia/DeepSeek-V3.1-NVFP4 says"
+    assert recalled is not None
+    assert recalled.startswith("assumed of nvidia/DeepSeek-R1-0528-FP4")
+    assert unlisted is not None
+    assert unlisted.startswith("assumed")
+
+
+def test_every_profile_of_a_publisher_that_caches_in_fp8_does() -> None:
+    # What the rule assumes of checkpoints that nobody read holds for all that were.
+    owned = [item for item in published_checkpoints() if item.source == "profile" and item.id.startswith("nvidia/")]
+    read = [load_model(item.id).quantization for item in owned if item.format.method in ("fp8", "nvfp4")]
+    assert len(read) > 20
+    assert all(found is not None and found.kv_cache is Dtype.FP8 for found in read)

@@ -71,7 +71,11 @@ SELF_QUANTISING = ("llm_int8", "w1.58a8")
 
 
 def precision_plan(
-    model: arch.ModelSpec, precision: PrecisionSpec, *, multiplied: Collection[Dtype] | None = None
+    model: arch.ModelSpec,
+    precision: PrecisionSpec,
+    *,
+    multiplied: Collection[Dtype] | None = None,
+    checkpoint_cache: bool = True,
 ) -> PrecisionPlan:
     """Resolve what was asked for against what the checkpoint is; contradictions are refused.
 
@@ -81,6 +85,7 @@ def precision_plan(
     multiplied : dtypes that the device multiplies (None: all). Where nothing was asked for and the checkpoint's dtype
         is not among them, the plan is what engines do there: the other 16-bit dtype (vLLM's --dtype auto before
         compute capability 8.0), or quantised weights widened to it as they are read (Marlin kernels)
+    checkpoint_cache : whether keys and values not asked for take the format that a checkpoint names
     """
     notes: list[str] = []
     plain_dtype = _plain_dtype(model, precision, notes, multiplied=multiplied)
@@ -90,12 +95,12 @@ def precision_plan(
     )
     notes += _of_paper(precision)
     activation_dtype = Dtype.FP32 if plain_dtype is Dtype.TF32 else plain_dtype
-    published = _published_cached(model, precision, scheme.format, multiplied=multiplied)
+    cached = _checkpoint_cache(model, precision, scheme.format, multiplied) if checkpoint_cache else None
     return PrecisionPlan(
         weights=scheme.weights,
         activations=scheme.activations,
         activation_dtype=activation_dtype,
-        kv_dtype=_kv_dtype(model, precision, activation_dtype, notes, published=published),
+        kv_dtype=_kv_dtype(precision, cached or (activation_dtype, ""), notes),
         linear=scheme.format,
         plain=plain,
         quantised_roles=_roles(model, scheme),
@@ -109,9 +114,8 @@ def _of_paper(precision: PrecisionSpec) -> list[str]:
     if precision.scheme is None or precision.kernel is not None:
         return []
     family = load_format_kernels().of_paper(scheme_word(precision.scheme))
-    if family is None:
-        return []
-    return [f"{precision.scheme} on the engine's own kernels; its paper's are precision.kernel {family} in torch-eager"]
+    said = f"{precision.scheme} on the engine's own kernels; its paper's are precision.kernel {family} in torch-eager"
+    return [] if family is None else [said]
 
 
 def _with_kernel(scheme: Scheme, kernel: str | None) -> Scheme:
@@ -309,38 +313,36 @@ def _roles(model: arch.ModelSpec, scheme: Scheme) -> frozenset[str]:
     return QUANTISED_ROLES
 
 
-def _kv_dtype(
-    model: arch.ModelSpec, precision: PrecisionSpec, activation: Dtype, notes: list[str], *, published: bool
-) -> Dtype:
-    if precision.kv_cache is not None:
-        if precision.kv_cache not in KV_DTYPES:
-            allowed = ", ".join(KV_DTYPES)
-            raise RoofcastError(
-                f"{precision.kv_cache} keys and values are not supported; allowed: {allowed}",
-                field="precision.kv_cache",
-                hint=did_you_mean(precision.kv_cache, KV_DTYPES),
-            )
-        return precision.kv_cache
+def _kv_dtype(precision: PrecisionSpec, default: tuple[Dtype, str], notes: list[str]) -> Dtype:
+    """The format asked for, or else ``default``, which is a format and what says so."""
+    asked = precision.kv_cache
+    if asked is None:
+        notes.append(f"kv cache {' '.join(default)}".strip())
+    elif asked not in KV_DTYPES:
+        raise RoofcastError(
+            f"{asked} keys and values are not supported; allowed: {', '.join(KV_DTYPES)}",
+            field="precision.kv_cache",
+            hint=did_you_mean(asked, KV_DTYPES),
+        )
+    return asked or default[0]
+
+
+def _checkpoint_cache(
+    model: arch.ModelSpec, precision: PrecisionSpec, product: MatmulFormat, multiplied: Collection[Dtype] | None
+) -> tuple[Dtype, str] | None:
+    """The cache's format that the checkpoint names, or those published in the weights asked for where FP8 is
+    multiplied, and what says so. A scheme is a method that anybody may apply, but for NVFP4."""
     stored = model.quantization.kv_cache if model.quantization and precision.weights is None else None
-    if stored is None and published:
-        notes.append(f"kv cache fp8, as {model.name} is published in such weights")
-        return Dtype.FP8
-    notes.append(f"kv cache {stored or activation}" + (" from quantization_config" if stored else ""))
-    return stored or activation
-
-
-def _published_cached(
-    model: arch.ModelSpec, precision: PrecisionSpec, product: MatmulFormat, *, multiplied: Collection[Dtype] | None
-) -> bool:
-    """Whether the weights asked for are of checkpoints that say an FP8 cache, on a device that multiplies FP8. A scheme
-    is a method that anybody may apply, but for NVFP4, which nothing else names."""
-    asked = precision.scheme == NVFP4 or (precision.weights is not None and precision.scheme is None)
+    if stored is not None:
+        return stored, "from quantization_config"
+    asked = precision.scheme == NVFP4 if precision.scheme else precision.weights is not None
     both = product.name in (Dtype.FP8.value, NVFP4) and product.quantises_activations
-    if not (asked and both) or (multiplied is not None and Dtype.FP8 not in multiplied):
-        return False
-    from simulator.specs.model.checkpoints import published_with_fp8_cache
+    if not asked or not both or Dtype.FP8 not in (multiplied or (Dtype.FP8,)):
+        return None
+    from simulator.specs.model.checkpoints import published_fp8_cache
 
-    return published_with_fp8_cache(model.checkpoint or model.name, method=product.name)
+    says = published_fp8_cache(model.checkpoint or model.name, method=product.name)
+    return None if says is None else (Dtype.FP8, says)
 
 
 Role = Literal["attention", "mlp", "experts", "shared_expert", "lm_head", "router", "mixer", "embedding"]

@@ -157,6 +157,8 @@ class EngineProfile(Spec):
     ``prompt_gather_steps``: steps that attention-data-parallel ranks let prompts wait until every rank has one, so that
     one rank's prompts do not hold up all others at other times (0: a prompt starts at once).
     ``nucleus_sorted_until``: the release since which a nucleus is found without a sort of the vocabulary (None: never).
+    ``checkpoint_cache_since``: the release since which keys and values take the format that a checkpoint names for
+    them, where nobody names one (None: they never do).
     ``matrix_groups``: query heads per KV head whose decode attention has a matrix kernel (empty: all have one).
     ``recipe``: kernels that it runs where its library's tables were measured on others.
     ``releases``: what earlier versions had instead, by the version that ended them, oldest first.
@@ -191,6 +193,7 @@ class EngineProfile(Spec):
     side_stream_tokens: NonNegativeInt = 0
     side_stream_vendors: tuple[str, ...] = ()
     nucleus_sorted_until: str | None = None
+    checkpoint_cache_since: str | None = None
     matrix_groups: tuple[PositiveInt, ...] = ()
     recipe: KernelRecipe = KernelRecipe()
     prompt_gather_steps: NonNegativeInt = 0
@@ -221,6 +224,11 @@ class EngineProfile(Spec):
     def sorts_nucleus(self, version: str | None) -> bool:
         """Whether drawing from a nucleus takes a sort of the vocabulary in ``version`` (None: the profile's own)."""
         return self.nucleus_sorted_until is None or came_before(version or self.version, self.nucleus_sorted_until)
+
+    def follows_checkpoint_cache(self, version: str | None) -> bool:
+        """Whether ``version`` (None: the profile's own) caches in the format that a checkpoint names."""
+        since = self.checkpoint_cache_since
+        return since is not None and not came_before(version or self.version, since)
 
     def at(self, version: str | None) -> Self:
         """The profile as it was in ``version`` (None: the profile's own)."""

@@ -220,18 +220,22 @@ def published_in_blocks(model_id: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def published_with_fp8_cache(model_id: str, *, method: str) -> bool:
-    """Whether a model's weights in ``method`` ("fp8", "nvfp4") are published with keys and values in FP8, which engines
-    read from the checkpoint: as the first listed one of those weights; where none is listed, NVFP4 alone, whose
-    checkpoints are those of ``FP8_CACHE_PUBLISHERS``."""
+def published_fp8_cache(model_id: str, *, method: str) -> str | None:
+    """What says that a model's weights in ``method`` ("fp8", "nvfp4") come with keys and values in FP8; None: nothing.
+
+    That is the first listed checkpoint of those weights; where none is listed, for NVFP4 the others of
+    ``FP8_CACHE_PUBLISHERS``. What was not read of the checkpoint itself is called assumed."""
     weights = Dtype.FP4 if method == _NVFP4.method else Dtype.FP8
     wanted = plain_word(model_id)
     same = (item for item in published_checkpoints() if plain_word(item.base) == wanted)
     first = next((item for item in same if item.format.weights is weights), None)
     if first is None:
-        return method == _NVFP4.method
-    publisher = plain_word(first.id).partition("/")[0]
-    return first.format.method == method and (publisher in FP8_CACHE_PUBLISHERS or first.format.kv_cache is Dtype.FP8)
+        return f"assumed, as the {method} checkpoints of others say" if method == _NVFP4.method else None
+    owned = plain_word(first.id).partition("/")[0] in FP8_CACHE_PUBLISHERS
+    if first.format.method != method or not (owned or first.format.kv_cache is Dtype.FP8):
+        return None
+    read = first.source == "profile"
+    return f"as {first.id} says" if read else f"assumed of {first.id}, as its publisher's others say"
 
 
 DENSE = "dense"

@@ -78,7 +78,7 @@ def gemm_score(
     moved = n * k * format.weight_bits / BITS_PER_BYTE + m * k * format.activation_bits / BITS_PER_BYTE + 2.0 * m * n
     roofline = _roofline(2.0 * m * n * k, moved, hardware=hardware, format=format)
     predicted = gemm.predict(rows, fit=fit, hardware=hardware, format=format, lattice=lattice)
-    measured = rows["seconds"].to_numpy()
+    measured = rows["measured_s"].to_numpy()
     return _score(measured, m, roofline=roofline, predicted=predicted)
 
 

@@ -110,7 +110,8 @@ def _gemm_format(rows: pd.DataFrame) -> pd.Series:
 
 
 def gemm_rows(data: Path, *, chip: Chip, fmt: str) -> pd.DataFrame:
-    """Products of one chip and format: m, n, k, seconds (median over kernels that were tuned apart), fit or score.
+    """Products of one chip and format: m, n, k, seconds (median over kernels that were tuned apart; measured_s is the
+    same), fit or score.
 
     Rows that would have read their operands faster than the memory delivers them are left out: the loop found them in
     the last-level cache, or nothing was computed.
@@ -122,6 +123,7 @@ def gemm_rows(data: Path, *, chip: Chip, fmt: str) -> pd.DataFrame:
     moved = rows["n"] * rows["k"] * format.weight_bits + rows["m"] * rows["k"] * format.activation_bits
     moved = moved / BITS_PER_BYTE + OUTPUT_BYTES * rows["m"] * rows["n"]
     rows = rows[moved / rows["seconds"] <= memory].reset_index(drop=True)
+    rows["measured_s"] = rows["seconds"]
     rows["is_score"] = is_score(rows, family="gemm", columns=GEMM_SHAPE)
     rows["fold"] = folds(rows, family="gemm", columns=GEMM_SHAPE, count=4)
     return rows

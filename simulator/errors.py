@@ -209,22 +209,23 @@ def _plain(word: str) -> str:
     return word.lower().lstrip("-").replace("-", "_")
 
 
-def did_you_mean(value: str, known: Iterable[str], *, limit: int = 3, otherwise: str = "") -> str:
-    """What else ``value`` is called, else what begins so or is spelled alike, else ``otherwise``, else a few."""
+def closest(value: str, known: Iterable[str], *, limit: int = 3) -> str:
+    """What else ``value`` is called, else what begins so or is spelled alike, as a hint; empty where nothing is."""
     names = sorted(set(known))
-    same = [name for name in names if _plain(name) in same_words(value)]
-    if same:
-        return f"did you mean {' or '.join(same[:limit])}?"
-    spelled = {name.lower(): name for name in names}
-    begun = [name for name in spelled if len(value) > 1 and name.startswith(value.lower())]
-    close = difflib.get_close_matches(value.lower(), spelled, n=limit, cutoff=0.5)
-    found = list(dict.fromkeys(sorted(begun, key=len) + close))[:limit]
-    if found:
-        return "did you mean " + " or ".join(spelled[name] for name in found) + "?"
-    if otherwise:
-        return otherwise
+    found = [name for name in names if _plain(name) in same_words(value)][:limit]
+    if not found:
+        spelled = {name.lower(): name for name in names}
+        begun = [name for name in spelled if len(value) > 1 and name.startswith(value.lower())]
+        close = difflib.get_close_matches(value.lower(), spelled, n=limit, cutoff=0.5)
+        found = [spelled[name] for name in dict.fromkeys(sorted(begun, key=len) + close)][:limit]
+    return f"did you mean {' or '.join(found)}?" if found else ""
+
+
+def did_you_mean(value: str, known: Iterable[str], *, limit: int = 3, otherwise: str = "") -> str:
+    """The closest names, else ``otherwise``, else a few of all."""
+    names = sorted(set(known))
     shown = ", ".join(names[:12])
-    return f"known: {shown}{', ...' if len(names) > 12 else ''}"
+    return closest(value, names, limit=limit) or otherwise or f"known: {shown}{', ...' if len(names) > 12 else ''}"
 
 
 @contextmanager

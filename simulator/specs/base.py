@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
-from simulator.errors import FileError, Option, ProfileError, RoofcastError, did_you_mean, same_words, shown
+from simulator.errors import FileError, Option, ProfileError, RoofcastError, closest, did_you_mean, same_words, shown
 from simulator.records import dataclass
 from simulator.specs.parsing import MalformedError, parse_json, parse_yaml
 from simulator.units import GIGA, MEGA, TERA
@@ -194,7 +194,7 @@ def _sentence(spec_class: type[Spec], detail: ErrorDetails) -> tuple[str, str, s
         return field, "this field is required and missing", ""
     if kind in ("enum", "literal_error"):
         allowed = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
-        return field, f"{value} is not allowed; allowed: {', '.join(allowed)}", _closest(detail["input"], allowed)
+        return field, f"{value} is not allowed; allowed: {', '.join(allowed)}", closest(str(detail["input"]), allowed)
     reason = detail["msg"].removeprefix("Value error, ")
     hint = _without(spec_class, location) if kind == "greater_than" else ""
     return field, f"{reason[0].lower()}{reason[1:]}, got {value}", hint
@@ -214,12 +214,6 @@ def _others(details: list[ErrorDetails]) -> str:
     names = [_field(detail) for detail in details]
     named = list(dict.fromkeys(name or "the whole" for name in names))[:_NAMED_ERRORS]
     return ", ".join(named) + (", ..." if len(set(names)) > len(named) else "")
-
-
-def _closest(value: object, allowed: list[str]) -> str:
-    """A did-you-mean only where something is close: the message lists everything that is allowed already."""
-    hint = did_you_mean(str(value), allowed)
-    return hint if hint.startswith("did you mean") else ""
 
 
 def _known_fields(spec_class: type[Spec], location: tuple[int | str, ...]) -> list[str]:

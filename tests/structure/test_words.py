@@ -13,12 +13,37 @@ from tests.structure.sources import parsed
 ROOT = Path(__file__).resolve().parents[2]
 FLAG = re.compile(r"(?<![\w-])--([a-z]|$)")
 SPELL_FLAGS = ("cli", "reports", "api", "planner/handoff", "published", "explain")
-READ_RECORDS = ("planner", "reports")
-SENTENCES = frozenset({"message", "label", "source", "detail", "text"})
+SENTENCES = frozenset(
+    {
+        "message",
+        "label",
+        "source",
+        "detail",
+        "text",
+        "note",
+        "hint",
+        "title",
+        "caption",
+        "reason",
+        "words",
+        "deployment",
+    }
+)
+"""Attributes that hold what people read."""
+SAYS = re.compile(r"_(text|texts|words?|sentence|label)$")
+"""Functions that make it."""
 TAKEN_APART_BY = frozenset(
     {"startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "split", "rsplit", "find"}
 )
 REGEX_CALLS = frozenset({"match", "fullmatch", "search", "findall", "finditer", "split", "sub"})
+
+READ = frozenset({"read_text", "plain_word"})
+"""Functions of that name that hand on what somebody else wrote."""
+TAKEN_APART_LEFT = {
+    "reports/formats/text.py": 1,  # a table's title that says its section's again is not printed twice
+    "app/controls.py": 1,  # a widget's label without its unit, in the middle of a sentence
+}
+"""Sentences that are still taken apart, by module. This list may only shrink."""
 
 FLAGS_LEFT = {
     "specs/hardware/calibration.py": 2,  # the separator in names of calibration files
@@ -65,6 +90,9 @@ def reads_a_sentence(call: ast.Call, method: ast.expr) -> bool:
 
 
 def is_sentence(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        made = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return SAYS.search(made) is not None and made not in READ
     return isinstance(node, ast.Attribute) and node.attr in SENTENCES
 
 
@@ -74,9 +102,11 @@ def test_flags_are_spelled_by_the_command_line_and_reports_alone() -> None:
     assert not more, "name a field between backquotes, or as field=Option(...)"
 
 
-def test_no_sentence_of_a_record_is_taken_apart() -> None:
-    found = {name: taken_apart(tree) for name, tree in modules(inside=READ_RECORDS).items()}
-    assert not {name: items for name, items in found.items() if items}, "give the record a field of what is needed"
+def test_no_sentence_is_taken_apart() -> None:
+    trees = {**modules(), **{f"app/{path.name}": parsed(path) for path in (ROOT / "app").rglob("*.py")}}
+    found = {name: taken_apart(tree) for name, tree in trees.items()}
+    more = {name: items for name, items in found.items() if len(items) > TAKEN_APART_LEFT.get(name, 0)}
+    assert not more, "give the record a field of what is needed"
 
 
 @pytest.mark.parametrize(
@@ -99,6 +129,9 @@ def test_flags_are_seen(code: str, count: int) -> None:
         ('item.label.split(" + decode ")', 1),
         ("PATTERN.match(item.message)", 1),
         ('re.sub("a", "b", warning.text)', 1),
+        ('setup_text(deployment).rsplit(", ", 1)', 1),
+        ("_POOLS.search(self.deployment)", 1),
+        ("path.read_text().split()", 0),
         ("name.split()", 0),
         ("item.label.upper()", 0),
     ],

@@ -67,10 +67,10 @@ def _derivation(studies: Studies) -> doc.Table:
         ("planned peak", peak, "mean x peak over mean x headroom - cache"),
         *of_pools,
         ("idle devices", doc.count(fleet.idle_devices), _whole_servers(fleet)),
-        ("devices in all", doc.count(fleet.devices), f"{counted} + {fleet.idle_devices}"),
     )
+    total: _Step = ("devices in all", doc.count(fleet.devices), f"{counted} + {fleet.idle_devices}")
     heads = doc.columns("Step", "Value", "How", words=("Step",), wide="How")
-    rows = [doc.row(*step, total=step[0].endswith("in all")) for step in steps]
+    rows = [*(doc.row(*step) for step in steps), doc.row(*total, total=True)]
     return doc.table("sizing", "From demand to devices", heads, rows)
 
 

@@ -212,8 +212,8 @@ def _headline(comparison: Comparison) -> str:
         ("output", final.output_tokens_per_s, base.output_tokens_per_s),
         ("cost per output token", final.cost_per_million_output_tokens, base.cost_per_million_output_tokens),
     )
-    said = [f"{name} {_difference(now, before)}" for name, now, before in parts]
-    moved = ", ".join(text for text in said if not text.endswith((f" {NOTHING}", f" {SAME}")))
+    changes = [(name, _difference(now, before)) for name, now, before in parts]
+    moved = ", ".join(f"{name} {change}" for name, change in changes if change not in (NOTHING, SAME))
     together = f"All {len(comparison.steps)} changes" if len(comparison.steps) > 1 else "The change"
     return f"{together}: {moved or 'no change of latency, throughput or cost'}."
 

@@ -284,26 +284,27 @@ def _series_lines(result: ServeResult) -> list[str]:
     return lines
 
 
+def _replicas_text(deployment: Deployment, *, replicas: int) -> str:
+    """``2 x TP1 PP2 h100-sxm-80gb``."""
+    degrees = deployment.parallelism
+    others = (("PP", degrees.pp_size), ("DP", degrees.dp_size), ("CP", degrees.cp_size))
+    parts = [f"TP{degrees.tp_size}", *(f"{name}{size}" for name, size in others if size > 1)]
+    return f"{replicas} x {' '.join(parts)} {deployment.hardware.name}"
+
+
+def _setup_text(deployment: Deployment, replicas: str) -> str:
+    return f"{deployment.model.name} on {replicas}, {deployment.engine.name} {deployment.engine.version}"
+
+
 def setup_text(deployment: Deployment, *, replicas: int) -> str:
     """``llama-3.1-8b on 2 x TP1 PP2 h100-sxm-80gb, vllm 0.15.1``."""
-    parallel = deployment.parallelism
-    parts = [f"TP{parallel.tp_size}"]
-    parts += [
-        f"{name}{size}"
-        for name, size in (("PP", parallel.pp_size), ("DP", parallel.dp_size), ("CP", parallel.cp_size))
-        if size > 1
-    ]
-    return (
-        f"{deployment.model.name} on {replicas} x {' '.join(parts)} {deployment.hardware.name}, "
-        f"{deployment.engine.name} {deployment.engine.version}"
-    )
+    return _setup_text(deployment, _replicas_text(deployment, replicas=replicas))
 
 
 def pools_setup_text(prefill: Pool, decode: Pool) -> str:
     """``llama-3.1-8b on 1 x TP1 h100-sxm-80gb for prompts and 2 x TP1 ... for answers, vllm 0.15.1``."""
-    first = setup_text(prefill.deployment, replicas=prefill.replicas).rsplit(", ", 1)[0]
-    second, engine = setup_text(decode.deployment, replicas=decode.replicas).rsplit(", ", 1)
-    return f"{first} for prompts and {second.split(' on ', 1)[1]} for answers, {engine}"
+    prompts, answers = (_replicas_text(pool.deployment, replicas=pool.replicas) for pool in (prefill, decode))
+    return _setup_text(decode.deployment, f"{prompts} for prompts and {answers} for answers")
 
 
 def _title(answered: ScenarioResult, run: ServedRun) -> str:

@@ -33,11 +33,10 @@ _SCHEMES = tuple(name for name in SCHEME_NAMES if name not in (*_DTYPES, *PLAIN_
 WEIGHTS = (NATIVE, *_DTYPES, *_SCHEMES)
 KV_DTYPES = (NATIVE, "bf16", "fp8", "int8")
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
-TP_SIZES = (*USUAL_TP_SIZES, *LARGE_TP_SIZES)
-_PP_SIZES = USUAL_TP_SIZES
+_TP_SIZES = (*USUAL_TP_SIZES, *LARGE_TP_SIZES)
 _DP_SIZES = (1, *USUAL_DP_SIZES)
-_EP_SIZES = TP_SIZES
-_CP_SIZES = (1, *USUAL_DP_SIZES)
+SIZES = MappingProxyType({"tp": _TP_SIZES, "pp": USUAL_TP_SIZES, "dp": _DP_SIZES, "ep": _TP_SIZES, "cp": _DP_SIZES})
+"""Degrees of parallelism that pages ask for."""
 LARGEST_STEP = 131_072
 _LARGEST_SEQS = 4096
 OWN_LIMIT = "automatic"
@@ -249,18 +248,18 @@ def parallelism_inputs(
     pool : whose they are, where they are not the deployment's; starts their names and keys
     place : ends the keys of a page with several deployments, which start where the ``first`` is
     """
-    shown = [("tp", TP_SIZES, glossary.TP), ("pp", _PP_SIZES, glossary.PP)]
+    shown = [("tp", glossary.TP), ("pp", glossary.PP)]
     if has_experts(model, profiles=session_profiles()):
-        shown.extend((("dp", _DP_SIZES, glossary.DP), ("ep", _EP_SIZES, glossary.EP)))
-    shown.append(("cp", _CP_SIZES, glossary.CP))
+        shown.extend((("dp", glossary.DP), ("ep", glossary.EP)))
+    shown.append(("cp", glossary.CP))
     columns = cycle(st.columns(2))
     found = {}
-    for (name, sizes, help), column in zip(shown, columns, strict=False):
+    for (name, help), column in zip(shown, columns, strict=False):
         label = f"{pool} {name.upper()}".strip().capitalize() if pool else name.upper()
         start = f"{pool}_" if pool else ""
         with column:
             field, key = f"{start}{name}_size", f"{start}{name}{place}"
-            found[field] = widgets.choice(label, sizes, key=key, default=first.get(field, 1), help=help)
+            found[field] = widgets.choice(label, SIZES[name], key=key, default=first.get(field, 1), help=help)
     return found
 
 

@@ -132,24 +132,43 @@ def doors(setups: Sequence[ReplicaSetup]) -> None:
         links(setup.role.capitalize(), _LOADED, address_of(widget_values(setup)))
 
 
+_DEGREES = ("tp", "pp", "ep", "dp", "cp")
+"""Keys of the widgets in the order of a run's degrees."""
+
+
+def _sizes(run: RunFacts) -> dict[str, int]:
+    """Degrees of parallelism by the keys of the widgets."""
+    own, ahead = run.degrees, run.prefill_degrees or ()
+    return {
+        **dict(zip(_DEGREES, own, strict=True)),
+        **dict(zip(map("prefill_{}".format, _DEGREES), ahead, strict=False)),
+    }
+
+
+def _beyond(run: RunFacts) -> list[str]:
+    """Degrees that no page asks for: ``DP32``."""
+    found = [(key.removeprefix("prefill_"), size) for key, size in _sizes(run).items()]
+    return list(dict.fromkeys(f"{name.upper()}{size}" for name, size in found if size not in inputs.SIZES[name]))
+
+
 def run_values(run: RunFacts) -> dict[str, Any]:
     """A measured run by the keys of the widgets that say it; what no widget says stays as it is asked.
 
     Raises ProfileError: its model or accelerator is no longer known.
     """
-    degrees, asked, formats = run.degrees, run.asked, run.formats
-    pools = dict(zip(("prefill_replicas", "decode_replicas"), run.pools or (), strict=False))
+    at_once = run.batch_size or run.concurrency
     return {
         "model": load_model(run.model, profiles=session_profiles()).profile,
         "gpu": load_hardware(run.hardware, profiles=session_profiles()).name,
-        **{key: degrees.get(f"{key}_size", 1) for key in ("tp", "pp", "ep", "dp", "cp")},
-        "weights": _offered(formats.get("weights"), inputs.WEIGHTS),
-        "kv": _offered(formats.get("kv_cache"), inputs.KV_DTYPES),
+        **({} if _beyond(run) else _sizes(run)),
+        "weights": _offered(run.scheme or run.weights, inputs.WEIGHTS),
+        "kv": _offered(run.kv_cache, inputs.KV_DTYPES),
         "engine": run.engine if run.engine in inputs.ENGINES else None,
-        "batch": min(asked["batch_size"], inputs.LARGEST_BATCH) if asked else None,
-        "isl": asked.get("isl_tokens"),
-        "osl": asked.get("osl_tokens"),
-        **pools,
+        "batch": min(at_once, inputs.LARGEST_BATCH) if at_once else None,
+        "isl": run.isl_tokens,
+        "osl": run.osl_tokens,
+        "prefill_replicas": run.prefill_replicas,
+        "decode_replicas": run.decode_replicas,
     }
 
 
@@ -162,9 +181,9 @@ def run_doors(run: RunFacts) -> None:
     values = run_values(run)
     if run.engine not in inputs.ENGINES:
         st.caption(f"The pages do not ask about {run.engine}: they open with {DEFAULT_ENGINE}.")
-    if run.pools is None:
+    if beyond := _beyond(run):
+        st.caption(f"The pages do not ask for {' and '.join(beyond)}: they open with other degrees.")
+    if run.prefill_replicas is None:
         links("Open in", ASKING, address_of(values))
     else:
-        st.caption("The run does not say how its prefill replicas were split: they open like the decode replicas.")
-        alike = {f"prefill_{key}": values[key] for key in ("tp", "pp", "dp", "ep", "cp")}
-        links("Both pools", _SERVED, address_of({**values, **alike}))
+        links("Both pools", _SERVED, address_of(values))

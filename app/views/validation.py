@@ -12,10 +12,8 @@ from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.reports.answers.validation import predicted_words
 from simulator.reports.charts.validation import (
-    MetricKind,
     coverage_by_source_chart,
     error_by_source_chart,
-    metric_kind,
     validation_scatter_chart,
 )
 from simulator.reports.content.quantities import count_text, counted_text, percent_text
@@ -35,6 +33,7 @@ from simulator.reports.tables.validation import (
     validation_summary,
     worst_first,
 )
+from simulator.reports.words.runs import MetricKind, metric_kind
 from simulator.specs.hardware.calibration import calibrated_hardware
 from simulator.specs.measured.validation_rows import (
     RunChoice,

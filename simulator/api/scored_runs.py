@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
@@ -18,7 +19,6 @@ from simulator.specs.measured.validation_rows import (
     WholeRun,
     load_today_runs,
     load_validation_table,
-    parallel_text,
 )
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
@@ -106,13 +106,19 @@ def run_rows(run: WholeRun, *, profiles: str | None = None) -> list[ValidationRo
                 low=low,
                 high=high,
                 provenance=result["provenance"],
-            )
+            ).rounded()
         )
     return rows
 
 
-def run_facts(scenario: ScenarioSpec, *, source: str, load: str | None = None) -> RunFacts:
-    """What ran, in the words that rows are chosen by."""
+def run_facts(scenario: ScenarioSpec, *, source: str, rate_per_s: float | None = None) -> RunFacts:
+    """What ran and what was asked of it; ``rate_per_s``: of the stage of kind serve that the values are of."""
+    pools, precision = scenario.disaggregation, scenario.precision
+    own = scenario.parallelism.model_dump()
+    prompts: dict[str, Any] = dict.fromkeys(own)
+    if pools is not None:
+        prompts = {**own, **pools.degrees("prefill")}
+        own |= pools.degrees("decode")
     return RunFacts(
         source=source,
         run=str(scenario.id),
@@ -121,10 +127,19 @@ def run_facts(scenario: ScenarioSpec, *, source: str, load: str | None = None) -
         model=scenario.model.rsplit("/", maxsplit=1)[-1],
         model_class=load_model(scenario.model).model_class,
         mode=mode_of(scenario),
-        parallel=parallel_words(scenario),
-        weights=scenario.precision.weights.value if scenario.precision.weights else "",
-        deployment=deployment_words(scenario),
-        load=load or load_words(scenario),
+        **own,
+        prefill_replicas=pools.prefill_replicas if pools else None,
+        decode_replicas=pools.decode_replicas if pools else None,
+        **{f"prefill_{name}": size for name, size in prompts.items()},
+        weights=precision.weights.value if precision.weights else None,
+        scheme=precision.scheme,
+        kv_cache=precision.kv_cache.value if precision.kv_cache else None,
+        kind=scenario.kind,
+        batch_size=scenario.batch_size,
+        concurrency=scenario.concurrency,
+        isl_tokens=scenario.isl_tokens,
+        osl_tokens=scenario.osl_tokens,
+        rate_per_s=rate_per_s,
     )
 
 
@@ -134,30 +149,3 @@ def mode_of(scenario: ScenarioSpec) -> str:
         return "disaggregated"
     speculation = scenario.techniques.speculation
     return "aggregated" if speculation is None else speculation.method
-
-
-def load_words(scenario: ScenarioSpec) -> str:
-    """What was asked of the deployment."""
-    many = scenario.batch_size or scenario.concurrency
-    lengths = f"{scenario.isl_tokens} in, {scenario.osl_tokens} out"
-    return f"{scenario.kind.replace('_', ' ')} {many or ''}: {lengths}".replace(" :", ":")
-
-
-def parallel_words(ran: ScenarioSpec) -> str:
-    """The parallel degrees of a replica above one; ``TP1`` where there are none."""
-    return parallel_text(tp_size=ran.tp_size, pp_size=ran.pp_size, ep_size=ran.ep_size, dp_size=ran.dp_size)
-
-
-def deployment_words(scenario: ScenarioSpec) -> str:
-    """The model, its parallel degrees, its pools and its number formats."""
-    pools = scenario.disaggregation
-    precision = scenario.precision
-    weights = precision.weights.value if precision.weights else None
-    parts = (
-        scenario.model.rsplit("/", maxsplit=1)[-1],
-        parallel_words(scenario),
-        f"{pools.prefill_replicas} prefill + {pools.decode_replicas} decode" if pools else None,
-        precision.scheme or weights,
-        f"{precision.kv_cache.value} cache" if precision.kv_cache else None,
-    )
-    return ", ".join(part for part in parts if part)

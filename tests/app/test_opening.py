@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app import inputs, opening
 from app.views.serving import _LOOK
-from simulator.specs.measured.validation_rows import RunFacts, load_validation_rows, parallel_text
+from simulator.specs.measured.validation_rows import RunFacts, load_validation_rows
 from tests.app.pages import opened
 
 
@@ -23,30 +23,34 @@ def test_every_measured_run_is_said_by_the_widgets() -> None:
         assert found["gpu"] in accelerators
         assert found["weights"] in inputs.WEIGHTS
         assert found["kv"] in inputs.KV_DTYPES
-        assert all(str(found[key]) in names for key, names in options.items() if found[key] is not None), run
+        assert all(str(found[key]) in names for key, names in options.items() if found.get(key)), run
     assert len(runs) > 1_000
 
 
-def test_degrees_lengths_and_pools_are_read_as_they_were_written() -> None:
-    for run in _runs():
-        sizes = {f"{name}_size": run.degrees.get(f"{name}_size", 1) for name in ("tp", "pp", "ep", "dp", "cp")}
-        assert parallel_text(**sizes) == run.parallel
-        assert (run.pools is None) == (run.mode != "disaggregated")
-    asked = [run.asked for run in _runs() if "in, " in run.load]
-    assert asked
-    assert all(set(item) in ({"batch_size", "isl_tokens", "osl_tokens"}, set()) for item in asked)
-    assert sum(bool(item) for item in asked) > 0.9 * len(asked)
+def test_two_pools_open_with_the_degrees_of_each() -> None:
+    pools = [run for run in _runs() if run.mode == "disaggregated"]
+    assert pools
+    for run in pools:
+        found = opening.run_values(run)
+        assert run.prefill_degrees is not None
+        if max(run.degrees) <= 8:
+            assert (found["tp"], found["dp"], found["ep"]) == (run.tp_size, run.dp_size, run.ep_size)
+            assert (found["prefill_tp"], found["prefill_dp"]) == (run.prefill_tp_size, run.prefill_dp_size)
+        elif run.dp_size > 8:
+            assert not {"tp", "dp", "prefill_tp"} & set(found), "no page asks for so many ranks"
+        assert (found["prefill_replicas"], found["decode_replicas"]) == (run.prefill_replicas, run.decode_replicas)
+    assert any(run.degrees != run.prefill_degrees for run in pools)
 
 
 def test_a_measured_run_opens_as_it_ran() -> None:
-    run = next(run for run in _runs() if run.engine == "vllm" and run.degrees == {"tp_size": 4} and run.asked)
+    run = next(run for run in _runs() if run.engine == "vllm" and run.degrees == (4, 1, 1, 1, 1) and run.batch_size)
     values = {key: str(value) for key, value in opening.run_values(run).items() if value is not None}
     page = opened("what_if", values)
     assert not page.error
     assert not page.warning
     assert page.selectbox(key="tp").value == 4
-    assert page.slider(key="batch").value == run.asked["batch_size"]
-    assert page.number_input(key="isl").value == run.asked["isl_tokens"]
+    assert page.slider(key="batch").value == run.batch_size
+    assert page.number_input(key="isl").value == run.isl_tokens
 
 
 def test_a_load_of_the_chart_opens_with_its_rate() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import lru_cache
+from math import nan
+from typing import Any
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
@@ -10,6 +13,7 @@ from simulator.reports.content.document import Report
 from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.report import build_report
 from simulator.reports.studies import Studies, gather
+from simulator.specs.measured.validation_rows import ValidationRow
 from simulator.specs.question.plan import plan_spec
 
 CREATED = "2026-11-21"
@@ -30,3 +34,14 @@ def whole_report() -> Report:
 @lru_cache(maxsize=8)
 def rendered(form: ReportFormat) -> bytes:
     return render(whole_report(), studied(), form)[0].data
+
+
+def measured_row(**changed: Any) -> ValidationRow:
+    """A value of one run and its prediction, 10 % too high."""
+    stated = {
+        "source": "s", "run": "1", "hardware": "h100-sxm-80gb", "engine": "vllm", "model": "m", "model_class": "dense",
+        "mode": "aggregated", "kind": "batch", "metric": "e2e_s", "measured": 1.0, "predicted": 1.1, "low": nan,
+        "high": nan, "provenance": "calibrated",
+        **dict.fromkeys(("tp_size", "pp_size", "ep_size", "dp_size", "cp_size"), 1),
+    }  # fmt: skip
+    return ValidationRow(**dict.fromkeys(item.name for item in fields(ValidationRow)) | stated | changed)

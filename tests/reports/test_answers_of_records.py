@@ -41,6 +41,7 @@ from simulator.specs.measured.serving_results import ServingRun
 from simulator.specs.measured.validation_rows import ValidationRow
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.scenario import ScenarioSpec
+from tests.reports.report_cases import measured_row
 
 TODAY = date(2026, 6, 1)
 
@@ -176,13 +177,7 @@ class TestPrices:
 class TestToday:
     @staticmethod
     def row(**changed: Any) -> ValidationRow:
-        fields: dict[str, Any] = {
-            "source": "source", "run": "run", "hardware": "h100", "engine": "vllm", "model": "m", "parallel": "TP1",
-            "model_class": "dense", "mode": "aggregated", "weights": "", "deployment": "", "load": "",
-            "metric": "tpot_p50_s", "measured": 1.0, "predicted": 1.1, "low": 0.9, "high": 1.2,
-            "provenance": "calibrated",
-        }  # fmt: skip
-        return ValidationRow(**fields | changed)
+        return measured_row(**{"metric": "tpot_p50_s", "low": 0.9, "high": 1.2} | changed)
 
     def test_errors_are_means_with_their_sign_and_the_whole_comes_first(self) -> None:
         rows = [

@@ -101,7 +101,8 @@ def test_the_grade_is_that_of_measured_runs_alone(monkeypatch: pytest.MonkeyPatc
 def test_only_runs_of_its_class_of_models_are_the_closest(
     model_class: str, counts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alike = {"parallel": "TP1", "weights": "fp8", "model_class": model_class}
+    degrees = dict.fromkeys(("tp_size", "pp_size", "ep_size", "dp_size", "cp_size"), 1)
+    alike = {**degrees, "weights": "fp8", "model_class": model_class}
 
     def table() -> ValidationTable:
         found = load_validation_table()

@@ -14,9 +14,11 @@ from simulator.reports.charts.plotly_figure import plotly_figure
 from simulator.reports.charts.static_svg import static_svg
 from simulator.reports.charts.validation import coverage_by_source_chart, error_by_source_chart
 from simulator.reports.sections.resilience import loss_cases_chart
-from simulator.reports.tables.validation import metric_word, provenance_rows
+from simulator.reports.tables.validation import provenance_rows
+from simulator.reports.words.runs import deployment_text, load_text, metric_word, parallel_text
 from simulator.specs.measured.validation_rows import ValidationRow, load_validation_rows
 from simulator.specs.question.plan import plan_spec
+from tests.reports.report_cases import measured_row
 
 
 @pytest.fixture(scope="module")
@@ -27,25 +29,7 @@ def plan() -> CapacityPlan:
 
 
 def _row(source: str, *, measured: float, predicted: float, low: float = nan, high: float = nan) -> ValidationRow:
-    return ValidationRow(
-        source=source,
-        run="1",
-        hardware="h100-sxm-80gb",
-        engine="vllm",
-        model="m",
-        model_class="dense",
-        mode="aggregated",
-        parallel="TP1",
-        weights="bf16",
-        deployment="a",
-        load="b",
-        metric="tpot_s",
-        measured=measured,
-        predicted=predicted,
-        low=low,
-        high=high,
-        provenance="calibrated",
-    )
+    return measured_row(source=source, metric="tpot_s", measured=measured, predicted=predicted, low=low, high=high)
 
 
 def test_losses_raise_the_load_of_what_is_left(plan: CapacityPlan) -> None:
@@ -108,3 +92,16 @@ def test_stored_runs_draw_and_add_up() -> None:
 ])  # fmt: skip
 def test_metrics_are_said_in_words(metric: str, word: str) -> None:
     assert metric_word(metric) == word
+
+
+def test_runs_are_said_in_words() -> None:
+    run = measured_row(model="Llama-2-7b", tp_size=2, weights="bf16", kv_cache="fp8", batch_size=16, isl_tokens=128)
+    assert deployment_text(run) == "Llama-2-7b, TP2, bf16, fp8 cache"
+    assert load_text(replace(run, osl_tokens=64)) == "batch 16: 128 in, 64 out"
+    assert load_text(replace(run, kind="serve", rate_per_s=7.5)) == "serve at 7.5/s"
+    loop = replace(run, kind="closed_loop", batch_size=None, concurrency=4, osl_tokens=8)
+    assert load_text(loop) == "closed loop 4: 128 in, 8 out"
+    pools = replace(run, scheme="nvfp4", kv_cache=None, prefill_replicas=2, decode_replicas=3)
+    pools = replace(pools, prefill_tp_size=4, prefill_ep_size=4)
+    assert deployment_text(pools) == "Llama-2-7b, 2 x TP4 EP4 prefill + 3 x TP2 decode, nvfp4"
+    assert parallel_text((1, 1, 1, 1, 1)) == "TP1"

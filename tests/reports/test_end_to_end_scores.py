@@ -12,16 +12,13 @@ from hypothesis import strategies as st
 from simulator.reports.tables.validation import COLUMNS, end_to_end_lines, score_cells
 from simulator.specs.measured.scores import end_to_end_scores, error_score
 from simulator.specs.measured.validation_rows import ValidationRow
+from tests.reports.report_cases import measured_row
 
 
 def row(
     predicted: float, *, measured: float = 1.0, low: float = math.nan, high: float = math.nan, metric: str = "e2e_s"
 ) -> ValidationRow:
-    return ValidationRow(
-        source="s", run="1", engine="vllm", model="m", model_class="dense", mode="aggregated",
-        parallel="TP1", weights="bf16", hardware="h", deployment="d", load="l", metric=metric,
-        measured=measured, predicted=predicted, low=low, high=high, provenance="calibrated",
-    )  # fmt: skip
+    return measured_row(hardware="h", metric=metric, measured=measured, predicted=predicted, low=low, high=high)
 
 
 def test_hand_numbers() -> None:

@@ -47,7 +47,7 @@ def _serving_rows(data: Path) -> Iterator[ValidationRow]:
         stages = predicted_stages(run, deployment_of(run))
         rates = run.scenario.workload.stages if run.scenario.workload else ()
         for measured, stage, asked in zip(run.stages, stages, rates, strict=True):
-            facts = run_facts(run.scenario, source="vllm under load", load=f"serve at {asked.rate_per_s:g}/s")
+            facts = run_facts(run.scenario, source="vllm under load", rate_per_s=asked.rate_per_s)
             for metric in METRICS:
                 yield ValidationRow(
                     **asdict(facts),
@@ -57,7 +57,7 @@ def _serving_rows(data: Path) -> Iterator[ValidationRow]:
                     low=math.nan,
                     high=math.nan,
                     provenance="calibrated",
-                )
+                ).rounded()
 
 
 TODAY_EVERY = {"aggregated": 3, "mtp": 3, "disaggregated": 9}
@@ -97,11 +97,15 @@ def as_csv(rows: list[ValidationRow]) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([field.name for field in fields(ValidationRow)])
     for row in rows:
-        writer.writerow(
-            "" if isinstance(cell, float) and math.isnan(cell) else f"{cell:.4g}" if isinstance(cell, float) else cell
-            for cell in astuple(row)
-        )
+        writer.writerow(map(_cell, astuple(row)))
     return stream.getvalue()
+
+
+def _cell(value: str | float | None) -> str:
+    """Nothing stands for None and NaN."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.4g}"
+    return "" if value is None else str(value)
 
 
 def differing(stored: tuple[ValidationRow, ...], now: list[ValidationRow]) -> int:

@@ -10,9 +10,10 @@ from typing import Any
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, finite
 from simulator.reports.charts.chart import Chart
-from simulator.reports.charts.validation import MetricKind, metric_kind, validation_scatter_chart
+from simulator.reports.charts.validation import validation_scatter_chart
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.formats.text import text_table
+from simulator.reports.words.runs import MetricKind, metric_kind
 from simulator.specs.measured.scores import ErrorScore, error_score
 from simulator.specs.measured.validation_rows import RunsOrigin, ValidationRow
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 
 import numpy as np
 
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
-from simulator.reports.content.quantities import joules_text, percent_text, rate_text, seconds_text, signed_percent_text
+from simulator.reports.content.quantities import percent_text, signed_percent_text
+from simulator.reports.words.runs import MetricKind, deployment_text, load_text, metric_kind, value_text
 from simulator.specs.measured.validation_rows import ValidationRow, coverage
 
 _INNER = (0.1, 0.5, 0.9)
@@ -85,14 +85,6 @@ _BAND = 0.2
 """Half width of the band around the diagonal, as a fraction."""
 
 
-class MetricKind(StrEnum):
-    """What can be drawn on one axis."""
-
-    LATENCY = "Latency"
-    THROUGHPUT = "Throughput"
-    ENERGY = "Energy"
-
-
 _AXES = {
     MetricKind.LATENCY: ("s", "time"),
     MetricKind.THROUGHPUT: ("tokens/s", "throughput"),
@@ -100,27 +92,9 @@ _AXES = {
 }
 
 
-def metric_kind(metric: str) -> MetricKind:
-    """A time, a token rate, or joules per token."""
-    if metric.endswith("_j"):
-        return MetricKind.ENERGY
-    return MetricKind.THROUGHPUT if metric.endswith("_per_s") else MetricKind.LATENCY
-
-
-def value_text(value: float, metric: str) -> str:
-    """A time, a token rate or an energy in words."""
-    match metric_kind(metric):
-        case MetricKind.LATENCY:
-            return seconds_text(value)
-        case MetricKind.THROUGHPUT:
-            return rate_text(value, "tok")
-        case MetricKind.ENERGY:
-            return joules_text(value)
-
-
 def _label(row: ValidationRow) -> str:
     return (
-        f"{row.deployment} on {row.hardware}, {row.engine}, {row.mode}, {row.load}: "
+        f"{deployment_text(row)} on {row.hardware}, {row.engine}, {row.mode}, {load_text(row)}: "
         f"measured {value_text(row.measured, row.metric)}, "
         f"predicted {value_text(row.predicted, row.metric)} ({signed_percent_text(row.error)}), {row.provenance}"
     )

@@ -18,8 +18,9 @@ from simulator.reports.content.quantities import chance_text, counted_text, perc
 from simulator.reports.sections.ways_to_pay import ways_table
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import TERMS
+from simulator.reports.words.runs import parallel_text
 from simulator.specs.measured.scores import ErrorScore, error_score
-from simulator.specs.measured.validation_rows import ValidationRow, load_validation_table, parallel_text
+from simulator.specs.measured.validation_rows import ValidationRow, load_validation_table
 
 _FEW = 5
 """Runs from which on their mean error says something. Chosen, as the bounds below are."""
@@ -82,7 +83,7 @@ class _Ran:
 
     engine: str
     hardware: str
-    parallel: str
+    degrees: tuple[int, ...]
     weights: str
     model_class: str
     mode: str
@@ -110,11 +111,10 @@ def _levels(ran: _Ran) -> tuple[Evidence, ...]:
     shape = f"{ran.engine} on {ran.hardware}{how}"
     return (
         _level(
-            f"{ran.model_class} models under {shape}, {ran.parallel}, {ran.weights}",
+            f"{ran.model_class} models under {shape}, {parallel_text(ran.degrees)}, {ran.weights}",
             rows,
             lambda row: (
-                same(row)
-                and (row.parallel, row.weights, row.model_class) == (ran.parallel, ran.weights, ran.model_class)
+                same(row) and (row.degrees, row.weights, row.model_class) == (ran.degrees, ran.weights, ran.model_class)
             ),
         ),
         _level(f"{shape}, other degrees or formats too", rows, same),
@@ -144,13 +144,7 @@ def _ran(deployment: Deployment, *, pools: int) -> _Ran:
     return _Ran(
         engine=deployment.engine.name,
         hardware=deployment.hardware.name,
-        parallel=parallel_text(
-            tp_size=degrees.tp_size,
-            pp_size=degrees.pp_size,
-            ep_size=degrees.ep_size,
-            dp_size=degrees.dp_size,
-            cp_size=degrees.cp_size,
-        ),
+        degrees=(degrees.tp_size, degrees.pp_size, degrees.ep_size, degrees.dp_size, degrees.cp_size),
         weights=deployment.plan.weights.value,
         model_class=deployment.model.model_class,
         mode="disaggregated" if pools > 1 else "aggregated" if guesses is None else guesses.plan.method,

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from simulator.kernels.fits import fit_set
 from simulator.kernels.timing import Provenance
 from simulator.records import dataclass
-from simulator.reports.charts.validation import value_text
 from simulator.reports.content.document import EMPTY, Cell, count, fraction, ordered
 from simulator.reports.formats.text import text_table
+from simulator.reports.words.runs import deployment_text, load_text, metric_word, value_text
 from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.hardware.calibration import TransferRow
 from simulator.specs.measured.scores import EndToEndScore, KernelScore, error_score, kernel_scores
@@ -60,23 +60,6 @@ def validation_summary(rows: Sequence[ValidationRow]) -> ValidationSummary:
         mean_error=score.mean,
         coverage=score.coverage,
     )
-
-
-_WORDS = {
-    "ttft": "TTFT",
-    "tpot": "TPOT",
-    "e2e": "end to end",
-    "output_tokens": "output tokens/s",
-    "total_tokens": "tokens/s",
-}
-_STATISTICS = ("mean", "p50", "p90", "p95", "p99")
-
-
-def metric_word(metric: str) -> str:
-    """``ttft_p95_s`` as people say it: ``TTFT p95``; a name that is not known loses its underscores and its unit."""
-    stem = metric.removesuffix("_per_s").removesuffix("_s").removesuffix("_j")
-    name, _, statistic = stem.rpartition("_") if stem.endswith(_STATISTICS) else (stem, "", "")
-    return f"{_WORDS.get(name, name.replace('_', ' '))} {statistic}".rstrip()
 
 
 def source_rows(rows: Sequence[ValidationRow]) -> list[tuple[Cell | str, ...]]:
@@ -136,8 +119,8 @@ def run_rows(rows: Sequence[ValidationRow]) -> list[tuple[Cell | str, ...]]:
             row.hardware,
             row.engine,
             row.mode,
-            row.deployment,
-            row.load,
+            deployment_text(row),
+            load_text(row),
             metric_word(row.metric),
             ordered(value_text(row.measured, row.metric), row.measured),
             ordered(value_text(row.predicted, row.metric), row.predicted),

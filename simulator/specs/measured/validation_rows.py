@@ -6,8 +6,8 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -18,27 +18,15 @@ from simulator.records import dataclass
 from simulator.specs.profiles import profile_root
 
 
-def parallel_text(*, tp_size: int, pp_size: int, ep_size: int, dp_size: int, cp_size: int = 1) -> str:
-    """Parallel degrees above one, ``TP4 EP4``; ``TP1`` where there are none."""
-    degrees = {"TP": tp_size, "PP": pp_size, "EP": ep_size, "DP": dp_size, "CP": cp_size}
-    return " ".join(f"{name}{size}" for name, size in degrees.items() if size > 1) or "TP1"
-
-
-_DEGREE = re.compile(r"([A-Z]P)(\d+)")
-_LOAD = re.compile(r"(\d+): (\d+) in, (\d+) out")
-_POOLS = re.compile(r"(\d+) prefill \+ (\d+) decode")
-_CACHE = " cache"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What ran, in the words that runs are chosen by.
+    """What ran and what was asked of it, by the names of the scenario's fields; None for what it does not have.
 
     run : identifier of the scenario; model_class : dense, MoE and the like
     mode : disaggregated, or of replicas that do both how they speculate, or aggregated
-    parallel : ``TP4 EP4``, ``TP1`` for a single device
-    weights : number format of the weights, empty for the checkpoint's own
-    deployment, load : what ran and what was asked of it, in words
+    tp_size to cp_size : degrees of the replicas that generate; prefill_tp_size on : of those that only read prompts
+    weights, scheme, kv_cache : formats that are not the checkpoint's own
+    batch_size, concurrency : sequences at once; rate_per_s : requests of kind serve
     """
 
     source: str
@@ -48,45 +36,49 @@ class RunFacts:
     model: str
     model_class: str
     mode: str
-    parallel: str
-    weights: str
-    deployment: str
-    load: str
+    tp_size: int
+    pp_size: int
+    ep_size: int
+    dp_size: int
+    cp_size: int
+    prefill_replicas: int | None
+    decode_replicas: int | None
+    prefill_tp_size: int | None
+    prefill_pp_size: int | None
+    prefill_ep_size: int | None
+    prefill_dp_size: int | None
+    prefill_cp_size: int | None
+    weights: str | None
+    scheme: str | None
+    kv_cache: str | None
+    kind: str
+    batch_size: int | None
+    concurrency: int | None
+    isl_tokens: int | None
+    osl_tokens: int | None
+    rate_per_s: float | None
 
     @property
-    def degrees(self) -> dict[str, int]:
-        """Parallel degrees above one by their fields, the inverse of :func:`parallel_text`."""
-        return {f"{name.lower()}_size": int(size) for name, size in _DEGREE.findall(self.parallel) if size != "1"}
+    def degrees(self) -> tuple[int, ...]:
+        """Of a replica that generates, in the order of ``ParallelismSpec``."""
+        return self.tp_size, self.pp_size, self.ep_size, self.dp_size, self.cp_size
 
     @property
-    def asked(self) -> dict[str, int]:
-        """Sequences at once and tokens of each by their fields, as far as ``load`` says them."""
-        found = _LOAD.search(self.load)
-        names = ("batch_size", "isl_tokens", "osl_tokens")
-        return {} if found is None else dict(zip(names, map(int, found.groups()), strict=True))
-
-    @property
-    def pools(self) -> tuple[int, int] | None:
-        """Prefill and decode replicas of a run with pools."""
-        found = _POOLS.search(self.deployment)
-        return None if found is None else (int(found[1]), int(found[2]))
-
-    @property
-    def formats(self) -> dict[str, str]:
-        """Number formats that are not the checkpoint's own, by the part of ``precision`` that they stand for."""
-        # Model, degrees and pools stand before them.
-        words = [part for part in self.deployment.split(", ") if part not in (self.model, self.parallel)]
-        named = [word for word in words if _POOLS.search(word) is None]
-        return {"kv_cache" if word.endswith(_CACHE) else "weights": word.removesuffix(_CACHE) for word in named}
-
-
-_NUMBERS = ("measured", "predicted", "low", "high")
+    def prefill_degrees(self) -> tuple[int, ...] | None:
+        """The same of a replica that only reads prompts; None without such replicas."""
+        found = (
+            self.prefill_tp_size,
+            self.prefill_pp_size,
+            self.prefill_ep_size,
+            self.prefill_dp_size,
+            self.prefill_cp_size,
+        )
+        return None if self.prefill_replicas is None else tuple(size or 1 for size in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationRow(RunFacts):
-    """One measured value and its prediction, SI units; low, high : the 80 % interval, NaN where none is stated. Figures
-    have four digits, more than any measurement has: a row predicted now equals the one that is stored."""
+    """One measured value and its prediction, SI units; low, high : the 80 % interval, NaN where none is stated."""
 
     metric: str
     measured: float
@@ -95,9 +87,10 @@ class ValidationRow(RunFacts):
     high: float
     provenance: str
 
-    def __post_init__(self) -> None:
-        for name in _NUMBERS:
-            object.__setattr__(self, name, float(f"{getattr(self, name):.4g}"))
+    def rounded(self) -> ValidationRow:
+        """With figures of four digits, more than any measurement has, as they are stored."""
+        numbers = {name: float(f"{getattr(self, name):.4g}") for name in ("measured", "predicted", "low", "high")}
+        return replace(self, **numbers)  # type: ignore[arg-type]
 
     @property
     def error(self) -> float:
@@ -218,10 +211,30 @@ def validation_heading(*, date: str, version: str, digest: str) -> str:
     return _HEADING.format(date=date, version=version, digest=digest) + "\n"
 
 
-def _row(cells: dict[str, str]) -> ValidationRow:
-    numbers = {name: float(cells[name]) if cells[name] else math.nan for name in _NUMBERS}
-    words = {item.name: cells[item.name] for item in fields(ValidationRow) if item.name not in numbers}
-    return ValidationRow(**words, **numbers)  # type: ignore[arg-type]
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": lambda cell: float(cell) if cell else math.nan,
+    "str | None": lambda cell: cell or None,
+    "int | None": lambda cell: int(cell) if cell else None,
+    "float | None": lambda cell: float(cell) if cell else None,
+}
+"""What a cell says, by the annotation of its field."""
+
+
+def _rows(lines: Iterable[str]) -> Iterator[ValidationRow]:
+    """Rows under a line with the names of their columns. Raises ValueError: a cell or a column is not as written."""
+    table = csv.reader(lines)
+    readers = {item.name: _READERS[str(item.type)] for item in fields(ValidationRow)}
+    if next(table) != list(readers):
+        raise ValueError("its columns are others")
+    columns: list[Iterable[Any]] = []
+    for reader, cells in zip(readers.values(), zip(*table, strict=True), strict=True):
+        # Few of a column's cells differ: each is read once.
+        said = {cell: reader(cell) for cell in set(cells)}
+        columns.append(cells if reader is str else map(said.__getitem__, cells))
+    for values in zip(*columns, strict=True):
+        yield ValidationRow(**dict(zip(readers, values, strict=True)))
 
 
 @lru_cache(maxsize=1)
@@ -233,9 +246,11 @@ def load_validation_table() -> ValidationTable:
             heading = _HEADING_PATTERN.fullmatch(stream.readline())
             if heading is None:
                 raise FileError(f"{path}: the first line does not say when it was predicted", hint="reinstall roofcast")
-            rows = tuple(_row(cells) for cells in csv.DictReader(stream))
+            rows = tuple(_rows(stream))
     except OSError as error:
         raise FileError(f"{path}: cannot be read: {error.strerror or error}", hint="reinstall roofcast") from error
+    except ValueError as error:
+        raise FileError(f"{path}: is damaged: {error}", hint="reinstall roofcast") from error
     return ValidationTable(date=heading[1], version=heading[2], digest=heading[3], rows=rows)
 
 

@@ -23,9 +23,10 @@ _BADGES = {
 }
 COMMAND_LINE = "command_line"
 """Key of the place that shows the command of a page."""
-_CARD_WIDTH, _PART_WIDTH = 160, 120
-FIELD_WIDTH = 150
-"""Least width of a field beside others: two of them fit a phone."""
+_CARD_WIDTH, _ROW_CARD_WIDTH, _PART_WIDTH = 160, 140, 120
+"""Least width of a card, of one whose row stays whole beside a sidebar on a small screen, and of one without frame."""
+FIELD_WIDTH = 140
+"""Least width of a field beside others: two of them fit a phone, four a small screen beside its sidebar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +122,7 @@ def figures(
 
     framed : a card each; without frames they stand closer, on a card of their own
     """
-    width = _CARD_WIDTH if framed else _PART_WIDTH
+    width = _PART_WIDTH if not framed else _CARD_WIDTH if a_row is None else _ROW_CARD_WIDTH
     with st.grid(a_row or len(shown), min_column_width=width, gap="small", border=framed):
         for item in shown:
             with st.container(gap="xxsmall"):

@@ -71,6 +71,11 @@ def _same(texts: Sequence[str], value: object) -> bool:
     return text == ("" if value is None else str(value))
 
 
+def _spells(shown: widgets.Shown, texts: Sequence[str], value: object) -> bool:
+    """Whether an address calls what a widget shows by another of its names."""
+    return isinstance(value, str) and shown.read(texts[-1]) == value
+
+
 def _number(value: object) -> object:
     """A number as people write it; anything else as it is."""
     return f"{value:,.10g}" if isinstance(value, int | float) and not isinstance(value, bool) else value
@@ -86,7 +91,7 @@ def _complaint(key: str, texts: Sequence[str]) -> str:
     name = _quoted(key)
     if shown is not None:
         value = st.session_state[key]
-        if _same(texts, value):
+        if _same(texts, value) or _spells(shown, texts, value):
             return ""
         instead = ", ".join(map(str, value)) if isinstance(value, list) else _number(value)
         return f"`{name}={given}` is not possible here: {shown.allowed}. Answered with `{instead or 'nothing'}`."

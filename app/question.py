@@ -177,6 +177,18 @@ def demand_text() -> str:
     return f"{rate_text(asked['rps'], 'requests')} of {lengths}" if "rps" in asked else lengths
 
 
+def load_text() -> str:
+    """What a page asks of one deployment beside the demand: ``batch 32``; empty where it asks about no such load."""
+    shown, state = widgets.shown(), st.session_state
+    if "axis" in shown:
+        return ""
+    if "rate" in shown:
+        return f"{rate_text(state['rate'], 'requests')} on it"
+    if "context" in shown:
+        return f"a step of {count_text(state['batch'])} at {count_text(state['context'])} tokens"
+    return f"batch {count_text(state['batch'])}" if "batch" in shown else ""
+
+
 def objectives_text() -> str:
     """``TTFT p95 ≤ 1.00 s, TPOT p95 ≤ 50.0 ms``."""
     asked, kind = kept(), preset()
@@ -190,7 +202,7 @@ def text(fleet: str = "") -> str:
         return _NOTHING
     listed = prices()
     counted = "" if listed == inputs.LISTED else f"prices of {listed}"
-    parts = (kept()["model"], demand_text(), objectives_text(), fleet or deployment_text(), counted)
+    parts = (kept()["model"], demand_text(), objectives_text(), fleet or deployment_text(), load_text(), counted)
     return " · ".join(part for part in parts if part)
 
 

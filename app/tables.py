@@ -117,6 +117,21 @@ def frame(
     return ticked[0] if ticked and ticked[0] < len(rows) else None
 
 
+def read(rows: Sequence[Line], columns: Sequence[str]) -> None:
+    """A table that is read and not sorted: its cells wrap, so that a narrow screen keeps every column in sight.
+
+    The first column heads the rows.
+    """
+    texts = [[_inert(cell_text(cell)) for cell in row] for row in rows]
+    heads = pd.Index([row[0] for row in texts], name=columns[0])
+    st.table(pd.DataFrame([row[1:] for row in texts], columns=list(columns[1:]), index=heads))
+
+
+def _inert(text: str) -> str:
+    """Dollars and stars as they are: cells of such a table take Markdown."""
+    return text.replace("$", "\\$").replace("*", "\\*")
+
+
 def framed(table: Table, *, currency: str, key: str | None = None) -> int | None:
     """:func:`frame` for a table of a report; badges stand in columns of words alone."""
     return frame(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import streamlit as st
@@ -64,11 +65,25 @@ def _names(options: Sequence[object]) -> str:
 
 
 def choice(
-    label: str, options: Sequence[T], *, key: str, default: T, help: str, on_change: Callable[[], None] | None = None
+    label: str,
+    options: Sequence[T],
+    *,
+    key: str,
+    default: T,
+    help: str,
+    on_change: Callable[[], None] | None = None,
+    spelled: Mapping[str, T] = MappingProxyType({}),
 ) -> T:
-    """One of a few names or numbers, never typed: what a browser sends is looked up in the list."""
+    """One of a few names or numbers, never typed: what a browser sends is looked up in the list.
+
+    spelled : what else an address may call an option
+    """
     index = options.index(default) if default in options else 0
-    _register(key, label, options[index], _names(options), type(options[index]))
+    kind = type(options[index])
+    _register(key, label, options[index], _names(options), lambda text: spelled.get(text) or kind(text))
+    if (asked := st.query_params.get(key)) in spelled:
+        st.session_state[key] = spelled[str(asked)]
+        st.query_params[key] = str(spelled[str(asked)])
     found: T = st.selectbox(label, options, index=index, key=key, bind="query-params", on_change=on_change, help=help)
     return found
 

@@ -41,7 +41,7 @@ _COLUMN_KEYS = (*_DEPLOYED_KEYS, *_TECHNIQUE_KEYS)
 _DECISIVE = {"tpot_s": glossary.TPOT, "per_million_output_tokens": glossary.COST}
 """What is read first of a deployment, and what it means."""
 _BESIDE = "_beside"
-_NARROWEST = 260
+_NARROWEST = 185
 
 
 def deployment_asked(place: str, hardware: str, first: dict[str, Any]) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def page() -> None:
         stack = memory_stack_chart(memories, used=used)
         charts.chart(stack, key="memories", provenance=stored, interval=room_text(compared))
     rows, columns = compare_columns(compared)
-    tables.frame(rows, columns)
+    tables.read(rows, columns)
     st.caption(f"{BEST}: the best of its row. In brackets: {glossary.INTERVAL}")
     _doors({name: place for (name, _, _), place in zip(compared, places_shown, strict=True)})
     lines = "\n".join(scenario_line(answer.what_if.scenario) for answer in found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 
 import streamlit as st
 
@@ -14,7 +15,7 @@ from simulator.api.explanations import CURRENCY
 from simulator.errors import RoofcastError
 from simulator.explain.catalogue import TOPICS, topic_named
 from simulator.published.catalogue import topics
-from simulator.published.shown import PUBLISHED_COLUMNS, published_chart, published_rows
+from simulator.published.shown import PUBLISHED_COLUMNS, published_chart, published_rows, topic_title
 from simulator.reports.content.quantities import counted_text, percent_text
 
 _FIGURE, _STATEMENT = "figure", "what it is"
@@ -31,12 +32,18 @@ def page() -> None:
     views[widgets.view("Learn", tuple(views), key="learn")]()
 
 
+def _topic(titles: Mapping[str, str], *, key: str, help: str) -> str:
+    """The title of a topic; addresses may have its short name too, as commands do. titles : and their short names"""
+    spelled = {short: title for title, short in titles.items()}
+    return widgets.choice("Topic", tuple(titles), key=key, default=next(iter(titles)), help=help, spelled=spelled)
+
+
 def _topics() -> None:
     """A topic with its formula, its example and its figures; a refusal says which model it is about."""
-    keys = tuple(topic.key for topic in TOPICS)
+    titles = {topic.title: topic.key for topic in TOPICS}
     with st.sidebar:
         model, hardware = inputs.model_input(), inputs.hardware_input()
-    chosen = widgets.choice("Topic", keys, key="explain", default=keys[0], help="What is explained.")
+    chosen = titles[_topic(titles, key="explain", help="What is explained.")]
     try:
         answer = explained(chosen, model, hardware, session_profiles())
     except RoofcastError as error:
@@ -54,14 +61,15 @@ def _topics() -> None:
 
 
 def _published() -> None:
-    known = topics()
-    topic = widgets.choice("Topic", known, key="topic", default=known[0], help="What the figures are about.")
+    titles = {topic_title(topic): topic for topic in topics()}
+    title = _topic(titles, key="topic", help="What the figures are about.")
+    topic = titles[title]
     with st.spinner("Predicting every figure", show_time=False):
         answer = learned(topic)
     (summary,) = answer.to_dict()["topics"]
+    counted = counted_text(summary["figures"], "published figure")
     display.headline(
-        f"{counted_text(summary['figures'], 'published figure')} of {topic}: "
-        f"median error {percent_text(summary['median'])}",
+        f"{title}: {counted}, median error {percent_text(summary['median'])}",
         provenance="measured",
         detail=f"Mean {percent_text(summary['mean'])}; predicted now, by this version.",
     )
@@ -78,8 +86,8 @@ def _published() -> None:
         st.markdown(f"Why it is off: {row['reason']}".replace("$", "\\$"))
     for command in row["recipe"]["commands"]:
         st.code(command, language="bash", wrap_lines=True)
-    # Names are made for programs: beside them stands what they are.
+    # Names are made for programs: what they are stands behind the verdict, where a small screen cuts sentences off.
     shown = zip(published_rows(answer.figures), answer.figures, strict=True)
-    lines = [(line[0], item.figure.statement, *line[1:]) for line, item in shown]
-    tables.frame(lines, (PUBLISHED_COLUMNS[0], _STATEMENT, *PUBLISHED_COLUMNS[1:]), wide=(_STATEMENT,))
+    lines = [(*line, item.figure.statement) for line, item in shown]
+    tables.frame(lines, (*PUBLISHED_COLUMNS, _STATEMENT), wide=(_STATEMENT,))
     display.reproduce(shlex.join(["roofcast", "published", "--topic", topic, "--json"]))

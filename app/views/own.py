@@ -152,7 +152,7 @@ def _model(name: str) -> None:
         model_facts(count(item, context_tokens=_CONTEXT, profiles=profiles).to_dict())
         for item, profiles in ((name, session_profiles()), (other, None))
     )
-    tables.frame(beside(mine, built_in), ("quantity", name, f"{other}, built in"))
+    tables.read(beside(mine, built_in), ("quantity", name, f"{other}, built in"))
     _open_in({"model": name})
 
 
@@ -164,7 +164,7 @@ def _hardware(name: str) -> None:
         hardware_facts(load_hardware(item, profiles=profiles))
         for item, profiles in ((name, session_profiles()), (other, None))
     )
-    tables.frame(beside(mine, built_in), ("quantity", name, f"{other}, built in"))
+    tables.read(beside(mine, built_in), ("quantity", name, f"{other}, built in"))
     _open_in({"gpu": name})
     _open_in({"gpus": name})
 

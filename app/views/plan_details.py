@@ -235,7 +235,7 @@ def _shown(view: str, plan: CapacityPlan, command: str) -> None:
             st.markdown("\n".join(f"- {line}" for line in explanation(plan)).replace("$", "\\$"))
         case "Assumptions":
             rows = [(item.name, item.value, item.source) for item in map(plan_input, plan.assumptions)]
-            tables.frame(rows, ("assumption", "value", "where it comes from"))
+            tables.read(rows, ("assumption", "value", "where it comes from"))
         case "Growth":
             _growth(plan)
         case "Resilience":

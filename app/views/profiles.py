@@ -27,7 +27,7 @@ def _hardware() -> None:
     name = inputs.hardware_input()
     spec = load_hardware(name, profiles=session_profiles())
     st.markdown(f"### {hardware_headline(spec)}")
-    tables.frame(hardware_facts(spec), FACT_COLUMNS, wide=("source",))
+    tables.read(hardware_facts(spec), FACT_COLUMNS)
     display.notes(spec.notes)
     display.reproduce(f"roofcast profiles show {spec.name} --json")
 
@@ -40,7 +40,7 @@ def _model() -> None:
         display.refusal(error)
         return
     st.markdown(f"### {model_headline(document)}")
-    tables.frame(model_facts(document), MODEL_COLUMNS)
+    tables.read(model_facts(document), MODEL_COLUMNS)
     source = model_source(name, profiles=session_profiles())
     if source:
         st.caption(f"Source: {source}")

@@ -91,13 +91,14 @@ def page() -> None:
     scenario = None
     try:
         scenario, bounds_s = asked()
-        question.show()
         top = st.container()
         with st.grid(4, min_column_width=display.FIELD_WIDTH, gap="small"):
             first = _choice("Along", _AXES, key="axis", place=0, help="What changes from point to point of a series.")
             second = _choice("For each", _AXES, key="axis_2", place=1, help="What tells the series apart.")
             across = _choice("Across", _NAMES, key="x", place=0, help="The horizontal axis.")
             upward = _choice("Upward", _NAMES, key="y", place=1, help="The vertical axis.")
+        # The bar after the axes, which say what of the load is not asked for alone.
+        question.show()
         axes = (SweepAxis(first), SweepAxis(second))
         with st.spinner("Answering every point", show_time=False):
             swept, refused = _swept(scenario, axes, bounds_s)

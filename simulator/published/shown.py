@@ -16,6 +16,12 @@ _PERCENT = 100
 _MOST_MARKS = 10
 
 
+def topic_title(topic: str) -> str:
+    """``KV cache`` of ``kv-cache``."""
+    words = topic.replace("kv-", "KV ")
+    return f"{words[:1].upper()}{words[1:]}"
+
+
 def _group(item: ComparedFigure) -> str:
     if item.figure.is_known_miss:
         return "known miss"

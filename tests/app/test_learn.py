@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.display import COMMAND_LINE
 from simulator.explain.catalogue import TOPICS, topic_named
 from simulator.published.catalogue import topics
-from simulator.published.shown import PUBLISHED_COLUMNS
+from simulator.published.shown import PUBLISHED_COLUMNS, topic_title
 from simulator.reports.content.quantities import number_text, percent_text
 from tests.app.pages import document_of, headline, opened, tables
 
@@ -25,7 +25,9 @@ def test_a_topic_equals_the_command_line() -> None:
 
 def test_every_topic_can_be_chosen_and_every_figure_explains_itself() -> None:
     page = opened("learn", {"topic": "fine-tuning"})
-    assert tuple(page.selectbox(key="topic").options) == topics()
+    assert tuple(page.selectbox(key="topic").options) == tuple(map(topic_title, topics()))
+    assert page.selectbox(key="topic").value == "Fine-tuning"
+    assert not page.warning, "an address may have the short name"
     for name in page.selectbox(key="figure").options:
         page.selectbox(key="figure").set_value(name).run()
         assert not page.exception
@@ -35,7 +37,8 @@ def test_every_topic_can_be_chosen_and_every_figure_explains_itself() -> None:
 
 def test_a_topic_is_explained_with_the_model_and_accelerator_of_the_page() -> None:
     page = opened("learn", {"learn": "Topics", "explain": "flash-attention", "model": "llama-2-7b"})
-    assert tuple(page.selectbox(key="explain").options) == tuple(topic.key for topic in TOPICS)
+    assert tuple(page.selectbox(key="explain").options) == tuple(topic.title for topic in TOPICS)
+    assert not page.warning
     assert headline(page) == topic_named("flash-attention").title
     page.session_state[COMMAND_LINE] = True
     page.run()

@@ -86,6 +86,21 @@ def test_every_page_says_the_question(name: str) -> None:
         assert part in bar, part
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("what_if", "batch 32"),
+        ("compare", "batch 32"),
+        ("roofline", "a step of 32 at 1,024 tokens"),
+        ("serving", "8.00 requests/s on it"),
+    ],
+)
+def test_a_page_of_one_deployment_says_the_load_that_it_asks_about(name: str, said: str) -> None:
+    assert _bar(opened(name)).endswith(f" · {said}")
+    if name == "what_if":
+        assert "batch" not in _bar(opened("sweep", {"batch": "7"})), "what is swept has many values"
+
+
 def address_text(values: dict[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value is not None}
 

@@ -85,6 +85,9 @@ def test_roofline_points_carry_the_whole_step(run: UniformRun) -> None:
     (named, *_) = chart.annotations
     assert named.text == largest.name
     assert named.x == largest.arithmetic_intensity
+    # Names stand on the right of their points, below the ceilings; the axis has room for them.
+    assert {note["xanchor"] for note in plotly_spec(chart)["layout"]["annotations"]} == {"left"}
+    assert max(series.x[-1] for series in chart.series if series.kind is SeriesKind.CEILING) >= 4 * named.x
 
 
 def test_ceilings_of_all_formats_and_of_the_cache(run: UniformRun) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from simulator.engine.events.state import TRACE_DECODES, TRACE_PREFILLS, TRACE_START_S, TRACE_WAITING
 from simulator.engine.runs.load_sweep import LoadSweep, summary_of
 from simulator.errors import RoofcastError
-from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, with_room
 from simulator.reports.content.quantities import rate_text
 from simulator.traffic.requests import Floats
 
@@ -62,6 +62,8 @@ def load_latency_chart(
     )
     named = [(sweep.saturation_per_s, "saturated"), (sweep.knee_per_s, "knee"), (at_per_s, "asked")]
     upright = sorted((rate, name) for rate, name in named if rate is not None and rate <= rates[-1])
+    # The names of the lines across stand on top: room above the curves, which rise there.
+    top = with_room(shown)
     marks = [Annotation(text=f"{name}, {rate:.3g}/s", x=rate) for rate, name in upright]
     if bound_s is not None and bound_s <= shown:
         marks.append(Annotation(text=f"p95 at most {bound_s:.3g} s", y=bound_s, missed="above"))
@@ -69,7 +71,7 @@ def load_latency_chart(
         key=f"load_latency_{metric}",
         title=_title(sweep, metric),
         x=Axis(title="Arrival rate", unit="requests/s"),
-        y=Axis(title=metric.upper(), unit="s", low=0.0, high=shown),
+        y=Axis(title=metric.upper(), unit="s", low=0.0, high=top),
         series=series,
         annotations=tuple(marks),
         caption="Event simulation of continuous batching, Poisson arrivals; percentiles over all requests of a rate.",

@@ -220,10 +220,11 @@ def _annotated(layout: Trace, note: Annotation, chart: Chart) -> None:
         layout["shapes"].append(line | {"y0": note.y, "y1": note.y, "yref": "y", "x0": 0, "x1": 1, "xref": "x domain"})
         text |= {"x": 1, "xref": "x domain", "xanchor": "right", "yanchor": "bottom"}
     elif note.x is not None:
-        # Beside its point and towards the middle: neither across its whiskers nor cut off at the edge.
+        # Beside its point and towards the middle: neither across its whiskers nor cut off at the edge. The name of a
+        # mark has its room on the right.
         xs = [value for series in chart.series for value in series.x]
         middle = (min(xs) * max(xs)) ** 0.5 if chart.x.is_log else (min(xs) + max(xs)) / 2
-        text["xanchor"] = "left" if note.x <= middle else "right"
+        text["xanchor"] = "left" if note.of_mark or note.x <= middle else "right"
     layout["annotations"].append(text)
 
 

@@ -45,10 +45,10 @@ def shape_text(work: Work) -> str:
 
 _NAMED_SHARE = 0.05
 """Of the step, from which on an operator is named in the chart."""
-_BELOW = 4.0
-"""How far under its point a name stands, as a factor: above it are the ceilings."""
-_MARGIN = 2.0
-"""How far the ceilings reach beyond the outermost points, as a factor."""
+_BELOW = 1.5
+"""How far under its point a name stands, as a factor, on its right: above it and on its left are the ceilings."""
+_MARGIN, _NAMED_MARGIN = 2.0, 4.0
+"""How far the ceilings reach beyond the outermost points, as a factor; on the right, where names stand."""
 
 
 def point_label(point: RooflinePoint) -> str:
@@ -137,7 +137,7 @@ def roofline_chart(
     """
     phases = [(phase, roofline_points(phase, item, deployment=deployment)) for phase, item in estimates]
     intensities = [point.arithmetic_intensity for _, points in phases for point in points]
-    edge, high = min(intensities) / _MARGIN, max(intensities) * _MARGIN
+    edge, high = min(intensities) / _MARGIN, max(intensities) * _NAMED_MARGIN
     low = edge / _MARGIN if all_ceilings else edge
     used = _used_formats([item for _, item in estimates], deployment.hardware)
     series = _ceilings(used, deployment=deployment, low=low, high=high)

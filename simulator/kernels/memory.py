@@ -56,7 +56,9 @@ def pass_seconds(
     """
     each = np.maximum(np.asarray(pass_bytes, dtype=np.float64), 0.0) / launches
     fill = each / (parameters["l2_share"] * hardware.l2_bytes)
-    sharp = fill ** parameters["l2_sharpness"]
+    # Far beyond the cache the power has no end, and all of the pass is cold.
+    with np.errstate(over="ignore"):
+        sharp = fill ** parameters["l2_sharpness"]
     cold = np.where(np.isfinite(sharp), sharp / (1 + np.where(np.isfinite(sharp), sharp, 0.0)), 1.0)
     memory_rate = parameters["memory_fraction"] * hardware.memory_bytes_per_s
     slowness = cold + (1 - cold) / parameters["l2_speedup"]

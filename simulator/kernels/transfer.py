@@ -68,14 +68,8 @@ def own_fits(name: str, *, reason: str = "calibrated on this accelerator") -> Re
 
 
 def _years_between(first: AcceleratorSpec, second: AcceleratorSpec) -> float:
-    dates = [_release_day(spec) for spec in (first, second)]
+    dates = [date.fromisoformat(spec.release_date) for spec in (first, second)]
     return abs((dates[0] - dates[1]).days) / DAYS_PER_YEAR
-
-
-def _release_day(spec: AcceleratorSpec) -> date:
-    parts = [int(part) for part in spec.release_date.split("-")]
-    year, month, day = (*parts, 1, 1)[:3]
-    return date(year, month, day)
 
 
 def _ridge(spec: AcceleratorSpec) -> float:

@@ -4,11 +4,12 @@ files and plain data become specs: every refusal is one line that says where, wh
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Generic, TypeVar, get_args
+from typing import Annotated, Any, Generic, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
 from simulator.errors import FileError, Option, ProfileError, RoofcastError, closest, did_you_mean, same_words, shown
@@ -107,11 +108,25 @@ def is_recalled(citation: str) -> bool:
     return _RECALLED.search(citation) is not None
 
 
+def iso_date(text: str) -> str:
+    """The text itself. Raises ValueError: not a date such as 2026-11-21, which texts are compared as."""
+    try:
+        known = date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        known = False
+    if not known:
+        raise ValueError("a date such as 2026-11-21 is needed")
+    return text
+
+
+IsoDate = Annotated[str, AfterValidator(iso_date)]
+
+
 class Source(Spec):
     """Where a figure comes from: citation, the day it was read or published (ISO), and what to know about it."""
 
     source: str
-    date: str
+    date: IsoDate
     note: str = ""
 
     @property

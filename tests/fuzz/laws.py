@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
+from simulator.errors import ProfileError
 from simulator.specs.hardware.accelerator import load_hardware
 
 _ROUNDING = 1e-6
@@ -102,23 +104,27 @@ def _intervals(place: str, held: dict[str, Any]) -> Iterator[str]:
 
 
 @cache
-def _visible_bytes(hardware: str) -> float:
-    return load_hardware(hardware).memory_visible_bytes
+def _visible_bytes(hardware: str) -> float | None:
+    """None of an accelerator that is not built in."""
+    with suppress(ProfileError):
+        return load_hardware(hardware).memory_visible_bytes
+    return None
 
 
 def _memory(place: str, held: dict[str, Any], hardware: str | None) -> Iterator[str]:
     """The parts of a device's memory are its budget: all of it where the cache takes the rest in blocks."""
     memory, engine = held.get("memory"), held.get("engine")
-    if not isinstance(memory, dict) or hardware is None or not memory.get("fits"):
+    visible = None if hardware is None else _visible_bytes(hardware)
+    if not isinstance(memory, dict) or visible is None or not memory.get("fits"):
         return
     cached = memory["kv_capacity_tokens"] * memory["kv_bytes_per_token"]
-    left = _visible_bytes(hardware) - cached - sum(memory[f"{name}_bytes"] for name in _PARTS)
+    left = visible - cached - sum(memory[f"{name}_bytes"] for name in _PARTS)
     if isinstance(engine, dict) and engine.get("name") == "vllm" and "gpu_memory_utilization" in engine:
-        left -= (1 - engine["gpu_memory_utilization"]) * _visible_bytes(hardware)
+        left -= (1 - engine["gpu_memory_utilization"]) * visible
         states = memory.get("state_bytes_per_sequence") or not cached
         if not states and left > memory["kv_bytes_per_token"] * memory["kv_capacity_tokens"] / memory["kv_blocks"]:
             yield f"{place}: the parts of memory leave {left:.3g} bytes of the budget"
-    if left < -_ROUNDING * _visible_bytes(hardware):
+    if left < -_ROUNDING * visible:
         yield f"{place}: the parts of memory are {-left:.3g} bytes above the budget"
 
 

@@ -6,7 +6,10 @@ import json
 import random
 from collections.abc import Callable
 from copy import deepcopy
+from functools import cache
 from typing import Any
+
+import yaml
 
 Tree = Any
 """What JSON can say."""
@@ -183,3 +186,39 @@ def odd_json(rng: random.Random, tree: Tree, *, words: tuple[str, ...]) -> str:
         return json.dumps(odd_tree(rng, tree, words=words))
     text = json.dumps(tree)
     return deep(rng, text) if draw < 0.91 else odd_text(rng, text)
+
+
+def _fields(spec: type[Any]) -> tuple[str, ...]:
+    """Names of a specification's fields and of its parts."""
+    found = set(spec.model_fields)
+    for part in spec.model_json_schema().get("$defs", {}).values():
+        found |= set(part.get("properties", {})) | {str(word) for word in part.get("enum", ())}
+    return tuple(sorted(found))
+
+
+@cache
+def words_of(spec: type[Any]) -> tuple[str, ...]:
+    """Keys and values that mean something to a specification."""
+    return (*_fields(spec), *TEXTS[-12:])
+
+
+def mutated_yaml(rng: random.Random, text: str) -> str:
+    """``text`` with other bytes, or another tree as YAML or JSON."""
+    if rng.random() < 0.4:
+        return odd_text(rng, text)
+    tree = yaml_tree(text)
+    words = tuple(str(word) for word in tree) if isinstance(tree, dict) and tree else ("name",)
+    changed = odd_tree(rng, json.loads(json.dumps(tree, default=str)), words=words)
+    if rng.random() < 0.5:
+        return json.dumps(changed)
+    return str(yaml.dump(changed, Dumper=_Dumper, sort_keys=False))
+
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+@cache
+def yaml_tree(text: str) -> Any:
+    """What a text holds."""
+    return yaml.load(text, Loader=_Loader)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 Case = str | list[str]
+Answer = dict[str, Any]
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 QUANTIZED: tuple[Mapping[str, Any], ...] = (
     {"quant_method": "fp8", "ignored_layers": ["re:.*self_attn.*", "lm_head"], "weight_block_size": [128, 128]},
@@ -68,6 +71,23 @@ vllm:request_prompt_tokens_bucket{le="1000",model_name="m"} 1100
 vllm:request_prompt_tokens_bucket{le="+Inf",model_name="m"} 1200
 vllm:request_prompt_tokens_sum{model_name="m"} 600000
 vllm:request_prompt_tokens_count{model_name="m"} 1200
+"""
+
+
+MODEL = """name: mine
+source: "of a test"
+date: "2026-11-26"
+config: {model_type: llama, architectures: [LlamaForCausalLM], hidden_size: 2048, intermediate_size: 5632,
+  num_hidden_layers: 4, num_attention_heads: 32, num_key_value_heads: 4, vocab_size: 32000,
+  max_position_embeddings: 2048, hidden_act: silu, rms_norm_eps: 1.0e-05,
+  tie_word_embeddings: false, torch_dtype: bfloat16}
+"""
+PRICES = """name: mine
+extends: default
+offers:
+  - {hardware: h100-sxm-80gb, provider: Acme, kind: on_demand, per_hour: 2.5, date: "2026-11-02", source: "of a test"}
+  - {hardware: h100-sxm-80gb, provider: Acme, kind: reserved_1y, per_hour: 1.5, date: "2026-11-02", source: "of a test"}
+  - {hardware: h100-sxm-80gb, provider: Acme, kind: spot, per_hour: 0.9, date: "2026-11-02", source: "of a test"}
 """
 
 
@@ -151,6 +171,19 @@ def plans() -> list[Case]:
             "--load-profile 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,2 --rental",
             "--stock h100=8 --round-to device",
         )
+    ]
+
+
+def traced_plans() -> list[Case]:
+    """Records by their name and text, and what a plan asks beside them."""
+    tiers = "host:2e11", "nvme:4e12,bytes_per_s=2e10"
+    return [
+        ["azure.csv", AZURE, "--rps", "20"],
+        ["azure.csv", AZURE, "--rps", "9", "--ttft-p95", "2s", "--spares", "0"],
+        ["burst.csv", BURST],
+        ["mooncake.jsonl", MOONCAKE, "--rps", "30", "--tpot-p99", "80ms"],
+        ["mooncake.jsonl", MOONCAKE, "--kv-tiers", tiers[0], "--kv-tiers", tiers[1]],
+        ["mooncake.jsonl", MOONCAKE, "--rps", "20", "--no-verify", "--resilience", "--peak-to-mean", "3"],
     ]
 
 

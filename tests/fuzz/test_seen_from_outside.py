@@ -98,6 +98,8 @@ SEEN: dict[str, tuple[str, Any, str]] = {
     "hardware, a number as text": ("hardware", profile("", "l4", tdp_w='"72"'), "tdp_w"),
     "hardware, true for a number": ("hardware", profile("", "l4", tdp_w="true"), "tdp_w"),
     "hardware, 5,000 digits": ("hardware", profile("", "l4", tdp_w="9" * 5000), "more than 2000 characters"),
+    "hardware, a release that is no day": ("hardware", profile("", "l4", release_date='"\u00b2"'), "release_date"),
+    "a price of lists": ("prices", samples.PRICES.replace("hardware: h100-sxm-80gb", "hardware: [h100]"), "hardware"),
     "all at one moment": ("record", AT_ONCE, "same time"),
     "moments far apart": ("record", mooncake(timestamp=10**17), "apart"),
     "hashes beyond 64 bits": ("record", mooncake(hash_ids=[2**70]), "hash_ids"),

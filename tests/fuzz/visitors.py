@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import random
-from pathlib import Path
 from typing import Any
 
 from simulator.specs.profiles import profile_root
 from tests.fuzz import samples
 from tests.fuzz.laws import BrokenError
 from tests.fuzz.mutation import odd_tree
-from tests.fuzz.samples import Case
+from tests.fuzz.samples import EXAMPLES, Case
 
-_EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "data"
 _QUOTES = (
     "accelerator,provider,term,price,currency,unit,date\nh100,Acme,on_demand,1.00,USD,accelerator-hour,2026-11-02\n"
 )
@@ -49,7 +47,7 @@ def uploads() -> list[Case]:
         ["mooncake.jsonl", samples.MOONCAKE],
         ["metrics.prom", samples.METRICS],
         ["ranges.json", samples.RANGES],
-        ["bench.json", (_EXAMPLES / "vllm_bench.json").read_text(encoding="utf-8")],
+        ["bench.json", (EXAMPLES / "data" / "vllm_bench.json").read_text(encoding="utf-8")],
     ]
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.errors import RoofcastError
 from simulator.kernels.collectives.laws import (
     ALGORITHMS,
     CollectiveModel,
@@ -182,3 +183,19 @@ def test_a_calibration_file_s_names_become_laws_thresholds_and_a_residual() -> N
 def test_an_unknown_algorithm_in_a_file_is_refused() -> None:
     with pytest.raises(Exception, match="ring_new"):
         read_model({"ring_new.launch_s": 1e-6, "ring_new.hop_s": 1e-6, "ring_new.fraction": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"residual.p8": 0.1}, "'residual.p8' names no size"),
+        ({"residual.p0.10": 0.1}, "names no size"),
+        ({"residual.p\u0668.10": 0.1}, "names no size"),
+        ({"from_bytes": 65536.0}, "names no size"),
+        ({"residual.p8.10": 0.1, "residual.p4.20": 0.1}, "lacks residual.p4.10"),
+    ],
+)
+def test_sizes_that_a_file_does_not_say_are_refused_by_name(changed: dict[str, float], said: str) -> None:
+    known = {"ring_simple.launch_s": 3e-6, "ring_simple.hop_s": 1e-6, "ring_simple.fraction": 0.8}
+    with pytest.raises(RoofcastError, match=said):
+        read_model({**known, **changed})

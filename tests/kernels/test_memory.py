@@ -60,6 +60,19 @@ def test_passes_that_fit_in_the_cache_are_faster_per_byte():
     assert per_byte[1] / per_byte[0] == pytest.approx(fit.parameters["l2_speedup"], rel=0.05)
 
 
+def test_a_fall_of_any_sharpness_is_priced_and_a_value_that_a_fit_lacks_is_named():
+    spec, fit = load_hardware("h100-sxm-80gb"), elementwise_fit("h100-sxm-80gb")
+    fields = fit.model_dump()
+    steep = KernelFit.model_validate({**fields, "parameters": {**fit.parameters, "l2_sharpness": 1e30}})
+    seconds = elementwise_timing(passes(SIZES), hardware=spec, fit=steep).seconds
+    assert np.isfinite(seconds).all()
+    lacking = {name: value for name, value in fit.parameters.items() if name != "launch_s"}
+    with pytest.raises(ProfileError, match="a fit has no 'launch_s'"):
+        elementwise_timing(
+            passes(SIZES), hardware=spec, fit=KernelFit.model_validate({**fields, "parameters": lacking})
+        )
+
+
 def test_launches_add_up():
     spec, fit = load_hardware("h100-sxm-80gb"), elementwise_fit("h100-sxm-80gb")
     one = elementwise_timing(passes(SIZES / 3), hardware=spec, fit=fit)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import ProfileError
-from simulator.specs.base import found_at, is_recalled, open_field
-from simulator.specs.money.prices import base_of, iso_date, known_currency, own_fields, same_currency
+from simulator.specs.base import found_at, is_recalled, iso_date, open_field
+from simulator.specs.money.prices import base_of, known_currency, own_fields, same_currency
 from simulator.specs.question.plan_values import HOURS_PER_DAY, model_share, objective_s, stock_entry
 
 
@@ -30,7 +30,9 @@ def test_every_iso_date_is_itself(day: date) -> None:
     assert iso_date(day.isoformat()) == day.isoformat()
 
 
-@pytest.mark.parametrize("text", ["21.11.2026", "2026-13-01", "2026-02-30", "", "yesterday", "2026-11-21T10:00"])
+@pytest.mark.parametrize(
+    "text", ["21.11.2026", "2026-13-01", "2026-02-30", "", "yesterday", "2026-11-21T10:00", "20261121", "\u00b2"]
+)
 def test_what_is_no_date_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="date"):
         iso_date(text)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache, reduce
+from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +23,7 @@ by direct peer reads; multimem: the switch adds and multicasts; ring_*: NCCL's p
 
 RESIDUAL = "residual"
 FROM_BYTES = "from_bytes"
+_SIZES = re.compile(rf"{RESIDUAL}\.p([1-9][0-9]*)\.([0-9]+)|{FROM_BYTES}\.p([1-9][0-9]*)")
 
 RESIDUAL_REACH = 4.0
 """Octaves over which the residual fades outside the measured sizes: at the ends it is the level of the asymptotes
@@ -221,11 +224,7 @@ def read_model(parameters: Mapping[str, float]) -> CollectiveModel:
     names = {key.split(".")[0] for key in parameters} - {RESIDUAL, FROM_BYTES}
     unknown = sorted(names - set(ALGORITHMS))
     if unknown:
-        raise RoofcastError(
-            f"unknown collective algorithm {unknown[0]!r}",
-            field="calibration.parameters",
-            hint=did_you_mean(unknown[0], ALGORITHMS),
-        )
+        raise _unreadable(f"unknown collective algorithm {unknown[0]!r}", hint=did_you_mean(unknown[0], ALGORITHMS))
     laws = tuple(
         Law(
             algorithm=name,
@@ -236,20 +235,35 @@ def read_model(parameters: Mapping[str, float]) -> CollectiveModel:
         for name in ALGORITHMS
         if name in names
     )
-    starts = sorted((int(key.split(".p")[1]), value) for key, value in parameters.items() if key.startswith(FROM_BYTES))
+    starts = sorted((_sizes_of(key)[0], value) for key, value in parameters.items() if key.startswith(FROM_BYTES))
     return CollectiveModel(laws=laws, residual=_read_residual(parameters), from_bytes=tuple(starts))
+
+
+def _unreadable(message: str, *, hint: str = "") -> RoofcastError:
+    return RoofcastError(message, field="calibration.parameters", hint=hint)
+
+
+def _sizes_of(key: str) -> tuple[int, ...]:
+    """Participants, and of a residual the octave, that a parameter's name holds."""
+    found = _SIZES.fullmatch(key)
+    if found is None:
+        raise _unreadable(f"{key!r} names no size", hint="residual.p8.20 is that of 8 devices at 2^20 bytes")
+    return tuple(int(size) for size in found.groups() if size is not None)
 
 
 def _read_residual(parameters: Mapping[str, float]) -> Lattice | None:
     cells = {}
     for key, value in parameters.items():
         if key.startswith(RESIDUAL):
-            _, devices, octave = key.split(".")
-            cells[int(devices[1:]), int(octave)] = value
+            devices, octave = _sizes_of(key)
+            cells[devices, octave] = value
     if not cells:
         return None
     devices_axis = sorted({devices for devices, _ in cells})
     octave_axis = sorted({octave for _, octave in cells})
+    missing = next((size for size in product(devices_axis, octave_axis) if size not in cells), None)
+    if missing is not None:
+        raise _unreadable(f"a residual lacks {RESIDUAL}.p{missing[0]}.{missing[1]}, which its other sizes need")
     return Lattice(
         axes=("participants", "message_bytes"),
         nodes=(np.log2(np.array(devices_axis, dtype=np.float64)), np.array(octave_axis, dtype=np.float64)),

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from simulator.errors import ProfileError, plain_word, said_of
-from simulator.specs.base import Source, Spec
+from simulator.specs.base import IsoDate, Source, Spec
 from simulator.specs.model.precision import Dtype
 from simulator.specs.profiles import (
     find_profile,
@@ -67,7 +67,7 @@ class AcceleratorSpec(Spec):
     vendor: Literal["nvidia", "amd", "intel", "google", "aws", "huawei", "apple"]
     architecture: str
     form_factor: str
-    release_date: str
+    release_date: IsoDate
     status: Literal["available", "announced"] = "available"
     peak_flops_per_s: dict[Dtype, PositiveFloat]
     sparse_peak_flops_per_s: dict[Dtype, PositiveFloat] = Field(default_factory=dict)

@@ -6,14 +6,23 @@ from functools import lru_cache
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
 from zipfile import ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+)
 
-from simulator.specs.base import Spec, read_yaml, validate
+from simulator.errors import ProfileError
+from simulator.specs.base import IsoDate, Spec, read_yaml, validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.profiles import (
     changed_ns,
@@ -23,6 +32,8 @@ from simulator.specs.profiles import (
     profile_directories,
     profile_root,
 )
+
+Fitted = TypeVar("Fitted")
 
 
 class FitError(Spec):
@@ -63,6 +74,18 @@ class RegimeSigma(Spec):
     log_sigma: PositiveFloat
 
 
+class FittedValues(dict[str, Fitted]):
+    """Fitted values by name: whoever asks for one that the file lacks hears of the file, not of a missing key."""
+
+    def __missing__(self, name: str) -> Fitted:
+        raise ProfileError(
+            f"a fit has no {name!r}",
+            field="calibration",
+            code="invalid_profile",
+            hint="files of fits are written by commands (roofcast calibrate): fit it again",
+        )
+
+
 class KernelFit(Spec):
     """One kernel model with its parameters for one family and number format.
 
@@ -78,9 +101,9 @@ class KernelFit(Spec):
     format: str
     variant: str = ""
     model: str
-    parameters: dict[str, float]
+    parameters: Annotated[dict[str, float], AfterValidator(FittedValues)]
     correction: LatticeSpec | None = None
-    box: dict[str, tuple[float, float]]
+    box: Annotated[dict[str, tuple[float, float]], AfterValidator(FittedValues)]
     error: FitError
     physics_log_sigma: PositiveFloat | None = None
     includes_quantisation: bool = True
@@ -94,7 +117,7 @@ class CalibrationSpec(Spec):
     hardware: str
     library: str
     library_version: str
-    date: str
+    date: IsoDate
     source: str
     fits: tuple[KernelFit, ...]
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from simulator.specs.base import Spec, is_recalled
-from simulator.specs.money.prices import base_of, iso_date, known_currency, own_fields
+from simulator.specs.base import IsoDate, Spec, is_recalled
+from simulator.specs.money.prices import base_of, known_currency, own_fields
 from simulator.specs.profiles import find_profile, load_spec
 
 KIND: Literal["ownership"] = "ownership"
@@ -31,7 +31,7 @@ class SourcedFigure(Spec):
 
     value: float = Field(ge=0)
     source: str
-    date: Annotated[str, AfterValidator(iso_date)]
+    date: IsoDate
     assumed: bool = False
     note: str = ""
 
@@ -74,7 +74,7 @@ class OwnershipProfile(Spec):
 
     name: str
     currency: Annotated[str, AfterValidator(known_currency)]
-    date: Annotated[str, AfterValidator(iso_date)]
+    date: IsoDate
     depreciation_years: Years = Field(description="depreciation, years")
     residual_fraction: Share = Field(description="residual, of servers")
     discount_rate: Share = Field(description="cost of capital, a year")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from simulator.errors import ProfileError, did_you_mean
-from simulator.specs.base import Spec, read_yaml
+from simulator.specs.base import IsoDate, Spec, read_yaml
 from simulator.specs.profiles import find_profile, list_profiles, load_spec
 
 # Active codes of ISO 4217, without funds, metals and test codes.
@@ -69,15 +69,6 @@ def own_fields(data: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(name): value for name, value in data.items() if name != EXTENDS}
 
 
-def iso_date(text: str) -> str:
-    """The text itself. Raises ValueError: not a date such as 2026-11-21."""
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        raise ValueError("a date such as 2026-11-21 is needed") from None
-    return text
-
-
 OfferKind = Literal["on_demand", "reserved_1y", "reserved_3y", "spot", "capacity_block", "purchase"]
 ProviderKind = Literal["hyperscaler", "specialist", "marketplace", "index"]
 """Who sells. An ``index`` is a survey of what others take: it is counted only where nobody's own offer is known."""
@@ -102,7 +93,7 @@ class OfferSpec(Spec):
     region: str = ""
     per_hour: PositiveFloat | None = None
     per_device: PositiveFloat | None = None
-    date: Annotated[str, AfterValidator(iso_date)]
+    date: IsoDate
     source: str
     lead_time_days: PositiveInt | None = None
     quote: bool = False
@@ -129,7 +120,7 @@ class PriceProfile(Spec):
 
     name: str
     currency: Annotated[str, AfterValidator(known_currency)]
-    date: Annotated[str, AfterValidator(iso_date)]
+    date: IsoDate
     power_per_kwh: PositiveFloat
     power_source: str
     pue: float = Field(ge=1)
@@ -165,7 +156,8 @@ class PriceProfile(Spec):
         currency = fields.get("currency", base["currency"])
         if currency != base["currency"]:
             raise ValueError(f"extends a list in {base['currency']}, itself in {currency}: nothing is converted")
-        replaced = {(offer.get("hardware"), offer.get("kind")) for offer in own if isinstance(offer, Mapping)}
+        # Lists, which a file may hold in place of names, belong in no set.
+        replaced = [(offer.get("hardware"), offer.get("kind")) for offer in own if isinstance(offer, Mapping)]
         kept = [offer for offer in base["offers"] if (offer["hardware"], offer["kind"]) not in replaced]
         quoted = [{"quote": True, **offer} if isinstance(offer, Mapping) else offer for offer in own]
         return {**base, **fields, "offers": [*quoted, *kept]}

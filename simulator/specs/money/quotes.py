@@ -15,7 +15,7 @@ import yaml
 
 from simulator.errors import FileError, ProfileError, RoofcastError, did_you_mean
 from simulator.records import dataclass
-from simulator.specs.base import validate
+from simulator.specs.base import iso_date, validate
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.money.prices import (
     EXTENDS,
@@ -24,7 +24,6 @@ from simulator.specs.money.prices import (
     PriceProfile,
     ProviderKind,
     base_of,
-    iso_date,
     known_currency,
     load_prices,
 )

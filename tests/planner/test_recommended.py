@@ -123,6 +123,25 @@ def test_more_runs_decide_where_ten_leave_it_open(
 
 
 @pytest.mark.usefixtures("compiled")
+@pytest.mark.parametrize(("chance", "runs"), [(0.999, MANY), (0.97, LONGER * MANY), (0.9, MANY)])
+def test_a_fleet_that_is_handed_out_as_checked_is_as_sure_as_where_it_was_asked_for(
+    plan: CapacityPlan, chance: float, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten runs of which each holds with 0.97 keep a promise 19 times in 20, and more decide; one that ten leave below
+    that is sized again."""
+    ten = replace(simulation(plan.basis.question, plan.basis.shown[0])(1), seeds=MANY, chance=chance, holds=True)
+
+    def counted(question: Question, sized: Sized, *, steps: int, seeds: int, times: int) -> CheckOf:
+        return lambda replicas: replace(ten, seeds=times * seeds)
+
+    monkeypatch.setattr("simulator.planner.verification.finalists.sure_simulation", lambda *of: lambda replicas: ten)
+    monkeypatch.setattr("simulator.planner.verification.traces.simulation", counted)
+    found = with_check(plan).verification
+    assert found is not None
+    assert (found.degraded.seeds, found.at_peak.seeds) == (runs, runs)
+
+
+@pytest.mark.usefixtures("compiled")
 def test_three_runs_are_enough_only_where_their_scatter_says_so(plan: CapacityPlan) -> None:
     """Three lucky runs that lie close together say less than Student's law with two degrees of freedom asks for."""
     (found, *_) = simulation(plan.basis.question, plan.basis.shown[0])(1).objectives

@@ -374,19 +374,22 @@ def with_check(plan: CapacityPlan) -> CapacityPlan:
         return plan
     if not loops_on_disk() >= _LOOPS:
         return plan
-    from simulator.planner.verification.traces import sure_simulation
-
     question, sized = plan.basis.question, plan.basis.shown[0]
     try:
         at = sure_simulation(question, sized)
-        degraded = at(sized.replicas)
-        found = FleetVerification(
-            at_peak=at(sized.replicas + sized.spares) if sized.spares else degraded, degraded=degraded
-        )
+        found = _up_and_degraded(sized, at)
+        if surely_holds(found):
+            # What is handed out as checked is as sure as where a check was asked for.
+            found = _up_and_degraded(sized, surest_simulation(question, sized, at))
     except RoofcastError:
         return plan
     warnings = plan.warnings if found.holds else (*plan.warnings, NotConfirmed(reason=found.reason))
     return replace(plan, verification=found, warnings=warnings)
+
+
+def _up_and_degraded(sized: Sized, at: CheckOf) -> FleetVerification:
+    degraded = at(sized.replicas)
+    return FleetVerification(at_peak=at(sized.replicas + sized.spares) if sized.spares else degraded, degraded=degraded)
 
 
 def surely_holds(found: FleetVerification) -> bool:

@@ -345,6 +345,10 @@ TECHNIQUES_SAVE = 4.0
 """Most that techniques are taken to save: on an accelerator whose fleet, even when full, would still cost more than
 the best of another they are not tried."""
 
+FORMATS_DIFFER = 2.0
+"""Times what the best fleet costs up to which a format is compared whose least cost is told from another's: the least
+is no exact one, and techniques save more with some formats than with others."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSummary:
@@ -353,7 +357,7 @@ class SearchSummary:
     candidates : replica set-ups screened with the vectorised steady state; feasible : of them that can serve
     finalists : of them that were priced again exactly, one by one, and sized as fleets
     axes : what was varied, with the number of values of each
-    combined, platforms : on how many accelerators techniques were tried, of how many
+    combined, in_all_formats, platforms : on how many accelerators techniques and every format were tried, of how many
     """
 
     candidates: int
@@ -361,6 +365,7 @@ class SearchSummary:
     finalists: int
     axes: tuple[str, ...]
     combined: int
+    in_all_formats: int
     platforms: int
 
 

@@ -16,9 +16,10 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.search import wide_search
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve, search_space, variants
+from simulator.planner.search.screened_space import ScreenedSpace
 from simulator.planner.search.screening import _slot_wait_s
 from simulator.planner.search.search import try_platforms
-from simulator.planner.search.wide_search import ScreenedSpace, pareto_front, screen_space
+from simulator.planner.search.wide_search import pareto_front, screen_space
 from simulator.planner.serving.shapes import evaluate
 from simulator.planner.studies.pareto import ParetoSet
 from simulator.specs.question.plan import plan_spec
@@ -175,6 +176,41 @@ class TestSearch:
             assert engine.max_num_batched_tokens in (512, 1024, 2048, 4096, 8192, 16384)
 
 
+class TestFormats:
+    """An accelerator's fastest formats are screened first, the others where they may make the best fleet."""
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"model": "llama-3.1-8b"},
+            pytest.param({}, marks=pytest.mark.slow),
+            pytest.param({"model": "gpt-oss-20b", "isl": 8000, "osl": 300, "rps": 20}, marks=pytest.mark.slow),
+            pytest.param({"model": "qwen3-32b", "ttft_p95": "300ms", "tpot_p95": "15ms"}, marks=pytest.mark.slow),
+            pytest.param({"model": "llama-3.1-405b", "rps": 1}, marks=pytest.mark.slow),
+            pytest.param({"model": "qwen3-8b", "isl": 500, "osl": 4000, "rps": 0.1}, marks=pytest.mark.slow),
+        ],
+    )
+    def test_what_is_left_out_costs_more_than_the_best(
+        self, fields: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = question(hardware=(), any_precision=True, **fields)
+        some = screened(asked)
+        monkeypatch.setattr(wide_search, "_leading", lambda _, offered, model: tuple(offered))
+        every = screened(asked)
+        assert some.in_all_formats < every.in_all_formats == len(every.space.platforms)
+        kept = {(item.platform, item.variant) for item in some.tables}
+        costs = wide_search._cheapest_limits(every, asked)
+        left_out = [
+            cost for item, cost in zip(every.tables, costs, strict=True) if (item.platform, item.variant) not in kept
+        ]
+        assert left_out
+        assert min(left_out) > min(wide_search._cheapest_limits(some, asked)) == min(costs)
+
+    def test_what_is_named_is_compared_in_every_format(self) -> None:
+        found = screened(question(hardware=("h100", "l4"), any_precision=True))
+        assert found.in_all_formats == len(found.space.platforms) == 2
+
+
 class TestTechniques:
     """Techniques are tried where set-ups without them may come out best: nothing better is left out."""
 
@@ -199,7 +235,7 @@ class TestTechniques:
         for _ in range(2):
             found = try_platforms(asked, platforms(asked.spec)).trial.sized
             bests.append(min(found, key=lambda item: item.rank).cost.per_hour)
-            monkeypatch.setattr(wide_search, "_in_stages", lambda _, offered: (offered, {}))
+            monkeypatch.setattr(wide_search, "_every_one_counts", lambda *_: True)
         assert bests[0] == pytest.approx(bests[1], rel=0.02)
 
     @pytest.mark.slow

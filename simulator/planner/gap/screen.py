@@ -26,9 +26,9 @@ from simulator.planner.search.question import (
     variants_on,
 )
 from simulator.planner.search.screen_tables import ScreenTable, TableMaker
+from simulator.planner.search.screened_space import candidate_of, of_all_ranks, screened_limits
 from simulator.planner.search.screening import screen
 from simulator.planner.search.usual import evaluate_all, evaluate_together, usual_search
-from simulator.planner.search.wide_search import candidate_of, of_all_ranks, screened_limits
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.traffic.lengths import Array
 

@@ -285,7 +285,7 @@ def variants_on(space: SearchSpace, platform: Platform, *, spec: PlanSpec, model
 
 
 def search_summary(
-    space: SearchSpace, *, combined: int, feasible: int, finalists: int, serving: tuple[str, ...]
+    space: SearchSpace, *, combined: int, in_all_formats: int, feasible: int, finalists: int, serving: tuple[str, ...]
 ) -> SearchSummary:
     """How wide the search was; of two pools, every set-up of either counts, not their pairs."""
     ways = set(serving)
@@ -308,6 +308,7 @@ def search_summary(
         finalists=finalists,
         axes=axes,
         combined=combined,
+        in_all_formats=in_all_formats,
         platforms=len(space.platforms),
     )
 

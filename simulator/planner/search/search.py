@@ -25,18 +25,15 @@ from simulator.planner.records import FamilyFound, SearchFamily
 from simulator.planner.search.candidates import asked_engine, has_experts, in_pools, platforms, unlike_pairs
 from simulator.planner.search.question import Question, check_decodes, own_limits, search_summary
 from simulator.planner.search.screen_tables import ScreenTable
+from simulator.planner.search.screened_space import ScreenedSpace, candidate_of, of_all_ranks, screened_limits
 from simulator.planner.search.screening import holds_one, screen_decode, screen_prefill
 from simulator.planner.search.usual import Made, evaluate_all, try_pair, usual_search
 from simulator.planner.search.wide_search import (
     SCREEN_ERROR,
-    ScreenedSpace,
     alike,
-    candidate_of,
     cheapest,
     finalists,
-    of_all_ranks,
     screen_space,
-    screened_limits,
     sizes_that_may_do,
 )
 from simulator.records import dataclass
@@ -67,7 +64,12 @@ def wide_search(question: Question, tried: Sequence[Platform]) -> tuple[tuple[Ca
     chosen = finalists(found, question) if "aggregated" in question.serving else ()
     chosen += pool_finalists(found, question) if "disaggregated" in question.serving else ()
     return chosen, search_summary(
-        found.space, combined=found.combined, feasible=found.feasible, finalists=len(chosen), serving=question.serving
+        found.space,
+        combined=found.combined,
+        in_all_formats=found.in_all_formats,
+        feasible=found.feasible,
+        finalists=len(chosen),
+        serving=question.serving,
     )
 
 

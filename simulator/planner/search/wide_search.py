@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.lanes.load_curve import LaneLimits
-from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import Option, RoofcastError
+from simulator.operators.formats.tensor_formats import on_chip, precision_plan
+from simulator.operators.transformer import parameter_counts
+from simulator.operators.work import MatmulFormat
 from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform, SearchSpace, Variant
 from simulator.planner.money.market import market_price, plan_rule
-from simulator.planner.records import TECHNIQUES_SAVE
+from simulator.planner.records import FORMATS_DIFFER, TECHNIQUES_SAVE
 from simulator.planner.search.candidates import asked_engine
-from simulator.planner.search.question import Question, own_limits, search_space, variants_on
-from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
-from simulator.planner.search.screening import Screened, screen
+from simulator.planner.search.question import Question, search_space, variants_on
+from simulator.planner.search.screen_tables import ScreenTable, TableMaker
+from simulator.planner.search.screened_space import (
+    Pairs,
+    ScreenedSpace,
+    capacities,
+    fleet_axes,
+    per_table,
+    screened_pairs,
+)
 from simulator.records import dataclass
-from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec, load_engine
 from simulator.specs.model.architecture import ModelSpec
-from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.model.precision import BITS, PrecisionSpec
 from simulator.techniques.quality import answer_quality
-from simulator.traffic.lengths import Array, RequestMix
+from simulator.traffic.lengths import Array
 
 SCREEN_ERROR = 1 / 5
 """Share by which the screen may take a size of replica to carry too much or too little beside another: what comes this
@@ -37,68 +43,6 @@ _PARETO_FINALISTS = 16
 TECHNIQUES_DIFFER = 2.0
 """Most by which what techniques save may differ between set-ups of one accelerator: those that cost more than this
 beside its best are not combined with them."""
-
-
-def device_power_w(platform: Platform) -> float:
-    """Typical power of one accelerator with its share of the server, or its limit [W]."""
-    server = platform.server
-    if server is None:
-        return platform.hardware.limit_w
-    return server.expected_w(platform.hardware) / server.accelerators_per_server
-
-
-def screened_limits(question: Question) -> LaneLimits:
-    """What of a lane's limits no set-up changes: block size and host costs."""
-    profile = load_engine(asked_engine(question.spec).name, profiles=question.policy.profiles)
-    return LaneLimits(
-        sequences=1,
-        batched_tokens=1,
-        kv_tokens=0.0,
-        block_tokens=profile.block_size_tokens,
-        request_s=profile.overheads.request_s,
-        prompt_token_s=profile.overheads.prompt_token_s,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScreenedSpace:
-    """A search space with what every set-up of it sustains.
-
-    combined : platforms on which techniques were tried that a cheaper platform does not make pointless
-    """
-
-    space: SearchSpace
-    tables: tuple[ScreenTable, ...]
-    screened: Screened
-    steps: ScreenedSteps
-    combined: int
-
-    @property
-    def feasible(self) -> int:
-        """Set-ups that can serve."""
-        return int((self.screened.capacity_per_s > 0).sum())
-
-    def candidate(self, place: int, question: Question) -> Candidate:
-        """The set-up at a flat place of the screened arrays."""
-        table, sequences, tokens = (int(i) for i in np.unravel_index(place, self.screened.capacity_per_s.shape))
-        limits = (self.space.sequences[sequences], self.space.tokens[tokens])
-        return candidate_of(question, self.tables[table], limits=limits)
-
-
-def candidate_of(question: Question, table: ScreenTable, *, limits: tuple[int, int]) -> Candidate:
-    """The set-up of a table under (max_num_seqs, max_num_batched_tokens)."""
-    engine = asked_engine(question.spec)
-    own = own_limits(engine, table.platform, table.parallelism, profiles=question.policy.profiles)
-    # The engine's own limits need no flag.
-    fields = zip(("max_num_seqs", "max_num_batched_tokens"), limits, own, strict=True)
-    named = {name: value for name, value, usual in fields if value != usual}
-    return Candidate(
-        platform=table.platform,
-        parallelism=table.parallelism,
-        precision=table.variant.precision,
-        techniques=table.variant.techniques,
-        engine=engine.model_copy(update=named),
-    )
 
 
 def screen_space(question: Question, platforms: tuple[Platform, ...]) -> ScreenedSpace:
@@ -119,119 +63,125 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
         model=question.model, mix=question.demand.mix, space=space, engine=engine, profiles=question.policy.profiles
     )
     offered = {item: variants_on(space, item, spec=spec, model=question.model) for item in platforms}
-    bare, combined = _in_stages(question, offered)
-    found = _screened(question, maker, space, {item: product(space.parallelisms, bare[item]) for item in platforms})
+    if _every_one_counts(question, offered):
+        return screened_pairs(question, maker, space, _with_all(space.parallelisms, offered))
+    bare = {item: tuple(one for one in found if one.techniques == NO_TECHNIQUES) for item, found in offered.items()}
+    found, tried = _in_formats(question, maker, space, bare)
+    combined = {
+        item: tuple(one for one in every if one.techniques != NO_TECHNIQUES and one.precision in tried[item])
+        for item, every in offered.items()
+    }
     if not any(combined.values()):
         return found
-    wanted = worth_combining(question, found, combined)
-    more = _screened(question, maker, space, wanted)
-    tables, both = found.tables + more.tables, _both(found.screened, more.screened)
-    return replace(found, tables=tables, screened=both, combined=len(wanted))
+    worth = worth_combining(question, found, combined)
+    return replace(found.with_more(screened_pairs(question, maker, space, worth)), combined=len(worth))
 
 
-_Pairs = Iterable[tuple[ParallelismSpec, Variant]]
 _Offered = Mapping[Platform, tuple[Variant, ...]]
 
 
-def _in_stages(question: Question, offered: _Offered) -> tuple[_Offered, _Offered]:
-    """Variants without techniques, and those that combine them with some, where the first tell which are worth it. All
-    at once where every set-up counts: on a Pareto front, within limits of the fleet, and where nothing is offered
-    without techniques."""
-    bare = {item: tuple(one for one in found if one.techniques == NO_TECHNIQUES) for item, found in offered.items()}
-    if question.spec.pareto or question.has_limits or question.spec.stock or not all(bare.values()):
-        return offered, {}
-    with_some = {
-        item: tuple(one for one in found if one.techniques != NO_TECHNIQUES) for item, found in offered.items()
-    }
-    return bare, with_some
+def _every_one_counts(question: Question, offered: _Offered) -> bool:
+    """Whether all is screened at once: for a Pareto front, within limits of the fleet, and where something is offered
+    with techniques alone."""
+    bare = (any(one.techniques == NO_TECHNIQUES for one in found) for found in offered.values())
+    return bool(question.spec.pareto or question.has_limits or question.spec.stock) or not all(bare)
 
 
-def _screened(
-    question: Question, maker: TableMaker, space: SearchSpace, wanted: Mapping[Platform, _Pairs]
-) -> ScreenedSpace:
-    tables = _remembered_tables(question, maker, space, {item: tuple(pairs) for item, pairs in wanted.items()})
-    found = ScreenedSpace(
-        space=space, tables=tables, screened=_nothing(space), steps=maker.steps, combined=len(space.platforms)
-    )
-    return replace(found, screened=_capacities(question, found, question.objectives)) if tables else found
+def _with_all(parallelisms: Sequence[ParallelismSpec], offered: _Offered) -> dict[Platform, Pairs]:
+    return {item: tuple(product(parallelisms, variants)) for item, variants in offered.items()}
+
+
+def _in_formats(
+    question: Question, maker: TableMaker, space: SearchSpace, bare: _Offered
+) -> tuple[ScreenedSpace, Mapping[Platform, frozenset[PrecisionSpec]]]:
+    """The set-ups without techniques, and the formats of every accelerator that were tried: its leading ones first, the
+    others where they may win. What the user named is compared to the end."""
+    named = question.spec.hardware or question.spec.prefill_hardware
+    leading = bare if named else {item: _leading(item, every, model=question.model) for item, every in bare.items()}
+    found = screened_pairs(question, maker, space, _with_all(space.parallelisms, leading))
+    tried = leading
+    if leading != bare:
+        may_win = formats_that_may_win(question, found, bare)
+        others = {item: tuple(one for one in may_win[item] if one not in leading[item]) for item in bare}
+        found = found.with_more(screened_pairs(question, maker, space, _with_all(space.parallelisms, others)))
+        tried = {item: leading[item] + others[item] for item in bare}
+        found = replace(found, in_all_formats=sum(len(tried[item]) == len(bare[item]) for item in bare))
+    return found, {item: frozenset(one.precision for one in every) for item, every in tried.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Screening:
-    """What tables are made of. The rate to carry and the objectives are no part of it."""
+class _Multiplied:
+    """How an accelerator multiplies a format: its data-sheet rate [FLOP/s], and bits per weight."""
 
-    model: Same[ModelSpec]
-    mix: RequestMix
-    space: SearchSpace
-    engine: EngineSpec
-    profiles: str | None
-    wanted: tuple[tuple[Platform, tuple[tuple[ParallelismSpec, Variant], ...]], ...]
+    flops_per_s: float
+    weight_bits: float
+    widens: bool
 
 
-_KEPT, _LARGEST_KEPT = 8, 2000
-"""Searches whose tables are kept, and set-ups of one that is: some kilobytes each."""
-_TABLES: dict[_Screening, tuple[ScreenTable, ...]] = {}
-
-
-def _remembered_tables(
-    question: Question,
-    maker: TableMaker,
-    space: SearchSpace,
-    wanted: Mapping[Platform, tuple[tuple[ParallelismSpec, Variant], ...]],
-) -> tuple[ScreenTable, ...]:
-    """The tables of all that is wanted; plans that differ in rate or objectives alone share them."""
-    asked = _Screening(
-        model=Same(question.model),
-        mix=question.demand.mix,
-        space=space,
-        engine=asked_engine(question.spec),
-        profiles=question.policy.profiles,
-        wanted=tuple(wanted.items()),
+def _multiplied(platform: Platform, precision: PrecisionSpec, *, model: ModelSpec) -> _Multiplied:
+    """``widens`` : weights are stored in fewer bits than they are multiplied in."""
+    peaks = platform.hardware.peak_flops_per_s
+    taken = on_chip(precision, model=model, hardware=platform.hardware)
+    linear: MatmulFormat = precision_plan(model, taken, multiplied=frozenset(peaks)).linear
+    return _Multiplied(
+        flops_per_s=peaks.get(linear.math, 0.0),
+        weight_bits=linear.weight_bits,
+        widens=linear.weight_bits < BITS[linear.math],
     )
-    found = _TABLES.pop(asked, None)
-    if found is None:
-        found = tuple(table for item, pairs in wanted.items() for table in maker.tables(item, pairs).values())
-    if sum(map(len, wanted.values())) <= _LARGEST_KEPT:
-        _TABLES[asked] = found
-    while len(_TABLES) > _KEPT:
-        _TABLES.pop(next(iter(_TABLES)), None)
+
+
+def _leading(platform: Platform, offered: Sequence[Variant], *, model: ModelSpec) -> tuple[Variant, ...]:
+    """The formats that an accelerator multiplies fastest, as they are stored."""
+    return _first({one: _multiplied(platform, one.precision, model=model) for one in offered})
+
+
+def _first(how: Mapping[Variant, _Multiplied]) -> tuple[Variant, ...]:
+    fastest = max((value.flops_per_s for value in how.values() if not value.widens), default=0.0)
+    return tuple(one for one, value in how.items() if value.flops_per_s == fastest and not value.widens)
+
+
+def formats_that_may_win(question: Question, leading: ScreenedSpace, bare: _Offered) -> _Offered:
+    """Variants of every accelerator that may make the best fleet, told from its leading formats, which are screened.
+
+    Nothing multiplies faster than the leading formats: another format takes fewer bits per weight at best, and no less
+    than its multiplications at the data sheet's rate.
+    """
+    serving, at_least = _cheapest_limits(leading, question), _cheapest_when_full(leading, question)
+    cheapest, least = min(serving, default=np.inf), _least_by_platform(leading.tables, at_least)
+    if cheapest == np.inf:
+        return bare
+    mix, model, rule = question.demand.mix, question.model, plan_rule(question.spec)
+    tokens_per_s = question.demand.planned_rate_per_s * (mix.new_prompt_tokens + mix.decode_steps)
+    # Embeddings are looked up, and a prompt asks for the vocabulary once.
+    multiplied = max(0.0, parameter_counts(model).active - 2 * model.vocab_size * model.hidden_size)
+    flops_per_s = 2 * multiplied * tokens_per_s
+    found = {}
+    for item, offered in bare.items():
+        offer = market_price(question.prices, hardware=item.hardware.name, rule=rule)
+        per_hour = np.inf if offer is None else offer.per_hour
+        how = {one: _multiplied(item, one.precision, model=model) for one in offered}
+        first = _first(how)
+        bits = min((how[one].weight_bits for one in first), default=0.0)
+        found[item] = tuple(
+            one
+            for one, value in how.items()
+            if item not in least
+            or max(
+                least[item] * min(1.0, value.weight_bits / bits),
+                per_hour * flops_per_s / value.flops_per_s if value.flops_per_s else 0.0,
+            )
+            <= FORMATS_DIFFER * cheapest
+        )
     return found
 
 
-def _nothing(space: SearchSpace) -> Screened:
-    nothing = np.zeros((0, len(space.sequences), len(space.tokens)))
-    return Screened(capacity_per_s=nothing, ttft_p95_s=nothing, tpot_p95_s=nothing, e2e_p95_s=nothing)
-
-
-def _capacities(question: Question, found: ScreenedSpace, objectives: tuple[Objective, ...]) -> Screened:
-    screened = screen(
-        found.tables,
-        steps=found.steps,
-        space=found.space,
-        mix=question.demand.mix,
-        limits=screened_limits(question),
-        objectives=objectives,
-        utilization=question.policy.utilization,
-    )
-    return of_all_ranks(screened, found.tables)
-
-
-def _both(first: Screened, second: Screened) -> Screened:
-    names = [field.name for field in fields(Screened)]
-    return Screened(**{name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names})
-
-
-def worth_combining(question: Question, bare: ScreenedSpace, combined: _Offered) -> dict[Platform, _Pairs]:
+def worth_combining(question: Question, bare: ScreenedSpace, combined: _Offered) -> dict[Platform, Pairs]:
     """Set-ups with techniques that may make the best fleet of an accelerator that may be the best.
 
     bare : the set-ups without techniques, from which both are told; those that do not fit without them are tried on
         every accelerator that is left. What the user named is compared to the end.
     """
-    # No technique makes a step of as many tokens much faster; it may leave more room, or reach an objective.
-    endless = tuple(replace(item, kv_tokens=np.full_like(item.kv_tokens, np.inf)) for item in bare.tables)
-    roomy = replace(bare, tables=endless)
-    full = replace(roomy, screened=_capacities(question, roomy, ())) if endless else bare
-    serving, at_least = (_cheapest_limits(item, question) for item in (bare, full))
+    serving, at_least = _cheapest_limits(bare, question), _cheapest_when_full(bare, question)
     best, least = (_least_by_platform(bare.tables, cost) for cost in (serving, at_least))
     cheapest = min(serving, default=np.inf)
     dear = {
@@ -251,6 +201,14 @@ def worth_combining(question: Question, bare: ScreenedSpace, combined: _Offered)
     }
 
 
+def _cheapest_when_full(found: ScreenedSpace, question: Question) -> list[float]:
+    """Cost of a fleet of every table whose steps are as full as its limits allow, whatever the cache holds and the
+    objectives ask: no technique makes a step of as many tokens much faster."""
+    endless = tuple(replace(item, kv_tokens=np.full_like(item.kv_tokens, np.inf)) for item in found.tables)
+    roomy = replace(found, tables=endless)
+    return _cheapest_limits(replace(roomy, screened=capacities(question, roomy, ())) if endless else found, question)
+
+
 def _least_by_platform(tables: tuple[ScreenTable, ...], cost: list[float]) -> dict[Platform, float]:
     found: dict[Platform, float] = {}
     for table, value in zip(tables, cost, strict=True):
@@ -260,7 +218,7 @@ def _least_by_platform(tables: tuple[ScreenTable, ...], cost: list[float]) -> di
 
 def _cheapest_limits(found: ScreenedSpace, question: Question) -> list[float]:
     """Cost of a fleet of every table under its best engine limits; infinite without a price, or where none serves."""
-    cost, _ = _fleet_axes(found, question)
+    cost, _ = fleet_axes(found, question)
     least: list[float] = cost.reshape(found.screened.capacity_per_s.shape).min(axis=(1, 2)).tolist()
     return least
 
@@ -284,31 +242,6 @@ def _beaten(bare: ScreenedSpace) -> set[tuple[Platform, ParallelismSpec, Precisi
             if gone
         }
     return found
-
-
-def of_all_ranks(screened: Screened, tables: tuple[ScreenTable, ...]) -> Screened:
-    """Capacity of whole replicas: every rank of data-parallel attention serves as many requests as the screened one."""
-    ranks = np.array([table.parallelism.dp_size for table in tables], dtype=np.float64).reshape(-1, 1, 1)
-    return replace(screened, capacity_per_s=screened.capacity_per_s * ranks)
-
-
-def _per_table(found: ScreenedSpace, values: list[float]) -> Array:
-    return np.array(values, dtype=np.float64).reshape(-1, 1, 1) * np.ones_like(found.screened.capacity_per_s)
-
-
-def _fleet_axes(found: ScreenedSpace, question: Question) -> tuple[Array, Array]:
-    """Cost per hour (infinite where no price is known) and power [W] of a fleet for each set-up, flat."""
-    rule = plan_rule(question.spec)
-    offers = [market_price(question.prices, hardware=item.platform.hardware.name, rule=rule) for item in found.tables]
-    prices = [offer.per_hour if offer is not None else float("inf") for offer in offers]
-    capacity = found.screened.capacity_per_s
-    with np.errstate(divide="ignore"):
-        replicas = np.ceil(question.demand.planned_rate_per_s / capacity)
-    devices = replicas * _per_table(found, [float(item.parallelism.devices) for item in found.tables])
-    power = devices * _per_table(found, [device_power_w(item.platform) for item in found.tables])
-    cost = np.where(capacity > 0, devices * _per_table(found, prices), np.inf)
-    # Without a price only the number of devices speaks, behind everything that has one.
-    return cost.ravel(), np.where(capacity > 0, power, np.inf).ravel()
 
 
 def alike(capacity_per_s: Array) -> NDArray[np.bool_]:
@@ -391,8 +324,8 @@ def finalists(found: ScreenedSpace, question: Question) -> tuple[Candidate, ...]
         return ()
     places = _best_per_platform(found, question)
     if question.spec.pareto:
-        cost, power = _fleet_axes(found, question)
-        loss = _per_table(found, [_loss(question, item) for item in found.tables]).ravel()
+        cost, power = fleet_axes(found, question)
+        loss = per_table(found, [_loss(question, item) for item in found.tables]).ravel()
         axes = np.stack([cost, power, found.screened.e2e_p95_s.ravel(), loss], axis=1)
         front = pareto_front(axes)
         spread = np.unique(np.linspace(0, len(front) - 1, min(len(front), _PARETO_FINALISTS)).astype(int))

@@ -16,8 +16,8 @@ from simulator.planner.money.tco import annuity_factor, spare_accelerators
 from simulator.planner.records import Study
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
+from simulator.planner.search.screened_space import device_power_w
 from simulator.planner.search.search import try_platforms
-from simulator.planner.search.wide_search import device_power_w
 from simulator.planner.serving.shapes import Counts
 from simulator.records import dataclass
 from simulator.specs.money.ownership import OwnershipProfile

@@ -7,7 +7,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.records import Gap
 from simulator.planner.money.market import MarketPrice, market_price, offers_of, plan_rule, purchase_offer
-from simulator.planner.records import TECHNIQUES_SAVE, SearchSummary
+from simulator.planner.records import FORMATS_DIFFER, TECHNIQUES_SAVE, SearchSummary
 from simulator.planner.studies.length_split import LengthSplit, TriedSplit
 from simulator.planner.studies.pareto import ParetoSet, cheapest_or_fastest
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places, with_room
@@ -161,6 +161,12 @@ def _searched(search: SearchSummary) -> doc.Paragraph:
         f"The search compared {search.candidates:,} set-ups ({', '.join(search.axes)}); {search.feasible:,} of those "
         f"priced can serve, and the best {search.finalists} were priced again exactly."
     )
+    if search.in_all_formats < search.platforms:
+        text += (
+            f" Every number format was tried on {search.in_all_formats} of {search.platforms} accelerators: what is "
+            "left out on the others has no price, or would cost over "
+            f"{FORMATS_DIFFER:g} times as much as the best, told from the formats that they multiply fastest."
+        )
     if search.combined < search.platforms:
         text += (
             f" Techniques were tried on {search.combined} of {search.platforms} accelerators: the others have no "

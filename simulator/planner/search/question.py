@@ -19,7 +19,7 @@ from simulator.planner.candidate import Platform, SearchSpace, Variant
 from simulator.planner.demand import read_demand, read_objectives
 from simulator.planner.fleet.records import DEFAULT_MTTR_HOURS, DEFAULT_SPARES, DEVICE_MTBF_HOURS, Fleet
 from simulator.planner.money.market import check_rule, plan_rule
-from simulator.planner.records import Demand, SearchSummary, SparesWanted
+from simulator.planner.records import Demand, SparesWanted
 from simulator.planner.search.candidates import (
     USUAL_TP_SIZES,
     asked_engine,
@@ -282,35 +282,6 @@ def variants_on(space: SearchSpace, platform: Platform, *, spec: PlanSpec, model
     """Of the variants of a space, those to compare on a platform."""
     own = set(variants(spec, model=model, platform=platform))
     return tuple(item for item in space.variants if item in own)
-
-
-def search_summary(
-    space: SearchSpace, *, combined: int, in_all_formats: int, feasible: int, finalists: int, serving: tuple[str, ...]
-) -> SearchSummary:
-    """How wide the search was; of two pools, every set-up of either counts, not their pairs."""
-    ways = set(serving)
-    prefill = len(space.platforms) * len(space.parallelisms) * len(space.variants) * len(space.tokens)
-    candidates = space.candidates * len(ways) + (prefill if "disaggregated" in ways else 0)
-    formats = len({variant.precision for variant in space.variants})
-    techniques = len({variant.techniques for variant in space.variants})
-    axes = (
-        *(("aggregated and two pools",) if len(ways) > 1 else ("two pools",) if "disaggregated" in ways else ()),
-        f"{len(space.platforms)} accelerators",
-        f"{len(space.parallelisms)} parallelisms",
-        f"{formats} number formats",
-        *((f"{techniques} techniques",) if techniques > 1 else ()),
-        f"{len(space.sequences)} batch limits",
-        f"{len(space.tokens)} token budgets",
-    )
-    return SearchSummary(
-        candidates=candidates,
-        feasible=feasible,
-        finalists=finalists,
-        axes=axes,
-        combined=combined,
-        in_all_formats=in_all_formats,
-        platforms=len(space.platforms),
-    )
 
 
 def parallelisms(spec: PlanSpec, *, model: ModelSpec) -> tuple[ParallelismSpec, ...]:

@@ -15,6 +15,7 @@ from simulator.engine.lanes.load_curve import LaneLimits
 from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.candidate import Candidate, Platform, SearchSpace, Variant
 from simulator.planner.money.market import market_price, plan_rule
+from simulator.planner.records import SearchSummary
 from simulator.planner.search.candidates import asked_engine
 from simulator.planner.search.question import Question, own_limits
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
@@ -71,6 +72,11 @@ class ScreenedSpace:
         """Set-ups that can serve."""
         return int((self.screened.capacity_per_s > 0).sum())
 
+    @property
+    def speculates(self) -> list[bool]:
+        """Of every table, whether it decodes with speculation."""
+        return [table.variant.techniques.speculation is not None for table in self.tables]
+
     def with_more(self, more: ScreenedSpace) -> ScreenedSpace:
         """Set-ups of both."""
         both = Screened(
@@ -86,6 +92,33 @@ class ScreenedSpace:
         table, sequences, tokens = (int(i) for i in np.unravel_index(place, self.screened.capacity_per_s.shape))
         limits = (self.space.sequences[sequences], self.space.tokens[tokens])
         return candidate_of(question, self.tables[table], limits=limits)
+
+
+def search_summary(found: ScreenedSpace, *, finalists: int, serving: tuple[str, ...]) -> SearchSummary:
+    """How wide the search was; of two pools, every set-up of either counts, not their pairs."""
+    space, ways = found.space, set(serving)
+    prefill = len(space.platforms) * len(space.parallelisms) * len(space.variants) * len(space.tokens)
+    candidates = space.candidates * len(ways) + (prefill if "disaggregated" in ways else 0)
+    formats = len({variant.precision for variant in space.variants})
+    techniques = len({variant.techniques for variant in space.variants})
+    axes = (
+        *(("aggregated and two pools",) if len(ways) > 1 else ("two pools",) if "disaggregated" in ways else ()),
+        f"{len(space.platforms)} accelerators",
+        f"{len(space.parallelisms)} parallelisms",
+        f"{formats} number formats",
+        *((f"{techniques} techniques",) if techniques > 1 else ()),
+        f"{len(space.sequences)} batch limits",
+        f"{len(space.tokens)} token budgets",
+    )
+    return SearchSummary(
+        candidates=candidates,
+        feasible=found.feasible,
+        finalists=finalists,
+        axes=axes,
+        combined=found.combined,
+        in_all_formats=found.in_all_formats,
+        platforms=len(space.platforms),
+    )
 
 
 def candidate_of(question: Question, table: ScreenTable, *, limits: tuple[int, int]) -> Candidate:
@@ -168,6 +201,7 @@ def _nothing(space: SearchSpace) -> Screened:
 
 
 def capacities(question: Question, found: ScreenedSpace, objectives: tuple[Objective, ...]) -> Screened:
+    """What every set-up sustains within the objectives."""
     screened = screen(
         found.tables,
         steps=found.steps,
@@ -187,6 +221,7 @@ def of_all_ranks(screened: Screened, tables: tuple[ScreenTable, ...]) -> Screene
 
 
 def per_table(found: ScreenedSpace, values: list[float]) -> Array:
+    """One value of each table for all its set-ups."""
     return np.array(values, dtype=np.float64).reshape(-1, 1, 1) * np.ones_like(found.screened.capacity_per_s)
 
 

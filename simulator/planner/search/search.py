@@ -23,9 +23,15 @@ from simulator.planner.fleet.fleet import Sized, Trial, with_doubt
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import FamilyFound, SearchFamily
 from simulator.planner.search.candidates import asked_engine, has_experts, in_pools, platforms, unlike_pairs
-from simulator.planner.search.question import Question, check_decodes, own_limits, search_summary
+from simulator.planner.search.question import Question, check_decodes, own_limits
 from simulator.planner.search.screen_tables import ScreenTable
-from simulator.planner.search.screened_space import ScreenedSpace, candidate_of, of_all_ranks, screened_limits
+from simulator.planner.search.screened_space import (
+    ScreenedSpace,
+    candidate_of,
+    of_all_ranks,
+    screened_limits,
+    search_summary,
+)
 from simulator.planner.search.screening import holds_one, screen_decode, screen_prefill
 from simulator.planner.search.usual import Made, evaluate_all, try_pair, usual_search
 from simulator.planner.search.wide_search import (
@@ -63,14 +69,7 @@ def wide_search(question: Question, tried: Sequence[Platform]) -> tuple[tuple[Ca
     found = screen_space(question, tuple(tried))
     chosen = finalists(found, question) if "aggregated" in question.serving else ()
     chosen += pool_finalists(found, question) if "disaggregated" in question.serving else ()
-    return chosen, search_summary(
-        found.space,
-        combined=found.combined,
-        in_all_formats=found.in_all_formats,
-        feasible=found.feasible,
-        finalists=len(chosen),
-        serving=question.serving,
-    )
+    return chosen, search_summary(found, finalists=len(chosen), serving=question.serving)
 
 
 def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
@@ -291,10 +290,6 @@ class ScreenedPools:
     decode_per_s: Array
 
 
-def _guesses(found: ScreenedSpace) -> list[bool]:
-    return [table.variant.techniques.speculation is not None for table in found.tables]
-
-
 def screen_pools(found: ScreenedSpace, question: Question) -> ScreenedPools:
     """Both pools of every set-up that a search has priced; what cannot decode in a pool of its own gets 0."""
     limits, mix, objectives = screened_limits(question), question.demand.mix, question.objectives
@@ -311,7 +306,7 @@ def screen_pools(found: ScreenedSpace, question: Question) -> ScreenedPools:
         objectives=objectives,
         utilization=utilization,
     )
-    guessing = np.array(_guesses(found))
+    guessing = np.array(found.speculates)
     return ScreenedPools(
         prefill_per_s=np.where(guessing[:, None], 0.0, prefill),
         decode_per_s=np.where(guessing[:, None, None], 0.0, of_all_ranks(decode, found.tables).capacity_per_s),
@@ -332,7 +327,7 @@ def pool_finalists(
     """
     if not found.tables:
         return ()
-    if question.spec.serving == ("disaggregated",) and all(_guesses(found)):
+    if question.spec.serving == ("disaggregated",) and all(found.speculates):
         raise RoofcastError(
             "a wide search screens pools that decode one token at a time",
             field=Option("speculation"),

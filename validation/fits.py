@@ -8,26 +8,21 @@ The exit code is 1 where something outside its range is not in ``known_fit_viola
 from __future__ import annotations
 
 import argparse
-import csv
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import get_args
 
-from simulator.specs.hardware.calibration import CalibrationGroup, KernelFit, load_calibration
+from simulator.specs.hardware.calibration import CalibrationGroup, KernelFit, load_calibration, load_transfer_table
 from simulator.specs.profiles import list_profiles
 from validation.commands import exit_code_of
 from validation.fit.ranges import BOUNDS, at_bounds, outside, range_of
 
 KNOWN = Path(__file__).parent / "measured" / "known_fit_violations.txt"
-LEFT_OUT = Path(__file__).parent / "measured" / "leave_one_gpu_out.csv"
-
-SAME_ARCHITECTURE = 0.15
-"""Kernel distance up to which two accelerators share an architecture (simulator/kernels/transfer)."""
 
 _NAME = re.compile(r"(?P<hardware>.+)--(?P<library>[a-z]+)\.(?P<group>[a-z]+)$")
 
@@ -102,18 +97,22 @@ def summary_lines(fits: Sequence[NamedFit]) -> Iterator[str]:
 
 
 def left_out_lines() -> Iterator[str]:
-    """Error on an accelerator that a family's fit never saw, of the same and of another architecture."""
-    by_kind: dict[tuple[str, bool], list[float]] = defaultdict(list)
-    with LEFT_OUT.open(encoding="utf-8", newline="") as stream:
-        for row in csv.DictReader(stream):
-            by_kind[row["family"], float(row["distance"]) <= SAME_ARCHITECTURE].append(float(row["mape"]))
-    for family in sorted({family for family, _ in by_kind}):
-        parts = [
-            f"{'same' if same else 'another'} architecture {median(by_kind[family, same]):.1%}"
-            for same in (True, False)
-            if by_kind[family, same]
-        ]
-        yield f"{family} on a left-out GPU, median of pairs: {', '.join(parts)}"
+    """Error on an accelerator that a family's fit never saw, with the relative that the simulator takes: one of its
+    own architecture (another is at least one generation away), and the nearest where its whole generation is left out.
+    """
+    table = load_transfer_table()
+    kinds = {
+        "a known architecture": [row for row in table.nearest if row.distance < 1],
+        "an unknown architecture": table.other_generation,
+    }
+    for family in sorted({row.family for row in table.other_generation}):
+        for kind, rows in kinds.items():
+            errors = {row.target: row.mape for row in rows if row.family == family}
+            worst = max(errors, key=errors.__getitem__)
+            yield (
+                f"{family} on a left-out GPU of {kind}: mean "
+                f"{fmean(errors.values()):.1%} of {len(errors)}, worst {worst} {errors[worst]:.1%}"
+            )
 
 
 def main() -> int:

@@ -53,6 +53,7 @@ class Relative:
     reason : why this one, in words for the report
     link_share : by what the reached share of the link's datasheet bandwidth is multiplied [-]
     known : how well its fits are known on the other: calibrated on a sibling too
+    same_generation : of one generation's architectures, so that its kernels choose tiles and splits as the other's do
     """
 
     name: str
@@ -60,11 +61,17 @@ class Relative:
     reason: str
     link_share: float = 1.0
     known: Provenance = Provenance.EXTRAPOLATED
+    same_generation: bool = True
 
 
 def own_fits(name: str, *, reason: str = "calibrated on this accelerator") -> Relative:
     """An accelerator with fits of its own."""
     return Relative(name=name, log_sigma_extra=0.0, reason=reason, known=Provenance.CALIBRATED)
+
+
+def generation(hardware: AcceleratorSpec) -> str:
+    """``blackwell-ultra`` and ``blackwell-rtx`` are blackwell."""
+    return hardware.architecture.split("-")[0]
 
 
 def _years_between(first: AcceleratorSpec, second: AcceleratorSpec) -> float:
@@ -166,6 +173,7 @@ def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[Accele
             f"({hardware.architecture}), distance {distance:.1f}"
         ),
         known=Provenance.CALIBRATED if are_siblings(hardware, chosen) else Provenance.EXTRAPOLATED,
+        same_generation=generation(hardware) == generation(chosen),
     )
 
 

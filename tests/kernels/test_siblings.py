@@ -147,3 +147,17 @@ def test_siblings_borrow_another_vendors_kernels_from_one_accelerator(group: str
         assert fits is not None
         borrowed.add(fits.relative.name)
     assert len(borrowed) == 1
+
+
+@pytest.mark.parametrize(
+    ("hardware", "carried"), [("h20-96gb", True), ("rtx-4090", True), ("v100-sxm-32gb", False), ("gaudi3", False)]
+)
+def test_a_correction_of_decode_attention_is_carried_within_a_generation_alone(hardware: str, carried: bool) -> None:
+    fits = fit_set(load_hardware(hardware), library="vllm", group="attention")
+    assert fits is not None
+    by_family = {
+        family: [fit for fit in fits.fits if fit.family == family]
+        for family in ("decode_attention", "prefill_attention")
+    }
+    assert any(fits.lattice(fit) is not None for fit in by_family["prefill_attention"])
+    assert any(fits.lattice(fit) is not None for fit in by_family["decode_attention"]) is carried

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.specs.hardware.calibration import FitError, KernelFit
+from simulator.specs.hardware.calibration import FitError, KernelFit, load_transfer_table
 from validation.fit.ranges import BOUNDS, RANGES, at_bounds, outside, range_of
-from validation.fits import fit_line, known_violations, shipped_fits, summary_lines, violations
+from validation.fits import fit_line, known_violations, left_out_lines, shipped_fits, summary_lines, violations
 
 KNOWN = 3
 """Parameters outside their physical range, all listed: lower it whenever the list shrinks."""
@@ -79,3 +79,13 @@ def test_a_line_says_where_a_parameter_stands() -> None:
     item = FITS[0]
     assert fit_line(item).startswith(f"{item.name}: unseen ")
     assert any(line.startswith("split_decode_attention: ") for line in summary_lines(FITS))
+
+
+def test_left_out_errors_are_of_the_relative_that_the_simulator_takes() -> None:
+    table = load_transfer_table()
+    lines = list(left_out_lines())
+    assert len(lines) == 2 * len({row.family for row in table.other_generation})
+    errors = [row.mape for row in table.other_generation if row.family == "gemm"]
+    stated = next(line for line in lines if line.startswith("gemm") and "an unknown architecture" in line)
+    assert f"mean {sum(errors) / len(errors):.1%} of {len(errors)}" in stated
+    assert f"{max(errors):.1%}" in stated

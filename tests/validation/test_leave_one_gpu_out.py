@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from simulator.kernels.transfer import generation
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import TransferRow
-from validation.fit.leave_one_gpu_out import chosen_rows, curve_of, generation
+from validation.fit.leave_one_gpu_out import chosen_rows, curve_of
 
 
 def pair(distance: float, error: float, *, target: str = "a", relative: str = "b") -> TransferRow:

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from simulator.fitting.kernel_fits import interval_sigma
 from simulator.kernels.attention.cases import attention_machine
 from simulator.kernels.correction import lattice_of, log_correction
-from simulator.kernels.transfer import calibrated_relative, kernel_distance
+from simulator.kernels.fits import carries_correction
+from simulator.kernels.transfer import calibrated_relative, generation, kernel_distance
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import (
     KernelFit,
@@ -77,8 +78,10 @@ def load_target(root: Path, *, name: str) -> Target:
 
 
 def carried_log_ratios(target: Target, *, relative: str) -> dict[str, Array]:
-    """log(measured / predicted) of the target's rows by family, with the fits of ``relative``."""
+    """log(measured / predicted) of the target's rows by family, with the fits of ``relative`` and those of its
+    corrections that the simulator carries over."""
     found: dict[str, Array] = {}
+    borrowed = calibrated_relative(target.hardware, available=(load_hardware(relative),))
     products = load_calibration(relative, library=LIBRARY, group="gemm")
     if products is not None and len(target.products):
         arrays = load_arrays(relative, library=LIBRARY, group="gemm")
@@ -96,8 +99,9 @@ def carried_log_ratios(target: Target, *, relative: str) -> dict[str, Array]:
     if attention is not None:
         arrays = load_arrays(relative, library=LIBRARY, group="attention")
         for family in FAMILIES[1:]:
+            carried = dict(arrays) if carries_correction(family, borrowed) else None
             parts = [
-                _attention_ratios(group, hardware=target.hardware, fit=fit, arrays=dict(arrays))
+                _attention_ratios(group, hardware=target.hardware, fit=fit, arrays=carried)
                 for group in target.attention
                 if MODELS[group.phase].family == family
                 and (fit := _fit(attention.fits, family=family, variant=group.variant)) is not None
@@ -113,20 +117,14 @@ def _fit(fits: Sequence[KernelFit], *, family: str, variant: str = "") -> Kernel
 
 
 def _attention_ratios(
-    group: KernelRows, *, hardware: AcceleratorSpec, fit: KernelFit, arrays: dict[str, Array]
+    group: KernelRows, *, hardware: AcceleratorSpec, fit: KernelFit, arrays: dict[str, Array] | None
 ) -> Array:
+    lattice = None if arrays is None else lattice_of(fit.correction, arrays)
     body = prepared(group, machine=attention_machine(hardware, Dtype.BF16), traits=fit.parameters)
-    predicted = body.seconds_of(fit.parameters) * np.exp(
-        log_correction(lattice_of(fit.correction, arrays), body.points)
-    )
+    predicted = body.seconds_of(fit.parameters) * np.exp(log_correction(lattice, body.points))
     held = group.rows["is_score"].to_numpy()
     ratios: Array = np.log(group.rows["seconds"].to_numpy() / predicted)[held]
     return ratios
-
-
-def generation(hardware: AcceleratorSpec) -> str:
-    """``blackwell-ultra`` and ``blackwell-rtx`` are blackwell."""
-    return hardware.architecture.split("-")[0]
 
 
 def pair_rows(targets: Sequence[Target]) -> list[TransferRow]:

@@ -151,9 +151,11 @@ def figures() -> list[PublishedFigure]:
 
 def _pairs() -> list[tuple[PublishedStep, PublishedStep]]:
     """Every step in few bits, and the same in 16."""
-    steps = {row.name: row for row in published_techniques().steps}
-    pairs = [(row, steps[f"{row.name.rsplit('-', 1)[0]}-fp16"]) for row in steps.values()]
-    return [(row, base) for row, base in pairs if base is not row]
+    apart = {"name", "pp_size", "precision", "milliseconds", "part", "tolerance"}
+    plain = PrecisionSpec(scheme="fp16")
+    alike = [(row, row.model_dump(exclude=apart)) for row in published_techniques().steps]
+    bases = [(row, what) for row, what in alike if row.precision == plain]
+    return [(row, base) for row, what in alike if row.precision != plain for base, same in bases if same == what]
 
 
 def speedups() -> list[tuple[PublishedStep, float]]:

@@ -1,4 +1,4 @@
-"""Which fit prices a product or experts in a format: measured kernels of it, or the 16-bit ones of the device.
+"""Which fit prices a product in a format: measured kernels of it, or the 16-bit ones of the device.
 
 Formats without measurements on a device are derived from its 16-bit product: bytes, rate, extra work. A weight-only
 kernel streams narrow weights and widens each of them once per tile row that reads it [Frantar2024]; an 8-bit kernel
@@ -9,7 +9,7 @@ parameters (specs/hardware/format_kernels), fitted on few published rows or meas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -189,21 +189,10 @@ def _wide(hardware: AcceleratorSpec) -> Dtype:
 SAME_KERNELS = {"fp16": "bf16", "mxfp4_w4a4": "nvfp4", "nvfp4_w4a16": "mxfp4", "mxfp8": "fp8_block"}
 # Every library multiplies these with the same kernels (CUTLASS; DeepGEMM), so that one's table serves all, on the
 # accelerator that was measured and its siblings.
-NOT_GATED_EXPERTS, EXPERT_PARALLEL = "not_gated", "expert_parallel"
-"""Variants of fits where libraries run another kernel for experts without gate or spread over ranks."""
 SHARED_PRODUCTS = {"int8": "trtllm", "fp8_block": "sglang"}
-# Per-tensor and per-token FP8 experts run the grouped kernels of block-scaled ones where theirs were not measured.
-STAND_IN_EXPERTS = {"fp8": "fp8_block"}
-# vLLM's table of Hopper ran FlashInfer's kernel for per-tensor FP8 untuned: slower than 16-bit experts at any small
-# batch. Tuned, the same kernel stands in the table of block-scaled experts that are spread over ranks, all of them
-# whole. Experts that are not spread take it (few and wide ones) or Triton's kernel, which the table of block-scaled
-# ones ran (many, or narrow parts), whichever is faster.
-UNTUNED_EXPERTS = {("vllm", "h100-sxm-80gb", "fp8"), ("vllm", "h200-sxm-141gb", "fp8")}
 # Weights and activations of the same widths: what a library reaches with the measured one, it is not known to exceed
 # with the other.
 SAME_WIDTHS = {"int8": Dtype.FP8, "fp8": Dtype.INT8}
-NARROWED: Mapping[str, tuple[float, Dtype]] = {"mxfp4_mxfp8": (8.25, Dtype.FP8)}
-"""Expert kernels that narrow 16-bit activations themselves: bits of one with its scale, and its rate."""
 Multiplied = TypeVar("Multiplied", GemmShape, MoeShape)
 
 
@@ -213,32 +202,6 @@ def find(fits: FitSet | None, *, family: str, fmt: str, variant: str = "") -> tu
         return None
     tried = (fits.find(family=family, fmt=name, variant=variant) for name in (fmt, SAME_KERNELS.get(fmt, fmt)))
     return next(((fits, fit) for fit in tried if fit is not None), None)
-
-
-def find_experts(fits: FitSet | None, *, shape: MoeShape, fmt: str) -> tuple[FitSet, KernelFit] | None:
-    """The set and its fit for experts in ``fmt``: of the kernel that such a layer runs, where several were measured."""
-    if fits is None:
-        return None
-    # Without a gate comes first: libraries that run it on a kernel of its own do so on every rank.
-    parallel = shape.local_experts < shape.num_experts
-    variants = [*([] if shape.gated else [NOT_GATED_EXPERTS]), *([EXPERT_PARALLEL] if parallel else []), ""]
-    names = [fmt, *([STAND_IN_EXPERTS[fmt]] if fmt in STAND_IN_EXPERTS else [])]
-    kernels = [(measured, variant) for measured in names for variant in variants]
-    if (fits.library, fits.relative.name, fmt) in UNTUNED_EXPERTS:
-        if parallel and (whole := whole_experts(fits, shape=shape, fmt=fmt)) is not None:
-            return whole
-        kernels.insert(0, (STAND_IN_EXPERTS[fmt], ""))
-    tried = (find(fits, family="moe", fmt=measured, variant=variant) for measured, variant in kernels)
-    return next((found for found in tried if found is not None), None)
-
-
-def whole_experts(fits: FitSet, *, shape: MoeShape, fmt: str) -> tuple[FitSet, KernelFit] | None:
-    """The tuned kernel of whole experts, where the fits of ``fmt`` are of one that nobody tuned and it takes parts as
-    narrow as these; else None."""
-    if (fits.library, fits.relative.name, fmt) not in UNTUNED_EXPERTS:
-        return None
-    found = find(fits, family="moe", fmt=STAND_IN_EXPERTS[fmt], variant=EXPERT_PARALLEL)
-    return found if found and shape.intermediate_size >= found[1].box["intermediate_size"][0] else None
 
 
 def shared_products(hardware: AcceleratorSpec, *, profiles: str | None) -> tuple[tuple[str, FitSet], ...]:
@@ -289,14 +252,6 @@ def no_faster_than(peer: Timing, derived: Timing) -> Timing:
     return replace(slower, log_sigma=derived.log_sigma, provenance=derived.provenance)
 
 
-def narrowed_format(format: MatmulFormat, *, kernel: str) -> MatmulFormat:
-    """``format`` as an expert kernel multiplies it."""
-    if kernel not in NARROWED:
-        return format
-    bits, math = NARROWED[kernel]
-    return replace(format, name=kernel, activation_bits=bits, math=math, quantises_activations=False, passes=None)
-
-
 def on_split_kernels(
     timing: Timing, shape: GemmShape, *, split: SplitProducts | None, product: Callable[[GemmShape], Timing | None]
 ) -> Timing:
@@ -330,16 +285,6 @@ def pass_shape(shape: GemmShape, passes: ActivationPasses) -> ElementwiseShape:
     return ElementwiseShape(bytes=moved * elements, launches=passes.launches)
 
 
-def expert_pass_shape(shape: MoeShape, passes: ActivationPasses) -> ElementwiseShape:
-    """The passes around both grouped products: over each token once before the first, else over the rows of every
-    (token, expert) pair of the device."""
-    pairs = np.asarray(shape.local_assignments, dtype=np.float64)
-    inputs = np.minimum(shape.tokens, pairs) * shape.hidden_size + pairs * shape.intermediate_size
-    outputs = pairs * (shape.hidden_size + shape.intermediate_size * (2.0 if shape.gated else 1.0))
-    moved = inputs * passes.input_bytes + outputs * passes.output_bytes
-    return ElementwiseShape(bytes=moved, launches=2.0 * passes.launches)
-
-
 def with_passes(timing: Timing, passes: Timing) -> Timing:
     """A product and the passes around it, one after the other."""
     return replace(
@@ -360,31 +305,4 @@ def derived_product(
         return None
     fits, fit = found
     timing = derived_gemm_timing(shape, hardware=hardware, fit=fit, lattice=fits.lattice(fit), family=family)
-    return fits.transferred(timing)
-
-
-def derived_experts(shape: MoeShape, *, hardware: AcceleratorSpec, library: str, plain: FitSet | None) -> Timing | None:
-    """Price of routed experts without measurements of their format from the 16-bit experts, or None. Leaves out the
-    16-bit product over outlier columns."""
-    found = find_experts(plain, shape=shape, fmt=Dtype.BF16.value)
-    family = format_family(shape.format, library=found[0].library if found else library)
-    if family is None or found is None:
-        return None
-    from simulator.kernels.moe import moe_timing
-
-    fits, fit = found
-    timing = moe_timing(
-        shape,
-        hardware=hardware,
-        fit=with_family(fit, family),
-        lattice=fits.lattice(fit),
-        machine=derived_machine(hardware, shape.format),
-        dequantise_s=dequantise_seconds(shape.format, family=family, hardware=hardware, fit=fit),
-    )
-    known = Provenance.EXTRAPOLATED if family.known_as == "fitted" else Provenance.ASSUMED
-    timing = replace(
-        timing,
-        log_sigma=np.hypot(timing.log_sigma, family.log_sigma),
-        provenance=np.maximum(timing.provenance, float(known)),
-    )
     return fits.transferred(timing)

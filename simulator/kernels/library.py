@@ -16,7 +16,6 @@ from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.engine_traits import (
     NO_TRAITS,
     EngineTraits,
-    filling_passes,
     norm_pass,
     quantising_pass,
     row_kind,
@@ -35,12 +34,8 @@ from simulator.kernels.fits import (
 )
 from simulator.kernels.format_choice import (
     SAME_KERNELS,
-    derived_experts,
     derived_product,
-    expert_pass_shape,
     find,
-    find_experts,
-    narrowed_format,
     no_faster_than,
     on_split_kernels,
     pass_shape,
@@ -48,7 +43,6 @@ from simulator.kernels.format_choice import (
     peer_of,
     runs_measured_kernel,
     shared_products,
-    whole_experts,
     with_passes,
 )
 from simulator.kernels.gemm import gemm_timing
@@ -260,41 +254,18 @@ class KernelLibrary:
         return None
 
     def _moe(self, work: Work, shape: MoeShape) -> Timing:
-        name = shape.format.name
-        spread = shape.local_experts < shape.num_experts
-        recipe = self.traits.kernel_of(name, family="moe", exchanged=shape.exchanged, spread=spread)
-        if recipe is not None and not shape.format.kernel:
-            narrowed = replace(shape, format=narrowed_format(shape.format, kernel=recipe.kernel))
-            named = find_experts(recipe.fits, shape=narrowed, fmt=recipe.kernel)
-            if named is not None:
-                filled = recipe.filled(narrowed)
-                timing = self._measured_experts(filled, *named)
-                if filled.hidden_size == shape.hidden_size:
-                    return timing
-                return with_passes(timing, self.memory_pass(filling_passes(shape, filled=filled)))
-        tables = self.rare_fits("moe")
-        found = find_experts(tables, shape=shape, fmt=name)
-        if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
-            timing, contained = self._measured_experts(shape, *found), found[1].includes_quantisation
-            if not spread and (whole := whole_experts(found[0], shape=shape, fmt=name)) is not None:
-                rival = self._measured_experts(shape, *whole)
-                timing = chosen(rival.seconds < timing.seconds, rival, timing)
-        else:
-            derived = derived_experts(shape, hardware=self.hardware, library=self.library, plain=tables)
-            if derived is None:
-                return self._roofline(work, family="gemm", fmt=name)
-            timing, contained = derived, False
-        passes = passes_of(shape.format, contained=contained)
-        timing = timing if passes is None else with_passes(timing, self.memory_pass(expert_pass_shape(shape, passes)))
-        peer = peer_of(shape, hardware=self.hardware) if found is None else None
-        if peer is None or find_experts(tables, shape=peer, fmt=peer.format.name) is None:
-            return timing
-        return no_faster_than(self._moe(work, peer), timing)
+        # Few models route their tokens: others do without.
+        from simulator.kernels.experts import experts_timing
 
-    def _measured_experts(self, shape: MoeShape, fits: FitSet, fit: KernelFit) -> Timing:
-        from simulator.kernels.moe import moe_timing
-
-        return fits.transferred(moe_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
+        timing = experts_timing(
+            shape,
+            hardware=self.hardware,
+            library=self.library,
+            traits=self.traits,
+            tables=self.rare_fits("moe"),
+            memory_pass=self.memory_pass,
+        )
+        return self._roofline(work, family="gemm", fmt=shape.format.name) if timing is None else timing
 
     def _attention(self, work: Work, shape: AttentionShape) -> Timing:
         if (timing := self.attention_call(shape)) is not None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simulator.kernels.experts import expert_pass_shape, find_experts, whole_experts
 from simulator.kernels.fits import FitSet, fit_set
-from simulator.kernels.format_choice import expert_pass_shape, find_experts, whole_experts
 from simulator.kernels.library import kernel_library
 from simulator.operators.work import ActivationPasses, Family, MatmulFormat, MoeShape, Work
 from simulator.specs.hardware.accelerator import load_hardware

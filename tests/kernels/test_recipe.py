@@ -16,7 +16,7 @@ from simulator.kernels.engine_traits import (
     with_recipe,
     without,
 )
-from simulator.kernels.format_choice import narrowed_format
+from simulator.kernels.experts import narrowed_format
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import (

@@ -1,0 +1,168 @@
+"""Which fit prices routed experts: the kernel that a release takes, one measured in their format, or the 16-bit one.
+
+Experts without measurements of their format are derived from the 16-bit ones, as products are (``format_choice``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from simulator.kernels.engine_traits import EngineTraits, filling_passes
+from simulator.kernels.fits import FitSet
+from simulator.kernels.format_choice import (
+    dequantise_seconds,
+    derived_machine,
+    find,
+    format_family,
+    no_faster_than,
+    passes_of,
+    peer_of,
+    runs_measured_kernel,
+    with_family,
+    with_passes,
+)
+from simulator.kernels.moe import moe_timing
+from simulator.kernels.timing import Provenance, Timing, chosen
+from simulator.operators.work import ActivationPasses, ElementwiseShape, MatmulFormat, MoeShape
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.hardware.calibration import KernelFit
+from simulator.specs.model.precision import Dtype
+
+NOT_GATED_EXPERTS, EXPERT_PARALLEL = "not_gated", "expert_parallel"
+"""Variants of fits where libraries run another kernel for experts without gate or spread over ranks."""
+# Per-tensor and per-token FP8 experts run the grouped kernels of block-scaled ones where theirs were not measured.
+STAND_IN_EXPERTS = {"fp8": "fp8_block"}
+# vLLM's table of Hopper ran FlashInfer's kernel for per-tensor FP8 untuned: slower than 16-bit experts at any small
+# batch. Tuned, the same kernel stands in the table of block-scaled experts that are spread over ranks, all of them
+# whole. Experts that are not spread take it (few and wide ones) or Triton's kernel, which the table of block-scaled
+# ones ran (many, or narrow parts), whichever is faster.
+UNTUNED_EXPERTS = {("vllm", "h100-sxm-80gb", "fp8"), ("vllm", "h200-sxm-141gb", "fp8")}
+NARROWED: Mapping[str, tuple[float, Dtype]] = {"mxfp4_mxfp8": (8.25, Dtype.FP8)}
+"""Expert kernels that narrow 16-bit activations themselves: bits of one with its scale, and its rate."""
+
+
+def find_experts(fits: FitSet | None, *, shape: MoeShape, fmt: str) -> tuple[FitSet, KernelFit] | None:
+    """The set and its fit for experts in ``fmt``: of the kernel that such a layer runs, where several were measured."""
+    if fits is None:
+        return None
+    # Without a gate comes first: libraries that run it on a kernel of its own do so on every rank.
+    parallel = shape.local_experts < shape.num_experts
+    variants = [*([] if shape.gated else [NOT_GATED_EXPERTS]), *([EXPERT_PARALLEL] if parallel else []), ""]
+    names = [fmt, *([STAND_IN_EXPERTS[fmt]] if fmt in STAND_IN_EXPERTS else [])]
+    kernels = [(measured, variant) for measured in names for variant in variants]
+    if (fits.library, fits.relative.name, fmt) in UNTUNED_EXPERTS:
+        if parallel and (whole := whole_experts(fits, shape=shape, fmt=fmt)) is not None:
+            return whole
+        kernels.insert(0, (STAND_IN_EXPERTS[fmt], ""))
+    tried = (find(fits, family="moe", fmt=measured, variant=variant) for measured, variant in kernels)
+    return next((found for found in tried if found is not None), None)
+
+
+def whole_experts(fits: FitSet, *, shape: MoeShape, fmt: str) -> tuple[FitSet, KernelFit] | None:
+    """The tuned kernel of whole experts, where the fits of ``fmt`` are of one that nobody tuned and it takes parts as
+    narrow as these; else None."""
+    if (fits.library, fits.relative.name, fmt) not in UNTUNED_EXPERTS:
+        return None
+    found = find(fits, family="moe", fmt=STAND_IN_EXPERTS[fmt], variant=EXPERT_PARALLEL)
+    return found if found and shape.intermediate_size >= found[1].box["intermediate_size"][0] else None
+
+
+def narrowed_format(format: MatmulFormat, *, kernel: str) -> MatmulFormat:
+    """``format`` as an expert kernel multiplies it."""
+    if kernel not in NARROWED:
+        return format
+    bits, math = NARROWED[kernel]
+    return replace(format, name=kernel, activation_bits=bits, math=math, quantises_activations=False, passes=None)
+
+
+def expert_pass_shape(shape: MoeShape, passes: ActivationPasses) -> ElementwiseShape:
+    """The passes around both grouped products: over each token once before the first, else over the rows of every
+    (token, expert) pair of the device."""
+    pairs = np.asarray(shape.local_assignments, dtype=np.float64)
+    inputs = np.minimum(shape.tokens, pairs) * shape.hidden_size + pairs * shape.intermediate_size
+    outputs = pairs * (shape.hidden_size + shape.intermediate_size * (2.0 if shape.gated else 1.0))
+    moved = inputs * passes.input_bytes + outputs * passes.output_bytes
+    return ElementwiseShape(bytes=moved, launches=2.0 * passes.launches)
+
+
+def derived_experts(shape: MoeShape, *, hardware: AcceleratorSpec, library: str, plain: FitSet | None) -> Timing | None:
+    """Price of routed experts without measurements of their format from the 16-bit experts, or None. Leaves out the
+    16-bit product over outlier columns."""
+    found = find_experts(plain, shape=shape, fmt=Dtype.BF16.value)
+    family = format_family(shape.format, library=found[0].library if found else library)
+    if family is None or found is None:
+        return None
+    fits, fit = found
+    timing = moe_timing(
+        shape,
+        hardware=hardware,
+        fit=with_family(fit, family),
+        lattice=fits.lattice(fit),
+        machine=derived_machine(hardware, shape.format),
+        dequantise_s=dequantise_seconds(shape.format, family=family, hardware=hardware, fit=fit),
+    )
+    known = Provenance.EXTRAPOLATED if family.known_as == "fitted" else Provenance.ASSUMED
+    timing = replace(
+        timing,
+        log_sigma=np.hypot(timing.log_sigma, family.log_sigma),
+        provenance=np.maximum(timing.provenance, float(known)),
+    )
+    return fits.transferred(timing)
+
+
+def experts_timing(
+    shape: MoeShape,
+    *,
+    hardware: AcceleratorSpec,
+    library: str,
+    traits: EngineTraits,
+    tables: FitSet | None,
+    memory_pass: Callable[[ElementwiseShape], Timing],
+) -> Timing | None:
+    """Price of a routed layer on one device, or None where nobody measured its kernels and nothing tells how they
+    follow from others.
+
+    Parameters
+    ----------
+    library : kernels of which engine; traits : of the engine's release
+    tables : fits of experts on this accelerator or its relative; memory_pass : prices a pass bound by memory
+    """
+    name = shape.format.name
+    spread = shape.local_experts < shape.num_experts
+    recipe = traits.kernel_of(name, family="moe", exchanged=shape.exchanged, spread=spread)
+    if recipe is not None and not shape.format.kernel:
+        narrowed = replace(shape, format=narrowed_format(shape.format, kernel=recipe.kernel))
+        named = find_experts(recipe.fits, shape=narrowed, fmt=recipe.kernel)
+        if named is not None:
+            filled = recipe.filled(narrowed)
+            timing = _measured(filled, *named, hardware=hardware)
+            if filled.hidden_size == shape.hidden_size:
+                return timing
+            return with_passes(timing, memory_pass(filling_passes(shape, filled=filled)))
+    found = find_experts(tables, shape=shape, fmt=name)
+    if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
+        timing, contained = _measured(shape, *found, hardware=hardware), found[1].includes_quantisation
+        if not spread and (whole := whole_experts(found[0], shape=shape, fmt=name)) is not None:
+            rival = _measured(shape, *whole, hardware=hardware)
+            timing = chosen(rival.seconds < timing.seconds, rival, timing)
+    else:
+        derived = derived_experts(shape, hardware=hardware, library=library, plain=tables)
+        if derived is None:
+            return None
+        timing, contained = derived, False
+    passes = passes_of(shape.format, contained=contained)
+    timing = timing if passes is None else with_passes(timing, memory_pass(expert_pass_shape(shape, passes)))
+    peer = peer_of(shape, hardware=hardware) if found is None else None
+    if peer is None or find_experts(tables, shape=peer, fmt=peer.format.name) is None:
+        return timing
+    alike = experts_timing(
+        peer, hardware=hardware, library=library, traits=traits, tables=tables, memory_pass=memory_pass
+    )
+    return timing if alike is None else no_faster_than(alike, timing)
+
+
+def _measured(shape: MoeShape, fits: FitSet, fit: KernelFit, *, hardware: AcceleratorSpec) -> Timing:
+    return fits.transferred(moe_timing(shape, hardware=hardware, fit=fit, lattice=fits.lattice(fit)))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from simulator.errors import RoofcastError
 from simulator.fitting.kernel_fits import MeasuredFamily, UserFit, check_points, demands, fit_demand
-from simulator.fitting.measured_work import MEASURED_MODEL, WholeError, whole_errors, whole_rows
+from simulator.fitting.measured_work import WholeError, whole_errors, whole_rows
 from simulator.kernels.fits import MEASURED_LIBRARY, given_fits
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.operators.work import Family
@@ -140,7 +141,7 @@ def calibrate_kernels(
     fits, skipped = _fitted(found, kernels=kernels)
     better = tuple(item for item in fits if item.is_better)
     steps = whole_rows(whole.rows)
-    model = load_model(MEASURED_MODEL, profiles=profiles)
+    models = partial(load_model, profiles=profiles)
     used = {row.line for demand in found for row in demand.rows} | {row.line for row in steps}
     groups: dict[CalibrationGroup, list[UserFit]] = {"roofline": [], "elementwise": []}
     for item in better:
@@ -149,8 +150,8 @@ def calibrate_kernels(
         hardware=accelerator,
         table=table,
         fits=fits,
-        whole_before=whole_errors(steps, model=model, kernels=kernels),
-        whole_after=whole_errors(steps, model=model, kernels=with_fits(kernels, better)),
+        whole_before=whole_errors(steps, models=models, kernels=kernels),
+        whole_after=whole_errors(steps, models=models, kernels=with_fits(kernels, better)),
         skipped=skipped,
         unused=tuple(
             sorted({f"{row.family}/{row.format} ({row.kernel})" for row in table.rows if row.line not in used})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -136,11 +136,13 @@ def measured_work(row: MeasuredKernel) -> Work | None:
 
 
 MEASURED_MODEL = "llama-3.1-8b"
-"""Whose shape the harness builds (validation/measure/whole_model.py)."""
+"""Whose shape a whole layer or model has where its row names none."""
 LAYER, MODEL = "whole_layer", "whole_model"
-FORMAT = "bf16"
+WEIGHTS: Mapping[str, Dtype] = {"bf16": Dtype.BF16, "fp8": Dtype.FP8}
 DEVICE_TIME = "graph"
 """Mode of rows that hold the device's time alone: a replayed graph leaves the host out."""
+COMPILED = "_compiled"
+"""End of the kernel's name where passes were fused by a compiler, as engines fuse them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,16 +150,23 @@ class WholeError:
     """Errors of the steps of one kind, as fractions; ``bias`` is the mean signed error."""
 
     family: str
+    model: str
+    format: str
     phase: str
     steps: int
     mean: float
     bias: float
 
 
+def model_of(row: MeasuredKernel) -> str:
+    """Profile name of the model that a whole layer or model has the shape of."""
+    return row.model or MEASURED_MODEL
+
+
 def whole_rows(rows: Sequence[MeasuredKernel]) -> tuple[MeasuredKernel, ...]:
     """The rows of layers and models whose kernels alone were timed."""
     return tuple(
-        row for row in rows if row.family in (LAYER, MODEL) and row.mode == DEVICE_TIME and row.format == FORMAT
+        row for row in rows if row.family in (LAYER, MODEL) and row.mode == DEVICE_TIME and row.format in WEIGHTS
     )
 
 
@@ -176,15 +185,17 @@ def _step(rows: Sequence[MeasuredKernel]) -> StepShape:
     )
 
 
-def _seconds(model: ModelSpec, *, layers: int, step: StepShape, kernels: KernelLibrary) -> Array:
-    """Sum of the rows of a model cut down to ``layers``, elementwise operators one kernel each [s]."""
+def _seconds(
+    model: ModelSpec, *, layers: int, weights: Dtype, fused: bool, step: StepShape, kernels: KernelLibrary
+) -> Array:
+    """Sum of the rows of a model cut down to ``layers`` [s]; elementwise operators are one kernel each unless fused."""
     cut = model.model_copy(update={"layer_order": model.layer_order[:1] * layers})
     works = operator_list(
         cut,
         parallelism=ParallelismSpec(),
-        plan=precision_plan(cut, PrecisionSpec(weights=Dtype.BF16)),
+        plan=precision_plan(cut, PrecisionSpec(weights=weights, kv_cache=Dtype.BF16)),
         step=step,
-        fused=False,
+        fused=fused,
     )
     total = np.zeros(len(step.new_tokens))
     for work, timing in zip(works, kernels.price_all(works), strict=True):
@@ -192,34 +203,46 @@ def _seconds(model: ModelSpec, *, layers: int, step: StepShape, kernels: KernelL
     return total
 
 
-def whole_seconds(rows: Sequence[MeasuredKernel], *, model: ModelSpec, kernels: KernelLibrary) -> Array:
-    """Predicted time of each row: so many equal layers, with embedding and LM head where it is a whole model [s].
+def whole_seconds(
+    rows: Sequence[MeasuredKernel], *, model: ModelSpec, kernels: KernelLibrary, fused: bool = False
+) -> Array:
+    """Predicted time of each row of one model and format: so many equal layers, with embedding and LM head where it is
+    a whole model [s].
 
     Valid for models of one kind of layer. Leaves out the host and what lies between two kernels of a graph.
 
     Reference: [Williams2009]
     """
-    step = _step(rows)
-    one = _seconds(model, layers=1, step=step, kernels=kernels)
-    layer = _seconds(model, layers=2, step=step, kernels=kernels) - one
+    step, weights = _step(rows), WEIGHTS[rows[0].format]
+    one, two = (
+        _seconds(model, layers=layers, weights=weights, fused=fused, step=step, kernels=kernels) for layers in (1, 2)
+    )
     depth = np.array([row.layers for row in rows])
-    ends = np.where(np.array([row.family == MODEL for row in rows]), one - layer, 0.0)
-    seconds: Array = depth * layer + ends
+    ends = np.where(np.array([row.family == MODEL for row in rows]), 2 * one - two, 0.0)
+    seconds: Array = depth * (two - one) + ends
     return seconds
 
 
-def whole_errors(rows: Sequence[MeasuredKernel], *, model: ModelSpec, kernels: KernelLibrary) -> tuple[WholeError, ...]:
-    """Errors by family and phase, in the order of the file."""
-    if not rows:
-        return ()
-    error = whole_seconds(rows, model=model, kernels=kernels) / np.array([row.seconds for row in rows]) - 1
-    kinds = dict.fromkeys((row.family, row.kernel) for row in rows)
+def whole_errors(
+    rows: Sequence[MeasuredKernel], *, models: Callable[[str], ModelSpec], kernels: KernelLibrary
+) -> tuple[WholeError, ...]:
+    """Errors by family, model, format and phase, in the order of the file. models : the spec of a profile's name"""
+    kinds: dict[tuple[str, str, str, str], list[MeasuredKernel]] = {}
+    for row in rows:
+        kinds.setdefault((row.family, model_of(row), row.format, row.kernel), []).append(row)
     found = []
-    for family, phase in kinds:
-        mine = error[[(row.family, row.kernel) == (family, phase) for row in rows]]
+    for (family, name, fmt, phase), mine in kinds.items():
+        seconds = whole_seconds(mine, model=models(name), kernels=kernels, fused=phase.endswith(COMPILED))
+        error = seconds / np.array([row.seconds for row in mine]) - 1
         found.append(
             WholeError(
-                family=family, phase=phase, steps=len(mine), mean=float(np.abs(mine).mean()), bias=float(mine.mean())
+                family=family,
+                model=name,
+                format=fmt,
+                phase=phase.removesuffix(COMPILED) + (", fused" if phase.endswith(COMPILED) else ""),
+                steps=len(mine),
+                mean=float(np.abs(error).mean()),
+                bias=float(error.mean()),
             )
         )
     return tuple(found)

@@ -100,8 +100,8 @@ def test_whole_layers_and_models_are_checked_and_not_fitted(tmp_path: Path, caps
     code, printed, errors = call(capsys, "calibrate", str(csv), *words, str(tmp_path / "whole"))
     assert code == 0, errors
     checked = [line for line in printed.splitlines() if "not fitted: error" in line]
-    assert [line.split("  ")[0] for line in checked] == [
-        f"whole {what} {phase}" for what in ("layer", "model") for phase in ("prefill", "decode")
+    assert [line.split(":")[0] for line in checked] == [
+        f"whole {what} {phase} of llama-3.1-8b bf16" for what in ("layer", "model") for phase in ("prefill", "decode")
     ]
     for line in checked:
         before, after = line.split("error ")[1].split(" before, ")

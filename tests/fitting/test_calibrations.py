@@ -14,7 +14,7 @@ from simulator.engine.uniform.loops import closed_loop
 from simulator.errors import RoofcastError
 from simulator.fitting.engine_overheads import calibrate_engine
 from simulator.fitting.kernel_calibration import KernelCalibration, calibrate_kernels
-from simulator.fitting.measured_work import MEASURED_MODEL, measured_work, whole_errors, whole_rows
+from simulator.fitting.measured_work import measured_work, whole_errors, whole_rows
 from simulator.kernels.fits import MEASURED_LIBRARY
 from simulator.kernels.library import kernel_library
 from simulator.phases.deployment import deploy
@@ -122,7 +122,7 @@ def test_checked_steps_are_the_same_before_and_after_the_profiles_are_written(tm
     written = write(found, tmp_path / "mine")
     kernels = kernel_library(found.hardware, library=MEASURED_LIBRARY, profiles=written)
     rows = whole_rows(load_measurements(measured).rows)
-    again = whole_errors(rows, model=load_model(MEASURED_MODEL), kernels=kernels)
+    again = whole_errors(rows, models=load_model, kernels=kernels)
     assert found.whole_after == again
     assert found.whole_after != found.whole_before
     assert [(error.family, error.phase, error.steps) for error in again] == [

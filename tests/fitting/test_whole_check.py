@@ -60,12 +60,34 @@ def test_layers_add_up_and_the_ends_come_once() -> None:
 def test_only_device_times_in_the_format_of_the_model_are_compared() -> None:
     others = (replace(ROWS[0], mode="eager"), replace(ROWS[0], format="fp16"), replace(ROWS[0], family="gemm"))
     assert whole_rows((*others, *ROWS)) == ROWS
-    assert whole_errors((), model=LLAMA, kernels=EAGER.kernels) == ()
+    assert whole_errors((), models=load_model, kernels=EAGER.kernels) == ()
+
+
+def test_each_model_and_format_is_compared_with_its_own_prediction() -> None:
+    """Rows of several models are told apart by their name; fewer bits take less time, fused passes too."""
+    other = load_model("qwen3-30b-a3b")
+    named = replace(ROWS[0], model="qwen3-30b-a3b", layers=48)
+    eight = replace(ROWS[0], format="fp8")
+    fused = replace(ROWS[0], kernel="decode_compiled")
+    exact = [
+        float(whole_seconds([row], model=model, kernels=EAGER.kernels, fused=row is fused)[0])
+        for row, model in ((ROWS[0], LLAMA), (named, other), (eight, LLAMA), (fused, LLAMA))
+    ]
+    assert max(exact[2:]) < exact[0]
+    rows = [replace(row, seconds=time) for row, time in zip((ROWS[0], named, eight, fused), exact, strict=True)]
+    found = whole_errors(rows, models=load_model, kernels=EAGER.kernels)
+    assert [(item.model, item.format, item.phase) for item in found] == [
+        (MEASURED_MODEL, "bf16", "decode"),
+        ("qwen3-30b-a3b", "bf16", "decode"),
+        (MEASURED_MODEL, "fp8", "decode"),
+        (MEASURED_MODEL, "bf16", "decode, fused"),
+    ]
+    assert [item.mean for item in found] == pytest.approx([0.0] * 4, abs=1e-9)
 
 
 def test_errors_are_those_of_each_kind() -> None:
     exact = whole_seconds(ROWS, model=LLAMA, kernels=EAGER.kernels)
     halves = [replace(item, seconds=float(value) / 2) for item, value in zip(ROWS, exact, strict=True)]
-    found = whole_errors((*ROWS[:1], *halves), model=LLAMA, kernels=EAGER.kernels)
+    found = whole_errors((*ROWS[:1], *halves), models=load_model, kernels=EAGER.kernels)
     assert [(item.family, item.phase, item.steps) for item in found] == [(MODEL, "decode", 2), (MODEL, "prefill", 1)]
     assert (found[1].mean, found[1].bias) == pytest.approx((1.0, 1.0))

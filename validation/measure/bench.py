@@ -17,7 +17,7 @@ COPIES_AT_MOST = 2048
 """Operands of 80 kB outgrow a cache of 50 MB by then; smaller ones are launch time alone."""
 CPU_COPIES_AT_MOST = 64
 """Building more would take longer than measuring."""
-MEMORY_SHARE = 0.6
+MEMORY_SHARE = 0.8
 """Of the free memory that the operands of one case may take."""
 CPU_CACHE_BYTES = 4 * 1024**2
 """Of a core and its share of what is common; more copies would take longer to fill than to measure."""
@@ -72,6 +72,9 @@ def bench_of(device: str) -> Bench:
     target = torch.device(device)
     if target.type != "cuda":
         return Bench(device=target, cache_bytes=CPU_CACHE_BYTES, memory_bytes=CPU_MEMORY_BYTES)
+    if target.index is None:
+        # torch sets and compares devices by their number.
+        target = torch.device("cuda", torch.cuda.current_device())
     torch.cuda.set_device(target)
     properties = torch.cuda.get_device_properties(target)
     free_bytes, _ = torch.cuda.mem_get_info(target)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -14,9 +15,10 @@ from validation.measure.table import Shape
 from validation.measure.timing import Call, Case
 
 Builder = Callable[[Bench, int, int, int], Call]
+Widths = tuple[tuple[int, int], ...]
 
 GROUP_SIZE = 128
-"""Weights that share a scale in the 4-bit format."""
+"""Weights that share a scale in the 4-bit format, and inputs and weights a side in FP8 blocks."""
 INNER_K_TILES = 8
 INT4_ROWS_AT_MOST = 256
 """Its kernel is made for decoding; thousands of rows take tens of seconds."""
@@ -26,8 +28,15 @@ MODEL_WIDTHS = {
     "qwen3-32b": ((10240, 5120), (5120, 8192), (51200, 5120), (5120, 25600), (151936, 5120)),
     "mistral-7b": ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (32000, 4096)),
 }
+BLOCK_WIDTHS = {
+    "deepseek-v3": ((24576, 1536), (32768, 512), (7168, 16384), (4096, 7168), (7168, 2048), (36864, 7168)),
+    "qwen3-32b": ((10240, 5120), (5120, 8192), (51200, 5120), (5120, 25600)),
+}
+"""Of models that are published with scales a block; every k is a multiple of 512, so that no scale is padding."""
 """(n, k) of the products of a layer (qkv, output, gate and up, down) and of the output head."""
 MODEL_ROWS = (1, 8, 32, 128, 512, 2048, 8192)
+BLOCK_ROWS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+"""The library's kernel wants rows in multiples of four; twice as many steps, to see where its tiles end."""
 INT8_ROWS = 32
 """``torch._int_mm`` wants more than 16 rows on a GPU, the sparse kernels multiples of 32."""
 
@@ -49,7 +58,21 @@ def _fp8(bench: Bench, m: int, n: int, k: int) -> Call:
     a, weight = (random_tensor(rows, k, bench=bench, dtype=torch.float8_e4m3fn) for rows in (m, n))
     scale = torch.ones((), device=bench.device)
     out = torch.empty(m, n, device=bench.device, dtype=torch.bfloat16)
-    return partial(torch._scaled_mm, a, weight.t(), scale_a=scale, scale_b=scale, out_dtype=out.dtype, out=out)
+    # Engines let the tensor cores keep their sums in fewer bits; without it Hopper adds each 128 terms elsewhere.
+    return partial(
+        torch._scaled_mm, a, weight.t(), scale_a=scale, scale_b=scale, out_dtype=out.dtype, out=out, use_fast_accum=True
+    )
+
+
+def _fp8_block(bench: Bench, m: int, n: int, k: int) -> Call:
+    """A scale for each 128 numbers of an input row and each 128 x 128 weights, as DeepSeek publishes them."""
+    a, weight = (random_tensor(rows, k, bench=bench, dtype=torch.float8_e4m3fn) for rows in (m, n))
+    blocks = k // GROUP_SIZE
+    # The library wants the scales of the inputs column by column, those of the weights row by row.
+    of_inputs = torch.ones(blocks, m, device=bench.device).t()
+    of_weights = torch.ones(n // GROUP_SIZE, blocks, device=bench.device).t()
+    out = torch.empty(m, n, device=bench.device, dtype=torch.bfloat16)
+    return partial(torch._scaled_mm, a, weight.t(), scale_a=of_inputs, scale_b=of_weights, out_dtype=out.dtype, out=out)
 
 
 def _sparse(bench: Bench, m: int, n: int, k: int, *, dtype: torch.dtype) -> Call:
@@ -140,56 +163,69 @@ def dense_groups(bench: Bench) -> list[Group]:
 
 
 def model_groups(bench: Bench) -> list[Group]:
-    """The products of real models in bf16 and fp8: an independent score of what was fitted on other shapes."""
+    """The products of real models in bf16, fp8 and fp8 blocks: a score of what was fitted on other shapes."""
     if not bench.is_cuda:
         return []
-    widths = sorted({pair for pairs in MODEL_WIDTHS.values() for pair in pairs})
     groups = []
-    kinds: tuple[tuple[str, str, Builder, int], ...] = (
-        ("linear", "bf16", partial(_dense, dtype=torch.bfloat16), 16),
-        ("scaled_mm", "fp8", _fp8, 8),
+    kinds: tuple[tuple[str, str, Builder, int, Mapping[str, Widths], Sequence[int]], ...] = (
+        ("linear", "bf16", partial(_dense, dtype=torch.bfloat16), 16, MODEL_WIDTHS, MODEL_ROWS),
+        ("scaled_mm", "fp8", _fp8, 8, MODEL_WIDTHS, MODEL_ROWS),
+        ("scaled_mm", "fp8_block", _fp8_block, 8, BLOCK_WIDTHS, BLOCK_ROWS),
     )
-    for kernel, fmt, builder, bits in kinds:
+    for kernel, fmt, builder, bits, models, rows in kinds:
+        widths = sorted({pair for pairs in models.values() for pair in pairs})
         cases = [
             _case(bench, kernel=kernel, fmt=fmt, builder=builder, shape=(m, n, k), weight_bits=bits, bits=bits)
-            for m in MODEL_ROWS
+            for m in rows
             for n, k in widths
         ]
         groups.append(Group(name=f"model gemm {fmt}", cases=cases, weight=1.0))
     return groups
 
 
-def _grouped(bench: Bench, m: int, n: int, k: int, groups: int, copies: int) -> Sequence[Call]:
-    """``groups`` experts share ``m`` rows evenly; weights lie as [groups, n, k], as engines keep them."""
+def rows_of_experts(m: int, groups: int, *, skewed: bool) -> tuple[int, ...]:
+    """Rows of each expert, ``m`` in all: evenly, or falling as 1 / rank, as routers that were not balanced choose."""
+    shares = 1.0 / np.arange(1, groups + 1) if skewed else np.ones(groups)
+    ends = np.rint(m * np.cumsum(shares) / shares.sum()).astype(int)
+    return tuple(int(rows) for rows in np.diff(ends, prepend=0))
+
+
+def _grouped(bench: Bench, m: int, n: int, k: int, groups: int, skewed: bool, copies: int) -> Sequence[Call]:
+    """``groups`` experts share ``m`` rows; weights lie as [groups, n, k], as engines keep them."""
+    rows = rows_of_experts(m, groups, skewed=skewed)
     calls = []
     for _ in range(copies):
         a = random_tensor(m, k, bench=bench, dtype=torch.bfloat16)
         weight = random_tensor(groups, n, k, bench=bench, dtype=torch.bfloat16)
-        ends = torch.arange(1, groups + 1, device=bench.device, dtype=torch.int32) * (m // groups)
+        ends = torch.tensor(rows, device=bench.device).cumsum(0).to(torch.int32)
         calls.append(partial(functional.grouped_mm, a, weight.transpose(-2, -1), offs=ends))
     return calls
 
 
 def grouped_groups(bench: Bench) -> list[Group]:
-    """Products of the experts of an MoE layer: rows an expert, n, k, experts."""
+    """Products of the experts of an MoE layer: rows an expert, n, k, experts; the same with rows that are not even."""
     if bench.is_cuda:
         rows_each, widths = Axis(low=1, high=1024), Axis(low=256, high=8192, step=128)
         experts = (4, 8, 16, 32, 64, 128)
     else:
         rows_each, widths = Axis(low=1, high=64), Axis(low=128, high=512, step=64)
         experts = (2, 4, 8)
-    cases = []
-    for rows, n, k, groups in shapes(bench.points, axes=(rows_each, widths, widths, Choice(values=experts))):
-        m = rows * groups
-        shape = Shape(m=m, n=n, k=k, groups=groups)
-        cases.append(
-            Case(
-                family="grouped_gemm",
-                kernel="grouped_mm",
-                format="bf16",
-                shape=shape,
-                footprint_bytes=2 * (groups * n * k + m * k + m * n),
-                build=partial(_grouped, bench, m, n, k, groups),
-            )
+    found = shapes(bench.points, axes=(rows_each, widths, widths, Choice(values=experts)))
+    return [
+        Group(
+            name=f"grouped gemm bf16{' skewed' if skewed else ''}",
+            cases=[
+                Case(
+                    family="grouped_gemm",
+                    kernel="grouped_mm_skewed" if skewed else "grouped_mm",
+                    format="bf16",
+                    shape=Shape(m=rows * groups, n=n, k=k, groups=groups),
+                    footprint_bytes=2 * groups * (n * k + rows * (k + n)),
+                    build=partial(_grouped, bench, rows * groups, n, k, groups, skewed),
+                )
+                for rows, n, k, groups in found
+            ],
+            weight=1.0 if bench.is_cuda else 0.3,
         )
-    return [Group(name="grouped gemm bf16", cases=cases, weight=1.0 if bench.is_cuda else 0.3)]
+        for skewed in (False, True)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -81,6 +82,28 @@ def _case(bench: Bench, *, name: str, rows: int, width: int) -> Case:
         footprint_bytes=4 * rows * width * dtype.itemsize,
         build=partial(_calls, build, bench, rows, width, dtype),
     )
+
+
+HOT_BYTES_AT_MOST = 16 * 1024**2
+"""Operands that stay in the cache of any GPU made for models."""
+
+
+def hot_groups(bench: Bench) -> list[Group]:
+    """The same passes over operands that the cache still holds, as one kernel of a step leaves them to the next."""
+    if not bench.is_cuda:
+        return []
+    cases = [
+        replace(case, kernel=f"{name}_hot", build=partial(_one_copy, case.build))
+        for name in ("copy", "add", "rms_norm")
+        for rows in (16, 64, 256, 512)
+        for width in (2048, 4096, 8192)
+        if (case := _case(bench, name=name, rows=rows, width=width)).footprint_bytes <= HOT_BYTES_AT_MOST
+    ]
+    return [Group(name="hot passes", cases=cases, weight=0.3)]
+
+
+def _one_copy(build: Callable[[int], Sequence[Call]], copies: int) -> Sequence[Call]:
+    return build(1)
 
 
 def copy_case(bench: Bench, rows: int, width: int) -> Case:

@@ -16,11 +16,11 @@ from validation.measure.bench import Bench, Group, GroupsOf
 from validation.measure.gemm import dense_groups, grouped_groups, model_groups
 from validation.measure.launch import launch_groups
 from validation.measure.machine import uuid_of
-from validation.measure.passes import end_groups, host_link_groups, pass_groups
+from validation.measure.passes import end_groups, host_link_groups, hot_groups, pass_groups
 from validation.measure.power import Meter, meter_for
 from validation.measure.table import Measured, Row
 from validation.measure.timing import Case, DeviceBrokenError, check_device, measure_cuda, measure_host
-from validation.measure.whole_model import whole_groups
+from validation.measure.whole.steps import whole_groups
 
 FAMILIES: tuple[GroupsOf, ...] = (
     dense_groups,
@@ -29,6 +29,7 @@ FAMILIES: tuple[GroupsOf, ...] = (
     prefill_groups,
     decode_groups,
     pass_groups,
+    hot_groups,
     end_groups,
     host_link_groups,
     launch_groups,

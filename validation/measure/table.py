@@ -15,7 +15,7 @@ class Shape:
 
     m, n, k : product (m, k) x (k, n); groups : independent products (experts) that share the m rows
     sequences, query_tokens, context_tokens : tokens before the queries are ``context_tokens``
-    bytes : read plus written by a pass or a copy; layers : of a whole model
+    bytes : read plus written by a pass or a copy; layers : of a whole model; model : whose shape it has
     """
 
     m: int = 0
@@ -30,6 +30,7 @@ class Shape:
     head_dim: int = 0
     bytes: int = 0
     layers: int = 0
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

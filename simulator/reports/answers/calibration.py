@@ -35,7 +35,8 @@ def _fit_line(item: UserFit) -> str:
 def _step_lines(found: KernelCalibration) -> list[str]:
     """Steps that no fit saw: a layer or a model against the sum of its kernels."""
     return [
-        f"{then.family.replace('_', ' ') + ' ' + then.phase:26s} {then.steps:4d} steps, not fitted: error "
+        f"{then.family.replace('_', ' ')} {then.phase} of {then.model} {then.format}: {then.steps} steps, "
+        f"not fitted: error "
         f"{100 * then.mean:.1f} % before, {100 * now.mean:.1f} % after (bias {100 * now.bias:+.1f} %)"
         for then, now in zip(found.whole_before, found.whole_after, strict=True)
     ]
@@ -92,6 +93,8 @@ class KernelCalibrationAnswer(Answer):
             "steps": [
                 {
                     "family": then.family,
+                    "model": then.model,
+                    "format": then.format,
                     "phase": then.phase,
                     "steps": then.steps,
                     "before": then.mean,

@@ -34,7 +34,8 @@ REQUIRED_COLUMNS = (*NAME_COLUMNS, *SHAPE_COLUMNS, "seconds", "mode", *MACHINE_C
 class MeasuredKernel:
     """One row: what ran and its median time [s]; coordinates that its family does not have are 0.
 
-    line : of the file, for messages; mode : graph, eager or host
+    line : of the file, for messages; mode : graph, eager or host; model : of a whole layer or model, empty in files
+        of before it was written
     """
 
     line: int
@@ -55,6 +56,7 @@ class MeasuredKernel:
     layers: float
     seconds: float
     mode: str
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,7 @@ def _kernel(cells: Mapping[str, str], *, line: int) -> MeasuredKernel:
         format=cells["format"],
         seconds=_seconds(cells["seconds"], line=line),
         mode=cells["mode"],
+        model=cells.get("model", ""),
         **shape,
     )
 

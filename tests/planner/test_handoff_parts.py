@@ -160,13 +160,22 @@ class TestFlags:
         assert environment(settings(spec, tp=2), places=PLACES) == {"A": "2", "B": "A"}
 
     def test_a_tier_of_a_replica_is_divided_among_the_processes_that_are_told_of_it(self) -> None:
-        """vLLM's ranks of data-parallel attention are engines of their own, LMCache works for one device each."""
+        """vLLM's ranks of data-parallel attention are engines of their own, LMCache's workers of one device."""
         spec = load_launch("vllm")
         assert spec is not None
-        tiers = f"host:{64 * 2**30}|nvme:4e12,bytes_per_s=2e10"
+        tiers = f"host:{64 * 2**30}|nvme:{4000 * 2**30},bytes_per_s=2e10"
         told = settings(spec, model="gpt-oss-20b", tp=2, dp=2, tiers=tiers)
         assert "--kv-offloading-size 32" in flags(told, places=PLACES)
         assert environment(told, places=PLACES)["LMCACHE_MAX_LOCAL_DISK_SIZE"] == "1000"
+
+    def test_a_store_is_told_where_it_is(self) -> None:
+        """SGLang stops where it asks for Mooncake's store and nobody says where its master is."""
+        spec = load_launch("sglang")
+        assert spec is not None
+        told = settings(spec, tiers="host:1e11|remote:1e13")
+        assert "--hicache-storage-backend mooncake" in flags(told, places=PLACES)
+        assert environment(told, places=PLACES)["MOONCAKE_MASTER"] == "ADDRESS_OF_THE_STORE"
+        assert "MOONCAKE_MASTER" not in environment(settings(spec, tiers="host:1e11"), places=PLACES)
 
     def test_a_tier_that_needs_another_is_said_to(self) -> None:
         spec = load_launch("vllm")

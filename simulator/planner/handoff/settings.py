@@ -109,7 +109,7 @@ class LaunchSettings:
             "host_tier_attention_rank_gib": f"{self.tier_bytes('host') / parallelism.dp_size / GIB:.0f}",
             "host_tier_rank_gb": f"{self.tier_bytes('host') / self.devices / GIGA:.0f}",
             "host_tier_rank_bytes": f"{self.tier_bytes('host') / self.devices:.0f}",
-            "nvme_tier_rank_gb": f"{self.tier_bytes('nvme') / self.devices / GIGA:.0f}",
+            "nvme_tier_rank_gib": f"{self.tier_bytes('nvme') / self.devices / GIB:.0f}",
         }
 
     def tier_bytes(self, medium: Medium) -> float:

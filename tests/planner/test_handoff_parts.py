@@ -27,7 +27,7 @@ from simulator.planner.handoff.commands import (
     words,
 )
 from simulator.planner.handoff.kubernetes import gateway_objects, pool_name, router_flags, router_objects
-from simulator.planner.handoff.notes import tier_notes
+from simulator.planner.handoff.notes import tier_notes, untuned_notes
 from simulator.planner.handoff.settings import LaunchSettings
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
@@ -176,6 +176,20 @@ class TestFlags:
         assert "--hicache-storage-backend mooncake" in flags(told, places=PLACES)
         assert environment(told, places=PLACES)["MOONCAKE_MASTER"] == "ADDRESS_OF_THE_STORE"
         assert "MOONCAKE_MASTER" not in environment(settings(spec, tiers="host:1e11"), places=PLACES)
+
+    @pytest.mark.parametrize(
+        ("hardware", "tp", "untuned"),
+        [("b200", 1, False), ("gb200", 1, True), ("h200", 1, False), ("gh200", 1, True), ("b200", 2, True)],
+    )
+    def test_experts_that_the_release_has_no_tuned_tiles_for_are_named(
+        self, hardware: str, tp: int, untuned: bool
+    ) -> None:
+        """vLLM 0.15.1 ships files by the name of the device: 128 experts of width 768 on B200 and H200 alone."""
+        spec = load_launch("vllm")
+        assert spec is not None
+        notes = untuned_notes(settings(spec, model="qwen3-30b-a3b", hardware=hardware, tp=tp))
+        assert [f"128 experts of width {768 // tp} in 16 bits on" in note for note in notes] == [True] * untuned
+        assert untuned_notes(settings(spec, model="gpt-oss-20b", hardware=hardware)) == []
 
     def test_a_tier_that_needs_another_is_said_to(self) -> None:
         spec = load_launch("vllm")

@@ -12,6 +12,7 @@ from simulator.planner.handoff.kubernetes import image, start_s
 from simulator.planner.handoff.settings import DRAFT_PLACEHOLDER, LaunchSettings
 from simulator.planner.records import Demand
 from simulator.specs.hardware.accelerator import OWN_LABEL, cluster
+from simulator.specs.model.architecture import MoeSpec
 from simulator.specs.model.precision import Dtype
 from simulator.units import percent_text
 
@@ -35,6 +36,7 @@ def handoff_notes(items: Sequence[LaunchSettings], fleet: Fleet, *, demand: Dema
         *dict.fromkeys(note for item in items for note in _power_notes(item)),
         *_cache_notes(last),
         *tier_notes(last),
+        *untuned_notes(last),
     ]
     notes += [*technique_notes(last), *_transfer_notes(fleet), *_cluster_notes(items), *_routing_notes(items, demand)]
     return (*notes, _benchmark_note(last, fleet))
@@ -112,6 +114,27 @@ def tier_notes(item: LaunchSettings) -> list[str]:
             "The plan counts on prompts that begin alike reaching one replica: keep the router's cache policy."
         )
     return notes
+
+
+def untuned_notes(item: LaunchSettings) -> list[str]:
+    """Experts in 16 bits for whose number and width the release has no tuned tiles on this accelerator."""
+    deployment, ranks = item.deployment, item.deployment.parallelism
+    traits = deployment.kernels.traits
+    if traits.untuned is None or deployment.plan.format_for("experts").name != Dtype.BF16.value:
+        return []
+    experts = (block for layer in deployment.model.layers for block in layer.feed_forward if isinstance(block, MoeSpec))
+    sizes = {
+        (moe.num_experts // ranks.ep_size, moe.moe_intermediate_size * ranks.ep_size // (ranks.tp_size * ranks.dp_size))
+        for moe in experts
+    }
+    hardware, title = deployment.hardware.name, item.launch.title
+    return [
+        f"{title} {deployment.engine.version} has no tuned tiles for {count} experts of width {width} in 16 bits on "
+        f"{hardware}, and the plan counts on the slower ones that it falls back to. Your own are faster (vLLM's "
+        f"benchmarks/kernels/benchmark_moe.py --tune, read from VLLM_TUNED_CONFIG_FOLDER), and so is release "
+        f"{traits.untuned.until} or later."
+        for count, width in sorted(sizes - set(traits.tuned))
+    ]
 
 
 def _cache_notes(item: LaunchSettings) -> list[str]:

@@ -65,7 +65,9 @@ def test_tensorrt_llm_spreads_experts_whatever_its_label_says(tmp_path: Path) ->
     assert (found.run.scenario["tp_size"], found.run.scenario["ep_size"]) == (4, 4)
 
 
-def pools_row(prefill: str, decode: str, *, devices: int, gpus: int, engine: str = "dynamo-sglang") -> str:
+def pools_row(
+    prefill: str, decode: str, *, devices: int, gpus: int, engine: str = "dynamo-sglang", clients: int = 64
+) -> str:
     names = ("tp", "ep", "dpattn")
     first, second = (
         f"{workers} workers x " + " ".join(map("".join, zip(names, degrees, strict=True)))
@@ -73,7 +75,7 @@ def pools_row(prefill: str, decode: str, *, devices: int, gpus: int, engine: str
     )
     notes = f"config_id=9; mode=disagg; spec=mtp; prefill {first} ({devices} GPUs); decode {second}"
     model = "deepseek-ai/DeepSeek-R1-0528"
-    return f"MI355X,{gpus},{model},{engine},fp8,1,1,64,8192,1024,throughput_tok_s_per_gpu,100.0,{notes}"
+    return f"MI355X,{gpus},{model},{engine},fp8,1,1,{clients},8192,1024,throughput_tok_s_per_gpu,100.0,{notes}"
 
 
 def test_disaggregated_rows_have_a_loader_of_their_own(tmp_path: Path) -> None:
@@ -96,6 +98,36 @@ def test_workers_labelled_tp_1_beside_wider_experts_are_as_wide_as_those(tmp_pat
     (found,) = load_disaggregated(written(tmp_path, pools_row("1 1 8 1", "2 1 8 1", devices=8, gpus=10)))
     assert found.run.measured == {"total_tokens_per_s": 2400.0}
     assert load_disaggregated(written(tmp_path / "other", pools_row("1 1 1 1", "1 1 1 1", devices=4, gpus=5))) == ()
+
+
+@pytest.mark.parametrize(
+    ("decode", "clients", "sequences"),
+    [
+        ("4 8 8 0", (5, 12, 48), (1, 8, 8)),
+        ("4 8 8 0", (4, 64), (1, 16)),
+        ("1 32 32 1", (90, 333), (8, 8)),
+        ("1 8 8 1", (4301,), (512,)),
+    ],
+)
+def test_sequences_of_a_decode_worker_follow_from_the_most_clients(
+    tmp_path: Path, decode: str, clients: tuple[int, ...], sequences: tuple[int, ...]
+) -> None:
+    """A power of two a rank; few clients of workers that share attention have one to themselves."""
+    rows = [
+        pools_row("1 8 8 1", decode, devices=8, gpus=40, engine="dynamo-tensorrt-llm", clients=count)
+        for count in clients
+    ]
+    found = load_disaggregated(written(tmp_path, *rows))
+    assert tuple(run.run.scenario["engine"]["max_num_seqs"] for run in found) == sequences
+
+
+def test_ranks_of_a_pool_guess_three_tokens_until_they_are_full(tmp_path: Path) -> None:
+    rows = [
+        pools_row("1 8 8 1", "1 8 8 1", devices=8, gpus=16, engine="dynamo-tensorrt-llm", clients=count)
+        for count in (64, 511, 512)
+    ]
+    found = load_disaggregated(written(tmp_path, *rows))
+    assert [run.run.scenario["techniques"]["speculation"]["k"] for run in found] == [3, 3, 1]
 
 
 def test_guesses_are_those_of_the_recipe_and_acceptance_the_librarys(tmp_path: Path) -> None:

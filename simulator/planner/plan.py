@@ -95,7 +95,12 @@ def _allowed(question: Question, ranked: list[Sized]) -> tuple[list[Sized], tupl
     if not allowed:
         from simulator.planner.gap.closing import refuse_limits
 
-        raise refuse_limits(question, ranked, limits)
+        refusal = refuse_limits(question, ranked, limits)
+        if question.spec.encoder_hardware:
+            from simulator.planner.studies.encoder_pool import closing_encoders
+
+            refusal.hint = "; ".join(filter(None, (closing_encoders(question, ranked), refusal.hint)))
+        raise refusal
     return allowed, beyond(limits, ranked)
 
 

@@ -234,6 +234,13 @@ class TestEncoders:
         assert kept.devices + kept.fleet_devices <= both
         with pytest.raises(InfeasibleError, match=f"replicas take {free.fleet_devices} of the "):
             with_encoders("l40s", round_to="device", max_gpus=both - 1)
+        assert free.total_per_hour is not None
+        with pytest.raises(InfeasibleError) as refused:
+            with_encoders("l40s", round_to="device", max_cost_per_hour=free.total_per_hour + 0.1)
+        assert f"{free.devices} x l40s in front of {free.fleet_devices} x h100-sxm-80gb" in refused.value.hint
+        with pytest.raises(InfeasibleError) as refused:
+            with_encoders("l40s", round_to="device", max_cost_per_hour=free.total_per_hour - 0.1)
+        assert "l40s" not in refused.value.hint
         with pytest.raises(InfeasibleError, match="encoders alone take .* of `max_racks` 1"):
             with_encoders("l40s", max_racks=1, tpot_p95="200ms")
 

@@ -219,10 +219,12 @@ def _behind(question: Question, encoders: _Encoders) -> Sized:
     return check_fleet(own, allowed[0]).sized
 
 
-def _fleet(context: StudyContext, platform: Platform) -> EncoderFleet:
-    """Encoders of one kind. Raises InfeasibleError: they, or no replicas behind them, keep objectives and limits."""
-    question, plan = context.question, context.plan
-    pool = _encoders(question, platform, shown=context.shown)
+def _fleet(question: Question, platform: Platform, *, shown: Sequence[Sized]) -> EncoderFleet:
+    """Encoders of one kind, against the first of the fleets ``shown``.
+
+    Raises InfeasibleError: they, or no replicas behind them, keep objectives and limits.
+    """
+    pool = _encoders(question, platform, shown=shown)
     encoders = _sized_pool(pool, platform, question=question)
     sized, replicas = _behind(question, encoders), encoders.replicas
     devices = encoders.housing.devices
@@ -243,26 +245,44 @@ def _fleet(context: StudyContext, platform: Platform) -> EncoderFleet:
         fleet_spares=sum(sized.spare),
         fleet_devices=sized.devices,
         fleet_cost_per_hour=sized.cost.per_hour,
-        saved_devices=plan.best.devices - devices - sized.devices,
+        saved_devices=shown[0].devices - devices - sized.devices,
         saved_per_hour=None,
         maximum_w=encoders.housing.maximum_w + fleet_power(sized).maximum_w,
     )
-    whole, total = plan.best.cost.per_hour, made.total_per_hour
+    whole, total = shown[0].cost.per_hour, made.total_per_hour
     return made if whole is None or total is None else replace(made, saved_per_hour=whole - total)
 
 
-def study(context: StudyContext) -> EncoderFleet:
-    """The cheapest of the kinds of encoders that were named.
+def best_encoders(question: Question, shown: Sequence[Sized]) -> EncoderFleet:
+    """The cheapest of the kinds of encoders that were named, against the first of the fleets ``shown``.
 
     Raises InfeasibleError: with none of them the objectives and limits hold.
     """
-    spec, found, refused = context.question.spec, [], {}
+    spec, found, refused = question.spec, [], {}
     for platform in platforms(spec.model_copy(update={"hardware": spec.encoder_hardware})):
         try:
-            found.append(_fleet(context, platform))
+            found.append(_fleet(question, platform, shown=shown))
         except InfeasibleError as error:
             refused[platform.hardware.name] = error
     if not found:
         raise next(iter(refused.values()))
     best = min(found, key=lambda item: item.rank)
     return replace(best, left_out=tuple(f"{name}: {error.message}" for name, error in refused.items()))
+
+
+def study(context: StudyContext) -> EncoderFleet:
+    """``best_encoders`` beside the plan."""
+    return best_encoders(context.question, context.shown)
+
+
+def closing_encoders(question: Question, ranked: Sequence[Sized]) -> str:
+    """What keeps the limits with encoders of their own where no fleet does without; empty where nothing does."""
+    try:
+        found = best_encoders(question, ranked)
+    except InfeasibleError:
+        return ""
+    cost = "" if found.total_per_hour is None else f", {found.total_per_hour:,.4g} {question.prices.currency}/h"
+    return (
+        f"encoders of their own hold them: {found.devices} x {found.hardware} in front of {found.fleet_devices} x "
+        f"{found.fleet_hardware} {found.fleet_label}{cost}, which a plan within larger limits shows in full"
+    )

@@ -53,10 +53,11 @@ def _button(words: str, key: str, values: Mapping[str, Any], *, help: str, icon:
 def refusal(error: RoofcastError, scenario: ScenarioSpec | None = None) -> None:
     """A refused question, and a button for every change that its hint names, and for the nearest that fit."""
     display.refusal(error)
-    offers = {} if isinstance(error, GapError) else controls.offered(error.hint)
-    if scenario is not None:
-        for field, value in _fitting(scenario.model_dump_json(), session_profiles(), scenario):
-            offers |= controls.offer(field, value)
+    named = () if isinstance(error, GapError) else error.offers.items()
+    fitting = () if scenario is None else _fitting(scenario.model_dump_json(), session_profiles(), scenario)
+    offers: controls.Offers = {}
+    for field, value in (*named, *fitting):
+        offers |= controls.offer(field, value)
     if not offers:
         offers = controls.taken_back(error.field)
     with st.container(horizontal=True, gap="small"):

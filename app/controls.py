@@ -10,7 +10,7 @@ from typing import Any
 import streamlit as st
 
 from app import widgets
-from simulator.reports.words.fields import NAMED, flag_of, flagged
+from simulator.reports.words.fields import flag_of, flagged
 from simulator.specs.question.plan_values import duration_s
 
 _KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -58,7 +58,6 @@ _KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _FIELDS = {flag_of(field): field for field in _KEYS}
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 _COMMANDS = ("plan-capacity ", "roofcast ")
-_GIVEN = re.compile(rf"{NAMED.pattern} ([^\s,;)]+)")
 _TIMES = ("ttft", "tpot")
 
 
@@ -109,11 +108,6 @@ def offer(field: str, value: object) -> Offers:
     """A value for a field, where this page can ask with it."""
     known, given = control(field), setting(field, value)
     return {} if known is None or given is None else {given[0]: (f"{known[1].label}: {value}", given[1])}
-
-
-def offered(sentence: str) -> Offers:
-    """Every value for a field that a sentence names and this page can ask with."""
-    return {key: item for field, value in _GIVEN.findall(sentence) for key, item in offer(field, value).items()}
 
 
 def taken_back(field: str) -> Offers:

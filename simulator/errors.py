@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import Self
 
 
 class ExitCode(IntEnum):
@@ -96,7 +97,8 @@ class RoofcastError(Exception):
     """A refusal. ``str()`` is one line, which names options between backquotes.
 
     ``code`` is a short stable identifier for programs, ``field`` the dotted name of what was wrong,
-    ``message`` says what is wrong and what is allowed, ``hint`` what to try next.
+    ``message`` says what is wrong and what is allowed, ``hint`` what to try next, ``offers`` the values of fields that
+    the hint names.
     """
 
     def __init__(
@@ -114,6 +116,12 @@ class RoofcastError(Exception):
         self.code = code
         self.hint = one_line(hint)
         self.exit_code = exit_code
+        self.offers: Mapping[str, object] = {}
+
+    def offering(self, offers: Mapping[str, object]) -> Self:
+        """The same with values that would be taken, by their fields."""
+        self.offers = offers
+        return self
 
     def __reduce__(self) -> tuple[Callable[..., RoofcastError], tuple[object, ...]]:
         # Refusals cross processes; their constructors differ.

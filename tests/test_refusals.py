@@ -59,7 +59,8 @@ def test_every_refusal_is_one_printable_line(message: str, field: str, hint: str
 def test_a_refusal_that_crossed_processes_is_the_same(message: str, field: str, hint: str) -> None:
     for kind in KINDS:
         error = kind(message, field=Option(field) if len(field) % 2 else field, hint=hint)
-        again = pickle.loads(pickle.dumps(error))
+        again = pickle.loads(pickle.dumps(error.offering({"max_gpus": len(hint)})))
+        assert again.offers == {"max_gpus": len(hint)}
         assert type(again) is kind
         assert str(again) == str(error)
         assert (again.code, again.exit_code, type(again.field)) == (error.code, error.exit_code, type(error.field))

@@ -179,7 +179,7 @@ def _rate(spec: PlanSpec, trace: TraceSummary | None) -> _Sourced:
             field=Option("rate_per_s"),
             code="missing",
             hint="`rate_per_s` 1000, or `trace` FILE for its own rate",
-        )
+        ).offering({"rate_per_s": 1000})
     return _first(
         (spec.rate_per_s, ValueOrigin.GIVEN, None), (trace.mean_rate_per_s if trace else None, ValueOrigin.TRACE, None)
     )

@@ -69,7 +69,7 @@ def check_contradictions(spec: PlanSpec) -> None:
             f"{spec.max_gpus} contradicts {' and '.join(f'`{name}` {value}' for name, value in fixed.items())}: "
             f"that is {needed} GPUs at least",
             hint=f"allow `max_gpus` {needed} or lower `{next(iter(fixed))}`",
-        )
+        ).offering({"max_gpus": needed})
 
 
 def best_of_each(ranked: list[Sized]) -> list[Sized]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.errors import RoofcastError
+from simulator.planner.plan import check_contradictions
+from simulator.specs.question.plan import plan_spec
 from tests.app.pages import captions, opened, tables
 
 SMALL = {"gpus": "h100-sxm-80gb", "rps": "50"}
@@ -30,6 +33,14 @@ def test_a_refused_plan_names_its_control_and_a_click_makes_it_possible(
     assert not page.exception
     assert before != [item.value for item in page.error], "what stood in the way is gone"
     assert f"**{label}** takes" not in " ".join(captions(page)) or key == "max_gpus"
+
+
+def test_what_a_hint_names_is_offered_as_a_value_and_not_read_out_of_it() -> None:
+    asked = {"model": "llama-3.1-8b", "rps": 1.0, "tp_size": (4,), "spares": 1, "max_gpus": 4}
+    with pytest.raises(RoofcastError) as refused:
+        check_contradictions(plan_spec(asked))
+    assert refused.value.offers == {"max_gpus": 8}
+    assert "`max_gpus` 8" in refused.value.hint
 
 
 def test_missed_objectives_are_said_in_the_words_of_the_page() -> None:

@@ -149,7 +149,7 @@ def over_limits(question: Question, ranked: Sequence[Sized], limits: Sequence[Fl
                 field=Option(limit.field),
                 code="over_budget",
                 hint=f"`{limit.field}` {_rounded_up(value)} is the nearest that is feasible as asked",
-            )
+            ).offering({limit.field: _rounded_up(value)})
     nearest = min(ranked, key=lambda item: (max(limit.share(item) for limit in limits), item.rank))
     broken = [limit for limit in limits if not limit.holds(nearest)]
     shown = " and ".join(f"`{limit.field}` {limit.allowed:g}" for limit in limits)

@@ -57,7 +57,7 @@ def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | Non
             field=Option("osl_tokens"),
             code="no_decode",
             hint=f"`osl_tokens` 1, and `isl_tokens` of at most {model.max_position_embeddings}",
-        )
+        ).offering({"osl_tokens": 1})
     positions = model.max_position_embeddings
     if max_model_len is not None and positions is not None and max_model_len > positions:
         raise RoofcastError(
@@ -76,7 +76,7 @@ def check_context(model: ModelSpec, *, mix: RequestMix, max_model_len: int | Non
             field=Option("isl_tokens"),
             code="context_too_long",
             hint=f"{shorter} fit, or plan for a model with a longer context",
-        )
+        ).offering({"isl_tokens": room} if room > 0 else {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -311,7 +311,7 @@ def _check_limits(question: Question, plan: StockPlan) -> None:
             field=Option("max_gpus"),
             code="over_budget",
             hint=f"`max_gpus` {plan.devices} is the nearest that is feasible",
-        )
+        ).offering({"max_gpus": plan.devices})
     cost = float("inf") if plan.cost_per_hour is None else plan.cost_per_hour
     if spec.max_cost_per_hour is not None and cost > spec.max_cost_per_hour:
         raise InfeasibleError(

@@ -65,7 +65,7 @@ def _objective(item: ObjectiveSpec) -> list[str]:
     return [f"--{item.metric}-p{item.percentile:g}", f"{item.bound_s:.12g}s"]
 
 
-NAMED = re.compile(r"`([a-z0-9_]+)`")
+_NAMED = re.compile(r"`([a-z0-9_]+)`")
 """A field that an error names, in the middle of its sentence."""
 
 
@@ -101,7 +101,7 @@ def error_content(error: RoofcastError) -> dict[str, str]:
 
 def flagged(sentence: str) -> str:
     """An error's sentence with its fields as flags."""
-    return NAMED.sub(lambda found: flag_of(found[1]), sentence)
+    return _NAMED.sub(lambda found: flag_of(found[1]), sentence)
 
 
 def burst_text(dispersion: float) -> str:

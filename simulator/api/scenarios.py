@@ -13,8 +13,8 @@ from simulator.errors import RoofcastError
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells, Json, result_object
 from simulator.specs.parsing import MalformedError, parse_json
+from simulator.specs.question.plan_values import ObjectiveSpec, parse_objectives
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.specs.question.workload import ObjectiveSpec, parse_objectives
 from simulator.units import KILO, MEGA
 
 if TYPE_CHECKING:

@@ -359,7 +359,7 @@ def _objective(text: str) -> tuple[str, str]:
 
 def _check_bound(text: str, *, flag: str) -> None:
     """Refuse what is no percentile and time by the flag that was given, not in the words of a specification."""
-    from simulator.specs.question.workload import parse_objectives
+    from simulator.specs.question.plan_values import parse_objectives
 
     try:
         parse_objectives([text], flag=flag)

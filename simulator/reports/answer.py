@@ -15,7 +15,7 @@ from simulator.kernels.timing import Provenance
 from simulator.records import dataclass
 from simulator.reports.words.fields import assumption_text, error_content
 from simulator.specs.base import Assumption
-from simulator.specs.question.workload import ObjectiveSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -17,8 +17,8 @@ from simulator.errors import RoofcastError
 from simulator.phases.memory import memory_plan
 from simulator.specs.base import validate
 from simulator.specs.hardware.accelerator import default_server_for
+from simulator.specs.question.plan_values import parse_objectives
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.specs.question.workload import parse_objectives
 from simulator.traffic.requests import Requests, make_requests
 
 PICTURES: dict[str, Any] = {

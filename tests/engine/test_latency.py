@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simulator.engine.runs.metrics import check_objectives, meets_objectives, offered_latency_s, percentile_s
 from simulator.errors import RoofcastError
-from simulator.specs.question.workload import parse_objectives
+from simulator.specs.question.plan_values import parse_objectives
 from simulator.traffic.requests import Outcome, RequestRecords, Requests, make_requests
 
 

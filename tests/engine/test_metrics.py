@@ -18,7 +18,8 @@ from simulator.engine.runs.metrics import (
 from simulator.engine.runs.serving import simulate_serving
 from simulator.engine.settings import SchedulerSettings
 from simulator.phases.compiled import uniform_tables
-from simulator.specs.question.workload import ObjectiveSpec, StageSpec, WorkloadSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
+from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.requests import Outcome, RequestRecords, Requests, make_requests
 
 FINISHED, TIMED_OUT, TOO_LONG = int(Outcome.FINISHED), int(Outcome.TIMED_OUT), int(Outcome.TOO_LONG)

@@ -19,7 +19,8 @@ from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpe
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
-from simulator.specs.question.workload import ObjectiveSpec, WorkloadSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
+from simulator.specs.question.workload import WorkloadSpec
 
 DEPLOYMENT = deploy(
     model=load_model("llama-3.1-8b"),

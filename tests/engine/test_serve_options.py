@@ -14,8 +14,8 @@ from simulator.engine.runs.scenario_setup import ServeOptions, scenario_options
 from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.settings import Routing
 from simulator.errors import RoofcastError
+from simulator.specs.question.plan_values import parse_objectives
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.specs.question.workload import parse_objectives
 
 WORKLOAD = {
     "stages": [{"rate_per_s": 12.0, "duration_s": 20.0}],

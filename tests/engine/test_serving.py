@@ -23,7 +23,8 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineName, EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
-from simulator.specs.question.workload import ObjectiveSpec, StageSpec, WorkloadSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
+from simulator.specs.question.workload import StageSpec, WorkloadSpec
 
 
 def deployment(model: str = "llama-3.1-8b", *, tp_size: int = 1, pp_size: int = 1, offload: bool = False) -> Deployment:

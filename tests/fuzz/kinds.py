@@ -28,11 +28,11 @@ from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import profile_root
 from simulator.specs.question.plan import PlanSpec, plan_spec
+from simulator.specs.question.plan_values import parse_objectives
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.scenario_file import parse_change
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import parse_fine_tune, techniques_spec
-from simulator.specs.question.workload import parse_objectives
 from simulator.specs.uploads import hardware_from_upload, model_from_upload
 from tests.fuzz import commands, records, samples, visitors
 from tests.fuzz.laws import BrokenError

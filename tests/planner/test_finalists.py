@@ -25,7 +25,7 @@ from simulator.reports.sections.performance import finalists_outcome
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.question.plan import PlanSpec, plan_spec
-from simulator.specs.question.workload import ObjectiveSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.recorded.traces import read_trace, replica_shares, resampled_requests, summarise
 
 

@@ -16,8 +16,8 @@ from simulator.engine.runs.metrics import FLAT, ObjectiveCheck
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance, interval
 from simulator.reports.answer import dump, error_object, result_object
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.specs.question.workload import ObjectiveSpec
 
 BATCH = {"id": "x", "kind": "batch", "model": "llama-3.1-8b", "hardware": "h100", "batch_size": 4}
 

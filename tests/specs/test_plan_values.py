@@ -17,10 +17,10 @@ from simulator.specs.question.plan_values import (
     growth_per_month,
     horizon_months,
     hourly_profile,
+    parse_objectives,
     ramp_per_s,
     stock_entry,
 )
-from simulator.specs.question.workload import parse_objectives
 
 FEW = settings(max_examples=25, deadline=None)
 

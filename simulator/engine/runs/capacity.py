@@ -43,8 +43,9 @@ from simulator.phases.draft_cost import decode_round
 from simulator.phases.step import estimate_step
 from simulator.records import FLAT, INSIDE, dataclass
 from simulator.specs.base import Assumption
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.specs.question.workload import ObjectiveSpec, WorkloadSpec
+from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.demand import mix_of_requests
 from simulator.traffic.lengths import RequestMix
 

@@ -33,7 +33,7 @@ from simulator.phases.step import estimate_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import DisaggregationSpec, TransferOrder
 from simulator.specs.hardware.accelerator import ServerSpec
-from simulator.specs.question.workload import ObjectiveSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.requests import NO_PREFIX, NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests
 
 

@@ -14,7 +14,7 @@ from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.state import BLOCK_S, BUSY_S, PREEMPTIONS, SEQUENCE_S
 from simulator.kernels.timing import Range
 from simulator.records import FLAT, dataclass
-from simulator.specs.question.workload import ObjectiveSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.requests import Floats, Outcome, RequestRecords, Requests
 
 

@@ -21,7 +21,7 @@ from simulator.engine.runs.metrics import (
     percentile_s,
 )
 from simulator.records import dataclass
-from simulator.specs.question.workload import ObjectiveSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.demand import at_rate, mean_rate_per_s
 from simulator.traffic.requests import Floats, Outcome, Requests
 

@@ -26,6 +26,7 @@ from simulator.specs.hardware.accelerator import (
 )
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
+from simulator.specs.question.plan_values import ObjectiveSpec, parse_objectives
 from simulator.specs.question.scenario import (
     DEFAULT_RANGE_RATIO,
     IDLE_ENGINE_FIELDS,
@@ -33,7 +34,6 @@ from simulator.specs.question.scenario import (
     REQUIRED_FIELDS,
     ScenarioSpec,
 )
-from simulator.specs.question.workload import ObjectiveSpec, parse_objectives
 from simulator.techniques.applied import check_budget
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 

@@ -19,7 +19,8 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import kept_bytes, memory_plan, token_cache_bytes
 from simulator.phases.tabulate import compile_stages, compile_steps
 from simulator.records import dataclass
-from simulator.specs.question.workload import ObjectiveSpec, WorkloadSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
+from simulator.specs.question.workload import WorkloadSpec
 from simulator.techniques.applied import check_budget
 from simulator.traffic.demand import build_requests
 from simulator.traffic.lengths import check_tokens

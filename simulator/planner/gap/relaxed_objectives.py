@@ -18,7 +18,7 @@ from simulator.planner.search.question import Question
 from simulator.planner.search.usual import evaluate_all, usual_search
 from simulator.planner.serving.capacity import UNLOADED_SHARE
 from simulator.planner.serving.shapes import Shape
-from simulator.specs.question.workload import ObjectiveSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.units import MILLI
 
 

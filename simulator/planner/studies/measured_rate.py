@@ -11,7 +11,7 @@ from simulator.planner.records import Study
 from simulator.planner.serving.shapes import replicas_for
 from simulator.records import dataclass
 from simulator.specs.question.plan import measured_objectives
-from simulator.specs.question.workload import ObjectiveSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from simulator.planner.serving.shapes import Counts
 from simulator.planner.verified import ObjectiveVerification, Verification
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import ServerSpec
-from simulator.specs.question.workload import ObjectiveSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.demand import requests_of_mix
 from simulator.traffic.lengths import RequestMix
 from simulator.traffic.requests import Requests

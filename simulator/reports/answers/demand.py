@@ -18,8 +18,7 @@ from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import number_text
 from simulator.reports.words.fields import burst_text
 from simulator.specs.question.plan import PlanSpec
-from simulator.specs.question.plan_values import HOURS_PER_DAY
-from simulator.specs.question.workload import LARGEST_CV
+from simulator.specs.question.plan_values import HOURS_PER_DAY, LARGEST_CV
 from simulator.traffic.lengths import LengthDistribution
 from simulator.traffic.recorded.demand import RecordedDemand, Spread
 

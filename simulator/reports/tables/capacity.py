@@ -9,7 +9,7 @@ from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.reports.formats.text import text_table
 from simulator.reports.tables.serving import pools_setup_text, setup_text
 from simulator.reports.words.fields import assumption_texts
-from simulator.specs.question.workload import ObjectiveSpec
+from simulator.specs.question.plan_values import ObjectiveSpec
 
 
 def _named(objective: ObjectiveSpec) -> str:

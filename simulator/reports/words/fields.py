@@ -18,7 +18,7 @@ from simulator.units import plain_text
 if TYPE_CHECKING:
     from simulator.planner.records import FieldValue
     from simulator.specs.question.plan import PlanSpec
-    from simulator.specs.question.workload import ObjectiveSpec
+    from simulator.specs.question.plan_values import ObjectiveSpec
 
 _JOINED = ("load_profile",)
 """Lists that are one flag with commas; all others repeat theirs."""

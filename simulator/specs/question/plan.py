@@ -25,17 +25,20 @@ from simulator.specs.model.precision import Dtype, NumberFormat, number_word
 from simulator.specs.money.prices import OfferKind, PriceOf
 from simulator.specs.question.plan_values import (
     HOURS_PER_WEEK,
+    LARGEST_CV,
+    MOST_ANSWERS,
     READING,
     SHORT_FIELDS,
+    ObjectiveSpec,
     given_duration_s,
     growth_per_month,
     horizon_months,
     hourly_profile,
     objective_s,
+    parse_objectives,
     ramp_per_s,
     stock_entry,
 )
-from simulator.specs.question.workload import LARGEST_CV, MOST_ANSWERS, ObjectiveSpec, parse_objectives
 from simulator.units import GIGA, KILO, MEGA
 
 _OBJECTIVE = re.compile(r"(ttft|tpot|e2e|latency)_p([0-9]+(?:\.[0-9]+)?)")

@@ -1,16 +1,16 @@
-"""How people write durations, growth, ramps, stock and load profiles, and what is asked where nothing is said."""
-
-from __future__ import annotations
+"""How people write durations, objectives (``ttft-p95=2s``), growth, ramps, stock and load profiles, and what is asked
+where nothing is said."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from simulator.errors import RoofcastError
 from simulator.records import dataclass
-from simulator.specs.base import LARGEST_NUMBER, Spec
+from simulator.specs.base import LARGEST_NUMBER, Spec, validate
 from simulator.units import KILO, MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE, percent_text
 
 
@@ -228,3 +228,56 @@ SHORT_FIELDS: Mapping[str, str] = {
     "power_cap": "power_cap_w",
 }
 """Short words of the command line, and the fields of plans and scenarios that they stand for. Files take both."""
+
+
+LARGEST_CV = 10.0
+"""Largest coefficient of variation that is taken: beyond it a log-normal's moments say nothing about requests."""
+
+MOST_ANSWERS = 128
+"""To one request: the most that vLLM and the APIs of its kind take as n."""
+
+
+class ObjectiveSpec(Spec):
+    """A percentile of a latency that must stay at or under a bound [s]. ``latency`` is another word for E2E. Of TPOT
+    the bound may be ``reading``: no slower than people read."""
+
+    metric: Literal["ttft", "tpot", "e2e"]
+    percentile: float = Field(gt=0, lt=100)
+    bound_s: Annotated[float, BeforeValidator(objective_s)]
+
+    @field_validator("bound_s", mode="before")
+    @classmethod
+    def _reading_is_of_tokens(cls, value: object, info: ValidationInfo) -> object:
+        if value == READING and info.data.get("metric") != "tpot":
+            raise ValueError("reading is a bound of tpot, the time per token")
+        return value
+
+
+_WRITTEN = re.compile(r"(ttft|tpot|e2e|latency)[-_]p([0-9]+(?:\.[0-9]+)?)\s*=\s*(.+)")
+
+
+def parse_objectives(texts: Sequence[str], *, flag: str) -> tuple[ObjectiveSpec, ...]:
+    """One spec per text; the same percentile of the same metric twice is refused, because one of them would be idle.
+
+    Raises RoofcastError: not METRIC-pNN=TIME, an unknown metric, a percentile outside (0, 100) or a time not above
+    zero.
+    """
+    found: dict[tuple[str, float], ObjectiveSpec] = {}
+    for text in texts:
+        match = _WRITTEN.fullmatch(text.strip().lower())
+        if match is None:
+            raise RoofcastError(
+                f"METRIC-pNN=TIME is needed with ttft, tpot or e2e, got {text!r}",
+                field=flag,
+                hint="such as ttft-p95=2s or tpot-p95=50ms",
+            )
+        fields = {"metric": match[1].replace("latency", "e2e"), "percentile": float(match[2]), "bound_s": match[3]}
+        try:
+            spec = validate(ObjectiveSpec, fields, where="")
+        except RoofcastError as error:
+            raise RoofcastError(f"{error.message}, in {text!r}", field=flag, hint=error.hint) from None
+        key = (spec.metric, spec.percentile)
+        if key in found:
+            raise RoofcastError(f"{text!r} bounds what another objective bounds already", field=flag)
+        found[key] = spec
+    return tuple(found.values())

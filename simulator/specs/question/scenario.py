@@ -9,8 +9,9 @@ from simulator.specs.base import Spec
 from simulator.specs.engine.deployment import DisaggregationSpec, EncoderPoolSpec, ParallelismSpec
 from simulator.specs.engine.engine import AtOnce, EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.plan_values import LARGEST_CV, MOST_ANSWERS
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.specs.question.workload import LARGEST_CV, MOST_ANSWERS, WorkloadSpec
+from simulator.specs.question.workload import WorkloadSpec
 from simulator.units import MEGA
 
 Kind = Literal["batch", "serve", "closed_loop", "offline"]

@@ -33,7 +33,7 @@ from simulator.planner.search.screened_space import (
     search_summary,
 )
 from simulator.planner.search.screening import holds_one, screen_decode, screen_prefill
-from simulator.planner.search.usual import Made, evaluate_all, try_pair, usual_search
+from simulator.planner.search.usual import evaluate_all, try_pair, usual_search
 from simulator.planner.search.wide_search import (
     SCREEN_ERROR,
     alike,
@@ -42,6 +42,7 @@ from simulator.planner.search.wide_search import (
     screen_space,
     sizes_that_may_do,
 )
+from simulator.planner.serving.disaggregated import Made
 from simulator.records import dataclass
 from simulator.traffic.lengths import Array
 

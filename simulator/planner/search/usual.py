@@ -25,14 +25,14 @@ from simulator.planner.search.candidates import candidates, pool_candidates
 from simulator.planner.search.question import Question, check_decodes
 from simulator.planner.serving.capacity import Capacity, Missed
 from simulator.planner.serving.disaggregated import (
+    Made,
     Pair,
     PoolReplica,
     decode_capacity,
-    decode_replica,
     evaluate_pair,
     link_of,
+    pool_replica,
     prefill_capacity,
-    prefill_replica,
 )
 from simulator.planner.serving.replica import LoadPolicy, Prepared, missed_objective, prepare_all
 from simulator.planner.serving.shapes import Aggregated, Shape, evaluate_prepared, replicas_for
@@ -130,15 +130,15 @@ def _worked_out(asked: list[_Asked]) -> list[Aggregated | Rejection]:
 def _pools_worked_out(asked: list[_Asked]) -> list[Shape | Rejection]:
     from simulator.planner.serving.disaggregated import evaluate_pools
 
-    found = list[Shape | Rejection]()
-    for item in asked:
-        assert item.objectives is not None
-        found.append(
-            evaluate_pools(
-                item.candidate, model=item.model.held, mix=item.mix, objectives=item.objectives, policy=item.policy
-            )
+    first, made = asked[0], Made()
+    objectives = first.objectives
+    assert objectives is not None
+    return [
+        evaluate_pools(
+            item.candidate, model=first.model.held, mix=first.mix, objectives=objectives, policy=first.policy, made=made
         )
-    return found
+        for item in asked
+    ]
 
 
 def evaluate_once(
@@ -155,8 +155,6 @@ def evaluate_once(
 
 SHOWN_PAIRS = 3
 """Pairs of a platform and number format that are worked out in full and shown."""
-Made = dict[tuple[Candidate, bool], PoolReplica | Rejection]
-"""What came of a candidate in one of the pools; the flag says whether it decodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,13 +199,10 @@ class _Pools:
 
     def _replicas(self, tried: Sequence[Candidate], *, decodes: bool) -> list[PoolReplica]:
         """Those that can be deployed and hold a request; the others are refused."""
-        question, found = self._question, []
-        make, role = (decode_replica, "decode") if decodes else (prefill_replica, "prefill")
+        question, found, role = self._question, [], "decode" if decodes else "prefill"
+        model, mix, policy = question.model, question.demand.mix, question.policy
         for candidate in tried:
-            made = self._made.get((candidate, decodes))
-            if made is None:
-                made = make(candidate, model=question.model, mix=question.demand.mix, policy=question.policy)
-                self._made[candidate, decodes] = made
+            made = pool_replica(candidate, self._made, decodes=decodes, model=model, mix=mix, policy=policy)
             if isinstance(made, Rejection):
                 self._rejections.append(replace(made, label=f"{role} {made.label}"))
             else:
@@ -319,15 +314,12 @@ def usual_search(question: Question, tried: Sequence[Platform]) -> Trial:
 
 
 def evaluate_together(question: Question, tried: Sequence[Candidate]) -> None:
-    """Have ``evaluate_once`` know those of one kind of replica: worked out together they take less time."""
+    """Have ``evaluate_once`` know them: worked out together they take less time."""
     model, mix, objectives, policy = Same(question.model), question.demand.mix, question.objectives, question.policy
-    asked = [
-        _Asked(candidate=item, model=model, mix=mix, objectives=objectives, policy=policy)
-        for item in tried
-        if len(item.parts) == 1
-    ]
+    asked = [_Asked(candidate=item, model=model, mix=mix, objectives=objectives, policy=policy) for item in tried]
     if len(asked) <= KEPT:
-        _OUTCOMES.get(asked, _worked_out)
+        _OUTCOMES.get([item for item in asked if len(item.candidate.parts) == 1], _worked_out)
+        _OF_POOLS.get([item for item in asked if len(item.candidate.parts) > 1], _pools_worked_out)
 
 
 def try_platform(question: Question, platform: Platform) -> Trial:

@@ -193,6 +193,21 @@ def decode_replica(
     return _with_margin(replace(found, curve=decode_curve(found.curve)), policy)
 
 
+Made = dict[tuple[Candidate, bool], PoolReplica | Rejection]
+"""What came of a candidate in one of the pools; the flag says whether it decodes."""
+
+
+def pool_replica(
+    candidate: Candidate, made: Made, *, decodes: bool, model: ModelSpec, mix: RequestMix, policy: LoadPolicy
+) -> PoolReplica | Rejection:
+    """A replica of either pool, priced once whatever it is paired with; ``made`` : those of one question."""
+    key = (candidate, decodes)
+    if key not in made:
+        make = decode_replica if decodes else prefill_replica
+        made[key] = make(candidate, model=model, mix=mix, policy=policy)
+    return made[key]
+
+
 def _with_margin(found: Prepared, policy: LoadPolicy) -> PoolReplica:
     slow = found.slowed(step_margin(found, saturation(found.curve), policy))
     return PoolReplica(found=slow, limit=saturation(slow.curve))
@@ -349,14 +364,21 @@ def evaluate_pair(
 
 
 def evaluate_pools(
-    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, objectives: tuple[Objective, ...], policy: LoadPolicy
+    candidate: Candidate,
+    *,
+    model: ModelSpec,
+    mix: RequestMix,
+    objectives: tuple[Objective, ...],
+    policy: LoadPolicy,
+    made: Made | None = None,
 ) -> Disaggregated | Rejection:
-    """What the two pools of ``candidate`` sustain, or why they cannot serve."""
+    """What the two pools of ``candidate`` sustain, or why they cannot serve; see ``pool_replica``."""
     prompter, decoder = candidate.parts
-    prefill = prefill_replica(prompter, model=model, mix=mix, policy=policy)
+    made = {} if made is None else made
+    prefill = pool_replica(prompter, made, decodes=False, model=model, mix=mix, policy=policy)
     if isinstance(prefill, Rejection):
         return replace(prefill, candidate=candidate, label=candidate.label, reason=InPrefillPool(reason=prefill.reason))
-    decode = decode_replica(decoder, model=model, mix=mix, policy=policy)
+    decode = pool_replica(decoder, made, decodes=True, model=model, mix=mix, policy=policy)
     if isinstance(decode, Rejection):
         return replace(decode, candidate=candidate, label=candidate.label)
     try:

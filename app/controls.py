@@ -13,6 +13,7 @@ from app import widgets
 from simulator.reports.words.fields import flag_of, flagged
 from simulator.specs.question.plan_values import duration_s
 
+_DEGREES = ("tp", "pp", "ep", "dp", "cp")
 _KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "rate_per_s": ("rps", "rate"),
@@ -29,7 +30,18 @@ _KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "scheme": ("formats", "weights"),
         "weights": ("formats", "weights"),
         "kv_cache": ("kv",),
-        **{f"{degree}_size": (degree,) for degree in ("tp", "pp", "ep", "dp", "cp")},
+        **{f"{degree}_size": (degree,) for degree in _DEGREES},
+        **{f"disaggregation.prefill_{degree}_size": (f"prefill_{degree}",) for degree in _DEGREES},
+        **{f"disaggregation.decode_{degree}_size": (degree,) for degree in _DEGREES},
+        "disaggregation.prefill_hardware": ("prefill_gpu",),
+        "disaggregation.decode_ffn": ("ffn",),
+        "disaggregation.decode_ffn.hardware": ("ffn_gpu",),
+        "images_per_request": ("images",),
+        "image_pixels": ("pixels",),
+        "encoder_pool": ("encoders",),
+        "encoder_pool.hardware": ("encoder_gpu",),
+        "encoder_pool.tp_size": ("encoder_tp",),
+        **dict.fromkeys(("engine.kv_tiers", "engine.kv_tiers.0", "engine.kv_tiers.1"), ("nvme_gb_per_s",)),
         "batch_size": ("batch",),
         "engine": ("engine",),
         "max_num_seqs": ("seqs",),

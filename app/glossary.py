@@ -16,6 +16,24 @@ REPLICA = "One copy of the model on its accelerators. A fleet is all replicas an
 POOLS = "Prompts are computed by replicas of their own; their KV cache moves to those that decode. Empty: no such pool."
 PREFILL_GPU = "Another accelerator for the prompts; their KV cache then crosses the slower network of both servers."
 POOL_LINK = "What KV caches cross: the link inside a scale-up domain, or the servers' network cards."
+FFN = (
+    "Devices that hold the experts of one decode replica, whose own devices then do the attention alone: steps go back "
+    "and forth as micro-batches."
+)
+MICRO = "Parts of a batch on their way between attention and experts at the same time, so that neither side waits."
+TIERS = (
+    "Room of a replica below the accelerators' memory for keys and values of prompts that come again. Evicted blocks "
+    "move down; a request loads what it finds where that is sooner than computing it."
+)
+PROMPTS = (
+    "As many prompts come again and again, in turn: what caches and the tiers below them still hold is not computed. "
+    "Empty: every one is new, and only the cached share repeats."
+)
+PICTURES = "Pictures in each prompt, whose length counts their tokens too. Empty: none."
+ENCODERS = (
+    "Accelerators that encode pictures and do nothing else, in front of replicas that then hold no encoder. Empty: the "
+    "replicas encode."
+)
 CONTEXT = "Tokens that every sequence of a decode step attends to, and of the prompt of a prefill."
 SWEEP = "One deployment, changed along two axes; objectives hold by the mean in a batch, by the p95 under a rate."
 BATCH = "Sequences that the model works on at the same time."

@@ -42,6 +42,8 @@ _LARGEST_SEQS = 4096
 OWN_LIMIT = "automatic"
 SAME_KIND = "as the decode pool"
 """Where the prefill pool has no accelerator of its own."""
+AS_REPLICAS = "as the replicas"
+"""Where encoders or experts have none of their own."""
 LINKS = (OWN_LIMIT, "scale_up", "nic")
 # URL key -> field of the preset. A widget that still shows its preset's value follows when the preset changes.
 PRESET_FIELDS = {
@@ -255,7 +257,7 @@ def parallelism_inputs(
     columns = cycle(st.columns(2))
     found = {}
     for (name, help), column in zip(shown, columns, strict=False):
-        label = f"{pool} {name.upper()}".strip().capitalize() if pool else name.upper()
+        label = f"{pool.capitalize()} {name.upper()}" if pool else name.upper()
         start = f"{pool}_" if pool else ""
         with column:
             field, key = f"{start}{name}_size", f"{start}{name}{place}"

@@ -10,7 +10,7 @@ import streamlit as st
 from app import inputs, widgets
 from app.uploaded import session_profiles
 from simulator.planner.records import CHAT, PRESET_NAMES, WorkloadPreset, workload_preset
-from simulator.reports.content.quantities import count_text, rate_text, seconds_text
+from simulator.reports.content.quantities import count_text, counted_text, rate_text, seconds_text
 from simulator.specs.base import LARGEST_INTEGER
 from simulator.specs.hardware.accelerator import list_hardware
 from simulator.specs.model.loading import list_models
@@ -25,14 +25,23 @@ _DEGREES_AHEAD = tuple(f"prefill_{key}" for key in _DEGREES)
 _PREFILL_GPU = "prefill_gpu"
 _POOLED = ("prefill_replicas", "decode_replicas", *_DEGREES_AHEAD, "prefill_step_tokens")
 _ORIGIN = ("replicas", "pool", *_POOLED, _PREFILL_GPU, "link")
-OF_DEPLOYMENT = (*_DEPLOYMENT[1:], *_ORIGIN)
+_TIERS = ("host_gb", "nvme_gb", "nvme_gb_per_s", "remote_gb")
+# What stands around a replica.
+_AROUND = (*_TIERS, "encoders", "encoder_tp", "encoder_gpu", "ffn", "micro", "ffn_gpu")
+OF_DEPLOYMENT = (*_DEPLOYMENT[1:], *_ORIGIN, *_AROUND)
 POOLS = ("prefill", "decode")
 # Every key of the question, and how its text in an address is read.
 READ: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(
-        ("model", "gpu", "preset", "weights", "kv", "engine", "pool", "link", "prices", "hours", _PREFILL_GPU), str
+        (
+            *("model", "gpu", "preset", "weights", "kv", "engine", "pool", "link", "prices", "hours"),
+            *(_PREFILL_GPU, "encoder_gpu", "ffn_gpu"),
+        ),
+        str,
     ),
     **dict.fromkeys((*_DEGREES, "seqs", "step_tokens", "batch", "isl", "osl", "replicas", *_POOLED), int),
+    **dict.fromkeys(("prompts", "pixels", "encoders", "encoder_tp", "ffn", "micro"), int),
+    **dict.fromkeys((*_TIERS, "images"), float),
     **dict.fromkeys(("rps", "rate", "ttft", "tpot", "isl_cv", "osl_cv", "prefix", "cap", "max_w"), float),
 }
 
@@ -42,8 +51,10 @@ def _allowed(key: str) -> tuple[str, ...] | None:
     match key:
         case "model":
             return list_models(profiles=session_profiles())
-        case "gpu" | "prefill_gpu":
+        case "gpu":
             return list_hardware(profiles=session_profiles())
+        case "prefill_gpu" | "encoder_gpu" | "ffn_gpu":
+            return (inputs.SAME_KIND, inputs.AS_REPLICAS, *list_hardware(profiles=session_profiles()))
         case "preset":
             return PRESET_NAMES
         case "weights":
@@ -177,6 +188,20 @@ def demand_text() -> str:
     return f"{rate_text(asked['rps'], 'requests')} of {lengths}" if "rps" in asked else lengths
 
 
+def around_text() -> str:
+    """``2 encoders, 8 expert devices, 200 GB host memory below the cache`` where a page asks with such things."""
+    state = {key: st.session_state.get(key) for key in _AROUND if key in widgets.shown()}
+    tiers = zip(("host memory", "drives", "remote store"), ("host_gb", "nvme_gb", "remote_gb"), strict=True)
+    below = " + ".join(f"{size:,g} GB {name}" for name, key in tiers if (size := state.get(key)))
+    encoders, experts = state.get("encoders"), state.get("ffn")
+    parts = (
+        f"{below} below the cache" if below else "",
+        counted_text(encoders, "encoder") if encoders else "",
+        counted_text(experts, "expert device") if experts else "",
+    )
+    return ", ".join(part for part in parts if part)
+
+
 def load_text() -> str:
     """What a page asks of one deployment beside the demand: ``batch 32``; empty where it asks about no such load."""
     shown, state = widgets.shown(), st.session_state
@@ -202,7 +227,15 @@ def text(fleet: str = "") -> str:
         return _NOTHING
     listed = prices()
     counted = "" if listed == inputs.LISTED else f"prices of {listed}"
-    parts = (kept()["model"], demand_text(), objectives_text(), fleet or deployment_text(), load_text(), counted)
+    parts = (
+        kept()["model"],
+        demand_text(),
+        objectives_text(),
+        fleet or deployment_text(),
+        around_text(),
+        load_text(),
+        counted,
+    )
     return " · ".join(part for part in parts if part)
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from simulator.engine.runs.answers import ScenarioResult, answer
-from simulator.engine.runs.disaggregation import served_pools
-from simulator.engine.runs.load_sweep import LoadSweep, load_sweep, pools_sweep
-from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, pool_deployments, server_between
+from simulator.engine.runs.capacity import served_of
+from simulator.engine.runs.load_sweep import LoadSweep, load_sweep
+from simulator.engine.runs.scenario_setup import ServeOptions, scenario_options
 from simulator.planner import plan as planner
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.highest import DemandField, Highest, highest
@@ -72,14 +72,11 @@ def served(scenario: ScenarioSpec, profiles: str | None) -> Served:
 
 def swept(scenario: ScenarioSpec, profiles: str | None) -> LoadSweep:
     """Latency over load of a scenario of kind serve, whatever its stages."""
-    workload, spec = scenario.workload, scenario.disaggregation
+    workload = scenario.workload
     assert workload is not None, "the page asks for kind serve"
-    if spec is None:
-        deployment = deployment_of(scenario, profiles=profiles)
-        return load_sweep(deployment, workload=workload, replicas=scenario.replicas)
-    prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
-    server = server_between(prefill, decode, profiles=profiles)
-    return pools_sweep(served_pools(prefill, decode, spec=spec, server=server), workload=workload)
+    return load_sweep(
+        served_of(scenario, scenario_options(scenario, ServeOptions()), profiles=profiles), workload=workload
+    )
 
 
 def studied(plan: CapacityPlan, command: str, *, complete: bool = False) -> Studies:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import streamlit as st
 
-from app import actions, charts, display, glossary, inputs, opening, question, tables, widgets
+from app import actions, charts, display, glossary, inputs, opening, pools, question, tables, widgets
 from app.answers import served, swept
 from app.commands import scenario_line, simulate_command
 from app.inside import inside
@@ -19,17 +19,18 @@ from simulator.engine.runs.load_sweep import LoadSweep, at_rate, demand_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
 from simulator.planner.records import WorkloadPreset
-from simulator.planner.replica_setup import MOST_POOLED
 from simulator.reports.charts.gauge import Gauge
 from simulator.reports.charts.load import load_latency_chart, rate_label
 from simulator.reports.content.quantities import range_text, rate_text, seconds_text
 from simulator.reports.tables.serving import (
     SWEEP_COLUMNS,
+    TIER_COLUMNS,
     ObjectiveChance,
     objective_chances,
     serving_headline,
     serving_quantities,
     sweep_rows,
+    tier_rows,
 )
 from simulator.specs.question.plan_values import SERVED_RATE_PER_S
 from simulator.specs.question.scenario import ScenarioSpec
@@ -48,58 +49,19 @@ _LOOK = "look_rate"
 _METRICS = {"Time to first token": "ttft", "Time per token": "tpot", "End to end": "e2e"}
 
 
-def _replicas(pool: str) -> int | None:
-    return widgets.optional_count(
-        f"{pool.capitalize()} replicas",
-        key=f"{pool}_replicas",
-        low=1,
-        high=MOST_POOLED,
-        placeholder="no pool",
-        help=glossary.POOLS,
-    )
-
-
-def _pools_input(model: str) -> dict[str, Any]:
-    """A pool for prompts before the deployment's replicas, which only decode then; nothing where they do both."""
-    with st.expander("Pools of their own for prompts and answers"):
-        left, right = st.columns(2)
-        with left:
-            ahead = _replicas("prefill")
-        with right:
-            after = _replicas("decode")
-        names = (inputs.SAME_KIND, *inputs.hardware_names())
-        kind = widgets.choice(
-            "Prefill accelerator", names, key="prefill_gpu", default=inputs.SAME_KIND, help=glossary.PREFILL_GPU
-        )
-        degrees = inputs.parallelism_inputs(model, pool="prefill")
-        step = widgets.optional_count(
-            "Tokens a prefill step",
-            key="prefill_step_tokens",
-            low=2,
-            high=inputs.LARGEST_STEP,
-            placeholder=inputs.OWN_LIMIT,
-            help=glossary.MAX_BATCHED,
-        )
-        link = widgets.choice(
-            "Link between pools", inputs.LINKS, key="link", default=inputs.OWN_LIMIT, help=glossary.POOL_LINK
-        )
-    if ahead is None and after is None:
-        return {}
-    given = {
-        "prefill_replicas": ahead or 1,
-        "decode_replicas": after or 1,
-        "prefill_hardware": None if kind == inputs.SAME_KIND else kind,
-        "prefill_max_num_batched_tokens": step,
-        "link": None if link == inputs.OWN_LIMIT else link,
-    }
-    return {"disaggregation": degrees | {name: value for name, value in given.items() if value is not None}}
-
-
 def _workload(preset: WorkloadPreset) -> WorkloadSpec:
     isl, osl = inputs.length_inputs(preset)
     with st.expander("Variation and shared prompts"):
         isl_cv, osl_cv, prefix = variation_inputs(preset, highest_prefix=0.95)
-    return demand_of(isl_tokens=isl, osl_tokens=osl, isl_cv=isl_cv, osl_cv=osl_cv, prefix_hit_fraction=prefix)
+        different = pools.repeated_prompts_input()
+    return demand_of(
+        isl_tokens=isl,
+        osl_tokens=osl,
+        isl_cv=isl_cv,
+        osl_cv=osl_cv,
+        prefix_hit_fraction=prefix,
+        different_prompts=different,
+    )
 
 
 def asked() -> tuple[ScenarioSpec, float, dict[str, float]]:
@@ -119,8 +81,10 @@ def asked() -> tuple[ScenarioSpec, float, dict[str, float]]:
         objectives = inputs.objective_inputs(preset)
         bounds = {"ttft": objectives["ttft_p95"], "tpot": objectives["tpot_p95"]}
         fields = inputs.deployment_inputs()
-        pools = _pools_input(fields["model"])
-    return inputs.scenario({"kind": "serve", **fields, **pools, "workload": workload}), rate, bounds
+        fields["engine"] |= pools.tier_inputs()
+        fields |= pools.picture_inputs(fields["model"])
+        fields |= pools.pools_inputs(fields["model"])
+    return inputs.scenario({"kind": "serve", **fields, "workload": workload}), rate, bounds
 
 
 def _figures(answer: Served, chances: Sequence[ObjectiveChance]) -> None:
@@ -187,12 +151,18 @@ def page() -> None:
 
 def _answer(answer: Served, scenario: ScenarioSpec, sweep: LoadSweep, rate: float, bounds: dict[str, float]) -> None:
     chances = objective_chances(answer.document, bounds)
+    if known := answer.document.get("load", {}).get("saturation_per_s"):
+        # One number for one thing: of prompts that come again the caches hold what this run found.
+        sweep = replace(sweep, saturation_per_s=known)
     display.headline(
         serving_headline(rate, answer.document, chances),
         provenance=answer.document["provenance"],
         detail=f"Saturates at {rate_text(sweep.saturation_per_s, 'requests')}",
     )
     _figures(answer, chances)
+    if answer.result.kv_tiers:
+        st.markdown("**Where prompts are found**")
+        tables.read(tier_rows(answer.result.kv_tiers), TIER_COLUMNS)
     _latency_over_load(answer, sweep, rate, bounds)
     run = answer.result.run
     assert isinstance(run, ServedRun), "kind serve"

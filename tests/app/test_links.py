@@ -36,6 +36,9 @@ QUICK: list[tuple[str, dict[str, str]]] = [
     ("compare", {"columns": "4", "preset": "RAG"}),
     ("validation", {"source": "inferencex", "measured_on": "mi300x", "details": "Kernels"}),
     ("learn", {"topic": "attention"}),
+    ("serving", {"prompts": "300", "isl": "3000", "host_gb": "200", "nvme_gb": "900", "nvme_gb_per_s": "9"}),
+    ("serving", {"model": "qwen2.5-vl-7b", "isl": "6500", "osl": "9", "images": "4", "encoders": "2", "rate": "2"}),
+    ("serving", {"model": "mixtral-8x7b", "dp": "4", "ffn": "4", "ffn_gpu": "h200-sxm-141gb", "prefill_tp": "2"}),
     ("profiles", {"browse": "Models", "model": "mixtral-8x7b"}),
 ]
 SLOW: list[tuple[str, dict[str, str]]] = [

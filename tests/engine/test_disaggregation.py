@@ -10,7 +10,7 @@ import pytest
 from simulator.engine.pools import HAND_OVER_S, Pool, transfer_ends_s, transfer_link
 from simulator.engine.runs.answers import answer
 from simulator.engine.runs.disaggregation import ServedPools, serve_disaggregated, served_pools, token_transfer_s
-from simulator.engine.runs.load_sweep import demand_of, pools_sweep
+from simulator.engine.runs.load_sweep import demand_of, load_sweep
 from simulator.engine.runs.scenario_setup import ServeOptions, pool_deployments
 from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
@@ -257,7 +257,8 @@ def test_every_point_of_a_sweep_over_two_pools_is_what_is_answered() -> None:
     scenario = ScenarioSpec(**fields, workload=load, disaggregation=spec)
     prefill, decode = pool_deployments(scenario, spec)
     server = default_server_for("h100-sxm-80gb")
-    found = pools_sweep(served_pools(prefill, decode, spec=spec, server=server), workload=load, shares=(0.3, 0.8, 1.2))
+    pools = served_pools(prefill, decode, spec=spec, server=server, timeout_s=load.timeout_s)
+    found = load_sweep(pools, workload=load, shares=(0.3, 0.8, 1.2))
     for point in found.points:
         asked = scenario.model_copy(update={"workload": point.workload})
         assert answer(asked, options=ServeOptions(intervals=False)).overall == point.stage

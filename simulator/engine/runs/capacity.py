@@ -262,7 +262,10 @@ def _point(point: RatePoint) -> CapacityPoint:
     )
 
 
-def _served(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | None) -> ServedDeployment | ServedPools:
+def served_of(
+    scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | None = None
+) -> ServedDeployment | ServedPools:
+    """The replicas or pools of a scenario, their steps compiled, for many runs."""
     timeout_s = None if scenario.workload is None else scenario.workload.timeout_s
     spec = scenario.disaggregation
     if spec is None:
@@ -311,7 +314,7 @@ def sustained_rate(
             hint="such as `slo` ttft-p95=2s, or slo in the scenario",
         )
     workload = scenario.workload or WorkloadSpec()
-    served = _served(scenario, options, profiles=profiles)
+    served = served_of(scenario, options, profiles=profiles)
     engine = served.prefill.deployment.engine
     source = workload_source(workload, block_size_tokens=engine.block_size_tokens, context_tokens=engine.max_model_len)
     found = capacity_by_simulation(

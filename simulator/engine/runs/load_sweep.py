@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from math import exp, hypot
+from math import exp, hypot, inf, sqrt
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from simulator.engine.lanes.load_curve import Saturation, lane_curve, lanes, sat
 from simulator.engine.lanes.steady_state import steady_state
 from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.metrics import LatencySummary, StageResult
-from simulator.engine.runs.serving import requests_of, serve_workload, step_tables
+from simulator.engine.runs.serving import ServedDeployment, requests_of
 from simulator.engine.uniform.record import require_fit
 from simulator.errors import InfeasibleError, RoofcastError, missing_field
 from simulator.kernels.timing import DEVIATE, Range
@@ -22,11 +22,16 @@ from simulator.records import dataclass
 from simulator.specs.question.plan_values import SERVED_DURATION_S
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
+from simulator.units import MILLI
 
 SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97, 1.1)
 """Arrival rates as shares of the saturation rate; the last one lies beyond it."""
 DEFAULT_REQUESTS = 1000
 LARGEST_REQUESTS = 5000
+HALF = 0.5
+"""Share of the saturation rate at which it is seen what caches hold of prompts that come again."""
+_LOWEST, _HIGHEST, _HALVINGS = 1 / 4, 4.0, 6
+"""Between what shares of a crowd's rate saturation is looked for, and how often that range is halved: to 4 %."""
 KNEE_FACTOR = 2.0
 """The knee is where the p95 of TTFT has grown by this factor over that of the lightest load."""
 
@@ -44,13 +49,12 @@ class LoadPoint:
 class LoadSweep:
     """A deployment from light load to overload.
 
-    points : in order of rate; saturation_per_s : highest rate that it keeps up with, in steady state
+    points : in order of rate; saturation_per_s : highest rate that it keeps up with
     knee_per_s : where the p95 of TTFT has doubled, interpolated; None when it never does
     """
 
     points: tuple[LoadPoint, ...]
     saturation_per_s: float
-    replicas: int
 
     @property
     def knee_per_s(self) -> float | None:
@@ -122,54 +126,6 @@ def saturation_rate_per_s(deployment: Deployment, *, mix: RequestMix) -> float:
     return saturation(lane_curve(deployment, mix=mix)).rate_per_s * lanes(deployment)
 
 
-def _sweep(
-    served: Callable[[WorkloadSpec], StageResult],
-    *,
-    workload: WorkloadSpec,
-    saturation_per_s: float,
-    replicas: int,
-    shares: tuple[float, ...],
-    requests: int,
-) -> LoadSweep:
-    """What clients of ``served`` see at every share of its saturation rate."""
-    if saturation_per_s <= 0:
-        raise InfeasibleError("the KV cache does not hold one request", field="workload", hint="shorter requests")
-    points = []
-    for share in shares:
-        loaded = at_share(workload, share=share, saturation_per_s=saturation_per_s, requests=requests)
-        points.append(LoadPoint(rate_per_s=loaded.stages[0].rate_per_s, workload=loaded, stage=served(loaded)))
-    return LoadSweep(points=tuple(points), saturation_per_s=saturation_per_s, replicas=replicas)
-
-
-def load_sweep(
-    deployment: Deployment,
-    *,
-    workload: WorkloadSpec,
-    replicas: int = 1,
-    shares: tuple[float, ...] = SHARES,
-    requests: int = DEFAULT_REQUESTS,
-) -> LoadSweep:
-    """``workload``'s requests at shares of the saturation rate, ``requests`` at each, as ``answer`` returns them.
-
-    Raises RoofcastError: no lengths, or more requests than a sweep may take.
-    Raises InfeasibleError: no fit, or no room.
-    """
-    if not 1 <= requests <= LARGEST_REQUESTS:
-        raise RoofcastError(f"{requests}; allowed: 1 to {LARGEST_REQUESTS}", field="requests")
-    mix = request_mix(workload, deployment)
-    tokens = round(mix.isl.mean_tokens + mix.osl.mean_tokens)
-    require_fit(deployment, memory_plan(deployment), tokens=tokens)
-    tables = step_tables(deployment)
-    return _sweep(
-        lambda load: serve_workload(deployment, workload=load, replicas=replicas, tables=tables).overall,
-        workload=workload,
-        saturation_per_s=saturation_rate_per_s(deployment, mix=mix) * replicas,
-        replicas=replicas,
-        shares=shares,
-        requests=requests,
-    )
-
-
 def pool_limits(pools: ServedPools, *, mix: RequestMix) -> tuple[tuple[Saturation, int], tuple[Saturation, int]]:
     """Where a lane of each pool saturates, and how many lanes it has: prompts alone in the one, answers to computed
     prompts in the other."""
@@ -182,27 +138,111 @@ def pool_limits(pools: ServedPools, *, mix: RequestMix) -> tuple[tuple[Saturatio
     return first, second
 
 
-def pools_sweep(pools: ServedPools, *, workload: WorkloadSpec, shares: tuple[float, ...] = SHARES) -> LoadSweep:
-    """:func:`load_sweep` of two pools, with as many requests for every replica of the larger one as there are."""
-    mix = request_mix(workload, pools.prefill.deployment)
+def _saturation_per_s(served: ServedDeployment | ServedPools, *, workload: WorkloadSpec, requests: int) -> float:
+    """Highest rate that everything together keeps up with [requests/s]: in steady state, where that knows it all."""
+    if served.decode.attention_ffn is not None or _loads_blocks(served.prefill.deployment):
+        return _simulated_limit_per_s(served, workload=workload, requests=requests)
+    mix = request_mix(workload, served.prefill.deployment)
+    limit_per_s = _steady_limit_per_s(served, mix=mix)
+    if workload.prompts_per_group and limit_per_s > 0:
+        cold = at_share(workload, share=HALF, saturation_per_s=limit_per_s, requests=requests)
+        limit_per_s = _steady_limit_per_s(served, mix=with_hits(mix, _stage(served, cold)))
+    encoders_per_s = inf if served.encoders is None else served.encoders.saturation_per_s * workload.answers_per_request
+    return min(limit_per_s, encoders_per_s)
+
+
+def _loads_blocks(deployment: Deployment) -> bool:
+    """Whether blocks come from below the cache, in a time that the steady state does not know."""
+    return bool(deployment.engine.kv_tiers) or deployment.engine.cpu_kv_offload
+
+
+def with_hits(mix: RequestMix, seen: StageResult) -> RequestMix:
+    """A mix whose prompts come again, with the share of their tokens that a run has found in the caches."""
+    return replace(mix, prefix_hit_fraction=max(mix.prefix_hit_fraction, seen.prefix_hit_fraction))
+
+
+def _steady_limit_per_s(served: ServedDeployment | ServedPools, *, mix: RequestMix) -> float:
+    if isinstance(served, ServedPools):
+        return min(limit.rate_per_s * count for limit, count in pool_limits(served, mix=mix))
+    return saturation_rate_per_s(served.deployment, mix=mix) * served.replicas
+
+
+def _simulated_limit_per_s(served: ServedDeployment | ServedPools, *, workload: WorkloadSpec, requests: int) -> float:
+    """Highest rate whose queue is not seen to grow [requests/s], for steps and loads of blocks that no formula of the
+    steady state knows: halved between rates around what a crowd that comes at once is finished at."""
+    crowd_per_s = _crowd_rate_per_s(served, workload=workload)
+    low, high = crowd_per_s * _LOWEST, crowd_per_s * _HIGHEST
+    for _ in range(_HALVINGS):
+        middle = sqrt(low * high)
+        loaded = at_share(workload, share=1.0, saturation_per_s=middle, requests=requests)
+        low, high = (low, middle) if _stage(served, loaded).saturated else (middle, high)
+    return sqrt(low * high)
+
+
+def _crowd_rate_per_s(served: ServedDeployment | ServedPools, *, workload: WorkloadSpec) -> float:
+    """What is finished a second until three quarters of many requests that come at once are [requests/s]."""
+    at_once = at_share(workload, share=1.0, saturation_per_s=LARGEST_REQUESTS / MILLI, requests=LARGEST_REQUESTS)
+    patient = replace(served, timeout_s=None)
+    ended_s = np.sort(patient.run(requests_of(at_once, served.prefill.deployment)).run.records.finish_s)
+    finished = ended_s[np.isfinite(ended_s)]
+    most = 3 * len(finished) // 4
+    return float(most / finished[most]) if most else 0.0
+
+
+def _stage(served: ServedDeployment | ServedPools, load: WorkloadSpec) -> StageResult:
+    return served.run(requests_of(load, served.prefill.deployment)).overall
+
+
+def load_sweep(
+    served: ServedDeployment | ServedPools,
+    *,
+    workload: WorkloadSpec,
+    shares: tuple[float, ...] = SHARES,
+    requests: int | None = None,
+) -> LoadSweep:
+    """``workload``'s requests at shares of the saturation rate, as ``answer`` returns them.
+
+    requests : at each rate; by default as many for every replica of the larger of two pools as for one deployment;
+        where prompts come again the run is as long as a load at that rate
+
+    Raises RoofcastError: no lengths, or more requests than a sweep may take.
+    Raises InfeasibleError: no fit, or no room.
+    """
+    if requests is None:
+        larger = max(served.prefill.replicas, served.decode.replicas) if isinstance(served, ServedPools) else 1
+        requests = LARGEST_REQUESTS if workload.prompts_per_group else min(DEFAULT_REQUESTS * larger, LARGEST_REQUESTS)
+    if not 1 <= requests <= LARGEST_REQUESTS:
+        raise RoofcastError(f"{requests}; allowed: 1 to {LARGEST_REQUESTS}", field="requests")
+    mix = request_mix(workload, served.prefill.deployment)
     tokens = round(mix.isl.mean_tokens + mix.osl.mean_tokens)
-    for pool in (pools.prefill, pools.decode):
+    for pool in (served.prefill, served.decode):
         require_fit(pool.deployment, memory_plan(pool.deployment), tokens=tokens)
-    larger = max(pools.prefill.replicas, pools.decode.replicas)
-    return _sweep(
-        lambda load: pools.run(requests_of(load, pools.prefill.deployment)).overall,
-        workload=workload,
-        saturation_per_s=min(limit.rate_per_s * count for limit, count in pool_limits(pools, mix=mix)),
-        replicas=1,
-        shares=shares,
-        requests=min(DEFAULT_REQUESTS * larger, LARGEST_REQUESTS),
-    )
+    saturation_per_s = _saturation_per_s(served, workload=workload, requests=requests)
+    if saturation_per_s <= 0:
+        raise InfeasibleError("the KV cache does not hold one request", field="workload", hint="shorter requests")
+    points = []
+    for share in shares:
+        loaded = at_share(workload, share=share, saturation_per_s=saturation_per_s, requests=requests)
+        if workload.prompts_per_group:
+            # The first time that each prompt comes is as large a part of the run as of a load at that rate alone.
+            loaded = at_rate(workload, rate_per_s=loaded.stages[0].rate_per_s)
+        points.append(LoadPoint(rate_per_s=loaded.stages[0].rate_per_s, workload=loaded, stage=_stage(served, loaded)))
+    return LoadSweep(points=tuple(points), saturation_per_s=saturation_per_s)
 
 
 def demand_of(
-    *, isl_tokens: int, osl_tokens: int, isl_cv: float, osl_cv: float, prefix_hit_fraction: float = 0.0
+    *,
+    isl_tokens: int,
+    osl_tokens: int,
+    isl_cv: float,
+    osl_cv: float,
+    prefix_hit_fraction: float = 0.0,
+    different_prompts: int | None = None,
 ) -> WorkloadSpec:
-    """Poisson arrivals of requests with these lengths; the cached share of the prompt is a common system prompt."""
+    """Poisson arrivals of requests with these lengths; the cached share of the prompt is a common system prompt.
+
+    different_prompts : as many come again and again, in turn; None where every question is new
+    """
     system = min(round(isl_tokens * prefix_hit_fraction), isl_tokens - 1)
     return WorkloadSpec(
         arrival="poisson",
@@ -211,17 +251,18 @@ def demand_of(
         osl_tokens=osl_tokens,
         isl_cv=isl_cv,
         osl_cv=osl_cv,
+        **({} if different_prompts is None else {"prompts_per_group": different_prompts}),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """How loaded a deployment is: the rate that saturates all replicas [requests/s].
+    """How loaded a deployment is: the rate that saturates all replicas [requests/s], None with tiers below the cache.
 
     interval : 80 % intervals of that rate, of the sequences in a batch and of the share of the KV blocks in use
     """
 
-    saturation_per_s: float
+    saturation_per_s: float | None = None
     interval: Mapping[str, Range]
 
 
@@ -242,19 +283,22 @@ def load_result(
         return None
     count = replicas * lanes(deployment)
     rate_per_s = workload.stages[0].rate_per_s * workload.answers_per_request / count
-    curve = lane_curve(deployment, mix=request_mix(workload, deployment))
+    mix = request_mix(workload, deployment)
+    curve = lane_curve(deployment, mix=with_hits(mix, served) if workload.prompts_per_group else mix)
     limit_per_s = saturation(curve).rate_per_s * count
     scales = np.exp(DEVIATE * step_log_sigma * np.array([-1.0, 0.0, 1.0]))
     state = steady_state(curve, rates_per_s=rate_per_s * scales)
     spread = exp(DEVIATE * hypot(step_log_sigma, deployment.engine.spread.e2e))
     kv_low, kv_high = _around(served.kv_utilization, state.kv_utilization)
+    ends: dict[str, Range] = {
+        "mean_batch": _around(served.mean_batch, state.mean_sequences),
+        "kv_utilization": (kv_low, min(kv_high, 1.0)),
+    }
+    if _loads_blocks(deployment):
+        return LoadResult(interval=ends)
     return LoadResult(
         saturation_per_s=limit_per_s,
-        interval={
-            "saturation_per_s": (limit_per_s / spread, limit_per_s * spread),
-            "mean_batch": _around(served.mean_batch, state.mean_sequences),
-            "kv_utilization": (kv_low, min(kv_high, 1.0)),
-        },
+        interval={"saturation_per_s": (limit_per_s / spread, limit_per_s * spread), **ends},
     )
 
 

@@ -121,7 +121,7 @@ def serving_quantities(document: Json) -> tuple[Quantity, ...]:
         spread = range_text(ends, seconds_text) if ends else ""
         found.append(Quantity(key=key, label=f"{label} p95", value=value, text=seconds_text(value), interval=spread))
     load = document.get("load")
-    if load:
+    if load and "saturation_per_s" in load:
         rate = partial(rate_text, noun="req")
         value, ends = load["saturation_per_s"], load["interval"]["saturation_per_s"]
         spread = range_text(ends, rate)
@@ -225,22 +225,19 @@ def _latency_table(windows: Sequence[_Window]) -> str:
 TIER_COLUMNS = ("cache", "tokens a replica", "hits", "LRU would hold", "load of 1k tokens", "worth loading from")
 
 
-def _tier_table(tiers: Sequence[TierUse]) -> str:
+def tier_rows(tiers: Sequence[TierUse]) -> list[tuple[str, ...]]:
     """What share of prompt tokens came from where, and from which length on loading is sooner than computing."""
-    return text_table(
-        TIER_COLUMNS,
-        [
-            (
-                tier.medium,
-                f"{tier.capacity_tokens:,}",
-                percent_text(tier.hit_fraction),
-                percent_text(tier.reuse_fraction),
-                seconds_text(KILO * tier.load_s_per_token) if tier.load_s_per_token else "",
-                "never" if tier.break_even_tokens is None else f"{tier.break_even_tokens:,} tokens",
-            )
-            for tier in tiers
-        ],
-    )
+    return [
+        (
+            tier.medium,
+            f"{tier.capacity_tokens:,}",
+            percent_text(tier.hit_fraction),
+            percent_text(tier.reuse_fraction),
+            seconds_text(KILO * tier.load_s_per_token) if tier.load_s_per_token else "",
+            "never" if tier.break_even_tokens is None else f"{tier.break_even_tokens:,} tokens",
+        )
+        for tier in tiers
+    ]
 
 
 def _objective_line(name: str, check: ObjectiveCheck) -> str:
@@ -335,7 +332,7 @@ def serve_text(answered: ScenarioResult, *, assumptions: bool) -> str:
     if checks:
         parts += ["", "Objectives", *(f"  {line}" for line in checks)]
     if run.kv_tiers:
-        parts += ["", _tier_table(run.kv_tiers)]
+        parts += ["", text_table(TIER_COLUMNS, tier_rows(run.kv_tiers))]
     parts += ["", *_series_lines(run.result), ""]
     if answered.interval_method is not None:
         parts.append(_interval_line(answered.interval_method))

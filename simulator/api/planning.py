@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from simulator.api.questions import Given, PlanFields, plan_question
 from simulator.errors import InfeasibleError, Option, ProfileError, RoofcastError, missing_field, shown
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells
@@ -16,6 +15,7 @@ from simulator.specs.question.plan_values import PROMISE_SEEDS
 from simulator.units import MEGA
 
 if TYPE_CHECKING:
+    from simulator.api.questions import Given, PlanFields
     from simulator.planner.capacity_plan import CapacityPlan
     from simulator.planner.verification.promise import SignedFleet
     from simulator.reports.answer import Json
@@ -69,6 +69,17 @@ class PlanAnswer(Answer):
         return table_cells(fleets, currency=self.plan.best.cost.currency)
 
 
+def _specified(question: PlanSpec | Given | str | None, fields: Given) -> PlanSpec:
+    """The plan that was asked for; a specification without keywords says it already."""
+    from simulator.specs.question.plan import PlanSpec
+
+    if isinstance(question, PlanSpec) and not fields:
+        return question
+    from simulator.api.questions import plan_question
+
+    return plan_question(question, fields)
+
+
 def plan(question: PlanSpec | Given | str | None = None, /, **fields: Unpack[PlanFields]) -> PlanAnswer:
     """How many of which accelerators serve a demand within objectives, at what cost: ``plan-capacity``.
 
@@ -79,7 +90,7 @@ def plan(question: PlanSpec | Given | str | None = None, /, **fields: Unpack[Pla
     """
     from simulator.planner.plan import checked, plan_capacity
 
-    return PlanAnswer(checked(plan_capacity(plan_question(question, fields))))
+    return PlanAnswer(checked(plan_capacity(_specified(question, fields))))
 
 
 def plan_models(
@@ -96,7 +107,7 @@ def plan_models(
     from simulator.planner.plan import plan_models as planned
     from simulator.reports.model_plans import ModelPlansAnswer
 
-    return ModelPlansAnswer(planned(plan_question(question, fields), models))
+    return ModelPlansAnswer(planned(_specified(question, fields), models))
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,26 +283,26 @@ def _asked(question: PlanAnswer | PlanSpec | Given | str) -> tuple[PlanSpec, Map
     if isinstance(question, PlanAnswer):
         return question.plan.spec, None
     if not isinstance(question, str) or not _holds_object(question):
-        return plan_question(question, {}), None
+        return _specified(question, {}), None
     try:
         document = read_json(question)
     except ProfileError as error:
         raise RoofcastError(error.message, field="PLAN") from None
     inputs = document.get("inputs")
     if "error" in document and isinstance(inputs, Mapping):
-        return plan_question(inputs, {}), None
+        return _specified(inputs, {}), None
     if "error" in document:
         said = document["error"].get("message", "") if isinstance(document["error"], Mapping) else document["error"]
         raise RoofcastError(f"{question} holds a refusal, not a plan: {said}", field="PLAN")
     if "plan" not in document and "schema_version" not in document:
-        return plan_question(question, {}), None
+        return _specified(question, {}), None
     if not isinstance(inputs, Mapping):
         raise missing_field(
             f"{question} does not say which question it answers",
             field="PLAN",
             hint="make it with plan-capacity ... --json of this version, or give a workload file",
         )
-    return plan_question(inputs, {}), document
+    return _specified(inputs, {}), document
 
 
 def _holds_object(path: str) -> bool:

@@ -272,8 +272,6 @@ def plan_question(question: PlanSpec | Given | str | None, fields: Given) -> Pla
     from simulator.specs.question.plan import PlanSpec, plan_spec
 
     if isinstance(question, PlanSpec):
-        if not fields:
-            return question
         question = question.model_dump(mode="json", exclude_unset=True)
     given = {**({} if question is None or isinstance(question, str) else question), **fields}
     for text in written_objectives(given.pop("objectives")) if _in_words(given.get("objectives")) else ():

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from simulator.engine.lanes.pricing import SIZE_WEIGHTS, NodeSteps, PromptCosts, StepTimes, node_steps, prompt_costs
+from simulator.engine.lanes.pricing import SIZE_WEIGHTS, NodeSteps, StepTimes, node_steps
+from simulator.engine.lanes.prompt_costs import PromptCosts, prompt_costs
 from simulator.engine.lanes.queueing import arrival_rate_per_s
 from simulator.operators.work import StepShape
 from simulator.phases.deployment import Deployment

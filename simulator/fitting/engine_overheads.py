@@ -84,12 +84,14 @@ class OverheadFit:
     changed: bool
 
 
-def _with(deployment: Deployment, *, step_s: float, request_s: float) -> Deployment:
+def with_overheads(deployment: Deployment, *, step_s: float, request_s: float) -> Deployment:
+    """The deployment whose host takes these times a step and a request [s]."""
     overheads = deployment.engine.overheads.model_copy(update={"step_s": step_s, "request_s": request_s})
     return replace(deployment, engine=replace(deployment.engine, overheads=overheads))
 
 
-def _predicted(deployment: Deployment, scenario: ScenarioSpec) -> Means:
+def predicted_means(deployment: Deployment, scenario: ScenarioSpec) -> Means:
+    """TTFT and TPOT [s] of the scenario's load on this deployment."""
     run = run_of(scenario, deployment, options=ServeOptions(intervals=False))
     return Means(ttft=run.ttft_s, tpot=run.tpot_s)
 
@@ -107,7 +109,7 @@ def _drawn_again(scenario: ScenarioSpec, seed: int) -> ScenarioSpec | None:
 def _chance(deployment: Deployment, scenario: ScenarioSpec) -> Means:
     """How far predictions may differ from a measurement for the requests that happened to be drawn, as shares."""
     drawn = [item for seed in SEEDS if (item := _drawn_again(scenario, seed)) is not None]
-    means = [_predicted(deployment, item) for item in drawn]
+    means = [predicted_means(deployment, item) for item in drawn]
 
     def share(values: list[float]) -> float:
         return max(PRECISION, DEVIATIONS * float(np.std(values) / np.mean(values))) if values else PRECISION
@@ -153,7 +155,7 @@ def _step_s(deployment: Deployment, measured: MeasuredRun, *, floor_tpot_s: floa
     low_s, low_tpot_s = 0.0, floor_tpot_s
     step_s = max(0.0, target_s - floor_tpot_s)
     for _ in range(ROUNDS):
-        tpot_s = _predicted(_with(deployment, step_s=step_s, request_s=0.0), measured.scenario).tpot
+        tpot_s = predicted_means(with_overheads(deployment, step_s=step_s, request_s=0.0), measured.scenario).tpot
         if abs(tpot_s / target_s - 1) < PRECISION or step_s == low_s:
             break
         slope = (tpot_s - low_tpot_s) / (step_s - low_s)
@@ -164,7 +166,7 @@ def _step_s(deployment: Deployment, measured: MeasuredRun, *, floor_tpot_s: floa
 
 def _request_s(stepped: Deployment, runs: Sequence[MeasuredRun], *, chances: Sequence[Means]) -> float:
     """Time per request that TTFT shows beyond the steps (median over the runs) [s]."""
-    waits = [item.run.ttft_s - _predicted(stepped, item.scenario).ttft for item in runs]
+    waits = [item.run.ttft_s - predicted_means(stepped, item.scenario).ttft for item in runs]
     request_s = float(np.median(waits))
     slack_s = max(chance.ttft * item.run.ttft_s for chance, item in zip(chances, runs, strict=True))
     if request_s < -slack_s:
@@ -187,19 +189,19 @@ def fit_overheads(deployment: Deployment, *, runs: Sequence[MeasuredRun]) -> Ove
     """
     for item in runs:
         _check_load(item.run)
-    before = [_predicted(deployment, item.scenario).errors(item.run) for item in runs]
+    before = [predicted_means(deployment, item.scenario).errors(item.run) for item in runs]
     chances = [_chance(deployment, item.scenario) for item in runs]
     if all(error.within(chance) for error, chance in zip(before, chances, strict=True)):
         return _kept(deployment, runs, before)
-    steps, bare = [], _with(deployment, step_s=0.0, request_s=0.0)
+    steps, bare = [], with_overheads(deployment, step_s=0.0, request_s=0.0)
     for item, chance in zip(runs, chances, strict=True):
-        floor = _predicted(bare, item.scenario)
+        floor = predicted_means(bare, item.scenario)
         _check_floor(item.run, floor=floor, chance=chance)
         steps.append(_step_s(bare, item, floor_tpot_s=floor.tpot))
     step_s = float(np.median(steps))
-    request_s = _request_s(_with(deployment, step_s=step_s, request_s=0.0), runs, chances=chances)
-    fitted = _with(deployment, step_s=step_s, request_s=request_s)
-    after = [_predicted(fitted, item.scenario).errors(item.run) for item in runs]
+    request_s = _request_s(with_overheads(deployment, step_s=step_s, request_s=0.0), runs, chances=chances)
+    fitted = with_overheads(deployment, step_s=step_s, request_s=request_s)
+    after = [predicted_means(fitted, item.scenario).errors(item.run) for item in runs]
     if _size(after) >= _size(before):
         return _kept(deployment, runs, before)
     errors = tuple(_errors(item.run, *both) for item, *both in zip(runs, before, after, strict=True))

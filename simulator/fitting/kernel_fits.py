@@ -64,6 +64,8 @@ PEAK_TOLERANCE = 1.1
 # Bounds keep each number meaningful: a launch of 0.05 to 500 us, no faster than the datasheet.
 RANGE = ParameterRange(lower=np.log([0.05 * MICRO, 0.002, 0.002]), upper=np.log([500 * MICRO, 1.0, 1.0]))
 FULL_RATE = 0.995
+SAME_ERROR = 1e-3
+"""Two fits whose errors differ by less than this share are the same fit, priced along two ways."""
 PASS_FORMAT = "bf16"
 """The name under which the kernel library looks up passes of any format."""
 ELEMENTWISE_SHARE = {"l2_speedup": 1.0, "l2_share": 0.9, "l2_sharpness": 6.0}
@@ -99,8 +101,11 @@ class UserFit:
 
     @property
     def is_better(self) -> bool:
-        """Whether it is closer to the held-out rows than the fits in force; only then it replaces them."""
-        return self.after_mape < self.before_mape
+        """Whether it is as close to the held-out rows as the fits in force, or closer; only then it replaces them.
+
+        As close is the same fit again, which a file that is written anew must still hold.
+        """
+        return self.after_mape <= self.before_mape * (1 + SAME_ERROR)
 
 
 def _shape_hash(row: MeasuredKernel) -> int:
@@ -193,6 +198,11 @@ def _error(ratio: Array, held: NDArray[np.bool_]) -> FitError:
     return error.model_copy(update={"log_sigma": round(sigma, 5)})
 
 
+def _as_written(logs: Array) -> Array:
+    """The parameters with the digits of their file: a fit is scored as what reads the file will price."""
+    return np.log([float(f"{value:.5g}") for value in np.exp(logs)])
+
+
 def _named(logs: Array, demand: MeasuredFamily) -> Mapping[str, float]:
     values = {name: float(f"{value:.5g}") for name, value in zip(PARAMETERS, np.exp(logs), strict=True)}
     if demand.family != Family.ELEMENTWISE:
@@ -222,7 +232,7 @@ def fit_demand(demand: MeasuredFamily, *, kernels: KernelLibrary) -> UserFit:
             code="not_identifiable",
             hint="measure larger shapes",
         )
-    logs = settled(logs, seen, within=RANGE, otherwise=current)
+    logs = _as_written(settled(logs, seen, within=RANGE, otherwise=current))
     predicted = roofline_seconds(logs, peak_s=demand.peak_s, bandwidth_s=demand.bandwidth_s)[0]
     held = demand.held_out
     before = np.array([float(kernels.price(work).seconds[0]) for work in demand.works])

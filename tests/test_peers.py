@@ -19,6 +19,7 @@ def test_the_table_of_the_readme_is_what_was_measured() -> None:
     assert f"<!-- peers: begin -->\n{content}\n<!-- peers: end -->" in README.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_every_question_has_an_answer_of_ours(tmp_path: Path) -> None:
     scenario = tmp_path / "scenario.jsonl"
     scenario.write_text(json.dumps(SCENARIO))

@@ -17,7 +17,9 @@ SMALL = {"gpus": "h100-sxm-80gb", "rps": "50"}
     [
         ({"isl": "131072"}, "Prompt tokens", "1 to 131,072", "isl"),
         ({"max_w": "50"}, "Power of each accelerator (W)", "1 to 10,000", "max_w"),
-        ({"max_gpus": "8", "spares": "20"}, "Most accelerators", "1 to 1,000,000", "max_gpus"),
+        pytest.param(
+            {"max_gpus": "8", "spares": "20"}, "Most accelerators", "1 to 1,000,000", "max_gpus", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_refused_plan_names_its_control_and_a_click_makes_it_possible(

@@ -77,6 +77,7 @@ def test_too_much_memory_is_refused_and_the_worker_lives(crew: Crew) -> None:
     assert crew.ask(os.getpid) == before
 
 
+@pytest.mark.slow
 def test_a_worker_that_ends_is_replaced(crew: Crew) -> None:
     before = crew.ask(os.getpid)
     with pytest.raises(RoofcastError, match="ended"):

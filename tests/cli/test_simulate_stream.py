@@ -63,7 +63,7 @@ def test_several_processes_answer_what_one_does(source: str, whole: bytes, capsy
     assert call(capsys, source, "--jobs", "2")[1].encode() == whole
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_pipe_that_stays_open_gets_its_answers_at_once(jobs: str) -> None:
     process = started("-", "--jobs", jobs, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
@@ -90,7 +90,7 @@ def test_a_reader_that_goes_away_ends_the_run_though_its_input_stays_open(jobs: 
     process.stdin.close()
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
 def test_what_was_answered_before_a_kill_is_gone_on_from(
     jobs: str, source: str, whole: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,7 +51,7 @@ def test_a_topic_has_a_formula_an_example_a_source_and_a_chart(topic: Topic) -> 
 @pytest.mark.parametrize(
     "hardware",
     [
-        "t4",
+        pytest.param("t4", marks=pytest.mark.slow),
         pytest.param("v100-sxm-32gb", marks=pytest.mark.slow),
         "gaudi2",
         pytest.param("apple-m4-max", marks=pytest.mark.slow),
@@ -164,7 +164,7 @@ def test_what_has_no_effect_is_refused() -> None:
         explain().chart()
 
 
-@pytest.mark.parametrize("model", ["deepseek-v3", "mamba2-2.7b"])
+@pytest.mark.parametrize("model", ["mamba2-2.7b", pytest.param("deepseek-v3", marks=pytest.mark.slow)])
 @for_every(TOPICS)
 def test_any_model_gets_a_page_or_a_reason(model: str, topic: Topic) -> None:
     try:

@@ -15,7 +15,9 @@ from tests.fuzz.kinds import KINDS
 from tests.fuzz.laws import broken
 from tests.fuzz.tally import run_all
 
-_QUICK = {name: 12 for name in KINDS if name not in ("plan", "command", "document", "address")}
+_COMMANDS = ("plan", "replay", "command", "own", "document", "address")
+"""Kinds whose cases take a second and more."""
+_QUICK = {name: 12 for name in KINDS if name not in _COMMANDS}
 _QUICK_SEED = 7
 _SLOW_CASES = 20_000
 
@@ -48,7 +50,12 @@ def test_twenty_thousand_cases_do_no_harm() -> None:
     assert not {name: tally.classes for name, tally in tallies.items() if tally.classes}
 
 
-@pytest.mark.parametrize("path", kept(), ids=lambda path: path.stem)
+def _asked_again(path: Path) -> Any:
+    marks = [pytest.mark.slow] if path.stem.startswith(_COMMANDS) else []
+    return pytest.param(path, marks=marks, id=path.stem)
+
+
+@pytest.mark.parametrize("path", [_asked_again(path) for path in kept()])
 def test_what_once_failed_does_not_fail_again(path: Path) -> None:
     assert ask_kept(path) is None
 

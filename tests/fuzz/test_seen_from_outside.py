@@ -117,7 +117,14 @@ SEEN: dict[str, tuple[str, Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "case", "said"), SEEN.values(), ids=SEEN)
+SLOW = ("nothing is quick enough", "a thousand replicas")
+
+
+def _seen(name: str) -> Any:
+    return pytest.param(*SEEN[name], marks=[pytest.mark.slow] if name in SLOW else [], id=name)
+
+
+@pytest.mark.parametrize(("kind", "case", "said"), [_seen(name) for name in SEEN])
 def test_what_was_seen_is_answered_or_refused_in_a_line(kind: str, case: Any, said: str) -> None:
     found = find(kind, case, again=True)
     assert found is None, f"{found.place}: {found.detail}"

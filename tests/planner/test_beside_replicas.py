@@ -207,6 +207,7 @@ class TestEncoders:
         assert found.saved_devices == plan.best.devices - found.devices - found.fleet_devices
         assert found.saved_per_hour == pytest.approx(plan.best.cost.per_hour - found.total_per_hour)
 
+    @pytest.mark.slow
     def test_the_cheapest_kind_is_shown(self) -> None:
         both, one = (with_encoders(*names).study(EncoderFleet) for names in (("h100", "l40s"), ("l40s",)))
         other = with_encoders("h100").study(EncoderFleet)

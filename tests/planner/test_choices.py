@@ -53,8 +53,8 @@ class TestLimits:
         ("limit", "name"),
         [
             ({"max_cost_per_hour": 1}, "max_cost_per_hour"),
-            ({"max_power_kw": 5}, "max_power_kw"),
-            ({"max_racks": 1}, "max_racks"),
+            pytest.param({"max_power_kw": 5}, "max_power_kw", marks=pytest.mark.slow),
+            pytest.param({"max_racks": 1}, "max_racks", marks=pytest.mark.slow),
         ],
     )
     def test_the_nearest_that_is_feasible_is_named_and_is(self, limit: dict[str, object], name: str) -> None:

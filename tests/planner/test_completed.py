@@ -59,7 +59,10 @@ def test_a_report_of_a_plan_searches_once(searched: list[Question], tmp_path: Pa
         {},
         {"growth": 0.1},
         {"uncertainty": True, "availability": 99.9},
-        {"hardware": ("h100", "l40s"), "serving": ("aggregated", "disaggregated"), "max_gpus": 64},
+        pytest.param(
+            {"hardware": ("h100", "l40s"), "serving": ("aggregated", "disaggregated"), "max_gpus": 64},
+            marks=pytest.mark.slow,
+        ),
         pytest.param({"pareto": True, "explain_gap": True}, marks=pytest.mark.slow),
     ],
     ids=["plain", "growth", "uncertainty", "pools", "choices"],

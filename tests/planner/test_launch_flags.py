@@ -159,6 +159,7 @@ def test_every_file_parses(tmp_path: Path, case: tuple[str, str]) -> None:
                 assert {"apiVersion", "kind", "metadata"} <= set(item)
 
 
+@pytest.mark.slow
 @for_every(CASES)
 def test_every_flag_of_a_launch_command_is_one_of_the_release(case: tuple[str, str]) -> None:
     engine, name = case

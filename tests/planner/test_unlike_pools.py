@@ -170,6 +170,7 @@ class TestAnswer:
         names = [item["name"] for item in json.loads(plan_document(plan()))["assumptions"]]
         assert {"price of h100-sxm-80gb", "price of h200-sxm-141gb"} < set(names)
 
+    @pytest.mark.slow
     def test_its_document_names_each_kind_and_is_replayed(self, tmp_path: Path) -> None:
         document = json.loads(plan_document(plan()))["plan"]
         best = plan().best
@@ -339,6 +340,7 @@ def test_results_know_their_own_ratios() -> None:
 
 
 class TestByLength:
+    @pytest.mark.slow
     def test_fleets_by_prompt_length_may_have_unlike_pools_too_and_never_cost_more_by_it(self) -> None:
         asked = {"pools": True, "isl_cv": 1.0, "rps": 100}
         both, alone = (

@@ -90,6 +90,7 @@ class TestSpace:
 
 
 class TestScreening:
+    @pytest.mark.slow
     def test_agrees_with_the_exact_evaluation(self, found: ScreenedSpace) -> None:
         asked = question(search="wide", any_precision=True)
         capacity = found.screened.capacity_per_s.ravel()
@@ -214,6 +215,7 @@ class TestFormats:
 class TestTechniques:
     """Techniques are tried where set-ups without them may come out best: nothing better is left out."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "fields",
         [

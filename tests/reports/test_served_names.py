@@ -53,6 +53,7 @@ def check_served(spelling: str) -> None:
     assert loaded == {served}
 
 
+@pytest.mark.slow
 @for_every(SPELLINGS[::EVERY])
 def test_an_alias_is_served_under_its_own_name(spelling: str) -> None:
     check_served(spelling)

@@ -277,7 +277,13 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         "name",
-        ["llama-3.1-8b", "deepseek-v3.2", "kimi-k2.5", "gemma-4-26b-a4b", "nemotron-3-nano-30b-a3b", "dbrx", "t5-3b"],
+        [
+            *("llama-3.1-8b", "dbrx", "t5-3b"),
+            *(
+                pytest.param(name, marks=pytest.mark.slow)
+                for name in ("deepseek-v3.2", "kimi-k2.5", "gemma-4-26b-a4b", "nemotron-3-nano-30b-a3b")
+            ),
+        ],
     )
     def test_any_damage_to_a_field_is_a_refusal_or_a_model(self, name: str) -> None:
         config = dict(read_profile(profile_root("model_profiles") / f"{name}.yaml").config)

@@ -121,6 +121,7 @@ def stands_in_a_step(row: Row) -> bool:
     )
 
 
+@pytest.mark.slow
 @for_every([row for row in ROWS if stands_in_a_step(row)])
 def test_roofcast_step_takes_the_switch_and_prices_the_same_model(row: Row) -> None:
     done = CliRunner().invoke(app, ["step", *step_words(row), "--json"], catch_exceptions=False)

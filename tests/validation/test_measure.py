@@ -288,6 +288,7 @@ def test_usage_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert not Path(out).exists()
 
 
+@pytest.mark.slow
 def test_this_cpu_is_measured_over_all_its_families(tmp_path: Path) -> None:
     path = tmp_path / "m.csv"
     assert main(["--device", "cpu", "--out", str(path), "--budget-s", "2"]) == 0

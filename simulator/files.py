@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from errno import ELOOP
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal
@@ -42,22 +43,33 @@ def cache_root() -> Path:
 
 def write_text(text: str, target: str, *, force: bool, flag: str = Option("output")) -> None:
     """Write ``text`` to stdout ("-") or to a new file; an existing one needs ``force``; refusals name ``flag``."""
-    if target == STANDARD_STREAM:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return
     write_bytes(text.encode("utf-8"), target, force=force, flag=flag)
 
 
 def write_bytes(content: bytes, target: str, *, force: bool, flag: str = Option("output")) -> None:
     """Write ``content`` to a new file, as `write_text` does."""
-    write_pieces((content,), target, force=force, flag=flag)
+    write_targets((Target(path=Path(target), pieces=(content,), flag=flag),), force=force)
 
 
-def write_pieces(pieces: Iterable[bytes], target: str, *, force: bool, flag: str = Option("output")) -> None:
-    """Write a file of which no more than a piece is in memory."""
-    check_target(target, flag=flag, force=force)
-    _write_all([(Path(target), pieces)], flag=flag)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A file to be, or stdout ("-"): its content in pieces, of which one at a time is in memory, and the option that
+    names it."""
+
+    path: Path
+    pieces: Iterable[bytes]
+    flag: str
+
+
+def write_targets(targets: Sequence[Target], *, force: bool) -> None:
+    """Write several files, each asked for by an option of its own, or none of them."""
+    for item in targets:
+        check_target(str(item.path), flag=item.flag, force=force)
+    _write_all(item for item in targets if str(item.path) != STANDARD_STREAM)
+    for item in targets:
+        if str(item.path) == STANDARD_STREAM:
+            sys.stdout.writelines(piece.decode("utf-8") for piece in item.pieces)
+            sys.stdout.flush()
 
 
 def write_new_files(files: Sequence[tuple[Path, bytes]], *, force: bool, flag: str, instead: str = _OTHER_NAME) -> None:
@@ -70,7 +82,7 @@ def write_new_files(files: Sequence[tuple[Path, bytes]], *, force: bool, flag: s
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{path.parent}: cannot be made: {error.strerror or error}", field=flag) from None
-    _write_all([(path, (content,)) for path, content in files], flag=flag)
+    _write_all([Target(path=path, pieces=(content,), flag=flag) for path, content in files])
 
 
 def check_target(target: str | None, *, flag: str, force: bool) -> None:
@@ -91,10 +103,25 @@ def _refuse_existing(path: Path, *, force: bool, flag: str, instead: str) -> Non
 
 def _refuse_locked(path: Path, *, flag: str) -> None:
     """A folder is no file, and one that may not be written stays: a file put in its place would have replaced it."""
+    if _leads_to_itself(path):
+        raise FileError(f"cannot write {str(path)!r}: it is a link to itself", field=flag)
     if os.path.isdir(path):
         raise FileError(f"cannot write {str(path)!r}: it is a folder", field=flag)
     if os.path.exists(path) and not os.access(path, os.W_OK):
         raise FileError(f"cannot write {str(path)!r}: it is read-only", field=flag)
+
+
+def _leads_to_itself(path: Path) -> bool:
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:
+        return getattr(error, "errno", None) == ELOOP
+    return False
+
+
+def _behind(path: Path) -> Path:
+    """What links lead to; of those that lead to themselves, one of them."""
+    return Path(os.path.realpath(path))
 
 
 def is_stream(path: Path) -> bool:
@@ -113,22 +140,24 @@ class _Written:
     handle: int
     name: Path | None
     target: Path
+    flag: str
 
 
-def _write_all(files: Iterable[tuple[Path, Iterable[bytes]]], *, flag: str) -> None:
+def _write_all(targets: Iterable[Target]) -> None:
     with ExitStack() as open_files:
-        path = Path()
+        path, flag = Path(), ""
         try:
             waiting = []
-            for path, pieces in files:
+            for item in targets:
+                path, flag = item.path, item.flag
                 if is_stream(path):
                     with path.open("wb") as stream:
-                        stream.writelines(pieces)
+                        stream.writelines(item.pieces)
                 else:
-                    waiting.append(_written(pieces, path, open_files))
-            for item in waiting:
-                path = item.target
-                _named(item)
+                    waiting.append(_written(item, open_files))
+            for written in waiting:
+                path, flag = written.target, written.flag
+                _named(written)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise FileError(f"cannot write {str(path)!r}: {reason}", field=flag) from error
@@ -142,10 +171,10 @@ def _mode(target: Path) -> int:
         return 0o666
 
 
-def _written(pieces: Iterable[bytes], path: Path, open_files: ExitStack) -> _Written:
+def _written(item: Target, open_files: ExitStack) -> _Written:
     """The content on the disk without a name, or with a temporary one where the file system knows no other way."""
     # What a link points to is written, and the link stays.
-    target = path.resolve()
+    target = _behind(item.path)
     _remove_left_behind(target)
     mode = _mode(target)
     name = None
@@ -158,7 +187,7 @@ def _written(pieces: Iterable[bytes], path: Path, open_files: ExitStack) -> _Wri
         os.chmod(handle, mode & 0o644)
     # Without a buffer, which a full disk would refuse again when it is closed.
     stream = open_files.enter_context(os.fdopen(handle, "wb", buffering=0))
-    for piece in pieces:
+    for piece in item.pieces:
         rest = memoryview(piece)
         while rest:
             rest = rest[stream.write(rest) :]
@@ -166,7 +195,7 @@ def _written(pieces: Iterable[bytes], path: Path, open_files: ExitStack) -> _Wri
     os.fsync(handle)
     if target.exists():
         os.chmod(handle, mode)
-    return _Written(handle=handle, name=name, target=target)
+    return _Written(handle=handle, name=name, target=target, flag=item.flag)
 
 
 def _named(item: _Written) -> None:
@@ -229,7 +258,7 @@ class LineSink:
     """
 
     def __init__(self, target: str, *, force: bool, resume: bool = False, flag: str = Option("output")) -> None:
-        self._target = Path(target).resolve()
+        self._target = _behind(Path(target))
         self._flag = flag
         self.partial: Path | None = None
         self._stream: IO[bytes] | None = None
@@ -262,7 +291,7 @@ class LineSink:
         try:
             return open(path, mode, buffering=0)
         except OSError as error:
-            raise self._failure(error) from error
+            raise FileError(f"cannot write {str(path)!r}: {error.strerror or error}", field=self._flag) from error
 
     def kept(self) -> Iterator[bytes]:
         """The whole lines of an earlier run; read to the end, what follows is cut off and writing goes on there."""
@@ -308,5 +337,5 @@ class LineSink:
 
 def is_complete(target: str) -> bool:
     """Whether a run that may be resumed has nothing left to do: its file has its name."""
-    path = Path(target).resolve()
+    path = _behind(Path(target))
     return path.is_file() and not path.with_name(path.name + ENDING).exists()

@@ -8,13 +8,14 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from simulator import files
 from simulator.errors import FileError
-from simulator.files import check_target, write_bytes, write_new_files, write_text
+from simulator.files import LineSink, Target, check_target, write_bytes, write_new_files, write_targets, write_text
 
 OLD, NEW = b"old\n" * 1000, b"new\n" * 5_000_000
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,11 +82,43 @@ class TestWriting:
             write_new_files([(tmp_path / "a", NEW), (long, NEW)], force=True, flag="--out")
         assert os.listdir(tmp_path) == ["b"]
 
+    def test_files_of_several_options_appear_together_or_not_and_the_refusal_names_the_option(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def full() -> Iterator[bytes]:
+            yield NEW
+            raise OSError(28, "No space left on device")
+
+        first, second = tmp_path / "a", tmp_path / "b"
+        first.write_bytes(OLD)
+        whole = Target(path=first, pieces=(OLD, b"more"), flag="--requests")
+        said = Target(path=Path("-"), pieces=(b"said",), flag="--output")
+        with pytest.raises(FileError, match="No space left") as refused:
+            write_targets([said, whole, Target(path=second, pieces=full(), flag="--trace")], force=True)
+        assert refused.value.field == "--trace"
+        assert (os.listdir(tmp_path), first.read_bytes(), capsys.readouterr().out) == (["a"], OLD, "")
+        write_targets([said, whole, Target(path=second, pieces=(NEW,), flag="--trace")], force=True)
+        assert (first.read_bytes(), second.read_bytes(), capsys.readouterr().out) == (OLD + b"more", NEW, "said")
+
     def test_the_longest_name_has_room(self, tmp_path: Path) -> None:
         target = tmp_path / ("x" * 255)
         write_bytes(OLD, str(target), force=False)
         write_bytes(NEW, str(target), force=True)
         assert target.read_bytes() == NEW
+
+
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    for write in (
+        lambda path: write_text("x", str(path), force=True),
+        lambda path: write_new_files([(path, NEW)], force=True, flag="--out"),
+        lambda path: LineSink(str(path), force=True),
+        lambda path: LineSink(str(path), force=False, resume=True),
+    ):
+        with pytest.raises(FileError, match="a link to itself"):
+            write(tmp_path / "a")
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b"])

@@ -21,7 +21,7 @@ from simulator.api.sweep_points import (
     point_request,
 )
 from simulator.errors import FileError, Option, RoofcastError
-from simulator.files import write_bytes
+from simulator.files import check_target, write_bytes
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells
 from simulator.reports.answers.sweep import PartFormat, Row, SweepColumn, column_of, part_bytes, part_rows, usual_format
@@ -204,9 +204,10 @@ def _check_questions(points: SweepPoints) -> None:
             raise RoofcastError(message, field=field, hint=refusal.hint) from refusal
 
 
-def _check_room(table: SweepTable) -> None:
+def _check_room(table: SweepTable, *, freed: int) -> None:
+    """``freed`` : what parts that are answered anew take now [bytes]"""
     needed = table.spec.points * len(table.columns) * _BYTES_PER_CELL
-    free = shutil.disk_usage(table.folder).free
+    free = shutil.disk_usage(table.folder).free + freed
     if needed > free:
         raise FileError(
             f"{table.folder}: {table.spec.points:,} points take up to {needed:,} bytes, {free:,} are free",
@@ -232,11 +233,15 @@ def _opened(table: SweepTable, *, resume: bool, force: bool) -> SweepTable:
         raise FileError(f"{folder} exists and is no folder of a sweep", field=Option("out"), hint="name a new one")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.glob("part-*"):
+        old = list(folder.glob("part-*"))
+        # Whatever would keep the new ones from being written is found while the old ones are there.
+        for path in (folder / MANIFEST, *old):
+            check_target(str(path), flag=Option("out"), force=True)
+        _check_room(table, freed=sum(path.stat().st_size for path in old if path.is_file()))
+        for path in old:
             path.unlink()
     except OSError as error:
         raise FileError(f"{folder}: cannot be written: {error.strerror or error}", field=Option("out")) from None
-    _check_room(table)
     text = json.dumps(table.manifest(), indent=1) + "\n"
     write_bytes(text.encode(), str(folder / MANIFEST), force=True, flag=Option("out"))
     return table

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from inspect import Parameter
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,8 +21,8 @@ from simulator.cli.shared import (
     run,
     run_process,
 )
-from simulator.errors import FileError, InfeasibleError, RoofcastError, contradiction, no_effect, one_line
-from simulator.files import STANDARD_STREAM, write_text
+from simulator.errors import InfeasibleError, RoofcastError, contradiction, no_effect, one_line
+from simulator.files import STANDARD_STREAM, check_target, write_text
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import WrittenField, written_fields
 
@@ -190,8 +189,7 @@ def plan_capacity(
     """
     form = _form(output, as_json=as_json, explain=explain)
     # The target is checked first: nothing is computed for an answer that cannot be written.
-    if out != STANDARD_STREAM and not force and Path(out).exists():
-        raise FileError(f"{out!r} exists", field="--out", hint="choose another name or add --force")
+    check_target(out, flag="--out", force=force)
     if report is not None:
         from simulator.api.planning import check_report_target
 

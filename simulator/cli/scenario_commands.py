@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simulator.cli.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, above_zero, grouped
-from simulator.errors import missing_field, no_effect
-from simulator.files import check_target, write_pieces, write_text
+from simulator.errors import FileError, missing_field, no_effect
+from simulator.files import STANDARD_STREAM, Target, check_target, is_stream, write_targets, write_text
 
 if TYPE_CHECKING:
     from simulator.engine.runs.metrics import ServeResult
@@ -189,8 +189,7 @@ def serve(
     from simulator.cli.progress import progress_bar
     from simulator.reports.tables.request_files import TRACED_STEPS, check_request_format
 
-    for target, flag in ((requests, REQUESTS_FLAG), (trace, TRACE_FLAG), (output, "--output")):
-        check_target(target, flag=flag, force=force)
+    _check_files({REQUESTS_FLAG: requests, TRACE_FLAG: trace, "--output": output}, force=force)
     if requests is not None:
         check_request_format(Path(requests).suffix.lower(), flag=REQUESTS_FLAG)
     spec = _read(scenario, context.params, command="roofcast serve")
@@ -203,26 +202,44 @@ def serve(
             progress=progress,
         )
     text = one_line(found.to_dict()) if as_json else found.to_text(assumptions=assumptions)
-    if requests is not None:
-        _write_requests(found.run.result, requests, force=force)
-    if trace is not None:
-        _write_trace(found.run.result, trace, force=force)
-    write_text(text, output, force=force)
+    files = [
+        *_requests_file(found.run.result, requests),
+        *_trace_file(found.run.result, trace),
+        Target(path=Path(output), pieces=(text.encode("utf-8"),), flag="--output"),
+    ]
+    write_targets(files, force=force)
 
 
-def _write_requests(result: ServeResult, target: str, *, force: bool) -> None:
+def _check_files(targets: Mapping[str, str | None], *, force: bool) -> None:
+    """Refuse what cannot be written, and one file for two answers."""
+    named: dict[Path, str] = {}
+    for flag, target in targets.items():
+        check_target(target, flag=flag, force=force)
+        if target is None or target == STANDARD_STREAM or is_stream(Path(target)):
+            continue
+        path = Path(target).resolve()
+        if path in named:
+            raise FileError(f"{target!r} is the file of {named[path]} too", field=flag, hint="name another")
+        named[path] = flag
+
+
+def _requests_file(result: ServeResult, target: str | None) -> list[Target]:
     from simulator.reports.tables.request_files import request_csv, request_parquet
 
+    if target is None:
+        return []
     written = request_parquet if target.lower().endswith(".parquet") else request_csv
-    write_pieces(written(result), target, force=force, flag=REQUESTS_FLAG)
+    return [Target(path=Path(target), pieces=written(result), flag=REQUESTS_FLAG)]
 
 
-def _write_trace(result: ServeResult, target: str, *, force: bool) -> None:
+def _trace_file(result: ServeResult, target: str | None) -> list[Target]:
     from simulator.reports.tables.request_files import TRACED_STEPS, trace_json
 
-    write_text(trace_json(result), target, force=force, flag=TRACE_FLAG)
+    if target is None:
+        return []
     if any(len(rows) >= TRACED_STEPS for rows in result.run.trace):
         typer.echo(f"the trace holds the first {TRACED_STEPS} steps of each replica", err=True)
+    return [Target(path=Path(target), pieces=(trace_json(result).encode("utf-8"),), flag=TRACE_FLAG)]
 
 
 @grouped(load_group, changes_group)

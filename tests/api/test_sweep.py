@@ -389,6 +389,20 @@ class TestTargets:
                 sweep(given, out=str(link), resume=True)
         assert [path.name for path in link.iterdir()] == [sweeps.MANIFEST]
 
+    @pytest.mark.parametrize("kept", ["manifest", "part"])
+    def test_what_may_not_be_replaced_keeps_all_of_an_older_sweep(
+        self, kept: str, two: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        given, link = two
+        table = sweep(given, out=str(link)).table
+        before = {path.name: path.read_bytes() for path in link.iterdir()}
+        name = sweeps.MANIFEST if kept == "manifest" else table.path(0).name
+        # The owner of all files may write all of them, whatever their rights say.
+        monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != name)
+        with pytest.raises(FileError, match=f"{name}.*read-only"):
+            sweep(given, out=str(link), force=True)
+        assert {path.name: path.read_bytes() for path in link.iterdir()} == before
+
 
 def refused(*_: object, **__: object) -> None:
     raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

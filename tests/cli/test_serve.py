@@ -161,6 +161,7 @@ def test_a_request_that_never_fits_is_counted_not_lost(tmp_path: Path, capsys: p
         (["--rate", "-1"], 2, "--rate: more than 0 is needed, got -1"),
         (["--slo", "ttft=2s"], 2, "METRIC-pNN=TIME is needed"),
         (["--requests", "x.txt"], 2, "allowed: .csv, .parquet"),
+        (["--requests", "x.csv", "-o", "./x.csv"], 5, "is the file of --requests too"),
         (["--trace", "nowhere/x.json"], 5, "no folder 'nowhere'"),
         (["--hardware", "h1000"], 4, "unknown accelerator"),
         (["--tp", "3"], 2, "tp_size"),

@@ -121,6 +121,24 @@ def links() -> list[Case]:
             {"model": "mixtral-8x7b", "rate_per_s": 5, "tp_size": [1, 2], "weights": "fp8", "growth": "5%/month"}
         ),
         json.dumps({"model": "qwen3-8b", "rps": 9, "load_profile": [1.0] * 24, "stock": ["h100=8"], "startup": "90s"}),
+        json.dumps({"model": "llama-3.1-8b", "rps": 30, "hardware": ["l40s"], "prefill_hardware": ["h100"], "tp": 1}),
+        json.dumps(
+            {
+                "model": "qwen2.5-vl-7b",
+                "rps": 9,
+                "isl": 4000,
+                "images_per_request": 1,
+                "encoder_hardware": ["l4", "l40s"],
+            }
+        ),
+        json.dumps(
+            {
+                "model": "llama-3.1-8b",
+                "rps": 9,
+                "trace": "day.csv",
+                "kv_tiers": ["host:2e11", "nvme:4e12,bytes_per_s=2e10"],
+            }
+        ),
         json.dumps({"model": "llama-3.1-8b", "hardware": "h100", "batch_size": 8, "isl_tokens": 512, "osl_tokens": 16}),
         json.dumps({"model": "llama-3.1-8b", "hardware": "h100", "rate_per_s": 2, "isl_tokens": 512, "osl_tokens": 16}),
     ]
@@ -170,7 +188,29 @@ def plans() -> list[Case]:
             "--explain-gap --max-gpus 2",
             "--load-profile 1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,2 --rental",
             "--stock h100=8 --round-to device",
+            "--hardware l40s --prefill-hardware h100",
         )
+    ] + [
+        [
+            "plan-capacity",
+            "--json",
+            "--model",
+            "qwen2.5-vl-7b",
+            "--hardware",
+            "h100",
+            "--tp",
+            "1",
+            "--rps",
+            "20",
+            "--isl",
+            "4000",
+            "--images-per-request",
+            "1",
+            "--encoder-hardware",
+            "l4",
+            "--encoder-hardware",
+            "l40s",
+        ]
     ]
 
 

@@ -28,6 +28,11 @@ _ADDRESSES = (
     ("serving", {"rate": "4", "isl_cv": "0.5", "prefix": "0.2", "ttft": "2", "replicas": "3", "pool": "decode"}),
     ("compare", {"model_b": "qwen3-8b", "gpu_b": "l40s", "weights_b": "int4", "named": "0123", "files": "4567"}),
     ("profiles", {"browse": "Models", "model": "mixtral-8x7b", "hub": "RedHatAI/Qwen3-32B-NVFP4", "over": "6h"}),
+    ("plan", {"rps": "20", "gpus": "l40s", "prefill_gpus": "h100-sxm-80gb", "model": "llama-3.1-8b"}),
+    (
+        "serving",
+        {"rate": "4", "model": "llama-3.1-8b", "prefill_gpu": "h100-sxm-80gb", "gpu": "l40s", "prefill_tp": "1"},
+    ),
     ("plan", {"rps": "20", "gpus": "h100-sxm-80gb", "model": "llama-3.1-8b", "view": "Growth", "growth": "0.06"}),
 )
 

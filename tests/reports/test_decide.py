@@ -116,6 +116,13 @@ def test_only_runs_of_its_class_of_models_are_the_closest(
     assert exact.runs == (kind.runs if counts else 0)
 
 
+def test_four_bit_weights_are_those_of_runs_by_their_scales() -> None:
+    asked = {"model": "llama-3.3-70b", "hardware": "b200", "rps": 5.0, "tp_size": 4, "serving": "aggregated"}
+    exact, kind, *_ = evidence_of(made(**asked, scheme="nvfp4").plan)
+    assert exact.names.endswith("TP4, nvfp4")
+    assert 0 < exact.runs < kind.runs
+
+
 @pytest.mark.parametrize(("mode", "counts"), [("disaggregated", True), ("aggregated", False), ("mtp", False)])
 def test_only_runs_of_two_pools_speak_for_two_pools(mode: str, counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     found = load_validation_table()

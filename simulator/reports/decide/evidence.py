@@ -8,6 +8,7 @@ from functools import lru_cache
 from itertools import chain
 
 from simulator.kernels.timing import Provenance
+from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.phases.deployment import Deployment
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.money.market import offers_of, plan_rule
@@ -21,6 +22,7 @@ from simulator.reports.words.derivation import TERMS
 from simulator.reports.words.runs import parallel_text
 from simulator.specs.measured.scores import ErrorScore, error_score
 from simulator.specs.measured.validation_rows import ValidationRow, load_validation_table
+from simulator.specs.model.precision import Dtype
 
 _FEW = 5
 """Runs from which on their mean error says something. Chosen, as the bounds below are."""
@@ -114,7 +116,9 @@ def _levels(ran: _Ran) -> tuple[Evidence, ...]:
             f"{ran.model_class} models under {shape}, {parallel_text(ran.degrees)}, {ran.weights}",
             rows,
             lambda row: (
-                same(row) and (row.degrees, row.weights, row.model_class) == (ran.degrees, ran.weights, ran.model_class)
+                same(row)
+                and (row.degrees, row.model_class) == (ran.degrees, ran.model_class)
+                and ran.weights == (row.scheme or row.weights)
             ),
         ),
         _level(f"{shape}, other degrees or formats too", rows, same),
@@ -145,10 +149,15 @@ def _ran(deployment: Deployment, *, pools: int) -> _Ran:
         engine=deployment.engine.name,
         hardware=deployment.hardware.name,
         degrees=(degrees.tp_size, degrees.pp_size, degrees.ep_size, degrees.dp_size, degrees.cp_size),
-        weights=deployment.plan.weights.value,
+        weights=_weights(deployment.plan),
         model_class=deployment.model.model_class,
         mode="disaggregated" if pools > 1 else "aggregated" if guesses is None else guesses.plan.method,
     )
+
+
+def _weights(plan: PrecisionPlan) -> str:
+    """Format of the weights as runs name it: four bits by their scales, ``nvfp4``, others by their dtype."""
+    return plan.linear.name.replace("_", "-") if plan.weights is Dtype.FP4 else plan.weights.value
 
 
 def confidence_in(plan: CapacityPlan) -> Confidence:

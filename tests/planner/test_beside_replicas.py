@@ -18,9 +18,13 @@ from simulator.planner.fleet.records import DEFAULT_MTTR_HOURS, replica_unavaila
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.beside_replicas import check_beside
+from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve, tier_tokens
+from simulator.planner.search.search import try_platforms
 from simulator.planner.studies.encoder_pool import EncoderFleet
 from simulator.planner.studies.kv_tiers import KvTiersFound
+from simulator.planner.verification import traces
+from simulator.planner.verification.traces import steady_states
 from simulator.reports.sections.beside_replicas import beside_blocks, saved_text
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.fields import plan_command
@@ -130,6 +134,22 @@ class TestTiers:
         assert "--kv-offloading-size 37" in launch
         assert "--kv-offloading-backend native" in launch
         assert any("begin alike" in note for note in handed.notes)
+
+    @pytest.mark.slow
+    def test_pages_of_one_token_are_replayed_in_blocks_as_they_would_be_alone(
+        self, conversations: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked = {"trace": conversations, "model": "llama-3.1-8b", "hardware": "l4", "tp": 1, "engine": "sglang"}
+        question = resolve(plan_spec({**asked, "ttft_p95": "3s", "tpot_p95": "100ms", "kv_tiers": ("host:4e10",)}))
+        sized = try_platforms(question, platforms(question.spec)).trial.sized[0]
+        steady = steady_states(question, sized)(sized.replicas)
+        found = []
+        for block in (1, 16):
+            monkeypatch.setattr(traces, "LEAST_BLOCK", block)
+            check = traces.trace_check(question, sized.evaluated, steps=traces.COARSE_STEPS)
+            assert check.served.deployment.engine.block_size_tokens == block
+            found.append([item.simulated_s for item in check.at(sized.replicas, steady=steady).objectives])
+        assert found[1] == pytest.approx(found[0], rel=0.03)
 
     def test_prompts_that_begin_alike_go_to_one_replica(self, conversations: str) -> None:
         trace = read_trace(conversations)

@@ -52,6 +52,9 @@ HALF = 0.5
 """Share of a few runs that have to hold before more are made."""
 COARSE_STEPS, FINE_STEPS = 600_000, 9_000_000
 """Steps of a check, about, to come near and to decide: a long trace takes its time even where few requests come."""
+LEAST_BLOCK = 16
+"""Tokens of a cache block in replays of a trace that knows its prompts, where an engine's pages are smaller: prompts
+begin alike in blocks of hundreds, a sequence wastes half a block, and every page would take its time."""
 LONGER, CLEAR = 3, 0.99
 """Times as many runs or replays where those leave open whether nine in ten hold, and the chance from which they do not:
 of many plans some are drawn luckily."""
@@ -190,8 +193,11 @@ def trace_check(
     replica = shape.replica
     trace, demand = read_trace(str(question.spec.trace)), question.demand
     mean_rate_per_s = demand.planned_rate_per_s / demand.peak_to_mean
+    deployment, engine = replica.deployment, replica.deployment.engine
+    if trace.hashes is not None and engine.block_size_tokens < LEAST_BLOCK:
+        deployment = replace(deployment, engine=replace(engine, block_size_tokens=LEAST_BLOCK))
     return TraceCheck(
-        served=ServedDeployment(deployment=replica.deployment),
+        served=ServedDeployment(deployment=deployment),
         trace=trace,
         times=mean_rate_per_s / summarise(trace).mean_rate_per_s,
         step_s=replica.at_capacity.tpot_mean_s or replica.at_capacity.ttft_mean_s,

@@ -246,6 +246,7 @@ class TestEncoders:
         (table,) = beside_blocks(with_encoders("l4", "l40s", ttft_p95="1200ms"))
         assert "Not possible: l4: no replicas" in table.note
 
+    @pytest.mark.slow
     def test_limits_are_those_of_encoders_and_replicas_together(self) -> None:
         free = with_encoders("l40s", round_to="device").study(EncoderFleet)
         assert free is not None

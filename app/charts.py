@@ -136,20 +136,27 @@ def _heading(described: Chart, *, key: str) -> None:
         st.markdown(f"**{described.title}**")
         if not described.series:
             return
-        with st.popover("Save", type="tertiary", icon=":material/image:", key=f"save_{key}"):
-            for form, kind in _FORMS.items():
-                if not is_installed(_NEEDS[form]):
-                    st.caption(f"{form.upper()}: install the extra report")
-                    continue
-                st.download_button(
-                    form.upper(),
-                    partial(picture, described, question=question.line(), form=form),
-                    f"roofcast-{described.key}.{form}",
-                    kind,
-                    on_click="ignore",
-                    icon=":material/download:",
-                    key=f"save_{key}_{form}",
-                )
+        # Two buttons of every chart are a tenth of what a page takes to run: made when somebody opens their menu.
+        menu = st.popover("Save", type="tertiary", icon=":material/image:", key=f"save_{key}", on_change="rerun")
+        if menu.open:
+            with menu:
+                _save_buttons(described, key=key)
+
+
+def _save_buttons(described: Chart, *, key: str) -> None:
+    for form, kind in _FORMS.items():
+        if not is_installed(_NEEDS[form]):
+            st.caption(f"{form.upper()}: install the extra report")
+            continue
+        st.download_button(
+            form.upper(),
+            partial(picture, described, question=question.line(), form=form),
+            f"roofcast-{described.key}.{form}",
+            kind,
+            on_click="ignore",
+            icon=":material/download:",
+            key=f"save_{key}_{form}",
+        )
 
 
 def chart(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import cycle
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +13,7 @@ import streamlit as st
 from app import glossary, widgets
 from app.uploaded import session_profiles, uploaded_file, uploaded_names
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, SCHEME_NAMES
-from simulator.planner.comparison import has_experts
+from simulator.planner.comparison import has_experts, kv_head_choices
 from simulator.planner.records import PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_DP_SIZES, USUAL_TP_SIZES
 from simulator.specs.base import validate
@@ -23,6 +24,7 @@ from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.plan_values import HARDWARE, MODEL
 from simulator.specs.question.scenario import ScenarioSpec
 
+_FOLDERS, _LOOKED_UP = 100, 1000
 LARGEST_TOKENS = 131_072
 LARGEST_BATCH = 512
 LARGEST_WATTS = 10_000.0
@@ -131,14 +133,36 @@ def batch_input(preset: WorkloadPreset) -> int:
     return widgets.whole("Batch", key="batch", low=1, high=LARGEST_BATCH, value=preset.batch_size, help=glossary.BATCH)
 
 
+# A session's folder of own files is never changed, another file makes another folder: what is in one is looked up once.
+# Each look at a folder is a call of the system, and a page had fifteen.
+_models, _hardware = lru_cache(maxsize=_FOLDERS)(list_models), lru_cache(maxsize=_FOLDERS)(list_hardware)
+_routes_to_experts = lru_cache(maxsize=_LOOKED_UP)(has_experts)
+_kv_heads = lru_cache(maxsize=_LOOKED_UP)(kv_head_choices)
+
+
+@lru_cache(maxsize=_LOOKED_UP)
+def _profile_name(hardware: str, profiles: str | None) -> str:
+    return load_hardware(hardware, profiles=profiles).name
+
+
 def model_names() -> tuple[str, ...]:
     """Every model that can be chosen."""
-    return list_models(profiles=session_profiles())
+    return _models(profiles=session_profiles())
 
 
 def hardware_names() -> tuple[str, ...]:
     """Every accelerator that can be chosen."""
-    return list_hardware(profiles=session_profiles())
+    return _hardware(profiles=session_profiles())
+
+
+def routes_to_experts(model: str) -> bool:
+    """Whether a model has experts, whose degrees can be chosen."""
+    return _routes_to_experts(model, profiles=session_profiles())
+
+
+def kv_heads(model: str) -> tuple[str, ...]:
+    """Numbers of KV heads that a model could have been built with."""
+    return tuple(str(count) for count in _kv_heads(model, profiles=session_profiles()))
 
 
 def price_lists() -> tuple[str, ...]:
@@ -174,7 +198,7 @@ def hours_input() -> dict[str, str]:
 
 def profile_name(hardware: str) -> str:
     """The name under which an accelerator stands in lists."""
-    return load_hardware(hardware, profiles=session_profiles()).name
+    return _profile_name(hardware, session_profiles())
 
 
 def model_input(default: str = MODEL) -> str:
@@ -251,7 +275,7 @@ def parallelism_inputs(
     place : ends the keys of a page with several deployments, which start where the ``first`` is
     """
     shown = [("tp", glossary.TP), ("pp", glossary.PP)]
-    if has_experts(model, profiles=session_profiles()):
+    if routes_to_experts(model):
         shown.extend((("dp", glossary.DP), ("ep", glossary.EP)))
     shown.append(("cp", glossary.CP))
     columns = cycle(st.columns(2))

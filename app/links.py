@@ -73,7 +73,10 @@ def _same(texts: Sequence[str], value: object) -> bool:
 
 def _spells(shown: widgets.Shown, texts: Sequence[str], value: object) -> bool:
     """Whether an address calls what a widget shows by another of its names."""
-    return isinstance(value, str) and shown.read(texts[-1]) == value
+    try:
+        return isinstance(value, str) and bool(shown.read(texts[-1]) == value)
+    except ValueError:
+        return False
 
 
 def _number(value: object) -> object:

@@ -10,10 +10,9 @@ import streamlit as st
 
 from app import glossary, inputs, widgets
 from app.uploaded import session_profiles
-from simulator.planner.comparison import has_experts
 from simulator.planner.replica_setup import MOST_POOLED
+from simulator.specs.engine.deployment import Medium, tier_of_gb
 from simulator.specs.model.loading import load_model
-from simulator.units import GIGA
 
 _LARGEST_GB = 10_000_000.0
 _LARGEST_GB_PER_S = 10_000.0
@@ -74,7 +73,7 @@ def pools_inputs(model: str) -> dict[str, Any]:
         link = widgets.choice(
             "Link between pools", inputs.LINKS, key="link", default=inputs.OWN_LIMIT, help=glossary.POOL_LINK
         )
-        experts = _experts_inputs() if has_experts(model, profiles=session_profiles()) else None
+        experts = _experts_inputs() if inputs.routes_to_experts(model) else None
     if ahead is None and after is None and experts is None:
         return {}
     given = {
@@ -89,10 +88,9 @@ def pools_inputs(model: str) -> dict[str, Any]:
 
 
 def _size(label: str, *, key: str, help: str) -> float | None:
-    found = widgets.optional_number(
+    return widgets.optional_number(
         f"{label} (GB)", key=key, low=1.0, high=_LARGEST_GB, step=100.0, placeholder=_NONE, help=help
     )
-    return None if found is None else found * GIGA
 
 
 def tier_inputs() -> dict[str, Any]:
@@ -113,12 +111,12 @@ def tier_inputs() -> dict[str, Any]:
                 help="Of all drives of a replica together; no profile knows it.",
             )
         store = _size("Remote store", key="remote_gb", help=glossary.TIERS)
-    read_at = {} if rate is None else {"bytes_per_s": rate * GIGA}
-    tiers = [
-        {"medium": medium, "capacity_bytes": size, **(read_at if medium == "nvme" else {})}
-        for medium, size in (("host", host), ("nvme", drives), ("remote", store))
-        if size is not None
-    ]
+    sizes: tuple[tuple[Medium, float | None, float | None], ...] = (
+        ("host", host, None),
+        ("nvme", drives, rate),
+        ("remote", store, None),
+    )
+    tiers = [tier_of_gb(medium, capacity_gb=size, gb_per_s=read) for medium, size, read in sizes if size is not None]
     return {"kv_tiers": tiers} if tiers else {}
 
 

@@ -8,12 +8,9 @@ from typing import Any
 import streamlit as st
 
 from app import inputs, widgets
-from app.uploaded import session_profiles
 from simulator.planner.records import CHAT, PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.reports.content.quantities import count_text, counted_text, rate_text, seconds_text
 from simulator.specs.base import LARGEST_INTEGER
-from simulator.specs.hardware.accelerator import list_hardware
-from simulator.specs.model.loading import list_models
 
 _KEPT, _PAGE, _PLACE, _DEPLOYED, _FILLED = "_kept", "_page", "_bar", "_deployed", "_bar_filled"
 _LINE = "_bar_line"
@@ -50,11 +47,11 @@ def _allowed(key: str) -> tuple[str, ...] | None:
     """Names that a key takes; None for numbers."""
     match key:
         case "model":
-            return list_models(profiles=session_profiles())
+            return inputs.model_names()
         case "gpu":
-            return list_hardware(profiles=session_profiles())
+            return inputs.hardware_names()
         case "prefill_gpu" | "encoder_gpu" | "ffn_gpu":
-            return (inputs.SAME_KIND, inputs.AS_REPLICAS, *list_hardware(profiles=session_profiles()))
+            return (inputs.SAME_KIND, inputs.AS_REPLICAS, *inputs.hardware_names())
         case "preset":
             return PRESET_NAMES
         case "weights":

@@ -7,8 +7,6 @@ from typing import Any, get_args
 import streamlit as st
 
 from app import glossary, inputs, widgets
-from app.uploaded import session_profiles
-from simulator.planner.comparison import kv_head_choices
 from simulator.specs.question.techniques import SpeculationMethod
 
 NONE = "none"
@@ -123,9 +121,12 @@ def _share(label: str, *, key: str, help: str) -> float | None:
 def structure_input(model: str, place: str = "") -> dict[str, Any] | None:
     """What if the model had been built with other KV heads; None as published."""
     published = "as published"
-    heads = tuple(str(count) for count in kv_head_choices(model, profiles=session_profiles()))
     chosen = widgets.choice(
-        "KV heads (GQA)", (published, *heads), key=f"kv_heads{place}", default=published, help=glossary.KV_HEADS
+        "KV heads (GQA)",
+        (published, *inputs.kv_heads(model)),
+        key=f"kv_heads{place}",
+        default=published,
+        help=glossary.KV_HEADS,
     )
     return None if chosen == published else {"num_key_value_heads": int(chosen)}
 

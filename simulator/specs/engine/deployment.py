@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from simulator.specs.base import Spec
+from simulator.units import GIGA
 
 
 class ParallelismSpec(Spec):
@@ -126,6 +127,12 @@ class KvTierSpec(Spec):
         if self.medium == "nvme" and self.bytes_per_s is None:
             raise ValueError("nvme needs bytes_per_s, the rate at which its drives are read")
         return self
+
+
+def tier_of_gb(medium: Medium, *, capacity_gb: float, gb_per_s: float | None = None) -> dict[str, Any]:
+    """The fields of a tier from its size in GB and its rate in GB/s, 1e9 bytes each."""
+    rate = {} if gb_per_s is None else {"bytes_per_s": gb_per_s * GIGA}
+    return {"medium": medium, "capacity_bytes": capacity_gb * GIGA, **rate}
 
 
 def _number(text: str) -> Any:

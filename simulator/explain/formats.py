@@ -8,8 +8,8 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.explain.topic import Example, Value, Worked, bars, facts, lines, rows_table
-from simulator.operators.formats.schemes import scheme_named
-from simulator.operators.formats.stored_formats import SCALE_BITS, bitmap_bits, pattern_bits
+from simulator.operators.formats.schemes import SCALE_BITS, scheme_named
+from simulator.operators.formats.sparse_formats import bitmap_bits, pattern_bits
 from simulator.operators.work import GemmShape
 from simulator.phases.crossover import decode_seconds, format_crossover
 from simulator.phases.deployment import Deployment

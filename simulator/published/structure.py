@@ -8,7 +8,7 @@ from math import log
 
 import numpy as np
 
-from simulator.operators.formats.stored_formats import pattern_bits
+from simulator.operators.formats.sparse_formats import pattern_bits
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.transformer import parameter_counts

@@ -11,7 +11,7 @@ import numpy as np
 
 from simulator.kernels.library import kernel_library
 from simulator.operators.formats.schemes import format_of_pair
-from simulator.operators.formats.stored_formats import sparse_product
+from simulator.operators.formats.sparse_formats import sparse_product
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work, decode_step, prefill_step
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.errors import RoofcastError, did_you_mean, no_effect
-from simulator.operators.formats.stored_formats import (
+from simulator.operators.formats.sparse_formats import (
     SPARSE_KERNELS,
     bitmap_bits,
     compressed_product,

@@ -10,8 +10,8 @@ from simulator.kernels.fits import fit_set
 from simulator.kernels.format_choice import dequantise_seconds, derived_gemm_timing, format_family, passes_of
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.timing import Provenance, Timing
-from simulator.operators.formats.schemes import format_of_pair, scheme_named
-from simulator.operators.formats.stored_formats import fixed_format, sparse_product
+from simulator.operators.formats.schemes import fixed_format, format_of_pair, scheme_named
+from simulator.operators.formats.sparse_formats import sparse_product
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.format_kernels import FormatKernelSpec, load_format_kernels

@@ -1,18 +1,20 @@
-"""Quantised matrix formats by name and by pair of dtypes: stored bits, multiplying rate.
+"""Quantised matrix formats by name and by pair of dtypes: stored bits with their scales and tables, multiplying rate,
+and the passes that each needs.
 
 Bits per weight count scales and zero points: a group of g weights with a 16-bit scale and a 4-bit zero point takes
 4 + 20/g bits [Frantar2022] [Lin2023].
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
 from simulator.errors import RoofcastError, contradiction, did_you_mean
-from simulator.operators.formats import stored_formats as stored
-from simulator.operators.work import MatmulFormat
+from simulator.operators.work import ActivationPasses, MatmulFormat
 from simulator.records import dataclass
+from simulator.specs.base import Spec, read_yaml, validate
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, scheme_word
 
@@ -30,6 +32,93 @@ _TINYGEMM = re.compile(r"tinygemm(?:-g(\d+))?")
 _AQLM = re.compile(r"aqlm-(\d)x(\d{1,2})(?:-g(\d+))?")
 _KMEANS = re.compile(r"kmeans-([2-8])-?bit")
 PLAIN_SCHEMES = ("fp32", "tf32", "bf16", "fp16")
+SCALE_BITS = ACTIVATION_BITS = 16
+FP8_BLOCK = 128
+VECTOR_BYTES = 2.0
+"""An entry of a codebook is a 16-bit number."""
+
+SHARED_MEMORY_BYTES = 100.0 * 1024
+"""Tables beyond this do not stay in a compute unit's own memory (164 KiB on A100, 99 KiB a block on Ada)
+[CudaGuide2025] and are gathered from the L2."""
+
+KMEANS_TABLE_WEIGHTS = 4096
+"""One table per output row, as SqueezeLLM stores them; 4,096 is the row of a 7B model [Kim2023]."""
+
+
+class FixedFormat(Spec):
+    """A row of ``fixed_formats.yaml``, which says what its fields are."""
+
+    name: str
+    weights: Dtype
+    bits: float
+    scales: tuple[tuple[int, float], ...] = ()
+    math: Dtype | None = None
+    activation_scales: tuple[tuple[int, float], ...] = ()
+    quantises_activations: bool = False
+    passes: ActivationPasses | None = None
+    outlier_fraction: float = 0.0
+
+    def product(self, plain: Dtype) -> MatmulFormat:
+        """The format with its activations, of dtype ``plain`` where they stay wide."""
+        activation_bits = BITS[self.math] if self.math else ACTIVATION_BITS
+        return MatmulFormat(
+            name=self.name,
+            weight_bits=self.bits + sum(bits / numbers for numbers, bits in self.scales),
+            activation_bits=activation_bits + sum(bits / numbers for numbers, bits in self.activation_scales),
+            math=self.math or plain,
+            quantises_activations=self.quantises_activations,
+            passes=self.passes,
+            outlier_fraction=self.outlier_fraction,
+        )
+
+
+@cache
+def fixed_formats() -> Mapping[str, FixedFormat]:
+    """Every scheme whose format is one thing.
+
+    Reference: [DeepSeek2024b], [Dettmers2022], [Dettmers2023], [Ma2024], [NVIDIA2025], [OCP2023], [Xiao2022]
+    """
+    file = Path(__file__).with_name("fixed_formats.yaml")
+    rows = read_yaml(file).items()
+    return {name: validate(FixedFormat, row, where=f"{file}: {name}", profile=True) for name, row in rows}
+
+
+def fixed_format(scheme: str, *, plain: Dtype = Dtype.BF16) -> MatmulFormat:
+    """The format of one of them; ``plain`` : dtype of 16-bit activations."""
+    return fixed_formats()[scheme].product(plain)
+
+
+def weight_only(bits: int, *, group: int | None, plain: Dtype, zero_point: bool) -> MatmulFormat:
+    """Integer weights in groups with a 16-bit scale each, and a zero point of as many bits [Frantar2022] [Lin2023]."""
+    overhead = (SCALE_BITS + (bits if zero_point else 0)) / group if group else 0.0
+    return MatmulFormat(name=f"w{bits}a16", weight_bits=bits + overhead, activation_bits=ACTIVATION_BITS, math=plain)
+
+
+def tinygemm(group: int, *, plain: Dtype) -> MatmulFormat:
+    """4-bit weights with a 16-bit scale and zero point per group, as PyTorch stores them [Ansel2024]."""
+    bits = 4 + 2 * SCALE_BITS / group
+    return MatmulFormat(name="w4a16", weight_bits=bits, activation_bits=ACTIVATION_BITS, math=plain)
+
+
+def codebooks(count: int, *, bits: int, group: int, plain: Dtype) -> MatmulFormat:
+    """AQLM: ``group`` weights are the sum of one vector out of each of ``count`` books of 2**bits [Egiazarian2024].
+    Left out: one 16-bit scale per output row."""
+    table_bytes = count * 2.0**bits * group * VECTOR_BYTES
+    gathered = count * VECTOR_BYTES if table_bytes > SHARED_MEMORY_BYTES else 0.0
+    return MatmulFormat(
+        name="aqlm",
+        weight_bits=count * bits / group,
+        activation_bits=ACTIVATION_BITS,
+        math=plain,
+        codebook_bytes=table_bytes,
+        lookup_bytes=gathered,
+    )
+
+
+def kmeans(bits: int, *, plain: Dtype) -> MatmulFormat:
+    """Non-uniform levels: each output row has a table of 2**bits 16-bit values [Kim2023]."""
+    table_bits = 2.0**bits * SCALE_BITS / KMEANS_TABLE_WEIGHTS
+    return MatmulFormat(name="kmeans", weight_bits=bits + table_bits, activation_bits=ACTIVATION_BITS, math=plain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,27 +160,27 @@ def _patterned(key: str, plain: Dtype) -> Scheme | None:
         method, bits_text, group_text = grouped.groups()
         bits = int(bits_text or 4)
         group = _group(group_text, default=DEFAULT_GROUP_SIZE if method == "awq" else None)
-        product = stored.weight_only(bits, group=group, plain=plain, zero_point=method == "awq")
+        product = weight_only(bits, group=group, plain=plain, zero_point=method == "awq")
         return Scheme(weights=_integer(bits), activations=plain, format=product)
     if (tiny := _TINYGEMM.fullmatch(key)) is not None:
         group = _group(tiny[1], default=DEFAULT_GROUP_SIZE) or DEFAULT_GROUP_SIZE
-        return Scheme(weights=Dtype.INT4, activations=plain, format=stored.tinygemm(group, plain=plain))
+        return Scheme(weights=Dtype.INT4, activations=plain, format=tinygemm(group, plain=plain))
     if (books := _AQLM.fullmatch(key)) is not None:
         count, bits = int(books[1]), int(books[2])
         group = _group(books[3], default=AQLM_GROUP) or AQLM_GROUP
         if not 1 <= count <= 8 or not 4 <= bits <= 16:
             raise RoofcastError("takes 1 to 8 codebooks of 4 to 16 bits", field="precision.scheme", hint="aqlm-2x8")
-        product = stored.codebooks(count, bits=bits, group=group, plain=plain)
+        product = codebooks(count, bits=bits, group=group, plain=plain)
         return Scheme(weights=Dtype.INT4, activations=plain, format=product)
     if (clusters := _KMEANS.fullmatch(key)) is not None:
         bits = int(clusters[1])
-        return Scheme(weights=_integer(bits), activations=plain, format=stored.kmeans(bits, plain=plain))
+        return Scheme(weights=_integer(bits), activations=plain, format=kmeans(bits, plain=plain))
     return None
 
 
 def _fixed(key: str, plain: Dtype) -> Scheme | None:
     """Schemes that are one thing."""
-    if (row := stored.fixed_formats().get(key)) is not None:
+    if (row := fixed_formats().get(key)) is not None:
         return Scheme(weights=row.weights, activations=row.math or plain, format=row.product(plain))
     if key in PLAIN_SCHEMES:
         wide = Dtype(key)
@@ -104,10 +193,11 @@ def _fixed(key: str, plain: Dtype) -> Scheme | None:
 
 
 def _gguf(name: str, plain: Dtype, model: ModelSpec | None) -> Scheme:
-    roles = () if model is None else stored.role_formats(name, model=model, plain=plain)
-    product = (
-        dict(roles)["mlp"] if roles else stored.block_format(stored.BLOCK_BITS[stored.MIXES[name].base], plain=plain)
-    )
+    # Few deployments load GGUF files: others do without.
+    from simulator.operators.formats.gguf_formats import BLOCK_BITS, MIXES, block_format, role_formats
+
+    roles = () if model is None else role_formats(name, model=model, plain=plain)
+    product = dict(roles)["mlp"] if roles else block_format(BLOCK_BITS[MIXES[name].base], plain=plain)
     return Scheme(weights=_integer(8 if name == "q8_0" else 4), activations=plain, format=product, roles=roles)
 
 
@@ -134,18 +224,18 @@ def format_of_pair(
     match weights:
         case Dtype.FP8 if activations in (None, Dtype.FP8):
             if method == "mxfp8":
-                return stored.fixed_format("mxfp8")
-            block = group_size == stored.FP8_BLOCK
-            return stored.fixed_format("fp8-block" if block else "fp8")
+                return fixed_format("mxfp8")
+            block = group_size == FP8_BLOCK
+            return fixed_format("fp8-block" if block else "fp8")
         case Dtype.INT8 if activations in (None, Dtype.INT8):
-            return stored.fixed_format("w8a8")
+            return fixed_format("w8a8")
         case Dtype.FP8 | Dtype.INT8 if wide:
-            return stored.weight_only(8, group=group_size, plain=plain, zero_point=False)
+            return weight_only(8, group=group_size, plain=plain, zero_point=False)
         case Dtype.INT4 if wide or activations is None:
             group = group_size if method else DEFAULT_GROUP_SIZE
-            return stored.weight_only(4, group=group, plain=plain, zero_point=method == "awq")
+            return weight_only(4, group=group, plain=plain, zero_point=method == "awq")
         case Dtype.INT4 | Dtype.FP4 if activations in (Dtype.FP8, Dtype.INT8):
-            scale = stored.SCALE_BITS / (group_size or DEFAULT_GROUP_SIZE)
+            scale = SCALE_BITS / (group_size or DEFAULT_GROUP_SIZE)
             product = MatmulFormat(
                 name="w4a8", weight_bits=4.0, activation_bits=8, math=activations, quantises_activations=True
             )
@@ -155,9 +245,9 @@ def format_of_pair(
                 name="int4", weight_bits=4, activation_bits=4, math=Dtype.INT4, quantises_activations=True
             )
         case Dtype.FP4 if activations is Dtype.FP4 or (activations is None and method != "mxfp4"):
-            return stored.fixed_format("mxfp4-w4a4" if method == "mxfp4" else "nvfp4")
+            return fixed_format("mxfp4-w4a4" if method == "mxfp4" else "nvfp4")
         case Dtype.FP4 if activations is None or wide:
-            return stored.fixed_format("nvfp4-w4a16" if method == "nvfp4" else "mxfp4", plain=plain)
+            return fixed_format("nvfp4-w4a16" if method == "nvfp4" else "mxfp4", plain=plain)
     raise _contradiction(weights, activations)
 
 

@@ -12,7 +12,8 @@ from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.transformer import stored_bytes
 from simulator.operators.work import prefill_step
-from simulator.phases.deployment import Deployment, EngineSettings, without_speculation
+from simulator.phases.deployment import Deployment, without_speculation
+from simulator.phases.engine_settings import EngineSettings
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -24,7 +24,8 @@ from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import DEVIATE, LEVEL
-from simulator.phases.deployment import Deployment, EngineSettings
+from simulator.phases.deployment import Deployment
+from simulator.phases.engine_settings import EngineSettings
 from simulator.specs.base import validate
 from simulator.specs.engine.engine import EngineProfile, load_engine
 from simulator.specs.engine.fits import EngineSpread

@@ -81,10 +81,11 @@ def _tiers_verdict(found: KvTiersFound, currency: str) -> str:
 def encoder_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
     """Encoders and the fleet behind them."""
     found = plan.study(EncoderFleet)
-    return () if found is None else (_encoders(found, plan.best.cost.currency),)
+    limited = plan.basis.question.has_limits
+    return () if found is None else (_encoders(found, plan.best.cost.currency, limited=limited),)
 
 
-def _encoders(found: EncoderFleet, currency: str) -> doc.Table:
+def _encoders(found: EncoderFleet, currency: str, *, limited: bool) -> doc.Table:
     saved = saved_text(devices=found.saved_devices, per_hour=found.saved_per_hour, currency=currency)
     return doc.table(
         "encoder_pool",
@@ -109,7 +110,7 @@ def _encoders(found: EncoderFleet, currency: str) -> doc.Table:
         note=f"A request is encoded in {seconds_text(found.request_s)} after up to {seconds_text(found.wait_p95_s)} of "
         f"waiting (p95, closed form) and {seconds_text(found.transfer_s)} over {found.link}; encoders are busy "
         f"{percent_text(found.busy_fraction)}. The replicas keep what that leaves of the objectives. Against replicas "
-        f"that encode, this {saved}. Both together are within the plan's limits and draw up to "
+        f"that encode, this {saved}. Both together {'are within the limits and ' if limited else ''}draw up to "
         f"{watts_text(found.maximum_w)}; power, racks and launch files of the plan are of replicas that encode."
         + (f" Not possible: {'; '.join(found.left_out)}." if found.left_out else ""),
     )

@@ -18,7 +18,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
 from simulator.planner.verification.finalists import MOST_ADDED, TOLD_APART, sized_again, smallest_that_holds, surer
 from simulator.planner.verification.simulation import bar_chance, chance_below, refused
-from simulator.planner.verification.traces import TraceCheck
+from simulator.planner.verification.traces import MOST_SHARES, TraceCheck, surest_simulation
 from simulator.planner.verified import Verdict, Verification
 from simulator.reports.plan_text import plan_text
 from simulator.reports.sections.performance import finalists_outcome
@@ -212,6 +212,7 @@ def test_a_fleet_of_thousands_is_drawn_as_one_of_hundreds(trace: Path, bursty: C
         return TraceCheck(served=served, trace=recorded, times=times, step_s=0.02, steps=1, objectives=objectives)
 
     few, _ = check(4.0)._shares(16)
+    assert check(4.0).replays(16) == len(few)
     many, _ = check(4e6)._shares(16_000_000)
     assert np.mean([len(share) for share in many]) == pytest.approx(np.mean([len(share) for share in few]), rel=0.05)
     with pytest.raises(RoofcastError, match="at most 10,000,000 are replayed"):
@@ -243,6 +244,19 @@ def test_parts_of_replays_count_together(trace: Path, bursty: CapacityPlan) -> N
     assert [len(point.by_seed) for point in (apart, pairs, all_of_them)] == [4, 2, 1]
     assert apart.checks == pairs.checks == all_of_them.checks
     assert all_of_them.by_seed[0] == all_of_them.checks
+
+
+@pytest.mark.parametrize(("made", "again"), [(0, True), (MOST_SHARES, False)])
+def test_a_trace_that_was_replayed_as_often_as_it_is_ever_is_not_replayed_again(
+    made: int, again: bool, trace: Path, bursty: CapacityPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"model": "llama-3.1-8b", "hardware": "l4", "tp": 1, "trace": str(trace), "rps": 6}
+    question = replace(bursty.basis.question, spec=plan_spec(asked))
+    unsure = replace(bursty.finalists.chosen.found, chance=0.9, seeds=made)  # type: ignore[union-attr]
+    longer = replace(unsure, chance=1.0)
+    monkeypatch.setattr("simulator.planner.verification.traces.simulation", lambda *of, **how: lambda replicas: longer)
+    found = surest_simulation(question, bursty.basis.shown[0], lambda replicas: unsure)(4)
+    assert found is (longer if again else unsure)
 
 
 def test_a_trace_is_planned_for_all_its_requests(trace: Path) -> None:

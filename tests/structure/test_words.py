@@ -48,7 +48,6 @@ TAKEN_APART_LEFT = {
 FLAGS_LEFT = {
     "specs/hardware/calibration.py": 2,  # the separator in names of calibration files
     "specs/measured/serving_results.py": 2,  # flags of the benchmark programs whose results it reads
-    "traffic/recorded/prometheus.py": 1,  # a note of the demand, which no report words yet
 }
 """Constants with a flag that are still below the command line, by module. This list may only shrink."""
 

@@ -174,7 +174,7 @@ def prometheus_demand(text: str, *, source: str, over_s: float | None) -> Record
         osl=osl,
         prefix_hit=hit_share(scrape.first(*HITS), scrape.first(*QUERIES), source=source),
         dispersion=None,
-        notes=(read, "counters hold no peak: give --peak-to-mean"),
+        notes=(read, "counters hold no peak: give `peak_to_mean`"),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simulator.kernels.format_choice import EXPERT_PARALLEL, NOT_GATED_EXPERTS
+from simulator.kernels.experts import EXPERT_PARALLEL, NOT_GATED_EXPERTS
 from simulator.kernels.moe import ExpertLoad
 from validation.silicon.split import folds, is_score
 from validation.silicon.tables import Table, load_table, versions

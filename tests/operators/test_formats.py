@@ -11,7 +11,8 @@ from simulator.operators.work import decode_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
-from simulator.specs.model.loading import load_model
+from simulator.specs.model.checkpoints import published_checkpoints
+from simulator.specs.model.loading import list_models, load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from tests.operators.operator_models import LLAMA_31_8B
 
@@ -212,3 +213,33 @@ def test_a_cache_that_nobody_named_is_that_of_the_published_checkpoint() -> None
     ):
         assert cache(given) is Dtype.BF16
     assert cache({"weights": "nvfp4"}, (Dtype.BF16,)) is Dtype.BF16
+
+
+def test_weights_in_nvfp4_are_those_of_the_published_checkpoint() -> None:
+    """The base model asked for in NVFP4 and the checkpoint itself, by its name, keep the same parts wide."""
+    known = {name.lower() for name in list_models()}
+    kept_wide, compared = set(), 0
+    for item in published_checkpoints():
+        if item.format.method != "nvfp4" or item.source != "profile" or item.base.lower().split("/")[-1] not in known:
+            continue
+        model = load_model(item.id)
+        if model.quantization is None or model.quantization.roles or model.quantization.method != "nvfp4":
+            continue
+        asked = precision_plan(load_model(item.base), PrecisionSpec.model_validate({"weights": "nvfp4"}))
+        own = precision_plan(model, PrecisionSpec())
+        assert asked.quantised_roles == own.quantised_roles, item.id
+        assert asked.kv_dtype is own.kv_dtype
+        kept_wide.update(model.quantization.unquantized)
+        compared += 1
+    assert compared > 8
+    assert "attention" in kept_wide
+
+
+def test_a_method_that_anybody_applies_narrows_all_linear_layers() -> None:
+    model = load_model("MiniMaxAI/MiniMax-M2.5")
+    for given in ({"weights": "nvfp4", "activations": "bf16"}, {"scheme": "mxfp4-w4a4"}):
+        plan = precision_plan(model, PrecisionSpec.model_validate(given))
+        assert "attention" in plan.quantised_roles
+    published = precision_plan(model, PrecisionSpec.model_validate({"weights": "nvfp4"}))
+    assert "attention" not in published.quantised_roles
+    assert any("as nvidia/MiniMax-M2.5-NVFP4 says" in note for note in published.assumptions)

@@ -135,6 +135,20 @@ class Scheme:
     roles: tuple[tuple[str, MatmulFormat], ...] = ()
 
 
+def as_published(scheme: Scheme, model: ModelSpec, notes: list[str]) -> Scheme:
+    """NVFP4 with the roles that the model's published checkpoint keeps wide, where it says so: nothing else makes NVFP4
+    weights, and most makers leave attention out."""
+    if scheme.format.name != "nvfp4" or scheme.unquantised is not None or scheme.roles:
+        return scheme
+    from simulator.specs.model.checkpoints import published_unquantized
+
+    checkpoint, kept = published_unquantized(model.checkpoint or model.name, method=scheme.format.name)
+    if not kept:
+        return scheme
+    notes.append(f"{', '.join(kept)} unquantised, as {checkpoint} says")
+    return replace(scheme, unquantised=kept)
+
+
 def scheme_named(name: str, *, plain: Dtype, model: ModelSpec | None = None) -> Scheme:
     """Scheme of ``precision.scheme``; ``plain`` is the 16-bit dtype of unquantised activations.
 

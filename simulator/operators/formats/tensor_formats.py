@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from simulator.errors import RoofcastError, contradiction, did_you_mean, plain_word
-from simulator.operators.formats.schemes import PLAIN_SCHEMES, Scheme, format_of_pair, scheme_named
+from simulator.operators.formats.schemes import PLAIN_SCHEMES, Scheme, as_published, format_of_pair, scheme_named
 from simulator.operators.work import MatmulFormat
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -90,9 +90,8 @@ def precision_plan(
     notes: list[str] = []
     plain_dtype = _plain_dtype(model, precision, notes, multiplied=multiplied)
     plain = format_of_pair(plain_dtype, None, plain=plain_dtype)
-    scheme = _with_kernel(
-        _resolve_scheme(model, precision, plain_dtype, notes, multiplied=multiplied), precision.kernel
-    )
+    scheme = _resolve_scheme(model, precision, plain_dtype, notes, multiplied=multiplied)
+    scheme = _with_kernel(as_published(scheme, model, notes), precision.kernel)
     notes += _of_paper(precision)
     activation_dtype = Dtype.FP32 if plain_dtype is Dtype.TF32 else plain_dtype
     cached = _checkpoint_cache(model, precision, scheme.format, multiplied) if checkpoint_cache else None

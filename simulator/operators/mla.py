@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from simulator.operators.attention import attention_shapes, attention_work, context_rows, gate_width, output_projection
 from simulator.operators.elementwise import NORM, ROTARY, elementwise
+from simulator.operators.formats.tensor_formats import NVFP4, PrecisionPlan
 from simulator.operators.kept_tokens import index_rows
 from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
-from simulator.operators.work import Array, AttentionShape, Work
+from simulator.operators.work import Array, AttentionShape, MatmulFormat, Work
 from simulator.specs.model.architecture import MlaSpec
 from simulator.units import BITS_PER_BYTE
 
@@ -34,17 +35,27 @@ def mla_rows(spec: MlaSpec, *, share: DeviceShare, count: float) -> tuple[Work, 
     )
 
 
+def latent_format(plan: PrecisionPlan) -> MatmulFormat:
+    """Format of the projections into and out of the latents. NVFP4 checkpoints keep them wide and narrow the last
+    projection alone: hf_quant_config.json of nvidia/DeepSeek-V3.1-NVFP4 and -V3.2-NVFP4 leaves q_a_proj, q_b_proj,
+    kv_a_proj_with_mqa and kv_b_proj out (those of GLM-5 and Kimi-K2 the whole attention)."""
+    product = plan.format_for("attention")
+    return plan.plain if product.name == NVFP4 and product.quantises_activations else product
+
+
 def _query_and_latent(spec: MlaSpec, *, share: DeviceShare, heads: float, count: float) -> tuple[Work, ...]:
     latent = spec.kv_lora_rank + spec.qk_rope_head_dim
     query = heads * (spec.qk_nope_head_dim + spec.qk_rope_head_dim)
     q_rank = spec.q_lora_rank or 0
     down_bias = (q_rank + latent) if spec.bias else 0.0
     down_width = latent + (q_rank or query)
+    product = latent_format(share.plan)
     rows = [
         linear(
             "q_a_kv_a_proj" if q_rank else "q_kv_a_proj",
             share=share,
             role="attention",
+            product=product,
             m=share.tokens,
             n=down_width,
             k=share.hidden_size,
@@ -66,7 +77,10 @@ def _query_and_latent(spec: MlaSpec, *, share: DeviceShare, heads: float, count:
         )
     )
     if q_rank:
-        rows.append(linear("q_b_proj", share=share, role="attention", m=share.tokens, n=query, k=q_rank, count=count))
+        rows.append(
+            linear("q_b_proj", share=share, role="attention", product=product, m=share.tokens, n=query, k=q_rank,
+                   count=count)
+        )  # fmt: skip
     rows.append(
         elementwise(
             "rotary_kv_write",
@@ -113,6 +127,7 @@ def _expanded(spec: MlaSpec, *, share: DeviceShare, heads: float, count: float, 
         "kv_b_proj",
         share=share,
         role="attention",
+        product=latent_format(share.plan),
         m=latents,
         n=heads * (spec.qk_nope_head_dim + spec.v_head_dim),
         k=spec.kv_lora_rank,
@@ -177,7 +192,7 @@ def _absorb(
         held=held,
         product=share.plan.plain,
     )
-    bits = share.plan.format_for("attention").weight_bits
+    bits = latent_format(share.plan).weight_bits
     return replace(row, stored_bytes=row.parameters * bits / BITS_PER_BYTE)
 
 

@@ -7,7 +7,7 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import ROLES, on_chip, precision_plan
 from simulator.operators.transformer import operator_list, stored_bytes
-from simulator.operators.work import decode_step
+from simulator.operators.work import GemmShape, decode_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
@@ -243,3 +243,18 @@ def test_a_method_that_anybody_applies_narrows_all_linear_layers() -> None:
     published = precision_plan(model, PrecisionSpec.model_validate({"weights": "nvfp4"}))
     assert "attention" not in published.quantised_roles
     assert any("as nvidia/MiniMax-M2.5-NVFP4 says" in note for note in published.assumptions)
+
+
+def test_nvfp4_keeps_projections_of_latents_wide_and_narrows_the_output() -> None:
+    """Of DeepSeek's checkpoints in NVFP4 hf_quant_config.json leaves q and kv projections out, and o_proj not."""
+    model = load_model("deepseek-ai/DeepSeek-V3.1")
+
+    def formats(given: dict[str, str]) -> dict[str, str]:
+        plan = precision_plan(model, PrecisionSpec.model_validate(given))
+        rows = operator_list(model, plan=plan, parallelism=ParallelismSpec(), step=decode_step(sequences=4, context=64))
+        return {row.name: row.shape.format.name for row in rows if isinstance(row.shape, GemmShape)}
+
+    narrow = formats({"weights": "nvfp4"})
+    assert narrow["q_a_kv_a_proj"] == narrow["q_b_proj"] == narrow["q_absorb"] == "bf16"
+    assert narrow["o_proj"] == "nvfp4"
+    assert formats({"weights": "fp8"})["q_b_proj"] == formats({"weights": "fp8"})["o_proj"] == "fp8_block"

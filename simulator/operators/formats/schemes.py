@@ -140,7 +140,7 @@ def as_published(scheme: Scheme, model: ModelSpec, notes: list[str]) -> Scheme:
     weights, and most makers leave attention out."""
     if scheme.format.name != "nvfp4" or scheme.unquantised is not None or scheme.roles:
         return scheme
-    from simulator.specs.model.checkpoints import published_unquantized
+    from simulator.specs.model.loading import published_unquantized
 
     checkpoint, kept = published_unquantized(model.checkpoint or model.name, method=scheme.format.name)
     if not kept:

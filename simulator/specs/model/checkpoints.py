@@ -238,20 +238,6 @@ def published_fp8_cache(model_id: str, *, method: str) -> str | None:
     return f"as {first.id} says" if read else f"assumed of {first.id}, as its publisher's others say"
 
 
-@lru_cache(maxsize=1024)
-def published_unquantized(model_id: str, *, method: str) -> tuple[str, tuple[str, ...]]:
-    """The first listed checkpoint of a model's weights in ``method`` that has a profile, and the roles that it keeps
-    unquantized; ("", ()) where there is none, or roles have formats of their own."""
-    from simulator.specs.model.loading import load_model
-
-    wanted = plain_word(model_id)
-    for item in published_checkpoints():
-        if plain_word(item.base) == wanted and item.format.method == method and item.source == "profile":
-            found = load_model(item.id).quantization
-            return (item.id, found.unquantized) if found is not None and not found.roles else ("", ())
-    return "", ()
-
-
 DENSE = "dense"
 
 

@@ -275,3 +275,17 @@ def _base_of(text: str, *, profiles: str | Path | None) -> Path | None:
 def _stems(root: Path) -> Mapping[str, Path]:
     """Profile files of one directory as questions spell them."""
     return {plain_word(stem): path for stem, path in profile_files(root).items()}
+
+
+@lru_cache(maxsize=1024)
+def published_unquantized(model_id: str, *, method: str) -> tuple[str, tuple[str, ...]]:
+    """The first listed checkpoint of a model's weights in ``method`` that has a profile, and the roles that it keeps
+    unquantized; ("", ()) where there is none, or roles have formats of their own."""
+    from simulator.specs.model.checkpoints import published_checkpoints
+
+    wanted = plain_word(model_id)
+    for item in published_checkpoints():
+        if plain_word(item.base) == wanted and item.format.method == method and item.source == "profile":
+            found = load_model(item.id).quantization
+            return (item.id, found.unquantized) if found is not None and not found.roles else ("", ())
+    return "", ()

@@ -20,6 +20,7 @@ from simulator.operators.work import (
     MoeShape,
 )
 from simulator.records import dataclass
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineProfile
 from simulator.specs.engine.releases import (
     KernelRecipe,
@@ -30,6 +31,7 @@ from simulator.specs.engine.releases import (
     UntunedExperts,
 )
 from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.model.architecture import ModelSpec, MoeSpec
 from simulator.specs.model.precision import Dtype
 from simulator.units import BITS_PER_BYTE
 
@@ -112,6 +114,18 @@ class EngineTraits:
         """The fits that the engine's recipe names for a format; for experts first those that all-to-all feeds."""
         named = (one for one in self.replaced if (one.family, one.weights) == (family, name) and one.spread >= spread)
         return max((one for one in named if one.exchanged <= exchanged), key=lambda one: one.exchanged, default=None)
+
+    def without_tiles(self, model: ModelSpec, ranks: ParallelismSpec, *, format_name: str) -> list[tuple[int, int]]:
+        """Experts of a device in 16 bits for which the release has no tuned tiles, as (experts, width); none where
+        ranks of attention exchange tokens, whose kernels are others."""
+        if self.untuned is None or format_name != Dtype.BF16.value or ranks.dp_size > 1:
+            return []
+        blocks = (block for layer in model.layers for block in layer.feed_forward if isinstance(block, MoeSpec))
+        sizes = {
+            (block.num_experts // ranks.ep_size, block.moe_intermediate_size * ranks.ep_size // ranks.tp_size)
+            for block in blocks
+        }
+        return sorted(sizes - set(self.tuned))
 
     def lent(self, relative: Relative, *, kind: str) -> Relative:
         """``relative`` with its kernels known as parts of measured steps, where whole runs held such rows. What they

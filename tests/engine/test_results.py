@@ -85,3 +85,20 @@ def test_narrower_weights_decode_faster_and_leave_more_room() -> None:
     assert narrow.sequences_that_fit is not None
     assert narrow.sequences_that_fit > wide.sequences_that_fit
     assert set(found.fastest) == {"fp8"}
+
+
+@pytest.mark.parametrize(
+    ("hardware", "version", "weights", "noted"),
+    [
+        ("gb200", "0.15.1", "bf16", True),
+        ("b200", "0.15.1", "bf16", False),
+        ("gb200", "0.24.0", "bf16", False),
+        ("gb200", "0.15.1", "fp8", False),
+    ],
+)
+def test_experts_on_tiles_that_nobody_tuned_are_noted(hardware: str, version: str, weights: str, noted: bool) -> None:
+    """vLLM before 0.17 has files of tuned tiles by the name of the device: of 128 experts of width 768 on B200."""
+    engine = {"name": "vllm", "version": version}
+    asked = {**FIELDS, "model": "qwen3-30b-a3b", "hardware": hardware, "batch_size": 8, "engine": engine}
+    found = answer(ScenarioSpec.model_validate({**asked, "precision": {"weights": weights}}))
+    assert any("no tuned tiles for 128 experts of width 768" in note for note in found.notes) == noted

@@ -18,6 +18,7 @@ from simulator.engine.runs.results import (
     speculation_result,
     steady_output_tokens_per_s,
     uniform_kv_utilization,
+    untuned_notes,
     worst_provenance,
 )
 from simulator.engine.runs.scenario_setup import (
@@ -215,14 +216,12 @@ def _assumptions(scenario: ScenarioSpec, deployment: Deployment, *, together: bo
 
 
 def _runs_together(scenario: ScenarioSpec, run: UniformRun | ServedRun) -> bool:
-    if scenario.kind != "batch" or not isinstance(run, UniformRun):
-        return False
-    return run.sequences >= _share(scenario, field="batch_size")
+    at_once = run.sequences if scenario.kind == "batch" and isinstance(run, UniformRun) else 0
+    return at_once > 0 and at_once >= _share(scenario, field="batch_size")
 
 
 def _warnings(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> tuple[str, ...]:
-    notes = []
-    positions = deployment.model.max_position_embeddings
+    notes, positions = list[str](), deployment.model.max_position_embeddings
     length = (scenario.isl_tokens or 0) + (scenario.osl_tokens or 0)
     if positions is not None and length > positions:
         notes.append(f"{length} tokens exceed the {positions} positions that the model was made for")
@@ -346,6 +345,7 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
             *deployment.techniques.notes_at(_running(run)),
             *run.notes,
             *_warnings(scenario, deployment, run),
+            *untuned_notes(deployment),
         ),
         speculation=speculation_result(
             deployment, run.decode, memory=run.memory, decoded_tokens=uniform.osl_tokens - 1 if uniform else None

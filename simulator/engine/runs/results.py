@@ -212,3 +212,16 @@ def steady_output_tokens_per_s(run: UniformRun | None, *, copies: int) -> float 
     if run is None or run.steady_requests_per_s is None:
         return None
     return run.steady_requests_per_s * run.osl_tokens * copies
+
+
+def untuned_notes(deployment: Deployment) -> tuple[str, ...]:
+    """Experts in 16 bits that a release runs on slower tiles, since it has no tuned ones for them here."""
+    traits, engine = deployment.kernels.traits, deployment.engine
+    if traits.untuned is None:
+        return ()
+    name = deployment.plan.format_for("experts").name
+    return tuple(
+        f"{engine.name} {engine.version} has no tuned tiles for {count} experts of width {width} in 16 bits on "
+        f"{deployment.hardware.name}: slower ones run up to {traits.untuned.until}, unless they are tuned there"
+        for count, width in traits.without_tiles(deployment.model, deployment.parallelism, format_name=name)
+    )

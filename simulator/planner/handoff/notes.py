@@ -12,7 +12,6 @@ from simulator.planner.handoff.kubernetes import image, start_s
 from simulator.planner.handoff.settings import DRAFT_PLACEHOLDER, LaunchSettings
 from simulator.planner.records import Demand
 from simulator.specs.hardware.accelerator import OWN_LABEL, cluster
-from simulator.specs.model.architecture import MoeSpec
 from simulator.specs.model.precision import Dtype
 from simulator.units import percent_text
 
@@ -118,22 +117,17 @@ def tier_notes(item: LaunchSettings) -> list[str]:
 
 def untuned_notes(item: LaunchSettings) -> list[str]:
     """Experts in 16 bits for whose number and width the release has no tuned tiles on this accelerator."""
-    deployment, ranks = item.deployment, item.deployment.parallelism
-    traits = deployment.kernels.traits
-    if traits.untuned is None or deployment.plan.format_for("experts").name != Dtype.BF16.value:
+    deployment, traits = item.deployment, item.deployment.kernels.traits
+    if traits.untuned is None:
         return []
-    experts = (block for layer in deployment.model.layers for block in layer.feed_forward if isinstance(block, MoeSpec))
-    sizes = {
-        (moe.num_experts // ranks.ep_size, moe.moe_intermediate_size * ranks.ep_size // (ranks.tp_size * ranks.dp_size))
-        for moe in experts
-    }
+    name = deployment.plan.format_for("experts").name
     hardware, title = deployment.hardware.name, item.launch.title
     return [
         f"{title} {deployment.engine.version} has no tuned tiles for {count} experts of width {width} in 16 bits on "
         f"{hardware}, and the plan counts on the slower ones that it falls back to. Your own are faster (vLLM's "
         f"benchmarks/kernels/benchmark_moe.py --tune, read from VLLM_TUNED_CONFIG_FOLDER), and so is release "
         f"{traits.untuned.until} or later."
-        for count, width in sorted(sizes - set(traits.tuned))
+        for count, width in traits.without_tiles(deployment.model, deployment.parallelism, format_name=name)
     ]
 
 

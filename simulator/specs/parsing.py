@@ -24,6 +24,8 @@ LONGEST_INTEGER = 100
 """Digits of an integer: every one that is shorter is a number to whatever reads it, 64 bits or floating point."""
 DEEPEST = 32
 """Levels of nesting; what ships has at most ten."""
+MOST_CONTAINERS = int(2 * MEGA)
+"""Lists and objects of a JSON document: a week of a server's samples, every five seconds, of sixteen counters."""
 _MOST_VALUES = int(MEGA)
 """What the aliases of a file may stand for: nine to nine others, nine times over, are more than there is memory."""
 
@@ -194,8 +196,18 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
+def _containers(text: str | bytes) -> int:
+    """Brackets that open a list or an object, those inside quoted texts among them."""
+    if isinstance(text, str):
+        return text.count("{") + text.count("[")
+    return text.count(b"{") + text.count(b"[")
+
+
 def parse_json(text: str | bytes) -> Any:
     """The JSON document in ``text`` or in bytes of it; raises MalformedError."""
+    # Each takes some hundred bytes of memory, and two in a text.
+    if len(text) > MOST_CONTAINERS and _containers(text) > MOST_CONTAINERS:
+        raise MalformedError(f"more than {MOST_CONTAINERS:,} lists and objects")
     try:
         data = json.loads(text, object_pairs_hook=_unique_keys, parse_int=_integer)
     except json.JSONDecodeError as error:

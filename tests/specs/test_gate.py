@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pydantic import Field, PositiveInt, ValidationError
 from simulator.errors import LONGEST_VALUE, FileError, RoofcastError, one_line, shown
 from simulator.specs.base import LARGEST_INTEGER, Spec, read_json, read_text, refused, validate
 from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.parsing import DEEPEST, MalformedError, parse_json, parse_yaml
+from simulator.specs.parsing import DEEPEST, MOST_CONTAINERS, MalformedError, parse_json, parse_yaml
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
@@ -94,6 +95,14 @@ def test_long_values_are_cut() -> None:
     assert len(RoofcastError("wrong", field=".".join([value] * 100)).field) == 3 * LONGEST_VALUE
     assert shown([[[]]]) == "[[[]]]"
     assert shown(10**5000) == "a int"
+
+
+@pytest.mark.parametrize("whole", [str, str.encode])
+def test_a_document_of_too_many_parts_is_refused_before_it_takes_memory(whole: Callable[[str], Any]) -> None:
+    parts = MOST_CONTAINERS - 1
+    with pytest.raises(MalformedError, match="more than 2,000,000 lists and objects"):
+        parse_json(whole("[" + "[]," * parts + "{}]"))
+    assert parse_json(whole("[" + "1," * (parts // 100) + "{}]"))[-1] == {}
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from simulator.cli import keep_freed_memory
 from simulator.cli.shared import (
     HELP_ALL,
     PlanCommand,
@@ -272,6 +273,7 @@ def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutpu
         if answer is None:
             from simulator.api.planning import plan
 
+            keep_freed_memory()
             if several:
                 answer = _composed_models(spec, several, form=form)
             else:

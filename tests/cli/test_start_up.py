@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -104,3 +105,9 @@ def test_one_estimate_loads_what_it_uses(tmp_path: Path) -> None:
     own = {name for name in loaded if name.startswith("simulator.")}
     packages = {name.rpartition(".")[0] for name in own}
     assert len(own - packages) <= ESTIMATE_AT_MOST
+
+
+def test_arrays_leave_their_memory_to_the_next_where_glibc_is() -> None:
+    code = "import simulator.cli as cli; print(cli.keep_freed_memory())"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == str(platform.libc_ver()[0] == "glibc")

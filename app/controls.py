@@ -33,6 +33,20 @@ _KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         **{f"{degree}_size": (degree,) for degree in _DEGREES},
         **{f"disaggregation.prefill_{degree}_size": (f"prefill_{degree}",) for degree in _DEGREES},
         **{f"disaggregation.decode_{degree}_size": (degree,) for degree in _DEGREES},
+        "precision.activations": ("weights", "formats"),
+        "engine.max_num_seqs": ("seqs",),
+        "engine.max_num_batched_tokens": ("step_tokens",),
+        **{f"techniques.{name}": (name,) for name in ("sparsity", "speculation", "attention", "kv_policy", "adapters")},
+        "techniques.speculation.method": ("speculation",),
+        "techniques.speculation.k": ("k",),
+        "techniques.speculation.acceptance": ("acceptance",),
+        "techniques.speculation.draft_model": ("draft",),
+        "techniques.kv_policy.budget_tokens": ("kept",),
+        "techniques.weight_offload": ("offload",),
+        "techniques.sequence_parallel": ("sequence",),
+        "techniques.structure": ("kv_heads",),
+        "decode_ffn": ("ffn",),
+        "disaggregation.link": ("link",),
         "disaggregation.prefill_hardware": ("prefill_gpu",),
         "disaggregation.decode_ffn": ("ffn",),
         "disaggregation.decode_ffn.hardware": ("ffn_gpu",),
@@ -69,6 +83,8 @@ _KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Keys of the widgets that fill a field, the first of which a page has."""
 _FIELDS = {flag_of(field): field for field in _KEYS}
 _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
+_WORD = re.compile(r"(?<![\w.`/=-])[a-z]+(?:_[a-z]+)+(?![\w.(])")
+_ASIDE = re.compile(r"\((?=--[a-z])")
 _COMMANDS = ("plan-capacity ", "roofcast ")
 _TIMES = ("ttft", "tpot")
 
@@ -79,6 +95,12 @@ def control(field: str) -> tuple[str, widgets.Shown] | None:
     return next(((key, shown[key]) for key in _KEYS.get(field, ()) if key in shown), None)
 
 
+def _label(field: str) -> str:
+    """What the page calls a field, without its unit, which stands behind the value; empty where it has no widget."""
+    known = control(field)
+    return "" if known is None else known[1].label.partition(" (")[0]
+
+
 def named(sentence: str) -> str:
     """A sentence of the library with fields as this page calls them and bounds as it writes them; what it does not ask
     for stays a flag.
@@ -87,12 +109,21 @@ def named(sentence: str) -> str:
     """
 
     def name(found: re.Match[str]) -> str:
-        known = control(_FIELDS.get(found[0], ""))
-        # Its unit stands behind the value.
-        return found[0] if known is None else known[1].label.partition(" (")[0]
+        return _label(_FIELDS.get(found[0], "")) or found[0]
 
     text = flagged(sentence).replace("<= ", "≤ ").replace(" -> ", " → ")
-    return text if is_command(text) else _FLAG.sub(name, text)
+    # What is left is nothing that can be set here.
+    return text if is_command(text) else _ASIDE.sub("(command line: ", _FLAG.sub(name, text))
+
+
+def worded(sentence: str) -> str:
+    """:func:`named`, where fields are called by their names in files too."""
+
+    def name(found: re.Match[str]) -> str:
+        return _label(found[0]) or found[0]
+
+    text = named(sentence)
+    return text if is_command(text) else _WORD.sub(name, text)
 
 
 def is_command(sentence: str) -> bool:

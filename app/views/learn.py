@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import streamlit as st
 
-from app import charts, display, inputs, tables, widgets
+from app import charts, controls, display, inputs, tables, widgets
 from app.answers import explained, learned
 from app.sections import section_body
 from app.uploaded import session_profiles
@@ -48,7 +48,7 @@ def _topics() -> None:
         answer = explained(chosen, model, hardware, session_profiles())
     except RoofcastError as error:
         display.headline(topic_named(chosen).title)
-        st.markdown(str(error).replace("$", "\\$"))
+        st.markdown(controls.named(str(error)).replace("$", "\\$"))
         return
     first, *others = answer.page.sections
     display.headline(first.title)

@@ -69,6 +69,22 @@ def test_what_a_page_does_not_ask_for_stays_a_flag_of_the_command_line() -> None
     assert "--scheme" not in cells
 
 
+@pytest.mark.parametrize(
+    ("name", "query", "said"),
+    [
+        ("what_if", {"sequence": "true"}, "**Sequence parallelism** takes true or false · Leave it out, or set TP"),
+        ("what_if", {"sparsity": "2:4", "gpu": "v100-sxm-32gb"}, "**Sparsity**: 2:4"),
+        ("what_if", {"speculation": "mtp"}, "**Speculative decoding**: mtp"),
+        ("what_if", {"model": "mixtral-8x7b", "ep": "8"}, "TP x DP = 1"),
+        ("serving", {"step_tokens": "2", "seqs": "4096"}, "raise it or lower Largest batch"),
+    ],
+)
+def test_a_refusal_names_fields_as_the_page_does(name: str, query: dict[str, str], said: str) -> None:
+    page = opened(name, query)
+    assert page.error
+    assert said in " ".join((*captions(page), *(item.value for item in page.error)))
+
+
 def test_a_rate_of_a_deployment_opens_on_every_page_that_asks_about_one() -> None:
     page = opened("serving", {"model": "llama-3.1-8b", "rates": "true"})
     page.session_state["rates"] = True

@@ -57,4 +57,4 @@ def test_a_topic_is_explained_with_the_model_and_accelerator_of_the_page() -> No
 def test_a_topic_that_says_nothing_of_the_model_says_so() -> None:
     page = opened("learn", {"learn": "Topics", "explain": "retrieval", "model": "llama-2-7b"})
     assert not page.exception
-    assert any("--model bert-base" in item.value for item in page.markdown)
+    assert any("Model bert-base" in item.value for item in page.markdown)

@@ -14,7 +14,7 @@ from simulator.phases.step import estimate_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.units import counted_text
+from simulator.units import counted_text, format_si
 
 
 def attention_ffn_of(
@@ -60,7 +60,7 @@ def attention_ffn_of(
     if not memory.fits:
         raise InfeasibleError(
             f"the experts of {scenario.model} do not fit {ffn.devices} {hardware.name} "
-            f"(short of {memory.shortfall_bytes:.3g} bytes each)",
+            f"(short of {format_si(memory.shortfall_bytes, 'B')} each)",
             field="disaggregation.decode_ffn.devices",
             code="does_not_fit",
             hint="more devices",

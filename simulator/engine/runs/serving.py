@@ -25,6 +25,7 @@ from simulator.techniques.applied import check_budget
 from simulator.traffic.demand import build_requests
 from simulator.traffic.lengths import check_tokens
 from simulator.traffic.requests import Requests
+from simulator.units import format_si
 
 HISTORY_POINTS = 9
 """Points of each request's growth at which its cache is measured."""
@@ -194,8 +195,9 @@ def kv_blocks_of(deployment: Deployment) -> int:
     """KV blocks of one replica by the memory plan; models without a growing cache have room for all sequences."""
     plan = memory_plan(deployment)
     if not plan.fits:
+        short = format_si(plan.shortfall_bytes, "B")
         raise InfeasibleError(
-            f"{deployment.model.name} leaves no memory for a KV cache (short of {plan.shortfall_bytes:.3g} bytes)",
+            f"{deployment.model.name} leaves no memory for a KV cache (short of {short})",
             field="tp_size",
             code="does_not_fit",
             hint="more devices per replica, narrower weights or a device with more memory",

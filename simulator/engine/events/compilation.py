@@ -29,7 +29,7 @@ from simulator.phases import compiled as tables
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-WORTH_COMPILING_REQUESTS = 3_000
+WORTH_COMPILING_REQUESTS = 10_000
 """Requests of one process that Python serves in less time than the compiler takes."""
 WORTH_LOADING_REQUESTS = 300
 """The same of the time in which machine code is loaded that an earlier process left."""

@@ -139,7 +139,7 @@ def calibrate_kernels(
         raise RoofcastError(f"row 2: nothing that can be fitted in {table.path}; it has {families}", field="family")
     kernels = kernel_library(accelerator, library=MEASURED_LIBRARY, profiles=profiles)
     fits, skipped = _fitted(found, kernels=kernels)
-    better = tuple(item for item in fits if item.is_better)
+    better = tuple(item for item in fits if item.is_kept)
     steps = whole_rows(whole.rows)
     models = partial(load_model, profiles=profiles)
     used = {row.line for demand in found for row in demand.rows} | {row.line for row in steps}

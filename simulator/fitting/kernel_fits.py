@@ -100,7 +100,7 @@ class UserFit:
     kept: tuple[str, ...]
 
     @property
-    def is_better(self) -> bool:
+    def is_kept(self) -> bool:
         """Whether it is as close to the held-out rows as the fits in force, or closer; only then it replaces them.
 
         As close is the same fit again, which a file that is written anew must still hold.

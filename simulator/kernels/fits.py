@@ -196,7 +196,7 @@ def measured_fits(hardware: AcceleratorSpec, *, profiles: str | None = None) -> 
 
 
 def _by_user(hardware: str) -> Relative:
-    return own_fits(hardware, reason="measured on such an accelerator with torch")
+    return own_fits(hardware, reason="measured on this accelerator by its user")
 
 
 def given_fits(hardware: str, *, group: CalibrationGroup, fits: tuple[KernelFit, ...]) -> FitSet:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,25 +13,37 @@ from simulator.kernels.library import kernel_library
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.measured.kernel_times import load_measurements
 from simulator.specs.model.loading import load_model
-from validation.end_to_end.h200 import FITTED, FOLDER, HARDWARE, KERNELS, LIBRARY, LIGHTEST, h200_tables, loop_table
+from validation.end_to_end.h200 import (
+    FITTED,
+    FOLDER,
+    HARDWARE,
+    KERNELS,
+    LIBRARY,
+    LIGHTEST,
+    PROFILES,
+    h200_tables,
+    loop_table,
+)
 
-PROFILE = Path(__file__).parents[2] / "hardware_profiles" / "calibration" / "h200-sxm-141gb--torch.roofline.yaml"
+PROFILE = PROFILES / "calibration" / "h200-sxm-141gb--torch.roofline.yaml"
 
 
 def test_the_profile_is_what_its_table_gives_again_and_again() -> None:
     """Fitted where it is in force already, nothing changes: as close is the same fit, and it is kept."""
-    found = calibrate_kernels(str(KERNELS), hardware=HARDWARE, only=FITTED)
-    assert [profile.text for profile in found.profiles] == [PROFILE.read_text("utf-8")]
+    for profiles in (None, str(PROFILES)):
+        found = calibrate_kernels(str(KERNELS), hardware=HARDWARE, only=FITTED, profiles=profiles)
+        assert [profile.text for profile in found.profiles] == [PROFILE.read_text("utf-8")]
     assert found.whole_before == found.whole_after
     assert all(item.before_mape == pytest.approx(item.after_mape, rel=1e-3) for item in found.fits)
 
 
 def test_steps_that_no_fit_saw_are_closer_with_fits_of_their_kernels() -> None:
-    after = kernel_library(load_hardware(HARDWARE), library="torch")
-    rows = whole_rows(load_measurements(KERNELS).rows)
-    errors = [
-        whole_errors(rows, models=load_model, kernels=kernels) for kernels in (replace(after, measured=None), after)
+    libraries = [
+        kernel_library(load_hardware(HARDWARE), library="torch", profiles=profiles)
+        for profiles in (None, str(PROFILES))
     ]
+    rows = whole_rows(load_measurements(KERNELS).rows)
+    errors = [whole_errors(rows, models=load_model, kernels=kernels) for kernels in libraries]
     means = [sum(item.steps * item.mean for item in found) / sum(item.steps for item in found) for found in errors]
     assert means[1] < 0.8 * means[0]
     assert means[1] < 0.11

@@ -172,3 +172,7 @@ def test_results_are_written_as_vllm_writes_them(tmp_path: Path) -> None:
     for rate in ("200", "400"):
         result = json.loads((tmp_path / f"served-{rate}.json").read_text("utf-8"))
         assert result["completed"] == len(result["ttfts"]) == len(result["start_times"]) == 5
+    assert main([*words, "--requests", "5"], architecture=DENSE) == 5
+    one = ["--device", "cpu", "--rate", "200", "--rate", "400", "--out", str(tmp_path / "one.json")]
+    assert main(one, architecture=DENSE) == 2
+    assert not (tmp_path / "one.json").exists()

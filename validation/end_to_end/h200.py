@@ -8,7 +8,7 @@ with a simulation whose two host overheads come from its lightest run alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,15 +29,16 @@ from simulator.units import MILLI
 HARDWARE = "h200"
 FOLDER = Path(__file__).parents[1] / "measured" / "h200"
 KERNELS = FOLDER / "kernels.csv"
+PROFILES = FOLDER / "profiles"
+"""Fits of torch's kernels, for ``--profiles``. They are not among the built-in ones: H100, which has the same units,
+and llama.cpp, which has other kernels, would be compared with them."""
 FITTED = ("prefill_attention", "decode_attention", "gemm/fp8", "gemm/tf32")
-"""What of it the profiles hold as calibration of torch's kernels. Under 8- and 4-bit integers engines run other kernels
-than torch, and have none of their own on this accelerator that would go before these."""
+"""What was fitted. Under 8- and 4-bit integers engines run other kernels than torch, and have none of their own on this
+accelerator that would go before these."""
 LIBRARY = "vllm"
 """Whose tables the first comparison takes."""
 SAME_KERNEL = {("gemm", "bf16"): "cuBLAS in either", ("gemm", "fp8"): "cuBLAS here, CUTLASS there"}
 LIGHTEST = "served-1024-128-5.json"
-LONGEST_TOKENS = {"served-1024": 1152, "served-3000": 3200, "served-256": 384}
-"""Longest prompt and answer together: the loop runs one prompt at a time."""
 
 
 def _kernel_lines(rows: Sequence[MeasuredKernel], kernels: KernelLibrary) -> list[str]:
@@ -56,16 +57,12 @@ def _kernel_lines(rows: Sequence[MeasuredKernel], kernels: KernelLibrary) -> lis
 
 
 def _step_lines(rows: Sequence[MeasuredKernel]) -> list[str]:
-    """Steps priced without and with the fits of torch's own kernels that the profiles hold."""
-    after = kernel_library(load_hardware(HARDWARE), library=MEASURED_LIBRARY)
-    steps = whole_rows(rows)
-    pairs = zip(
-        *(
-            whole_errors(steps, models=load_model, kernels=kernels)
-            for kernels in (replace(after, measured=None), after)
-        ),
-        strict=True,
-    )
+    """Steps priced without and with the fits of torch's own kernels."""
+    steps, hardware = whole_rows(rows), load_hardware(HARDWARE)
+    libraries = [
+        kernel_library(hardware, library=MEASURED_LIBRARY, profiles=profiles) for profiles in (None, str(PROFILES))
+    ]
+    pairs = zip(*(whole_errors(steps, models=load_model, kernels=kernels) for kernels in libraries), strict=True)
     return [
         f"| {then.family.replace('_', ' ')} {then.model} {then.format}, {then.phase} | {then.steps} | "
         f"{100 * then.mean:.1f} % ({100 * then.bias:+.1f} %) | {100 * now.mean:.1f} % ({100 * now.bias:+.1f} %) |"
@@ -85,14 +82,17 @@ def kernels_table() -> str:
 
 
 def _measured_run(path: Path) -> MeasuredRun:
-    """The loop's run as a scenario: whole prompts before steps, at most 64 requests at once."""
-    longest = next(tokens for name, tokens in LONGEST_TOKENS.items() if path.name.startswith(f"{name}-"))
+    """The loop's run as a scenario: whole prompts before steps, one at a time, at most 64 requests at once.
+
+    path : served-ISL-OSL-RATE.json, the longest prompt and answer in tokens
+    """
+    isl_tokens, osl_tokens = (int(part) for part in path.stem.split("-")[1:3])
     engine = {
         "name": "torch",
         "scheduler": "prefill_first",
         "chunked_prefill": False,
         "max_num_seqs": 64,
-        "max_num_batched_tokens": longest,
+        "max_num_batched_tokens": isl_tokens + osl_tokens,
     }
     served = validate(ServedSpec, {"model": "llama-3.1-8b", "hardware": HARDWARE, "engine": engine}, where="")
     (run,) = load_serving_runs(str(path))
@@ -115,14 +115,15 @@ def _loop_line(run: ServingRun, *, ttft_s: float, tpot_s: float, fitted: bool) -
 def loop_table() -> str:
     """Markdown: each run of the serving loop, measured and simulated."""
     lightest = _measured_run(FOLDER / LIGHTEST)
-    fit = fit_overheads(deployment_of(lightest.scenario), runs=[lightest])
+    deployed = partial(deployment_of, profiles=str(PROFILES))
+    fit = fit_overheads(deployed(lightest.scenario), runs=[lightest])
     lines = [
         "| mean ISL / OSL | requests/s | TTFT, ms | simulated | TPOT, ms | simulated | |",
         "|---|--:|--:|--:|--:|--:|---|",
     ]
     for path in sorted(FOLDER.glob("served-*.json"), key=lambda path: [int(part) for part in path.stem.split("-")[1:]]):
         item = _measured_run(path)
-        deployment = with_overheads(deployment_of(item.scenario), step_s=fit.step_s, request_s=fit.request_s)
+        deployment = with_overheads(deployed(item.scenario), step_s=fit.step_s, request_s=fit.request_s)
         means = predicted_means(deployment, item.scenario)
         lines.append(_loop_line(item.run, ttft_s=means.ttft, tpot_s=means.tpot, fitted=path.name == LIGHTEST))
     return "\n".join(lines)

@@ -28,12 +28,12 @@ MODEL_WIDTHS = {
     "qwen3-32b": ((10240, 5120), (5120, 8192), (51200, 5120), (5120, 25600), (151936, 5120)),
     "mistral-7b": ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (32000, 4096)),
 }
+"""(n, k) of the products of a layer (qkv, output, gate and up, down) and of the output head."""
 BLOCK_WIDTHS = {
     "deepseek-v3": ((24576, 1536), (32768, 512), (7168, 16384), (4096, 7168), (7168, 2048), (36864, 7168)),
     "qwen3-32b": ((10240, 5120), (5120, 8192), (51200, 5120), (5120, 25600)),
 }
 """Of models that are published with scales a block; every k is a multiple of 512, so that no scale is padding."""
-"""(n, k) of the products of a layer (qkv, output, gate and up, down) and of the output head."""
 MODEL_ROWS = (1, 8, 32, 128, 512, 2048, 8192)
 BLOCK_ROWS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 """The library's kernel wants rows in multiples of four; twice as many steps, to see where its tiles end."""

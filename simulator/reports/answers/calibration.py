@@ -28,7 +28,7 @@ def _fit_line(item: UserFit) -> str:
     return (
         f"{fit.family + ' ' + fit.format:26s} {points:4d} points: held-out error "
         f"{100 * item.before_mape:.1f} % before, {100 * item.after_mape:.1f} % after; {', '.join(shown)}"
-        + ("" if item.is_better else "; not used: the fits in force are closer")
+        + ("" if item.is_kept else "; not used: the fits in force are closer")
     )
 
 
@@ -86,7 +86,7 @@ class KernelCalibrationAnswer(Answer):
                     "after_mape": item.after_mape,
                     "parameters": dict(item.fit.parameters),
                     "kept": list(item.kept),
-                    "used": item.is_better,
+                    "used": item.is_kept,
                 }
                 for item in found.fits
             ],

@@ -26,9 +26,11 @@ from torch.nn import functional
 
 from validation.measure.anchors import preheat
 from validation.measure.bench import Bench, bench_of
+from validation.measure.table import check_target
 from validation.measure.whole.decoder import COMPUTE, LLAMA_8B, Architecture, Decoder, angles_of, decoder_of
 from validation.measure.whole.steps import cached_attention
 
+USAGE, IO = 2, 5
 BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64)
 """Sizes of the captured steps; a step of fewer requests is filled up with a slot that nobody uses."""
 LOWEST_LENGTH_SHARE = 0.8
@@ -285,12 +287,36 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--osl-tokens", type=int, default=128)
     parser.add_argument("--slots", type=int, default=64, help="requests that run at once (default: 64)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--force", action="store_true", help="overwrite files")
     return parser.parse_args(words)
+
+
+def _targets(arguments: argparse.Namespace) -> dict[float, Path]:
+    """A file for each rate; refuses, before any time is spent, what would overwrite a result.
+
+    Raises
+    ------
+    ValueError
+        Two rates have one file.
+    OSError
+        A file exists, or its folder does not.
+    """
+    found = {rate: Path(str(arguments.out).replace("{rate}", f"{rate:g}")) for rate in arguments.rate}
+    if len(set(found.values())) < len(arguments.rate):
+        raise ValueError(f"--out {arguments.out}: one file for {len(arguments.rate)} rates; put {{rate}} into its name")
+    for path in found.values():
+        check_target(path, force=arguments.force)
+    return found
 
 
 def main(words: Sequence[str] | None = None, *, architecture: Architecture = LLAMA_8B) -> int:
     """Serve each rate and write its file; returns the exit code."""
     arguments = _arguments(words)
+    try:
+        targets = _targets(arguments)
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return USAGE if isinstance(error, ValueError) else IO
     bench = bench_of(arguments.device)
     torch.manual_seed(arguments.seed)
     with torch.inference_mode():
@@ -308,7 +334,7 @@ def main(words: Sequence[str] | None = None, *, architecture: Architecture = LLA
         warm_up = drawn_requests(len(BATCHES), isl_tokens=arguments.isl_tokens, osl_tokens=2, rate_per_s=1e6, seed=1)
         serve(loop, warm_up)
         preheat(bench)
-        for rate_per_s in arguments.rate:
+        for rate_per_s, path in targets.items():
             requests = drawn_requests(
                 arguments.requests,
                 isl_tokens=arguments.isl_tokens,
@@ -317,7 +343,6 @@ def main(words: Sequence[str] | None = None, *, architecture: Architecture = LLA
                 seed=arguments.seed,
             )
             serve(loop, requests)
-            path = Path(str(arguments.out).format(rate=f"{rate_per_s:g}"))
             result = result_of(requests, model=architecture.name, rate_per_s=rate_per_s)
             path.write_text(json.dumps(result), encoding="utf-8")
             print(

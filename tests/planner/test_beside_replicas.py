@@ -196,6 +196,9 @@ class TestTiers:
             ({"kv_cache": "fp8"}, 2e4),
             ({"weights": "fp8"}, 2e4),
             ({"weights": "fp8", "kv_cache": "bf16"}, 1e4),
+            # TGI takes no format of the cache from a checkpoint.
+            ({"weights": "fp8", "engine": "tgi"}, 1e4),
+            ({"kv_cache": "fp8", "engine": "tgi"}, 2e4),
         ]
         for fields, tokens in formats:
             assert tier_tokens(plan_spec({**asked, **fields}), model=model) == tokens

@@ -37,7 +37,7 @@ from simulator.planner.serving.replica import LoadPolicy, check_context
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec, engine_limits
+from simulator.specs.engine.engine import EngineSpec, engine_limits, load_engine
 from simulator.specs.hardware.accelerator import list_hardware
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
@@ -221,11 +221,15 @@ def _picture_assumption(spec: PlanSpec, model: ModelSpec) -> tuple[Assumption, .
 def tier_tokens(spec: PlanSpec, *, model: ModelSpec) -> float:
     """Tokens whose keys and values the tiers of a replica keep, in the first of the formats to compare that it has."""
     tiers = asked_tiers(spec.kv_tiers) or ()
-    for platform in platforms(spec) if tiers else ():
+    if not tiers:
+        return 0.0
+    engine = asked_engine(spec)
+    cache = load_engine(engine.name, profiles=spec.profiles).follows_checkpoint_cache(engine.version)
+    for platform in platforms(spec):
         multiplied = frozenset(platform.hardware.peak_flops_per_s)
         for precision in precisions(spec, model=model, hardware=platform.hardware):
             with suppress(RoofcastError):
-                plan = precision_plan(model, precision, multiplied=multiplied)
+                plan = precision_plan(model, precision, multiplied=multiplied, checkpoint_cache=cache)
                 each = kv_bytes_per_token(model, plan=plan, tp_size=1)
                 return sum(tier.capacity_bytes for tier in tiers) / each if each else 0.0
     return 0.0

@@ -32,7 +32,7 @@ from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.traffic.demand import mean_rate_per_s
 from simulator.traffic.requests import Requests
-from simulator.units import BITS_PER_BYTE
+from simulator.units import BITS_PER_BYTE, GIGA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,8 +218,8 @@ def encoder_pool(
     held_bytes = vision_parameters(vision, layer_rows) * BITS[Dtype.BF16] / BITS_PER_BYTE
     if held_bytes > hardware.memory_visible_bytes:
         raise InfeasibleError(
-            f"the encoder of {model.name} takes {held_bytes:.3g} bytes, {hardware.name} has "
-            f"{hardware.memory_visible_bytes:.3g}",
+            f"the encoder of {model.name} takes {held_bytes / GIGA:.3g} GB, {hardware.name} has "
+            f"{hardware.memory_visible_bytes / GIGA:.3g} GB",
             field="encoder_pool.hardware",
             code="does_not_fit",
         )

@@ -13,7 +13,7 @@ from simulator.engine.encoders import EncoderPool, pool_wait_mean_s
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.capacity import sustained_rate
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, encoders_of
-from simulator.errors import RoofcastError
+from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.memory import memory_plan
 from simulator.specs.base import validate
 from simulator.specs.hardware.accelerator import default_server_for
@@ -172,6 +172,15 @@ def test_a_cap_limits_encoders_too() -> None:
     found = encoders_of(asked, deployment_of(asked), profiles=None)
     assert found is not None
     assert found.deployment.hardware.power_cap_w == 300
+
+
+def test_an_encoder_that_does_not_fit_is_refused_in_gigabytes() -> None:
+    asked = scenario(encoder_pool={"replicas": 1})
+    behind = deployment_of(asked)
+    small = behind.hardware.model_copy(update={"memory_visible_bytes": 1e9})
+    with pytest.raises(InfeasibleError, match=r"takes 1\.\d+ GB, h100-sxm-80gb has 1 GB") as refused:
+        encoders_of(asked, replace(behind, hardware=small), profiles=None)
+    assert (refused.value.field, refused.value.code) == ("encoder_pool.hardware", "does_not_fit")
 
 
 def test_embeddings_are_two_bytes_a_value_over_one_network_card() -> None:

@@ -185,7 +185,11 @@ def _vendor(row: Row) -> str:
 
 
 def _scenario(row: Row, *, most: int) -> dict[str, Any]:
-    """What the row ran; most : clients of the same deployment and lengths in any row."""
+    """What the row ran; most : clients of the same deployment and lengths in any row.
+
+    A scenario has one ``engine.max_num_seqs``: sequences of a decode worker limit those of a prefill worker too, whose
+    own limit rows do not say.
+    """
     concurrency = int(row["batch_or_concurrency"])
     engine, vendor = served_by(row["engine"]), _vendor(row)
     limits: dict[str, Any] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from math import inf
 from pathlib import Path
@@ -21,10 +22,11 @@ from simulator.planner.search.beside_replicas import check_beside
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve, tier_tokens
 from simulator.planner.search.search import try_platforms
-from simulator.planner.studies.encoder_pool import EncoderFleet
+from simulator.planner.studies.encoder_pool import EncoderFleet, NoEncoders, NotPossible
 from simulator.planner.studies.kv_tiers import KvTiersFound
 from simulator.planner.verification import traces
 from simulator.planner.verification.traces import steady_states
+from simulator.reports.content.document import Paragraph, Table
 from simulator.reports.sections.beside_replicas import beside_blocks, saved_text
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.fields import plan_command
@@ -33,6 +35,7 @@ from simulator.specs.question.plan import plan_spec
 from simulator.traffic.recorded.traces import read_trace, replica_shares
 from simulator.traffic.requests import Requests
 
+SLOW = {"tpot_p95": "200ms"}
 TURNS, APART_MS, TURN_BLOCKS = 4, 60_000, 4
 PICTURES = {
     "model": "qwen2.5-vl-7b",
@@ -216,6 +219,14 @@ def with_encoders(*names: str, **fields: Any) -> CapacityPlan:
     return plan_capacity(plan_spec({**PICTURES, "encoder_hardware": names, **fields}))
 
 
+def found_none(plan: CapacityPlan) -> tuple[NotPossible, ...]:
+    """Why no kind of encoders serves."""
+    found = plan.study(NoEncoders)
+    assert found is not None
+    assert plan.study(EncoderFleet) is None
+    return found.not_possible
+
+
 class TestEncoders:
     def test_a_pool_keeps_up_and_leaves_the_fleet_less_to_do(self) -> None:
         plan = with_encoders("l40s")
@@ -244,10 +255,42 @@ class TestEncoders:
         found = with_encoders("l4", "l40s", ttft_p95="1200ms").study(EncoderFleet)
         assert found is not None
         assert found.hardware == "l40s"
-        (reason,) = found.left_out
-        assert reason.startswith("l4: no replicas keep what encoding leaves")
+        (refused,) = found.not_possible
+        assert (refused.hardware, refused.code) == ("l4", "infeasible")
+        assert refused.reason.startswith("no replicas keep what encoding leaves")
         (table,) = beside_blocks(with_encoders("l4", "l40s", ttft_p95="1200ms"))
-        assert "Not possible: l4: no replicas" in table.note
+        assert isinstance(table, Table)
+        assert "It is not possible with l4 (no replicas" in table.note
+
+    @pytest.mark.parametrize(
+        ("hardware", "fields", "code", "said"),
+        [
+            ("l40s", {"max_gpus": 8, **SLOW}, "over_budget", "encoders alone take 8 of the 8 GPUs allowed"),
+            ("l40s", {"max_power_kw": 12, **SLOW}, "over_budget", r"replicas take 10.2 of the [\d.]+ kW nameplate"),
+            ("l40s", {"max_racks": 1, **SLOW}, "over_budget", "encoders alone take 1 of the 1 racks allowed"),
+            ("l4", {"ttft_p95": "700ms"}, "infeasible", r"encoding takes [\d.]+ s of TTFT p95, which allows 0.7 s"),
+        ],
+    )
+    def test_encoders_that_cannot_serve_leave_the_plan_as_it_is_without(
+        self, hardware: str, fields: dict[str, Any], code: str, said: str
+    ) -> None:
+        plan, alone = with_encoders(hardware, **fields), with_encoders(**fields)
+        assert plan.best == alone.best
+        (refused,) = found_none(plan)
+        assert (refused.hardware, refused.code) == (hardware, code)
+        assert re.match(said, refused.reason)
+        (block,) = beside_blocks(plan)
+        assert isinstance(block, Paragraph)
+        assert f"not possible with {hardware} ({refused.reason})" in block.text
+        document = json.loads(plan_document(plan))["encoder_pool"]
+        assert document == {"not_possible": [{"hardware": hardware, "code": code, "reason": refused.reason}]}
+
+    def test_what_replicas_take_is_written_out(self) -> None:
+        """Of five digits too, not as a power of ten."""
+        asked: dict[str, Any] = {"rps": 80_000.0, "round_to": "device", "spares": 0, **SLOW}
+        devices = with_encoders(**asked).best.devices
+        (refused,) = found_none(with_encoders("l40s", max_gpus=devices, **asked))
+        assert re.match(r"replicas take \d\d,\d{3} of the [\d,]+ GPUs that encoders leave", refused.reason)
 
     @pytest.mark.slow
     def test_limits_are_those_of_encoders_and_replicas_together(self) -> None:
@@ -257,8 +300,8 @@ class TestEncoders:
         kept = with_encoders("l40s", round_to="device", max_gpus=both).study(EncoderFleet)
         assert kept is not None
         assert kept.devices + kept.fleet_devices <= both
-        with pytest.raises(InfeasibleError, match=f"replicas take {free.fleet_devices} of the "):
-            with_encoders("l40s", round_to="device", max_gpus=both - 1)
+        (refused,) = found_none(with_encoders("l40s", round_to="device", max_gpus=both - 1))
+        assert refused.reason.startswith(f"replicas take {free.fleet_devices} of the ")
         assert free.total_per_hour is not None
         with pytest.raises(InfeasibleError) as refused:
             with_encoders("l40s", round_to="device", max_cost_per_hour=free.total_per_hour + 0.1)
@@ -266,8 +309,6 @@ class TestEncoders:
         with pytest.raises(InfeasibleError) as refused:
             with_encoders("l40s", round_to="device", max_cost_per_hour=free.total_per_hour - 0.1)
         assert "l40s" not in refused.value.hint
-        with pytest.raises(InfeasibleError, match="encoders alone take .* of `max_racks` 1"):
-            with_encoders("l40s", max_racks=1, tpot_p95="200ms")
 
     def test_an_availability_is_that_of_both_together(self) -> None:
         """Each half gets the root of it, so that spares are as for a fleet of two pools."""
@@ -283,15 +324,15 @@ class TestEncoders:
         plan = with_encoders("l40s")
         (table,) = beside_blocks(plan)
         assert "A request is encoded in" in table.note
-        assert json.loads(plan_document(plan))["encoder_pool"]["hardware"] == "l40s"
+        document = json.loads(plan_document(plan))["encoder_pool"]
+        assert document["hardware"] == "l40s"
+        assert document["not_possible"] == []
 
     def test_what_makes_no_sense_is_refused(self) -> None:
         with pytest.raises(RoofcastError, match="changes nothing without `images_per_request`"):
             with_encoders("l40s", images_per_request=None)
         with pytest.raises(RoofcastError, match="embeddings from mi300x"):
             with_encoders("mi300x")
-        with pytest.raises(InfeasibleError, match="encoding takes"):
-            with_encoders("l4", ttft_p95="700ms")
 
 
 class TestWait:

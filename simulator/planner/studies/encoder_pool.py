@@ -11,7 +11,7 @@ from simulator.engine.encoders import EncoderPool, encoder_pool, wait_percentile
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.engine.pools import Pool, unlike_vendors
 from simulator.engine.runs.scenario_setup import server_between
-from simulator.errors import InfeasibleError, Option
+from simulator.errors import InfeasibleError
 from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized, fleet_power, housing_of, spare_replicas
@@ -28,11 +28,30 @@ from simulator.records import dataclass
 from simulator.specs.engine.deployment import EncoderPoolSpec
 from simulator.specs.money.ownership import load_ownership
 from simulator.specs.question.plan import PlanSpec
-from simulator.units import KILO
+from simulator.units import KILO, plain_text
 
 WAIT_PERCENTILE = 95.0
 """Of requests that wait for an encoder no longer than encoding takes."""
 MOST_ENCODERS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotPossible:
+    """A kind of encoders with which objectives or limits do not hold; ``code`` is that of an error, ``over_budget``
+    where a limit of the fleet is broken."""
+
+    hardware: str
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoEncoders(Study):
+    """None of the kinds that were named can serve: the plan stays the one without."""
+
+    key: ClassVar[str] = "encoder_pool"
+
+    not_possible: tuple[NotPossible, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +62,7 @@ class EncoderFleet(Study):
     replicas, spares, devices, cost_per_hour : of the pool, None without a price; busy_fraction : with the spares down
     request_s, wait_p95_s, transfer_s : what a request takes there, its wait in closed form [s]
     fleet_* : the replicas that read the embeddings, within what is left of the objectives
-    maximum_w : nameplate of both [W]; left_out : kinds of encoders that cannot serve, each with its reason
+    maximum_w : nameplate of both [W]; not_possible : the other kinds that were named
     """
 
     key: ClassVar[str] = "encoder_pool"
@@ -67,7 +86,7 @@ class EncoderFleet(Study):
     saved_devices: int
     saved_per_hour: float | None
     maximum_w: float
-    left_out: tuple[str, ...] = ()
+    not_possible: tuple[NotPossible, ...] = ()
 
     @property
     def total_per_hour(self) -> float | None:
@@ -92,7 +111,7 @@ def _encoders(question: Question, platform: Platform, *, shown: Sequence[Sized])
     deployment = next(reached, deployments[0])
     reason = unlike_vendors(hardware, deployment.hardware, sent="embeddings")
     if reason:
-        raise _cannot(reason, hint="a server accelerator of the same vendor")
+        raise InfeasibleError(reason, code="unsupported_option")
     return encoder_pool(
         EncoderPoolSpec(replicas=1, hardware=hardware.name, link="nic"),
         hardware=hardware,
@@ -104,8 +123,9 @@ def _encoders(question: Question, platform: Platform, *, shown: Sequence[Sized])
     )
 
 
-def _cannot(reason: str, *, hint: str = "a faster accelerator, or leave it out") -> InfeasibleError:
-    return InfeasibleError(reason, field=Option("encoder_hardware"), hint=hint)
+def _over_budget(part: str, taken: float | None, *, of: str) -> InfeasibleError:
+    takes = "an unknown part" if taken is None else plain_text(taken)
+    return InfeasibleError(f"{part} take {takes} of the {of}", code="over_budget")
 
 
 def _wait_s(pool: EncoderPool, question: Question, *, replicas: int, percentile: float = WAIT_PERCENTILE) -> float:
@@ -132,7 +152,7 @@ def _left(question: Question, pool: EncoderPool, *, replicas: int) -> tuple[Obje
         wait_s = _wait_s(pool, question, replicas=replicas, percentile=item.percentile)
         taken_s = 0.0 if item.metric is LatencyMetric.TPOT else pool.request_s + wait_s + pool.transfer_s
         if taken_s >= item.bound_s:
-            raise _cannot(f"encoding takes {taken_s:.3g} s of {item.name}, which allows {item.bound_s:.3g} s")
+            raise InfeasibleError(f"encoding takes {taken_s:.3g} s of {item.name}, which allows {item.bound_s:.3g} s")
         found.append(replace(item, bound_s=item.bound_s - taken_s))
     return tuple(found)
 
@@ -155,8 +175,8 @@ class _Encoders:
     cost_per_hour: float | None
     racks: int | None
 
-    def rest(self, spec: PlanSpec) -> PlanSpec:
-        """``spec`` with the limits that are left. Raises InfeasibleError: nothing is left of one."""
+    def rest(self, question: Question) -> PlanSpec:
+        """The plan with the limits that are left. Raises InfeasibleError: nothing is left of one."""
         taken = {
             "max_gpus": self.housing.devices,
             "max_cost_per_hour": self.cost_per_hour,
@@ -164,15 +184,12 @@ class _Encoders:
             "max_racks": self.racks,
         }
         left = {}
-        for name, own in taken.items():
-            allowed = getattr(spec, name)
-            if allowed is None:
-                continue
+        for limit in fleet_limits(question):
+            own, allowed = taken[limit.field], getattr(question.spec, limit.field)
             if own is None or own >= allowed:
-                takes = "an unknown part" if own is None else f"{own:,.4g}"
-                raise _cannot(f"encoders alone take {takes} of `{name}` {allowed:,.6g}")
-            left[name] = allowed - own
-        return spec.model_copy(update=left)
+                raise _over_budget("encoders alone", own, of=f"{plain_text(allowed)} {limit.unit} allowed")
+            left[limit.field] = allowed - own
+        return question.spec.model_copy(update=left)
 
 
 def _sized_pool(pool: EncoderPool, platform: Platform, *, question: Question) -> _Encoders:
@@ -201,7 +218,7 @@ def _behind(question: Question, encoders: _Encoders) -> Sized:
     objectives = _left(question, encoders.pool, replicas=encoders.replicas)
     own = replace(
         question,
-        spec=encoders.rest(_halved(question.spec)),
+        spec=_halved(encoders.rest(question)),
         model=question.model.model_copy(update={"vision": None}),
         objectives=objectives,
     )
@@ -209,13 +226,13 @@ def _behind(question: Question, encoders: _Encoders) -> Sized:
     tried = tuple(item for item in platforms(question.spec) if item.hardware.vendor == vendor)
     found = sorted(try_platforms(own, tried).trial.sized, key=lambda item: item.rank)
     if not found:
-        raise _cannot("no replicas keep what encoding leaves of the objectives")
+        raise InfeasibleError("no replicas keep what encoding leaves of the objectives")
     allowed = within(fleet_limits(own), found)
     if not allowed:
         least = min(found, key=Overrun(limits=fleet_limits(own)).order)
         broken = next(limit for limit in fleet_limits(own) if not limit.holds(least))
-        takes = "an unknown part" if (taken := broken.taken(least)) is None else f"{taken:,.4g}"
-        raise _cannot(f"replicas take {takes} of the {broken.allowed:,.4g} {broken.unit} that encoders leave")
+        left = f"{plain_text(broken.allowed)} {broken.unit} that encoders leave"
+        raise _over_budget("replicas", broken.taken(least), of=left)
     return check_fleet(own, allowed[0]).sized
 
 
@@ -253,35 +270,31 @@ def _fleet(question: Question, platform: Platform, *, shown: Sequence[Sized]) ->
     return made if whole is None or total is None else replace(made, saved_per_hour=whole - total)
 
 
-def best_encoders(question: Question, shown: Sequence[Sized]) -> EncoderFleet:
-    """The cheapest of the kinds of encoders that were named, against the first of the fleets ``shown``.
-
-    Raises InfeasibleError: with none of them the objectives and limits hold.
-    """
-    spec, found, refused = question.spec, [], {}
+def best_encoders(question: Question, shown: Sequence[Sized]) -> EncoderFleet | NoEncoders:
+    """The cheapest of the kinds of encoders that were named, against the first of the fleets ``shown``, and why others
+    keep no objectives and limits."""
+    spec, found, refused = question.spec, list[EncoderFleet](), list[NotPossible]()
     for platform in platforms(spec.model_copy(update={"hardware": spec.encoder_hardware})):
         try:
             found.append(_fleet(question, platform, shown=shown))
         except InfeasibleError as error:
-            refused[platform.hardware.name] = error
+            refused.append(NotPossible(hardware=platform.hardware.name, code=error.code, reason=error.message))
     if not found:
-        raise next(iter(refused.values()))
-    best = min(found, key=lambda item: item.rank)
-    return replace(best, left_out=tuple(f"{name}: {error.message}" for name, error in refused.items()))
+        return NoEncoders(not_possible=tuple(refused))
+    return replace(min(found, key=lambda item: item.rank), not_possible=tuple(refused))
 
 
-def study(context: StudyContext) -> EncoderFleet:
+def study(context: StudyContext) -> EncoderFleet | NoEncoders:
     """``best_encoders`` beside the plan."""
     return best_encoders(context.question, context.shown)
 
 
 def closing_encoders(question: Question, ranked: Sequence[Sized]) -> str:
     """What keeps the limits with encoders of their own where no fleet does without; empty where nothing does."""
-    try:
-        found = best_encoders(question, ranked)
-    except InfeasibleError:
+    found = best_encoders(question, ranked)
+    if isinstance(found, NoEncoders):
         return ""
-    cost = "" if found.total_per_hour is None else f", {found.total_per_hour:,.4g} {question.prices.currency}/h"
+    cost = "" if found.total_per_hour is None else f", {plain_text(found.total_per_hour)} {question.prices.currency}/h"
     return (
         f"encoders of their own hold them: {found.devices} x {found.hardware} in front of {found.fleet_devices} x "
         f"{found.fleet_hardware} {found.fleet_label}{cost}, which a plan within larger limits shows in full"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.studies.encoder_pool import EncoderFleet
+from simulator.planner.studies.encoder_pool import EncoderFleet, NoEncoders, NotPossible
 from simulator.planner.studies.kv_tiers import KvTiersFound
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import (
@@ -16,7 +18,7 @@ from simulator.reports.content.quantities import (
 )
 
 
-def beside_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
+def beside_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     """Both, where they were asked for."""
     return (*kv_tiers_blocks(plan), *encoder_blocks(plan))
 
@@ -78,11 +80,19 @@ def _tiers_verdict(found: KvTiersFound, currency: str) -> str:
     return " ".join(said)
 
 
-def encoder_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
-    """Encoders and the fleet behind them."""
-    found = plan.study(EncoderFleet)
+def encoder_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
+    """Encoders and the fleet behind them, or why there can be none."""
+    found, refused = plan.study(EncoderFleet), plan.study(NoEncoders)
+    if refused is not None:
+        said = f"Pictures encoded on accelerators of their own: {_reasons(refused.not_possible)}"
+        return (doc.Paragraph(text=said, tone=doc.Tone.NOTE),)
     limited = plan.basis.question.has_limits
     return () if found is None else (_encoders(found, plan.best.cost.currency, limited=limited),)
+
+
+def _reasons(refused: Sequence[NotPossible]) -> str:
+    """``not possible with l4 (encoding takes ...), l40s (...).``"""
+    return f"not possible with {', '.join(f'{item.hardware} ({item.reason})' for item in refused)}."
 
 
 def _encoders(found: EncoderFleet, currency: str, *, limited: bool) -> doc.Table:
@@ -112,5 +122,5 @@ def _encoders(found: EncoderFleet, currency: str, *, limited: bool) -> doc.Table
         f"{percent_text(found.busy_fraction)}. The replicas keep what that leaves of the objectives. Against replicas "
         f"that encode, this {saved}. Both together {'are within the limits and ' if limited else ''}draw up to "
         f"{watts_text(found.maximum_w)}; power, racks and launch files of the plan are of replicas that encode."
-        + (f" Not possible: {'; '.join(found.left_out)}." if found.left_out else ""),
+        + (f" It is {_reasons(found.not_possible)}" if found.not_possible else ""),
     )

@@ -326,6 +326,7 @@ class TestEncoders:
         assert "A request is encoded in" in table.note
         document = json.loads(plan_document(plan))["encoder_pool"]
         assert document["hardware"] == "l40s"
+        assert document["power_max_w"] > 8 * 350
         assert document["not_possible"] == []
 
     def test_what_makes_no_sense_is_refused(self) -> None:

@@ -62,7 +62,7 @@ class EncoderFleet(Study):
     replicas, spares, devices, cost_per_hour : of the pool, None without a price; busy_fraction : with the spares down
     request_s, wait_p95_s, transfer_s : what a request takes there, its wait in closed form [s]
     fleet_* : the replicas that read the embeddings, within what is left of the objectives
-    maximum_w : nameplate of both [W]; not_possible : the other kinds that were named
+    power_max_w : nameplate of both [W]; not_possible : the other kinds that were named
     """
 
     key: ClassVar[str] = "encoder_pool"
@@ -85,7 +85,7 @@ class EncoderFleet(Study):
     fleet_cost_per_hour: float | None
     saved_devices: int
     saved_per_hour: float | None
-    maximum_w: float
+    power_max_w: float
     not_possible: tuple[NotPossible, ...] = ()
 
     @property
@@ -264,7 +264,7 @@ def _fleet(question: Question, platform: Platform, *, shown: Sequence[Sized]) ->
         fleet_cost_per_hour=sized.cost.per_hour,
         saved_devices=shown[0].devices - devices - sized.devices,
         saved_per_hour=None,
-        maximum_w=encoders.housing.maximum_w + fleet_power(sized).maximum_w,
+        power_max_w=encoders.housing.maximum_w + fleet_power(sized).maximum_w,
     )
     whole, total = shown[0].cost.per_hour, made.total_per_hour
     return made if whole is None or total is None else replace(made, saved_per_hour=whole - total)

@@ -121,6 +121,6 @@ def _encoders(found: EncoderFleet, currency: str, *, limited: bool) -> doc.Table
         f"waiting (p95, closed form) and {seconds_text(found.transfer_s)} over {found.link}; encoders are busy "
         f"{percent_text(found.busy_fraction)}. The replicas keep what that leaves of the objectives. Against replicas "
         f"that encode, this {saved}. Both together {'are within the limits and ' if limited else ''}draw up to "
-        f"{watts_text(found.maximum_w)}; power, racks and launch files of the plan are of replicas that encode."
+        f"{watts_text(found.power_max_w)}; power, racks and launch files of the plan are of replicas that encode."
         + (f" It is {_reasons(found.not_possible)}" if found.not_possible else ""),
     )

@@ -139,14 +139,20 @@ def test_a_fleet_that_is_sized_again_is_the_one_that_every_number_is_of(monkeypa
 
 
 def test_every_fleet_and_refusal_can_be_opened() -> None:
-    plan = planned(plan_spec({"rate_per_s": 20.0, "model": "deepseek-v3"}))
-    setups = [setup for place in range(len(plan.fleets)) for setup in fleet_setups(plan, place)]
-    setups += [refused_setup(item.candidate) for item in plan.rejections[:20]]
-    assert {setup.role for setup in setups} == {"", "prefill", "decode"}
-    page = opened("what_if", {"model": "deepseek-v3"})
-    for key in ("tp", "pp", "dp", "ep", "weights", "kv", "engine", "gpu"):
-        options = set(page.selectbox(key=key).options)
-        assert {str(widget_values(setup)[key]) for setup in setups} <= options, key
+    roles = set()
+    for model, rate_per_s, hardware, of_experts in (
+        ("deepseek-v3", 20.0, None, ("dp", "ep")),
+        (PLANNED_MODEL, 1000.0, ("b300-sxm",), ()),
+    ):
+        plan = planned(plan_spec({"rate_per_s": rate_per_s, "model": model, "hardware": hardware}))
+        setups = [setup for place in range(len(plan.fleets)) for setup in fleet_setups(plan, place)]
+        setups += [refused_setup(item.candidate) for item in plan.rejections[:20]]
+        roles |= {setup.role for setup in setups}
+        page = opened("what_if", {"model": model})
+        for key in ("tp", "pp", *of_experts, "weights", "kv", "engine", "gpu"):
+            options = set(page.selectbox(key=key).options)
+            assert {str(widget_values(setup)[key]) for setup in setups} <= options, key
+    assert roles == {"", "prefill", "decode"}
 
 
 def test_a_fleet_of_two_pools_opens_as_found() -> None:

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from simulator.operators.attention import attention_shapes, attention_work, context_rows, gate_width, output_projection
 from simulator.operators.elementwise import NORM, ROTARY, elementwise
-from simulator.operators.formats.tensor_formats import NVFP4, PrecisionPlan
+from simulator.operators.formats.schemes import NVFP4_FORMATS
+from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.kept_tokens import index_rows
 from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
 from simulator.operators.work import Array, AttentionShape, MatmulFormat, Work
@@ -36,11 +37,10 @@ def mla_rows(spec: MlaSpec, *, share: DeviceShare, count: float) -> tuple[Work, 
 
 
 def latent_format(plan: PrecisionPlan) -> MatmulFormat:
-    """Format of the projections into and out of the latents. NVFP4 checkpoints keep them wide and narrow the last
-    projection alone: hf_quant_config.json of nvidia/DeepSeek-V3.1-NVFP4 and -V3.2-NVFP4 leaves q_a_proj, q_b_proj,
-    kv_a_proj_with_mqa and kv_b_proj out (those of GLM-5 and Kimi-K2 the whole attention)."""
+    """Format of the projections into and out of the latents. NVFP4 checkpoints (``LATENTS_READ``) keep them wide and
+    narrow the last projection alone, whatever the device multiplies."""
     product = plan.format_for("attention")
-    return plan.plain if product.name == NVFP4 and product.quantises_activations else product
+    return plan.plain if product.name in NVFP4_FORMATS else product
 
 
 def _query_and_latent(spec: MlaSpec, *, share: DeviceShare, heads: float, count: float) -> tuple[Work, ...]:

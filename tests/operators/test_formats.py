@@ -237,12 +237,47 @@ def test_weights_in_nvfp4_are_those_of_the_published_checkpoint() -> None:
 
 def test_a_method_that_anybody_applies_narrows_all_linear_layers() -> None:
     model = load_model("MiniMaxAI/MiniMax-M2.5")
-    for given in ({"weights": "nvfp4", "activations": "bf16"}, {"scheme": "mxfp4-w4a4"}):
-        plan = precision_plan(model, PrecisionSpec.model_validate(given))
-        assert "attention" in plan.quantised_roles
-    published = precision_plan(model, PrecisionSpec.model_validate({"weights": "nvfp4"}))
-    assert "attention" not in published.quantised_roles
-    assert any("as nvidia/MiniMax-M2.5-NVFP4 says" in note for note in published.assumptions)
+    assert "attention" in precision_plan(model, PrecisionSpec(scheme="mxfp4-w4a4")).quantised_roles
+    for given in ({"weights": "nvfp4"}, {"weights": "nvfp4", "activations": "bf16"}, {"scheme": "nvfp4-w4a16"}):
+        published = precision_plan(model, PrecisionSpec.model_validate(given))
+        assert "attention" not in published.quantised_roles
+        assert any("as nvidia/MiniMax-M2.5-NVFP4 says" in note for note in published.assumptions)
+
+
+@pytest.mark.parametrize("name", ["nvidia/DeepSeek-V3.1-NVFP4", "nvidia/MiniMax-M2.5-NVFP4", "nvidia/Kimi-K2.5-NVFP4"])
+def test_a_checkpoint_in_nvfp4_has_the_same_bytes_on_a_device_that_widens_it(name: str) -> None:
+    """Also where its own format is asked for by the name of what such a device multiplies."""
+    model, device = load_model(name), load_hardware("h200")
+    held = set()
+    for given, multiplied in (
+        (PrecisionSpec(), None),
+        (PrecisionSpec(), tuple(device.peak_flops_per_s)),
+        (PrecisionSpec(scheme="nvfp4"), None),
+        (PrecisionSpec(scheme="nvfp4-w4a16"), None),
+    ):
+        plan = precision_plan(model, given, multiplied=multiplied)
+        rows = operator_list(model, plan=plan, parallelism=ParallelismSpec(), step=decode_step(sequences=4, context=64))
+        held.add((plan.quantised_roles, stored_bytes(rows)))
+    assert len(held) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("nvidia/DeepSeek-V3.1-NVFP4", "as nvidia/DeepSeek-V3.1-NVFP4 says"),
+        ("deepseek-ai/DeepSeek-V3.2", "as nvidia/DeepSeek-V3.2-NVFP4 says"),
+        ("deepseek-ai/DeepSeek-R1", "assumed, as of DeepSeek-V3.1 and V3.2"),
+        ("moonshotai/Kimi-K2.5", None),
+        ("meta-llama/Llama-3.3-70B-Instruct", None),
+    ],
+)
+def test_latents_kept_wide_are_said_with_what_says_so(name: str, says: str | None) -> None:
+    for scheme in ("nvfp4", "nvfp4-w4a16"):
+        notes = precision_plan(load_model(name), PrecisionSpec(scheme=scheme)).assumptions
+        (said,) = [note for note in notes if "latents" in note] or [""]
+        assert said.endswith(says) if says else not said
+    notes = precision_plan(load_model("deepseek-ai/DeepSeek-V3.1"), PrecisionSpec(scheme="fp8")).assumptions
+    assert not any("latents" in note for note in notes)
 
 
 def test_nvfp4_keeps_projections_of_latents_wide_and_narrows_the_output() -> None:

@@ -15,7 +15,7 @@ from simulator.errors import RoofcastError, contradiction, did_you_mean
 from simulator.operators.work import ActivationPasses, MatmulFormat
 from simulator.records import dataclass
 from simulator.specs.base import Spec, read_yaml, validate
-from simulator.specs.model.architecture import ModelSpec
+from simulator.specs.model.architecture import MlaSpec, ModelSpec
 from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, scheme_word
 
 DEFAULT_GROUP_SIZE = 128  # of GPTQ and AWQ checkpoints in the wild, and AWQ's paper
@@ -32,6 +32,13 @@ _TINYGEMM = re.compile(r"tinygemm(?:-g(\d+))?")
 _AQLM = re.compile(r"aqlm-(\d)x(\d{1,2})(?:-g(\d+))?")
 _KMEANS = re.compile(r"kmeans-([2-8])-?bit")
 PLAIN_SCHEMES = ("fp32", "tf32", "bf16", "fp16")
+NVFP4_FORMATS = ("nvfp4", "nvfp4_w4a16")
+"""Products of the same stored weights: with activations in four bits, and widened where a device has no such units."""
+
+LATENTS_READ = ("nvidia/DeepSeek-V3.1-NVFP4", "nvidia/DeepSeek-V3.2-NVFP4")
+"""Checkpoints whose hf_quant_config.json leaves out q_a_proj, q_b_proj, kv_a_proj_with_mqa and kv_b_proj, and o_proj
+not; those of GLM-5 and Kimi-K2 leave out the whole attention."""
+
 SCALE_BITS = ACTIVATION_BITS = 16
 FP8_BLOCK = 128
 VECTOR_BYTES = 2.0
@@ -136,17 +143,35 @@ class Scheme:
 
 
 def as_published(scheme: Scheme, model: ModelSpec, notes: list[str]) -> Scheme:
-    """NVFP4 with the roles that the model's published checkpoint keeps wide, where it says so: nothing else makes NVFP4
-    weights, and most makers leave attention out."""
-    if scheme.format.name != "nvfp4" or scheme.unquantised is not None or scheme.roles:
+    """NVFP4 with the roles that the model's published checkpoint keeps wide, where it says so: few make NVFP4 weights
+    themselves, and most makers leave attention out. What is stored is the same whatever a device multiplies."""
+    if scheme.format.name not in NVFP4_FORMATS:
         return scheme
+    checkpoint, kept = _nvfp4_checkpoint(model)
+    if kept and scheme.unquantised is None and not scheme.roles:
+        notes.append(f"{', '.join(kept)} unquantised, as {checkpoint} says")
+        scheme = replace(scheme, unquantised=kept)
+    if _narrows_latents(scheme, model):
+        read = f", as {checkpoint} says" if checkpoint in LATENTS_READ else ": assumed, as of DeepSeek-V3.1 and V3.2"
+        notes.append(f"projections into and out of latents unquantised{read}")
+    return scheme
+
+
+def _nvfp4_checkpoint(model: ModelSpec) -> tuple[str, tuple[str, ...]]:
+    """The checkpoint in NVFP4 that the model is, or that is published of it, and the roles that it keeps wide."""
+    name, own = model.checkpoint or model.name, model.quantization
+    if own is not None and own.method.lower() == NVFP4_FORMATS[0]:
+        return name, () if own.roles else own.unquantized
     from simulator.specs.model.loading import published_unquantized
 
-    checkpoint, kept = published_unquantized(model.checkpoint or model.name, method=scheme.format.name)
-    if not kept:
-        return scheme
-    notes.append(f"{', '.join(kept)} unquantised, as {checkpoint} says")
-    return replace(scheme, unquantised=kept)
+    return published_unquantized(name, method=NVFP4_FORMATS[0])
+
+
+def _narrows_latents(scheme: Scheme, model: ModelSpec) -> bool:
+    """Whether latent attention is in NVFP4, of which the projections of latents stay wide."""
+    attention = dict(scheme.roles).get("attention", scheme.format)
+    narrow = attention.name in NVFP4_FORMATS and "attention" not in (scheme.unquantised or ())
+    return narrow and any(isinstance(layer.mixer, MlaSpec) for layer in model.layers)
 
 
 def scheme_named(name: str, *, plain: Dtype, model: ModelSpec | None = None) -> Scheme:

@@ -280,6 +280,24 @@ def test_latents_kept_wide_are_said_with_what_says_so(name: str, says: str | Non
     assert not any("latents" in note for note in notes)
 
 
+def test_a_model_published_with_formats_a_role_says_by_which_name() -> None:
+    """Every base model whose first checkpoint in NVFP4 mixes formats; the checkpoint itself is what it says."""
+    mixed = {}
+    for item in published_checkpoints():
+        if item.format.method == "nvfp4" and item.source == "profile" and item.base not in mixed:
+            kept = load_model(item.id).quantization
+            mixed[item.base] = item.id if kept is not None and kept.roles else ""
+    known = {name.lower() for name in list_models()}
+    asked = [base for base in mixed if base.lower().split("/")[-1] in known]
+    for base in asked:
+        notes = precision_plan(load_model(base), PrecisionSpec(scheme="nvfp4")).assumptions
+        assert [note.split()[0] for note in notes if "ask for it by its name" in note] == [mixed[base]] * bool(
+            mixed[base]
+        )
+        assert not any("by its name" in n for n in precision_plan(load_model(base), PrecisionSpec()).assumptions)
+    assert sum(bool(mixed[base]) for base in asked) >= 3
+
+
 def test_nvfp4_keeps_projections_of_latents_wide_and_narrows_the_output() -> None:
     """Of DeepSeek's checkpoints in NVFP4 hf_quant_config.json leaves q and kv projections out, and o_proj not."""
     model = load_model("deepseek-ai/DeepSeek-V3.1")

@@ -148,20 +148,23 @@ def as_published(scheme: Scheme, model: ModelSpec, notes: list[str]) -> Scheme:
     if scheme.format.name not in NVFP4_FORMATS:
         return scheme
     checkpoint, kept = _nvfp4_checkpoint(model)
-    if kept and scheme.unquantised is None and not scheme.roles:
-        notes.append(f"{', '.join(kept)} unquantised, as {checkpoint} says")
-        scheme = replace(scheme, unquantised=kept)
+    if scheme.unquantised is None and not scheme.roles:
+        if kept is None:
+            notes.append(f"{checkpoint} is published with formats of its own a role: ask for it by its name")
+        elif kept:
+            notes.append(f"{', '.join(kept)} unquantised, as {checkpoint} says")
+            scheme = replace(scheme, unquantised=kept)
     if _narrows_latents(scheme, model):
         read = f", as {checkpoint} says" if checkpoint in LATENTS_READ else ": assumed, as of DeepSeek-V3.1 and V3.2"
         notes.append(f"projections into and out of latents unquantised{read}")
     return scheme
 
 
-def _nvfp4_checkpoint(model: ModelSpec) -> tuple[str, tuple[str, ...]]:
+def _nvfp4_checkpoint(model: ModelSpec) -> tuple[str, tuple[str, ...] | None]:
     """The checkpoint in NVFP4 that the model is, or that is published of it, and the roles that it keeps wide."""
     name, own = model.checkpoint or model.name, model.quantization
     if own is not None and own.method.lower() == NVFP4_FORMATS[0]:
-        return name, () if own.roles else own.unquantized
+        return name, None if own.roles else own.unquantized
     from simulator.specs.model.loading import published_unquantized
 
     return published_unquantized(name, method=NVFP4_FORMATS[0])

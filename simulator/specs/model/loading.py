@@ -278,14 +278,14 @@ def _stems(root: Path) -> Mapping[str, Path]:
 
 
 @lru_cache(maxsize=1024)
-def published_unquantized(model_id: str, *, method: str) -> tuple[str, tuple[str, ...]]:
+def published_unquantized(model_id: str, *, method: str) -> tuple[str, tuple[str, ...] | None]:
     """The first listed checkpoint of a model's weights in ``method`` that has a profile, and the roles that it keeps
-    unquantized; ("", ()) where there is none, or roles have formats of their own."""
+    unquantized: None where roles have formats of their own; ("", ()) where there is no such checkpoint."""
     from simulator.specs.model.checkpoints import published_checkpoints
 
     wanted = plain_word(model_id)
     for item in published_checkpoints():
         if plain_word(item.base) == wanted and item.format.method == method and item.source == "profile":
             found = load_model(item.id).quantization
-            return (item.id, found.unquantized) if found is not None and not found.roles else ("", ())
+            return item.id, () if found is None else None if found.roles else found.unquantized
     return "", ()

@@ -123,6 +123,37 @@ def test_four_bit_weights_are_those_of_runs_by_their_scales() -> None:
     assert 0 < exact.runs < kind.runs
 
 
+@pytest.mark.parametrize(
+    ("asked", "ran", "counts"),
+    [
+        ("awq", "awq", True),
+        ("gptq-8bit", "gptq-8bit", True),
+        ("int8", "w8a8", True),
+        ("gptq-8bit", "w8a8", False),
+        ("awq", "rtn-g128", False),
+    ],
+)
+def test_integer_weights_are_those_of_runs_by_their_scheme(
+    asked: str, ran: str, counts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = made(rps=5.0, model="llama-3.1-8b", hardware="h100", serving="aggregated", tp_size=1, scheme=asked).plan
+    degrees = {name: 1 for name in ("tp_size", "pp_size", "ep_size", "dp_size", "cp_size")}
+    alike = {
+        **degrees,
+        "weights": None,
+        "scheme": ran,
+        "model_class": plan.best.pools[-1].replica.deployment.model.model_class,
+    }
+    found = load_validation_table()
+    rows = tuple(replace(row, **alike) for row in found.rows)
+    evidence._levels.cache_clear()
+    monkeypatch.setattr(evidence, "load_validation_table", lambda: replace(found, rows=rows))
+    exact, kind, *_ = evidence_of(plan)
+    evidence._levels.cache_clear()
+    assert kind.runs > 0
+    assert exact.runs == (kind.runs if counts else 0)
+
+
 @pytest.mark.parametrize(("mode", "counts"), [("disaggregated", True), ("aggregated", False), ("mtp", False)])
 def test_only_runs_of_two_pools_speak_for_two_pools(mode: str, counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     found = load_validation_table()

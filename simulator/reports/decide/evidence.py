@@ -22,7 +22,7 @@ from simulator.reports.words.derivation import TERMS
 from simulator.reports.words.runs import parallel_text
 from simulator.specs.measured.scores import ErrorScore, error_score
 from simulator.specs.measured.validation_rows import ValidationRow, load_validation_table
-from simulator.specs.model.precision import Dtype
+from simulator.specs.model.precision import Dtype, scheme_word
 
 _FEW = 5
 """Runs from which on their mean error says something. Chosen, as the bounds below are."""
@@ -140,24 +140,30 @@ def evidence_of(plan: CapacityPlan) -> tuple[Evidence, ...]:
 def _every(plan: CapacityPlan) -> list[tuple[Evidence, ...]]:
     """Evidence of a replica on every kind of accelerator of the plan, of the last pool on it."""
     last = {pool.hardware: pool.replica.deployment for pool in plan.best.pools}
-    return [_levels(_ran(deployment, pools=len(plan.best.pools))) for deployment in last.values()]
+    pools, scheme = len(plan.best.pools), plan.best.scheme
+    return [_levels(_ran(deployment, pools=pools, scheme=scheme)) for deployment in last.values()]
 
 
-def _ran(deployment: Deployment, *, pools: int) -> _Ran:
+def _ran(deployment: Deployment, *, pools: int, scheme: str | None) -> _Ran:
     degrees, guesses = deployment.parallelism, deployment.speculation
     return _Ran(
         engine=deployment.engine.name,
         hardware=deployment.hardware.name,
         degrees=(degrees.tp_size, degrees.pp_size, degrees.ep_size, degrees.dp_size, degrees.cp_size),
-        weights=_weights(deployment.plan),
+        weights=_weights(deployment.plan, scheme),
         model_class=deployment.model.model_class,
         mode="disaggregated" if pools > 1 else "aggregated" if guesses is None else guesses.plan.method,
     )
 
 
-def _weights(plan: PrecisionPlan) -> str:
-    """Format of the weights as runs name it: four bits by their scales, ``nvfp4``, others by their dtype."""
-    return plan.linear.name.replace("_", "-") if plan.weights is Dtype.FP4 else plan.weights.value
+def _weights(plan: PrecisionPlan, scheme: str | None) -> str:
+    """Format of the weights as runs name it: four-bit floats by their scales, ``nvfp4``, integers by the scheme that
+    was asked for, others by their dtype."""
+    if scheme is not None and plan.weights in (Dtype.INT8, Dtype.INT4):
+        return scheme_word(scheme)
+    if plan.weights in (Dtype.FP4, Dtype.INT8, Dtype.INT4):
+        return plan.linear.name.replace("_", "-")
+    return plan.weights.value
 
 
 def confidence_in(plan: CapacityPlan) -> Confidence:

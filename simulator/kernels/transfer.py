@@ -11,7 +11,7 @@ import numpy as np
 from simulator.errors import ProfileError
 from simulator.kernels.timing import Provenance
 from simulator.records import dataclass
-from simulator.specs.base import Same
+from simulator.specs.base import Same, first_day
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec
 from simulator.specs.hardware.calibration import load_transfer_table
 from simulator.specs.model.precision import Dtype
@@ -75,7 +75,7 @@ def generation(hardware: AcceleratorSpec) -> str:
 
 
 def _years_between(first: AcceleratorSpec, second: AcceleratorSpec) -> float:
-    dates = [date.fromisoformat(spec.release_date) for spec in (first, second)]
+    dates = [date.fromisoformat(first_day(spec.release_date)) for spec in (first, second)]
     return abs((dates[0] - dates[1]).days) / DAYS_PER_YEAR
 
 

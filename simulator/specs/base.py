@@ -119,14 +119,30 @@ def iso_date(text: str) -> str:
     return text
 
 
+def first_day(text: str) -> str:
+    """The first day of a year or a month [ISO date], and a day itself."""
+    return text + "-01" * (2 - text.count("-"))
+
+
+def calendar_date(text: str) -> str:
+    """The text itself. Raises ValueError: neither a day nor a month or year such as 2026-11 and 2026."""
+    try:
+        iso_date(first_day(text))
+    except ValueError:
+        raise ValueError("a date such as 2026-11-21, 2026-11 or 2026 is needed") from None
+    return text
+
+
 IsoDate = Annotated[str, AfterValidator(iso_date)]
+CalendarDate = Annotated[str, AfterValidator(calendar_date)]
+"""A day, or the month or year alone, as announcements and papers are known; compared as texts they come first."""
 
 
 class Source(Spec):
-    """Where a figure comes from: citation, the day it was read or published (ISO), and what to know about it."""
+    """Where a figure comes from: citation, when it was read or published, and what to know about it."""
 
     source: str
-    date: IsoDate
+    date: CalendarDate
     note: str = ""
 
     @property

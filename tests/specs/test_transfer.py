@@ -6,8 +6,8 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.kernels.transfer import calibrated_relative, kernel_distance, transfer_log_sigma
-from simulator.specs.base import validate
-from simulator.specs.hardware.accelerator import load_hardware
+from simulator.specs.base import Source, validate
+from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import TransferTable, load_transfer_table
 
 TABLE = load_transfer_table()
@@ -63,3 +63,32 @@ def test_a_curve_that_falls_is_refused():
     document = {**TABLE.model_dump(), "curve": points}
     with pytest.raises(RoofcastError, match="never fall"):
         validate(TransferTable, document, where="test")
+
+
+def test_a_release_known_to_the_month_or_year_is_as_far_as_its_first_day():
+    target, other = load_hardware("a100"), load_hardware("b200")
+    found = {}
+    for released in ("2024-03-01", "2024-03", "2024-01-01", "2024", "2023"):
+        own = validate(AcceleratorSpec, {**other.model_dump(), "release_date": released}, where="own.yaml")
+        found[released] = kernel_distance(own, relative=target)
+    assert found["2024-03"] == found["2024-03-01"]
+    assert found["2024"] == found["2024-01-01"]
+    assert found["2023"] < found["2024"] < found["2024-03"]
+
+
+@pytest.mark.parametrize(
+    "text", ["2024-13", "24", "2024-3", "", "2024-03-", "March 2024", "2024-W10", "20240301", "\u00b2"]
+)
+def test_what_is_no_date_is_refused_by_its_field(text):
+    own = load_hardware("b200").model_dump()
+    with pytest.raises(RoofcastError, match="release_date.*2026-11 or 2026 is needed"):
+        validate(AcceleratorSpec, {**own, "release_date": text}, where="own.yaml")
+    with pytest.raises(RoofcastError, match="date.*2026-11 or 2026 is needed"):
+        validate(Source, {"source": "datasheet", "date": text}, where="own.yaml")
+
+
+def test_a_source_known_to_the_month_is_no_newer_than_a_day_of_it():
+    own = load_hardware("b200").model_dump()
+    sources = {name: {**source, "date": "2026-11"} for name, source in own["sources"].items()}
+    spec = validate(AcceleratorSpec, {**own, "sources": sources}, where="own.yaml")
+    assert spec.rates_date == spec.facts_date == "2026-11" < "2026-11-01"

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from simulator.errors import ProfileError, plain_word, said_of
-from simulator.specs.base import IsoDate, Source, Spec
+from simulator.specs.base import CalendarDate, Source, Spec
 from simulator.specs.model.precision import Dtype
 from simulator.specs.profiles import (
     find_profile,
@@ -67,7 +67,7 @@ class AcceleratorSpec(Spec):
     vendor: Literal["nvidia", "amd", "intel", "google", "aws", "huawei", "apple"]
     architecture: str
     form_factor: str
-    release_date: IsoDate
+    release_date: CalendarDate
     status: Literal["available", "announced"] = "available"
     peak_flops_per_s: dict[Dtype, PositiveFloat]
     sparse_peak_flops_per_s: dict[Dtype, PositiveFloat] = Field(default_factory=dict)

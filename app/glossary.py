@@ -13,12 +13,15 @@ KV = "KV cache: keys and values of all tokens that running requests attend to."
 TP = "Tensor parallelism: each layer is split over this many accelerators, which exchange results in every layer."
 PP = "Pipeline parallelism: layers are divided over this many groups of accelerators."
 REPLICA = "One copy of the model on its accelerators. A fleet is all replicas and the spare ones."
-POOLS = "Prompts are computed by replicas of their own; their KV cache moves to those that decode. Empty: no such pool."
+POOLS = (
+    "Prompts are computed by replicas of their own; their KV cache moves to those that decode. Both empty: no such "
+    "pools; one of them: one replica there."
+)
 PREFILL_GPU = "Another accelerator for the prompts; their KV cache then crosses the slower network of both servers."
 POOL_LINK = "What KV caches cross: the link inside a scale-up domain, or the servers' network cards."
 FFN = (
     "Devices that hold the experts of one decode replica, whose own devices then do the attention alone: steps go back "
-    "and forth as micro-batches."
+    "and forth as micro-batches. They need the two pools for prompts and answers."
 )
 MICRO = "Parts of a batch on their way between attention and experts at the same time, so that neither side waits."
 TIERS = (

@@ -267,12 +267,13 @@ def objective_inputs(preset: WorkloadPreset) -> dict[str, float]:
 
 
 def parallelism_inputs(
-    model: str, *, pool: str = "", place: str = "", first: Mapping[str, int] = MappingProxyType({})
+    model: str, *, pool: str = "", place: str = "", first: Mapping[str, int] = MappingProxyType({}), needs: str = ""
 ) -> dict[str, int]:
     """Degrees of parallelism; those of attention and of experts where the model has experts.
 
     pool : whose they are, where they are not the deployment's; starts their names and keys
     place : ends the keys of a page with several deployments, which start where the ``first`` is
+    needs : what has to be filled in before them
     """
     shown = [("tp", glossary.TP), ("pp", glossary.PP)]
     if routes_to_experts(model):
@@ -285,7 +286,9 @@ def parallelism_inputs(
         start = f"{pool}_" if pool else ""
         with column:
             field, key = f"{start}{name}_size", f"{start}{name}{place}"
-            found[field] = widgets.choice(label, SIZES[name], key=key, default=first.get(field, 1), help=help)
+            found[field] = widgets.choice(
+                label, SIZES[name], key=key, default=first.get(field, 1), help=help, needs=needs
+            )
     return found
 
 

@@ -96,6 +96,8 @@ def _complaint(key: str, texts: Sequence[str]) -> str:
         value = st.session_state[key]
         if _same(texts, value) or _spells(shown, texts, value):
             return ""
+        if shown.needs:
+            return f"`{name}={given}` needs {shown.needs}: left out."
         instead = ", ".join(map(str, value)) if isinstance(value, list) else _number(value)
         return f"`{name}={given}` is not possible here: {shown.allowed}. Answered with `{instead or 'nothing'}`."
     if key in question.READ:

@@ -18,7 +18,7 @@ _LARGEST_GB = 10_000_000.0
 _LARGEST_GB_PER_S = 10_000.0
 _LARGEST_PIXELS = 100_000_000
 _MOST_DEVICES, _MOST_PARTS = 1024, 64
-_NONE, _NO_POOL = "none", "no pool"
+_NONE, _NO_POOL, _ONE = "none", "no pool", "1"
 MOST_PROMPTS = 2000
 """Different ones of a load: of those a run still sees each more than once."""
 
@@ -27,28 +27,43 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _other_kind(label: str, *, key: str, help: str, same: str = inputs.AS_REPLICAS) -> str | None:
+def _unless(value: object, label: str) -> str:
+    """What others wait for: the ``label`` of a box until it holds a value."""
+    return label if value is None else ""
+
+
+def _other_kind(label: str, *, key: str, help: str, needs: str, same: str = inputs.AS_REPLICAS) -> str | None:
     """An accelerator; None for the kind that others have."""
-    kind = widgets.choice(label, (same, *inputs.hardware_names()), key=key, default=same, help=help)
+    kind = widgets.choice(label, (same, *inputs.hardware_names()), key=key, default=same, help=help, needs=needs)
     return None if kind == same else kind
 
 
-def _replicas(pool: str, *, key: str, help: str) -> int | None:
-    return widgets.optional_count(f"{pool} replicas", key=key, low=1, high=MOST_POOLED, placeholder=_NO_POOL, help=help)
+def _replicas(pool: str, *, key: str, help: str, other: str = "", needs: str = "") -> int | None:
+    """Replicas of a pool; its box says that it is one where the ``other`` alone is filled in."""
+    empty = _ONE if other and widgets.is_filled(other) else _NO_POOL
+    label = f"{pool} replicas"
+    return widgets.optional_count(label, key=key, low=1, high=MOST_POOLED, placeholder=empty, help=help, needs=needs)
 
 
-def _experts_inputs() -> dict[str, Any] | None:
+def _experts_inputs(needs: str) -> dict[str, Any] | None:
     """Devices for the experts of a decode replica; None where it has none of its own."""
     left, right = st.columns(2)
     with left:
         devices = widgets.optional_count(
-            "Expert devices", key="ffn", low=2, high=_MOST_DEVICES, placeholder=_NONE, help=glossary.FFN
+            "Expert devices", key="ffn", low=2, high=_MOST_DEVICES, placeholder=_NONE, help=glossary.FFN, needs=needs
         )
+    needs = _unless(devices, "Expert devices")
     with right:
         parts = widgets.optional_count(
-            "Micro-batches", key="micro", low=1, high=_MOST_PARTS, placeholder=inputs.OWN_LIMIT, help=glossary.MICRO
+            "Micro-batches",
+            key="micro",
+            low=1,
+            high=_MOST_PARTS,
+            placeholder=inputs.OWN_LIMIT,
+            help=glossary.MICRO,
+            needs=needs,
         )
-    kind = _other_kind("Expert accelerator", key="ffn_gpu", help=glossary.FFN)
+    kind = _other_kind("Expert accelerator", key="ffn_gpu", help=glossary.FFN, needs=needs)
     return None if devices is None else _given({"devices": devices, "micro_batches": parts, "hardware": kind})
 
 
@@ -57,11 +72,14 @@ def pools_inputs(model: str) -> dict[str, Any]:
     with st.expander("Pools of their own for prompts and answers"):
         left, right = st.columns(2)
         with left:
-            ahead = _replicas("Prefill", key="prefill_replicas", help=glossary.POOLS)
+            ahead = _replicas("Prefill", key="prefill_replicas", help=glossary.POOLS, other="decode_replicas")
         with right:
-            after = _replicas("Decode", key="decode_replicas", help=glossary.POOLS)
-        kind = _other_kind("Prefill accelerator", key="prefill_gpu", help=glossary.PREFILL_GPU, same=inputs.SAME_KIND)
-        degrees = inputs.parallelism_inputs(model, pool="prefill")
+            after = _replicas("Decode", key="decode_replicas", help=glossary.POOLS, other="prefill_replicas")
+        needs = _unless(ahead or after, "Prefill replicas or Decode replicas")
+        kind = _other_kind(
+            "Prefill accelerator", key="prefill_gpu", help=glossary.PREFILL_GPU, needs=needs, same=inputs.SAME_KIND
+        )
+        degrees = inputs.parallelism_inputs(model, pool="prefill", needs=needs)
         step = widgets.optional_count(
             "Tokens a prefill step",
             key="prefill_step_tokens",
@@ -69,12 +87,18 @@ def pools_inputs(model: str) -> dict[str, Any]:
             high=inputs.LARGEST_STEP,
             placeholder=inputs.OWN_LIMIT,
             help=glossary.MAX_BATCHED,
+            needs=needs,
         )
         link = widgets.choice(
-            "Link between pools", inputs.LINKS, key="link", default=inputs.OWN_LIMIT, help=glossary.POOL_LINK
+            "Link between pools",
+            inputs.LINKS,
+            key="link",
+            default=inputs.OWN_LIMIT,
+            help=glossary.POOL_LINK,
+            needs=needs,
         )
-        experts = _experts_inputs() if inputs.routes_to_experts(model) else None
-    if ahead is None and after is None and experts is None:
+        experts = _experts_inputs(needs) if inputs.routes_to_experts(model) else None
+    if needs:
         return {}
     given = {
         "prefill_replicas": ahead or 1,
@@ -107,8 +131,9 @@ def tier_inputs() -> dict[str, Any]:
                 low=0.1,
                 high=_LARGEST_GB_PER_S,
                 step=1.0,
-                placeholder="needed",
+                placeholder=_NONE if drives is None else "needed",
                 help="Of all drives of a replica together; no profile knows it.",
+                needs=_unless(drives, "Drives"),
             )
         store = _size("Remote store", key="remote_gb", help=glossary.TIERS)
     sizes: tuple[tuple[Medium, float | None, float | None], ...] = (
@@ -136,6 +161,7 @@ def picture_inputs(model: str) -> dict[str, Any]:
                 placeholder=_NONE,
                 help=glossary.PICTURES,
             )
+        needs = _unless(images, "Pictures a request")
         with right:
             pixels = widgets.optional_count(
                 "Pixels of one",
@@ -144,13 +170,17 @@ def picture_inputs(model: str) -> dict[str, Any]:
                 high=_LARGEST_PIXELS,
                 placeholder=inputs.OWN_LIMIT,
                 help="Width times height.",
+                needs=needs,
             )
         left, right = st.columns(2)
         with left:
-            encoders = _replicas("Encoder", key="encoders", help=glossary.ENCODERS)
+            encoders = _replicas("Encoder", key="encoders", help=glossary.ENCODERS, needs=needs)
+        needs = _unless(encoders, "Encoder replicas")
         with right:
-            size = widgets.choice("Encoder TP", inputs.SIZES["tp"], key="encoder_tp", default=1, help=glossary.TP)
-        kind = _other_kind("Encoder accelerator", key="encoder_gpu", help=glossary.ENCODERS)
+            size = widgets.choice(
+                "Encoder TP", inputs.SIZES["tp"], key="encoder_tp", default=1, help=glossary.TP, needs=needs
+            )
+        kind = _other_kind("Encoder accelerator", key="encoder_gpu", help=glossary.ENCODERS, needs=needs)
     pool = {"replicas": encoders, "tp_size": None if size == 1 else size, "hardware": kind}
     return _given(
         {

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 import streamlit as st
+from streamlit.errors import StreamlitAPIException
 
-_SHOWN, _LEFT_OUT = "_shown", "_left_out"
+_SHOWN, _LEFT_OUT, _WAITING = "_shown", "_left_out", "_waiting"
 _NUMBER = "%.6g"
 T = TypeVar("T", str, int)
 
@@ -19,12 +21,14 @@ class Shown:
     """A widget of the page: its name, what it says until somebody changes it, and in words what it takes.
 
     read : a value of its kind from its text
+    needs : what has to be filled in first; empty once it is
     """
 
     label: str
     default: object
     allowed: str
     read: Callable[[str], Any]
+    needs: str = ""
 
 
 def begin() -> None:
@@ -40,18 +44,43 @@ def shown() -> dict[str, Shown]:
 
 def leave_out(keys: set[str]) -> None:
     """Do not read what the address says of ``keys``: boxes of whole numbers end in an error over 400 digits."""
-    st.session_state[_LEFT_OUT] = keys
+    st.session_state[_LEFT_OUT], st.session_state[_WAITING] = keys, set()
     for key in keys:
         del st.query_params[key]
 
 
 def _address(key: str) -> Literal["query-params"] | None:
-    """Where a widget's value is read and kept."""
-    return None if key in st.session_state.get(_LEFT_OUT, ()) else "query-params"
+    """Where a widget's value is read and kept; nowhere while it waits for another."""
+    return None if shown()[key].needs or key in st.session_state.get(_LEFT_OUT, ()) else "query-params"
 
 
-def _register(key: str, label: str, default: object, allowed: str, read: Callable[[str], Any]) -> None:
-    shown()[key] = Shown(label=label, default=default, allowed=allowed, read=read)
+def _register(
+    key: str, label: str, default: object, allowed: str, read: Callable[[str], Any], *, needs: str = ""
+) -> None:
+    shown()[key] = Shown(label=label, default=default, allowed=allowed, read=read, needs=needs)
+    state = st.session_state
+    waiting: set[str] = state.setdefault(_WAITING, set())
+    if needs:
+        waiting.add(key)
+        state[key] = default
+        # One that was bound in the run before cannot be taken out here: it leaves the address with its binding.
+        with suppress(StreamlitAPIException):
+            st.query_params.pop(key, None)
+    elif key in waiting:
+        waiting.remove(key)
+        # What the page was opened with would come back once it is bound again, unless a value is set here.
+        state[key] = state.get(key, default)
+
+
+def _why(help: str, needs: str) -> str:
+    """A word of help that starts with what has to be filled in first."""
+    return f"Fill in {needs} first. {help}" if needs else help
+
+
+def is_filled(key: str) -> bool:
+    """Whether a box says something, one further down the page too."""
+    state = st.session_state
+    return (state[key] if key in state else st.query_params.get(key)) is not None
 
 
 def _whole(text: str) -> int:
@@ -73,18 +102,29 @@ def choice(
     help: str,
     on_change: Callable[[], None] | None = None,
     spelled: Mapping[str, T] = MappingProxyType({}),
+    needs: str = "",
 ) -> T:
     """One of a few names or numbers, never typed: what a browser sends is looked up in the list.
 
     spelled : what else an address may call an option
+    needs : the label of what has to be filled in first; while it is not, this is disabled and says its default
     """
     index = options.index(default) if default in options else 0
     kind = type(options[index])
-    _register(key, label, options[index], _names(options), lambda text: spelled.get(text) or kind(text))
+    _register(key, label, options[index], _names(options), lambda text: spelled.get(text) or kind(text), needs=needs)
     if (asked := st.query_params.get(key)) in spelled:
         st.session_state[key] = spelled[str(asked)]
         st.query_params[key] = str(spelled[str(asked)])
-    found: T = st.selectbox(label, options, index=index, key=key, bind="query-params", on_change=on_change, help=help)
+    found: T = st.selectbox(
+        label,
+        options,
+        index=index,
+        key=key,
+        bind=_address(key),
+        on_change=on_change,
+        help=_why(help, needs),
+        disabled=bool(needs),
+    )
     return found
 
 
@@ -112,10 +152,25 @@ def count(label: str, *, key: str, low: int, high: int, value: int, help: str) -
     return int(st.number_input(label, low, high, value, key=key, bind=_address(key), help=help))
 
 
-def optional_count(label: str, *, key: str, low: int, high: int, placeholder: str, help: str) -> int | None:
-    """A box of whole numbers that may stay empty; ``placeholder`` says what stands for it then."""
-    _register(key, label, None, f"{low:,} to {high:,}", _whole)
-    return st.number_input(label, low, high, None, key=key, bind=_address(key), placeholder=placeholder, help=help)
+def optional_count(
+    label: str, *, key: str, low: int, high: int, placeholder: str, help: str, needs: str = ""
+) -> int | None:
+    """A box of whole numbers that may stay empty; ``placeholder`` says what stands for it then.
+
+    needs : as :func:`choice` has it
+    """
+    _register(key, label, None, f"{low:,} to {high:,}", _whole, needs=needs)
+    return st.number_input(
+        label,
+        low,
+        high,
+        None,
+        key=key,
+        bind=_address(key),
+        placeholder=placeholder,
+        help=_why(help, needs),
+        disabled=bool(needs),
+    )
 
 
 def number(label: str, *, key: str, low: float, high: float, value: float, step: float, help: str) -> float:
@@ -125,12 +180,25 @@ def number(label: str, *, key: str, low: float, high: float, value: float, step:
 
 
 def optional_number(
-    label: str, *, key: str, low: float, high: float, step: float, placeholder: str, help: str
+    label: str, *, key: str, low: float, high: float, step: float, placeholder: str, help: str, needs: str = ""
 ) -> float | None:
-    """A real number that may stay empty."""
-    _register(key, label, None, f"{low:g} to {high:,g}", float)
+    """A real number that may stay empty.
+
+    needs : as :func:`choice` has it
+    """
+    _register(key, label, None, f"{low:g} to {high:,g}", float, needs=needs)
     return st.number_input(
-        label, low, high, None, step, format=_NUMBER, key=key, bind=_address(key), placeholder=placeholder, help=help
+        label,
+        low,
+        high,
+        None,
+        step,
+        format=_NUMBER,
+        key=key,
+        bind=_address(key),
+        placeholder=placeholder,
+        help=_why(help, needs),
+        disabled=bool(needs),
     )
 
 

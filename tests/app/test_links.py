@@ -38,7 +38,13 @@ QUICK: list[tuple[str, dict[str, str]]] = [
     ("learn", {"topic": "attention"}),
     ("serving", {"prompts": "300", "isl": "3000", "host_gb": "200", "nvme_gb": "900", "nvme_gb_per_s": "9"}),
     ("serving", {"model": "qwen2.5-vl-7b", "isl": "6500", "osl": "9", "images": "4", "encoders": "2", "rate": "2"}),
-    ("serving", {"model": "mixtral-8x7b", "dp": "4", "ffn": "4", "ffn_gpu": "h200-sxm-141gb", "prefill_tp": "2"}),
+    (
+        "serving",
+        {
+            **{"model": "mixtral-8x7b", "dp": "4", "ffn": "4", "ffn_gpu": "h200-sxm-141gb"},
+            **{"prefill_tp": "2", "decode_replicas": "1"},
+        },
+    ),
     ("profiles", {"browse": "Models", "model": "mixtral-8x7b"}),
 ]
 SLOW: list[tuple[str, dict[str, str]]] = [

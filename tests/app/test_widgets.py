@@ -42,7 +42,7 @@ def _name(call: ast.Call) -> str:
 
 
 ADDRESSES = (["'query-params'"], ["_address(key)"])
-"""The second one leaves out what no number can be."""
+"""The second one leaves out what no number can be, and what waits for another box."""
 
 
 @for_every(APP)

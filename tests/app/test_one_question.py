@@ -209,6 +209,7 @@ def test_a_count_that_cannot_be_meant_is_left_out_of_the_bar(count: str) -> None
     assert "replicas" not in _bar(page)
 
 
+@pytest.mark.slow
 def test_a_fleet_of_unlike_pools_is_planned_and_opens_as_found() -> None:
     asked = {"model": "llama-3.1-70b", "gpus": "h200-sxm-141gb", "prefill_gpus": "h100-sxm-80gb", "rps": "50"}
     page = opened("plan", asked)

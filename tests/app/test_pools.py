@@ -39,6 +39,7 @@ def _asked(query: dict[str, str]) -> tuple[dict[str, object], str]:
     return found, next(item.value for item in page.markdown if " → " in item.value)
 
 
+@pytest.mark.slow
 def test_tiers_are_asked_as_the_command_takes_them() -> None:
     scenario, bar = _asked(TIERS)
     assert scenario["engine"] == {
@@ -58,6 +59,7 @@ def test_pictures_and_their_encoders_are_asked_as_the_command_takes_them() -> No
     assert "2 encoders" in bar
 
 
+@pytest.mark.slow
 def test_devices_for_experts_are_asked_as_the_command_takes_them() -> None:
     scenario, bar = _asked(EXPERTS)
     pools = scenario["disaggregation"]

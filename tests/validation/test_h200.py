@@ -13,17 +13,7 @@ from simulator.kernels.library import kernel_library
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.measured.kernel_times import load_measurements
 from simulator.specs.model.loading import load_model
-from validation.end_to_end.h200 import (
-    FITTED,
-    FOLDER,
-    HARDWARE,
-    KERNELS,
-    LIBRARY,
-    LIGHTEST,
-    PROFILES,
-    h200_tables,
-    loop_table,
-)
+from validation.end_to_end.h200 import FITTED, FOLDER, HARDWARE, KERNELS, LIBRARY, LIGHTEST, PROFILES, h200_tables
 
 PROFILE = PROFILES / "calibration" / "h200-sxm-141gb--torch.roofline.yaml"
 
@@ -72,7 +62,7 @@ def test_products_in_blocks_have_no_shape_that_takes_twice_its_neighbours() -> N
 
 
 def test_the_loop_is_simulated_from_its_lightest_run() -> None:
-    lines = [line for line in loop_table().splitlines()[2:]]
+    lines = h200_tables().split("\n\n")[1].splitlines()[2:]
     assert len(lines) == len(list(FOLDER.glob("served-*.json"))) == 7
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert [row[0] for row in cells if row[-1] == "fitted"] == ["923 / 116"]
@@ -81,4 +71,3 @@ def test_the_loop_is_simulated_from_its_lightest_run() -> None:
     # Away from saturation; near it, whatever a prompt takes longer is multiplied by the queue.
     light = [errors[key] for key in (("923 / 116", "12"), ("230 / 115", "20"), ("2701 / 181", "4"))]
     assert max(abs(error) for error in light) < 12
-    assert loop_table() in h200_tables()

@@ -97,6 +97,9 @@ class LengthDistribution:
         """
         location, sigma = self._location, self._sigma
         assert location is not None, "the lengths vary"
+        if sigma == 0:
+            # So small a variation has a square of zero: all lengths are the mean.
+            return self.moment(order) if self.mean_tokens < below else 0.0
         if below <= 0:
             return 0.0
         end, last = (

@@ -99,6 +99,19 @@ def test_requests_as_long_as_the_context_are_equal(mean: float) -> None:
     assert lengths.at(np.array([-3.0, 3.0])).tolist() == pytest.approx([mean, mean])
 
 
+@pytest.mark.parametrize("cv", [1e-300, 1e-170, 1e-160, 1e-12])
+@pytest.mark.parametrize("mean", [1.0, 900.0, 5000.0])
+def test_a_variation_too_small_to_square_is_none(mean: float, cv: float) -> None:
+    lengths = LengthDistribution(mean_tokens=mean, cv=cv)
+    for longest in (1000.0, 8192.0):
+        cut = lengths.within(longest)
+        assert cut.mean_tokens == mean
+        assert cut.cv <= cv
+        assert cut.at(np.linspace(-8, 8, 17)) == pytest.approx(np.full(17, mean))
+    assert lengths.partial_moment(1, below=mean / 2) == pytest.approx(0.0)
+    assert lengths.partial_moment(1, below=2 * mean) == pytest.approx(mean)
+
+
 def test_cutting_again_starts_from_the_whole_distribution() -> None:
     whole = LengthDistribution(mean_tokens=3000.0, cv=1.0)
     assert whole.within(5000).within(9000) == whole.within(9000)

@@ -10,7 +10,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from simulator.errors import ProfileError
+from simulator.errors import FileError, ProfileError
 from simulator.specs.hardware.accelerator import load_hardware
 
 _ROUNDING = 1e-6
@@ -105,8 +105,8 @@ def _intervals(place: str, held: dict[str, Any]) -> Iterator[str]:
 
 @cache
 def _visible_bytes(hardware: str) -> float | None:
-    """None of an accelerator that is not built in."""
-    with suppress(ProfileError):
+    """None of an accelerator that is not built in, whose own file may have given it a name that reads like a path."""
+    with suppress(ProfileError, FileError):
         return load_hardware(hardware).memory_visible_bytes
     return None
 

@@ -21,13 +21,13 @@ from simulator.planner.replica_setup import fleet_setups, refused_setup
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.charts.chart import Chart
+from simulator.reports.charts.load import replica_load_chart
 from simulator.reports.content.document import Section, Table
 from simulator.reports.content.quantities import count_text, price_text, range_text
 from simulator.reports.report import charts_of, study_sections
 from simulator.reports.sections.answer import fleets_table, plan_figures, price_blocks
 from simulator.reports.sections.cost import cash_flow_chart, owning_range_text, tco_waterfall_chart
 from simulator.reports.sections.gap import gap_sections
-from simulator.reports.sections.performance import replica_load_chart
 from simulator.reports.sections.stock import stock_blocks
 from simulator.reports.sections.ways_to_pay import break_even_chart, buying_text
 from simulator.reports.words.derivation import explanation, nearest_rejections, terms_text

@@ -124,6 +124,11 @@ class FormatCrossover:
     later: str
     batch: int | None
 
+    @property
+    def last_before(self) -> int | None:
+        """The largest batch at which ``earlier`` is the faster one."""
+        return None if self.batch is None else self.batch - 1
+
 
 def decode_seconds(deployment: Deployment, batches: Array, *, context_tokens: float) -> Array:
     """Time of one decode step at each batch size [s]."""

@@ -267,6 +267,13 @@ class StepDown:
             "TPOT p95": (high.degraded.tpot_p95_s, low.degraded.tpot_p95_s),
         }
 
+    @property
+    def change_fractions(self) -> dict[str, float | None]:
+        """The same as changes; None where a value is not known."""
+        return {
+            name: now / then - 1 if now is not None and then else None for name, (then, now) in self.changes.items()
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPlans:

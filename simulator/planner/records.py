@@ -304,12 +304,22 @@ class Demand:
     @property
     def served_mean_rate_per_s(self) -> float:
         """Mean rate that accelerators serve [1/s]."""
-        return self.mean_rate_per_s * (1 - self.cache_hit_fraction)
+        return self.mean_rate_per_s * self.computed_fraction
+
+    @property
+    def computed_fraction(self) -> float:
+        """Of all requests, those that no cache answers."""
+        return 1 - self.cache_hit_fraction
+
+    @property
+    def headroom_factor(self) -> float:
+        """What the fleet is sized for, over the peak."""
+        return 1 + self.headroom_fraction
 
     @property
     def planned_rate_per_s(self) -> float:
         """Peak rate that accelerators must sustain, headroom included [1/s]."""
-        return self.served_mean_rate_per_s * self.peak_to_mean * (1 + self.headroom_fraction)
+        return self.served_mean_rate_per_s * self.peak_to_mean * self.headroom_factor
 
     @property
     def mean_load(self) -> float:

@@ -67,6 +67,11 @@ class Verification:
         """Replays that meet every objective, each by itself."""
         return round(self.held_fraction * self.seeds)
 
+    @property
+    def missed_fraction(self) -> float:
+        """Of the replays, those that miss an objective."""
+        return 1 - self.held_fraction
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetVerification:

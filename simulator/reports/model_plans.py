@@ -82,10 +82,7 @@ class ModelPlansAnswer(Answer):
             {
                 "from": step.before.name,
                 "to": step.after.name,
-                "change_fraction": {
-                    name: now / then - 1 if now is not None and then else None
-                    for name, (then, now) in step.changes.items()
-                },
+                "change_fraction": step.change_fractions,
                 "quality": step.quality,
             }
             for step in found.steps

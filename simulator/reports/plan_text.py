@@ -43,7 +43,8 @@ def study_titles(plan: CapacityPlan) -> tuple[str, ...]:
 
 def _answer(plan: CapacityPlan) -> Section:
     fleets = plan.fleets
-    more = f"; {len(fleets) - SHOWN_FLEETS} more with --output csv" if len(fleets) > SHOWN_FLEETS else ""
+    hidden = fleets[SHOWN_FLEETS:]
+    more = f"; {len(hidden)} more with --output csv" if hidden else ""
     doubted = " but for what is not measured" if any(fleet.doubt for fleet in fleets) else ""
     note = (
         f"{counted_text(len(fleets), 'option')} from {plan.candidates} candidates, cheapest first{doubted}{more}; "

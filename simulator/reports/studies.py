@@ -7,7 +7,6 @@ import json
 from datetime import UTC, date, datetime
 
 from simulator import __version__
-from simulator.engine.lanes.load_curve import lanes
 from simulator.operators.transformer import ParameterCounts, is_encoder_only, parameter_counts
 from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.step import StepEstimate, estimate_step
@@ -131,7 +130,7 @@ def gather(
     owning = load_ownership(ownership or spec.ownership, prices=prices.name, profiles=spec.profiles)
     fleet = plan.best
     deployment = fleet.replica.deployment
-    sequences = max(1, round(fleet.replica.at_capacity.mean_sequences / lanes(deployment)))
+    sequences = max(1, round(fleet.replica.lane_sequences))
     cost = total_cost(plan, prices=prices, ownership=owning)
     return Studies(
         plan=plan,

@@ -174,7 +174,7 @@ def test_the_waterfall_ends_in_the_total_and_break_even_is_where_lines_cross() -
     assert sum(changes) == pytest.approx(cost.owning.total)
     assert series.y[-1] == cost.owning.total
     for item in cost.renting:
-        assert item.year_at(1.0) == item.annual
+        assert item.by_share_of_hours[-1] == item.year_at(1.0) == item.annual
         if item.by_the_hour and item.break_even is not None:
             assert item.year_at(item.break_even) == pytest.approx(cost.owning.annual)
     assert break_even_chart(cost).key == "break_even"

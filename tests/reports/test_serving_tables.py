@@ -21,6 +21,7 @@ from simulator.errors import RoofcastError
 from simulator.phases.compiled import uniform_tables
 from simulator.phases.deployment import deploy
 from simulator.reports.answer import result_object
+from simulator.reports.formats.text import sparkline
 from simulator.reports.tables.request_files import (
     TRACED_REQUESTS,
     check_request_format,
@@ -35,7 +36,6 @@ from simulator.reports.tables.serving import (
     serving_headline,
     serving_quantities,
     setup_text,
-    sparkline,
 )
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import load_hardware

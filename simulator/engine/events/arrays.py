@@ -194,6 +194,11 @@ def stacked_tables(stages: tuple[StepTables, ...]) -> Any:
     )
 
 
+def step_length_s(row: Floats) -> float:
+    """How long a step took, of its row of the trace [s]."""
+    return float(row[at.TRACE_END_S] - row[at.TRACE_START_S])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSeries:
     """What went on over time, all replicas together. Arrays have one entry per bucket, at most 512.
@@ -212,6 +217,11 @@ class TimeSeries:
     kv_utilization: Floats
     busy: Floats
     tokens_per_s: Floats
+
+    @property
+    def end_s(self) -> float:
+        """When the last bucket ends [s]."""
+        return float(self.start_s[-1] + self.width_s) if len(self.start_s) else 0.0
 
 
 NO_SERIES = TimeSeries(

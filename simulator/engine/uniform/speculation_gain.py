@@ -38,6 +38,11 @@ class SpeedupByBatch:
     break_even_batch: int | None
     tokens_per_step: float
 
+    @property
+    def pays_up_to(self) -> int | None:
+        """Largest batch at which speculation pays, 0 for none; None where it pays up to the largest asked for."""
+        return None if self.break_even_batch is None else self.break_even_batch - 1
+
 
 def token_s(deployment: Deployment, *, sequences: ArrayLike, context: float) -> Array:
     """Mean time per token of each sequence while ``sequences`` decode at a mean context of ``context`` tokens [s]."""

@@ -46,6 +46,12 @@ class FleetCost:
         """The terms in one word: ``reserved_1y``, ``on_demand or reserved_1y``, ``unknown`` without a price."""
         return " or ".join(self.terms) or "unknown"
 
+    def more_per_month(self, other: FleetCost) -> float | None:
+        """What this costs over another fleet; None where either has no price."""
+        if self.per_month is None or other.per_month is None:
+            return None
+        return self.per_month - other.per_month
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPool:

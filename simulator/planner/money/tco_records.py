@@ -100,6 +100,10 @@ class Owning:
         )
 
 
+SHARES_OF_HOURS = tuple(place / 20 for place in range(21))
+"""Of a year, at which ways to pay are compared."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renting:
     """Renting all devices all hours of the year at one kind of price.
@@ -130,6 +134,11 @@ class Renting:
     def year_at(self, share: float) -> float:
         """What a year costs where devices are used ``share`` of its hours."""
         return self.annual * (share if self.by_the_hour else 1.0)
+
+    @property
+    def by_share_of_hours(self) -> tuple[float, ...]:
+        """``year_at`` by SHARES_OF_HOURS."""
+        return tuple(map(self.year_at, SHARES_OF_HOURS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from simulator.engine.lanes.load_curve import (
     lane_limits,
     lane_step_s,
     lane_steps,
+    lanes,
     load_curve,
 )
 from simulator.engine.lanes.prompt_costs import Places
@@ -128,6 +129,11 @@ class Replica:
     def devices(self) -> int:
         """Accelerators of the replica."""
         return self.deployment.parallelism.devices
+
+    @property
+    def lane_sequences(self) -> float:
+        """Mean batch of each of its lanes at its capacity."""
+        return self.at_capacity.mean_sequences / lanes(self.deployment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -331,10 +331,7 @@ def operating_steps(part: Part) -> OperatingSteps:
     """Look up a replica's two kinds of step at the priced batch nearest to its planned one."""
     steps, at, speculation = part.steps, part.replica.at_capacity, part.candidate.techniques.speculation
     near = nearest_steps(
-        part.curve,
-        sequences=at.mean_sequences / lanes(part.replica.deployment),
-        prompt_share=at.prompt_share,
-        limit=part.replica.slot_limit,
+        part.curve, sequences=part.replica.lane_sequences, prompt_share=at.prompt_share, limit=part.replica.slot_limit
     )
     worst = max(near.known(steps), _known_pace(speculation))
     return OperatingSteps(
@@ -386,4 +383,4 @@ def limiting_resource(part: Part, steps: OperatingSteps, *, objectives: tuple[Ob
         return Limit(resource=resource, utilization=replica.utilization)
     if replica.slot_limit is not SlotLimit.TOKEN_BUDGET and _slots_matter(part):
         return Limit(resource=Resource[replica.slot_limit.name], sequences=replica.slots)
-    return Limit(resource=resource, sequences=replica.at_capacity.mean_sequences / lanes(replica.deployment))
+    return Limit(resource=resource, sequences=replica.lane_sequences)

@@ -96,10 +96,12 @@ class DrawnFleet:
     """One fleet over the draws of its step times and of demand.
 
     enough_share : of draws that it carries as planned; devices : of it, sized for each draw
+    more_devices : over the planned ones, for nine in ten draws; not above 0 where those are enough
     """
 
     enough_share: float
     devices: Quantiles
+    more_devices: float
 
 
 def drawn_fleet(question: Question, chosen: Sized) -> DrawnFleet:
@@ -107,10 +109,8 @@ def drawn_fleet(question: Question, chosen: Sized) -> DrawnFleet:
     rates, (deviates, *_) = _draws(question, count=1)
     fleet = resizer(chosen)
     carried = fleet.carried(rates, capacity_factor=fleet.pace(deviates), replicas=chosen.replicas)
-    return DrawnFleet(
-        enough_share=float(carried.mean()),
-        devices=_quantiles(_drawn_devices(fleet, rates_per_s=rates, deviates=deviates)),
-    )
+    devices = _quantiles(_drawn_devices(fleet, rates_per_s=rates, deviates=deviates))
+    return DrawnFleet(enough_share=float(carried.mean()), devices=devices, more_devices=devices.p90 - chosen.devices)
 
 
 def _draws(question: Question, *, count: int) -> tuple[Array, Array]:

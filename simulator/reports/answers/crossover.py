@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulator.engine.uniform.speculation_gain import FormatComparison, SpeedupByBatch
+from simulator.phases.crossover import FormatCrossover
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Cells, Json, dump
 from simulator.reports.charts.chart import Axis, Chart, lines_chart
@@ -29,14 +30,13 @@ def _cell(entry: Json, document: Json, place: int) -> str:
     return f"{number_text(entry['step_s'][place] / MILLI)}{fastest}{short}"
 
 
-def _sentence(pair: Json) -> str:
-    if pair["batch"] is None:
-        return f"{pair['earlier']} beats {pair['later']} at one sequence and at 4,096"
-    last = pair["batch"] - 1
-    return f"{pair['earlier']} beats {pair['later']} up to {last} sequences, {pair['later']} from {last + 1} on"
+def _sentence(pair: FormatCrossover) -> str:
+    if pair.batch is None:
+        return f"{pair.earlier} beats {pair.later} at one sequence and at 4,096"
+    return f"{pair.earlier} beats {pair.later} up to {pair.last_before} sequences, {pair.later} from {pair.batch} on"
 
 
-def _speculation_lines(speculation: str, document: Json) -> list[str]:
+def _speculation_lines(speculation: str, comparison: FormatComparison, document: Json) -> list[str]:
     """Speedups over plain decoding, then up to which batch they are above one."""
     gains = {entry["format"]: entry["speculation"] for entry in document["formats"]}
     rows = [
@@ -51,7 +51,7 @@ def _speculation_lines(speculation: str, document: Json) -> list[str]:
         "",
         *text_table(("batch", *gains), rows).splitlines(),
         "",
-        *(_pays(name, gain["break_even_batch"]) for name, gain in gains.items()),
+        *(_pays(row.format, row.speculation) for row in comparison.formats if row.speculation is not None),
     ]
 
 
@@ -59,12 +59,12 @@ def _gain_cell(gain: Json, place: int) -> str:
     return f"{gain['speedup'][place]:.2f} ({gain['best_k'][place]}: {gain['best_speedup'][place]:.2f})"
 
 
-def _pays(name: str, break_even_batch: int | None) -> str:
-    if break_even_batch is None:
+def _pays(name: str, gain: SpeedupByBatch) -> str:
+    if gain.pays_up_to is None:
         return f"speculation pays with {name} at every batch shown"
-    if break_even_batch == 1:
+    if gain.pays_up_to == 0:
         return f"speculation does not pay with {name} even for one sequence"
-    return f"speculation pays with {name} up to {break_even_batch - 1} sequences"
+    return f"speculation pays with {name} up to {gain.pays_up_to} sequences"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ class CrossoverAnswer(Answer):
             "",
             text_table(*self.cells()),
             "",
-            *map(_sentence, document["crossovers"]),
-            *(_speculation_lines(self.speculation, document) if self.speculation else ()),
+            *map(_sentence, self.comparison.crossovers),
+            *(_speculation_lines(self.speculation, self.comparison, document) if self.speculation else ()),
             *(f"assumed: {text}" for text in document["assumptions"]),
             *(f"note: {text}" for text in document["notes"]),
         ]

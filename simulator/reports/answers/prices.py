@@ -48,12 +48,6 @@ def _listed(prices: PriceProfile, asked: PriceFilter) -> list[OfferSpec]:
     return sorted(found, key=lambda offer: (offer.hardware, offer.kind, offer.per_hour or offer.per_device or 0.0))
 
 
-def _age(offer_date: str, prices: PriceProfile, today: date) -> str:
-    limit = prices.stale_after_days
-    days = (today - date.fromisoformat(offer_date)).days
-    return "stale" if limit is not None and days > limit else ""
-
-
 def _empty(prices: PriceProfile) -> str:
     return f"The price list {prices.name} has no such offer."
 
@@ -76,7 +70,7 @@ def offers_document(prices: PriceProfile, *, asked: PriceFilter, today: date) ->
         "date": prices.date,
         "stale_after_days": prices.stale_after_days,
         "offers": [
-            offer.model_dump(mode="json") | {"stale": bool(_age(offer.date, prices, today))}
+            offer.model_dump(mode="json") | {"stale": prices.is_stale(offer, today=today)}
             for offer in _listed(prices, asked)
         ],
     }
@@ -97,7 +91,7 @@ def offers_text(prices: PriceProfile, *, asked: PriceFilter, today: date) -> str
             offer.region or EMPTY,
             price_text(offer.per_hour or offer.per_device, prices.currency),
             offer.date,
-            _age(offer.date, prices, today),
+            "stale" if prices.is_stale(offer, today=today) else "",
             offer.source,
         )
         for offer in offers

@@ -55,7 +55,7 @@ def verdict_text(promise: Promise) -> str:
         worst = min(margins, default=0.0)
         return f"Kept: {named} meets every objective with {percent_text(worst)} of a bound to spare."
     missed = next(item for item in promise.cases if item.case in PROMISED and not item.holds)
-    where = f"in {percent_text(1 - missed.found.held_fraction)} of replays"
+    where = f"in {percent_text(missed.found.missed_fraction)} of replays"
     if missed.found.held_fraction >= ENOUGH:
         where = f"too near a bound for {percent_text(ENOUGH)} of replays"
     return f"Not kept: {named} misses with {missed.case.value}, {where}."

@@ -22,7 +22,7 @@ from simulator.planner.swept_points import (
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Json
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
-from simulator.reports.content.quantities import counted_text, number_text, signed_percent_text
+from simulator.reports.content.quantities import counted_text, number_text, ratio_text
 from simulator.reports.formats.text import text_table
 
 ColumnKind = Literal["number", "whole", "truth", "text"]
@@ -143,14 +143,15 @@ def _moved(moves: FieldMoves) -> Json:
 def summary_document(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) -> Json:
     """The JSON document of ``roofcast sweep --json``, but for where the table is."""
     figures = FIGURES[ask]
-    codes = Counter(row["error.code"] for row in rows if row["error.code"] is not None)
+    codes = Counter(row["error.code"] for row in rows)
+    answered = codes.pop(None, 0)
     examples = {row["error.code"]: row["error.message"] for row in reversed(rows) if row["error.code"] is not None}
     front = front_of(rows, figures[:2])
     columns = ("point", *fields, *(figure.column for figure in figures))
     return {
         "schema_version": SCHEMA_VERSION,
         "ask": ask,
-        "answered": len(rows) - codes.total(),
+        "answered": answered,
         "failures": [{"code": code, "points": many, "example": examples[code]} for code, many in codes.most_common()],
         "figures": [found for figure in figures if (found := _extremes(rows, figure, fields)) is not None],
         "sensitivity": {
@@ -204,7 +205,7 @@ _ENDS = ("lowest", "median", "highest")
 
 
 def _percent(end: Json) -> str:
-    return signed_percent_text(end["ratio"] - 1.0)
+    return ratio_text(end["ratio"])
 
 
 def pareto_chart(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) -> Chart:

@@ -123,11 +123,13 @@ class TodayAnswer(Answer):
 
     def to_text(self) -> str:
         """The scores as a table under what they are."""
-        runs, predicted = len(self.scenarios), len({row.run for row in self.chosen})
+        predicted = {row.run for row in self.chosen}
+        refused = [run for run in self.scenarios if run not in predicted]
         when = f"on {self.predicted_on} by this very library" if self.predicted_on else "now"
         origin = self.origin
         lines = [
-            f"{predicted} of {runs} closed loops of today's models ({origin.source}, {origin.date}), predicted {when}",
+            f"{len(predicted)} of {len(self.scenarios)} closed loops of today's models ({origin.source}, "
+            f"{origin.date}), predicted {when}",
             f"({EXPLANATION}; the last column: measured values inside the 80 % interval)",
             "",
             text_table(COLUMNS, [score_row(score) for score in today_scores(self.chosen)]),
@@ -135,10 +137,8 @@ class TodayAnswer(Answer):
             f"{origin.published}; {origin.selection}",
             origin.fitted,
         ]
-        if predicted < runs:
-            lines.append(
-                f"{runs - predicted} runs are refused: roofcast simulate says why, --json holds their scenarios"
-            )
+        if refused:
+            lines.append(f"{len(refused)} runs are refused: roofcast simulate says why, --json holds their scenarios")
         return "\n".join(lines) + "\n"
 
     def rows(self) -> list[Json]:

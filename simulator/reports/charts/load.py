@@ -5,15 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.engine.events.state import TRACE_DECODES, TRACE_PREFILLS, TRACE_START_S, TRACE_WAITING
+from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.engine.runs.load_sweep import LoadSweep, summary_of
 from simulator.errors import RoofcastError
+from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.serving.replica_load import ReplicaLoad
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, with_room
 from simulator.reports.content.quantities import rate_text
 from simulator.traffic.requests import Floats
+from simulator.units import bound_text, percent_text
 
 _PERCENTILES = (("p50", "p50_s", 4), ("p95", "p95_s", 0), ("p99", "p99_s", 3))
 _SHOWN_FACTOR = 12.0
 """The axis ends at this many times the latency of an idle deployment: overload is off every scale."""
+
+
+_SHOWN_BOUNDS = 1.6
+_SHOWN_KNEES = 3.0
+"""The same of a plan's replica, in bounds and in the latency at the knee."""
 
 
 def _up_to(rates: tuple[float, ...], values: tuple[float, ...], highest: float) -> tuple[tuple[float, ...], ...]:
@@ -82,6 +91,46 @@ def _title(sweep: LoadSweep, metric: str) -> str:
     if metric != "ttft" or sweep.knee_per_s is None:
         return f"{metric.upper()} up to {sweep.saturation_per_s:.3g} requests/s"
     return f"Waiting grows past {sweep.knee_per_s:.3g} requests/s"
+
+
+def replica_load_chart(load: ReplicaLoad, *, plan: CapacityPlan) -> Chart:
+    """TTFT percentiles over the load of one replica, with the objective, the planned load and the knee."""
+    fleet = plan.best
+    bounds = [item.bound_s for item in plan.objectives if item.metric is LatencyMetric.TTFT]
+    highest = max([_SHOWN_BOUNDS * bound for bound in bounds] + [_SHOWN_KNEES * load.knee_ttft_s])
+    shown = [index for index, value in enumerate(load.ttft_p95_s) if value <= highest]
+    rates = tuple(load.rates_per_s[index] for index in shown)
+    tall = [load.ttft_p95_s[index] for index in shown]
+    notes = [
+        Annotation(text=f"planned, {percent_text(fleet.degraded.load)} of saturation", x=fleet.degraded.rate_per_s),
+        Annotation(text="knee", x=load.knee_per_s, y=load.knee_ttft_s),
+        *(Annotation(text=f"objective {bound_text(bound)}", y=bound) for bound in bounds),
+    ]
+    return Chart(
+        key="load_latency",
+        title=f"TTFT turns upwards at {percent_text(load.knee_load)} of the rate that saturates a replica",
+        x=Axis(title="Arrival rate of one replica", unit="requests/s", low=0.0),
+        y=Axis(title="TTFT", unit="s", low=0.0, high=with_room(max([*tall, *bounds]))),
+        series=(
+            Series(
+                name="TTFT p95",
+                kind=SeriesKind.LINE,
+                x=rates,
+                y=tuple(load.ttft_p95_s[index] for index in shown),
+                color=0,
+            ),
+            Series(
+                name="TTFT p50",
+                kind=SeriesKind.LINE,
+                x=rates,
+                y=tuple(load.ttft_p50_s[index] for index in shown),
+                color=4,
+                dashed=True,
+            ),
+        ),
+        annotations=tuple(notes),
+        caption="Steady state of continuous batching; queueing included. Planned: with the spare replicas down.",
+    )
 
 
 _POINTS = 300

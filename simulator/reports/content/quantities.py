@@ -142,6 +142,11 @@ def signed_percent_text(fraction: float) -> str:
     return f"+{percent_text(fraction)}" if round(100 * fraction, 1) > 0 else percent_text(fraction)
 
 
+def ratio_text(ratio: float) -> str:
+    """A ratio to something as the change from it: 1.12 is ``+12 %``."""
+    return signed_percent_text(ratio - 1)
+
+
 def chance_text(chance: float) -> str:
     """A probability: ``86 %``; never certain, as no forecast is: ``> 99 %``, ``< 1 %``."""
     if chance > _NEARLY:

@@ -55,10 +55,9 @@ def plan_verdict(plan: CapacityPlan) -> PlanVerdict:
 
 
 def _needed_text(verdict: PlanVerdict, plan: CapacityPlan) -> str:
-    needed, planned = verdict.drawn.devices.p90, plan.best.devices
-    more = needed - planned
+    more = verdict.drawn.more_devices
     tail = f", {count_text(more)} more" if more > 0 else ", no more than planned"
-    return f"{count_text(needed)} {device_word(plan.best)}{tail}"
+    return f"{count_text(verdict.drawn.devices.p90)} {device_word(plan.best)}{tail}"
 
 
 def verdict_line(verdict: PlanVerdict, plan: CapacityPlan) -> str:

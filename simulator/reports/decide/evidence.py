@@ -183,7 +183,7 @@ def confidence_in(plan: CapacityPlan) -> Confidence:
 def _grade(levels: tuple[Evidence, ...]) -> tuple[int, str]:
     """The place of the letter, and what stands for it."""
     exact, kind, same_class, hardware, engine = levels
-    worst = len(_LETTERS) - 1
+    worst = _LETTERS.index("D")
     for found, step in ((exact, 0), (kind, 1), (hardware, 2), (engine, 3)):
         if found.score is not None and found.runs >= _FEW:
             place = max(step, _LETTERS.index(_letter(found.score.mean)) + (same_class.runs == 0))
@@ -272,8 +272,9 @@ def _offers(studies: Studies) -> doc.Table:
             )
             for offer in offers[:_OFFERS]
         ]
-        if len(offers) > _OFFERS:
-            notes.append(f"{len(offers) - _OFFERS} dearer ones{' of ' if of else ''}{''.join(of)} are left out.")
+        dearer = offers[_OFFERS:]
+        if dearer:
+            notes.append(f"{len(dearer)} dearer ones{' of ' if of else ''}{''.join(of)} are left out.")
     taken = [f"{price.per_hour:,.4g}: {price.provider}" for price in best.cost.prices]
     if taken:
         notes.insert(1, f"The plan takes {'; '.join(taken)}.")

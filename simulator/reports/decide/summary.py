@@ -52,9 +52,9 @@ def _promise(studies: Studies) -> str:
 
 def _other(studies: Studies) -> str:
     rival, best = rival_of(studies), studies.plan.best
-    if rival is None or rival.cost.per_month is None or best.cost.per_month is None:
+    more = None if rival is None else rival.cost.more_per_month(best.cost)
+    if rival is None or more is None:
         return "No other accelerator was priced."
-    more = rival.cost.per_month - best.cost.per_month
     side = "more" if more > 0 else "less"
     paid = f"{money_text(abs(more), studies.currency)} a month {side}"
     known = f"step times {rival.provenance} against {best.provenance}"

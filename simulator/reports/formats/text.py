@@ -7,9 +7,14 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from textwrap import wrap
 
+import numpy as np
+
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import UNKNOWN, currency_text
+from simulator.traffic.requests import Floats
 
+SPARKS = "▁▂▃▄▅▆▇█"
+SPARK_WIDTH = 60
 _NARROWEST = 18
 """Characters of a column of words, however narrow the line."""
 
@@ -120,3 +125,17 @@ def sections_text(sections: Iterable[doc.Section], *, currency: str, most: int |
         for place, block in enumerate(section.blocks):
             lines += _block(block, currency, above=place > 0, under=section.title, most=most)
     return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def sparkline(values: Floats, *, largest: float) -> str:
+    """One character per value, in eighths of ``largest``; zero is a space."""
+    if not len(values) or largest <= 0:
+        return ""
+    levels = np.ceil(np.clip(values / largest, 0.0, 1.0) * len(SPARKS)).astype(int)
+    return "".join(" " if level == 0 else SPARKS[level - 1] for level in levels)
+
+
+def stretch_means(values: Floats) -> Floats:
+    """Means over at most SPARK_WIDTH stretches of the run."""
+    edges = np.linspace(0, len(values), min(SPARK_WIDTH, len(values)) + 1).astype(int)
+    return np.add.reduceat(values, edges[:-1]) / np.diff(edges)

@@ -64,14 +64,11 @@ def is_far(fleet: Fleet, best: Fleet) -> bool:
 
 def _options_table(studies: Studies) -> doc.Table:
     plan = studies.plan
+    far = [fleet for fleet in plan.fleets if is_far(fleet, plan.best)]
     near = [fleet for fleet in plan.fleets if not is_far(fleet, plan.best)]
     names = ("Option", "Devices", "80 %", f"{studies.currency}/h", "kW", "TTFT p95", "TPOT p95", "Known", "Verdict")
-    left = (
-        [f"{len(plan.fleets) - len(near)} that cost or need over {_FAR:g} times as much"]
-        if len(plan.fleets) > len(near)
-        else []
-    )
-    left += [f"{len(near) - _SHOWN} more of those"] if len(near) > _SHOWN else []
+    left = [f"{len(far)} that cost or need over {_FAR:g} times as much"] if far else []
+    left += [f"{len(near[_SHOWN:])} more of those"] if near[_SHOWN:] else []
     return doc.table(
         "options",
         f"{len(near)} options, cheapest first, those without a price last",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from simulator.planner.money.tco_records import Owning, TotalCost
+from simulator.planner.money.tco_records import SHARES_OF_HOURS, Owning, TotalCost
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content.document import Origin, Table, columns, following, fraction, money, number, table, text
 from simulator.reports.content.quantities import RENTAL_NAMES, percent_text
 from simulator.reports.studies import Studies
 
-_POINTS = 20
 _PERCENT = 100
 
 
@@ -97,15 +96,14 @@ def price_note(owning: Owning | None) -> str:
 
 def break_even_chart(cost: TotalCost) -> Chart:
     """Cost of a year over the share of hours that devices are used: owned, committed and paid by the hour."""
-    shares = tuple(place / _POINTS for place in range(_POINTS + 1))
-    percents = tuple(_PERCENT * share for share in shares)
+    percents = tuple(_PERCENT * share for share in SHARES_OF_HOURS)
     series: list[Series] = []
     notes: list[Annotation] = []
     if cost.owning is not None:
-        flat = (cost.owning.annual,) * len(shares)
+        flat = tuple(cost.owning.annual for _ in percents)
         series.append(Series(name="owned", kind=SeriesKind.LINE, x=percents, y=flat, color=7))
     for item in cost.renting:
-        values = tuple(map(item.year_at, shares))
+        values = item.by_share_of_hours
         name = RENTAL_NAMES[item.kind]
         series.append(Series(name=name, kind=SeriesKind.LINE, x=percents, y=values, dashed=not item.by_the_hour))
         if item.kind == "on_demand" and item.break_even is not None and item.break_even <= 1:

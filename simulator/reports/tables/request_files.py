@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from simulator.engine.events.arrays import step_length_s
 from simulator.engine.events.state import (
     TRACE_DECODES,
-    TRACE_END_S,
     TRACE_PREFILLS,
     TRACE_START_S,
     TRACE_TOKENS,
@@ -140,7 +140,7 @@ def _steps(replica: int, rows: np.ndarray) -> Iterator[Event]:
             "pid": replica,
             "tid": _ENGINE,
             "ts": at_us,
-            "dur": float(row[TRACE_END_S] - row[TRACE_START_S]) / MICRO,
+            "dur": step_length_s(row) / MICRO,
             "args": {"prefill_sequences": prefills, "decode_sequences": decodes, "new_tokens": int(row[TRACE_TOKENS])},
         }
         counts = {"running": prefills + decodes, "waiting": waiting}

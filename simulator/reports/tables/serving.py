@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-import numpy as np
-
 from simulator.engine.pools import Pool
 from simulator.engine.runs.answers import ScenarioResult
 from simulator.engine.runs.intervals import IntervalMethod, IntervalSource
@@ -29,9 +27,8 @@ from simulator.reports.content.quantities import (
     rate_text,
     seconds_text,
 )
-from simulator.reports.formats.text import text_table
+from simulator.reports.formats.text import sparkline, stretch_means, text_table
 from simulator.reports.words.fields import assumption_texts
-from simulator.traffic.requests import Floats
 from simulator.units import KILO
 
 SWEEP_COLUMNS = ("rate", "TTFT p50", "TTFT p95", "TTFT p99", "TPOT p95", "E2E p95", "mean batch", "KV in use", "state")
@@ -150,8 +147,6 @@ STAGE_COLUMNS = (
     "verdict",
 )
 LATENCY_COLUMNS = ("stage", "metric", "mean", "80 % interval", "p50", "p90", "p95", "p99", "80 % interval of p95")
-SPARKS = "▁▂▃▄▅▆▇█"
-SPARK_WIDTH = 60
 OVERALL = "overall"
 
 
@@ -250,32 +245,17 @@ def _objective_line(name: str, check: ObjectiveCheck) -> str:
     )
 
 
-def sparkline(values: Floats, *, largest: float) -> str:
-    """One character per value, in eighths of ``largest``; zero is a space."""
-    if not len(values) or largest <= 0:
-        return ""
-    levels = np.ceil(np.clip(values / largest, 0.0, 1.0) * len(SPARKS)).astype(int)
-    return "".join(" " if level == 0 else SPARKS[level - 1] for level in levels)
-
-
-def _thinned(values: Floats) -> Floats:
-    """Means over at most SPARK_WIDTH stretches of the run."""
-    edges = np.linspace(0, len(values), min(SPARK_WIDTH, len(values)) + 1).astype(int)
-    return np.add.reduceat(values, edges[:-1]) / np.diff(edges)
-
-
 def _series_lines(result: ServeResult) -> list[str]:
     series = result.run.series
     if not len(series.start_s):
         return []
-    end_s = float(series.start_s[-1] + series.width_s)
-    lines = [f"Load over time, 0 to {seconds_text(end_s)}"]
+    lines = [f"Load over time, 0 to {seconds_text(series.end_s)}"]
     for name, values, form in (
         ("running", series.batch, "{:.1f}".format),
         ("waiting", series.waiting, "{:.1f}".format),
         ("KV used", series.kv_utilization, percent_text),
     ):
-        thin = _thinned(values)
+        thin = stretch_means(values)
         largest = float(thin.max())
         lines.append(f"  {name}  |{sparkline(thin, largest=largest).ljust(len(thin))}|  at most {form(largest)}")
     return lines

@@ -235,8 +235,8 @@ def serving_lines(plan: CapacityPlan) -> list[str]:
 def _demand_lines(plan: CapacityPlan) -> list[str]:
     demand = plan.demand
     return [
-        f"demand: {plain_text(demand.mean_rate_per_s)} requests/s x {1 - demand.cache_hit_fraction:.3g} not answered "
-        f"from cache x {demand.peak_to_mean:.3g} peak over mean x {1 + demand.headroom_fraction:.3g} headroom = "
+        f"demand: {plain_text(demand.mean_rate_per_s)} requests/s x {demand.computed_fraction:.3g} not answered "
+        f"from cache x {demand.peak_to_mean:.3g} peak over mean x {demand.headroom_factor:.3g} headroom = "
         f"{plain_text(demand.planned_rate_per_s)} requests/s to carry"
     ]
 

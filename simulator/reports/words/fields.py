@@ -106,8 +106,10 @@ def flagged(sentence: str) -> str:
 
 def burst_text(dispersion: float) -> str:
     """``counts in windows of seconds vary 37 times as much as Poisson's ...``."""
+    from simulator.traffic.recorded.demand import excess_dispersion
+
     own = f"counts within seconds vary {dispersion:.2g} times as much as Poisson's"
-    return f"{own}: one of N replicas sees {flag_of('arrival_cv')} sqrt(1 + {dispersion - 1:.2g} / N)"
+    return f"{own}: one of N replicas sees {flag_of('arrival_cv')} sqrt(1 + {excess_dispersion(dispersion):.2g} / N)"
 
 
 _DEFAULTS: Mapping[str, str] = MappingProxyType(

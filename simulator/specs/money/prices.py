@@ -69,6 +69,8 @@ def own_fields(data: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(name): value for name, value in data.items() if name != EXTENDS}
 
 
+Day = date
+"""The class, in a profile that has a field of its name."""
 OfferKind = Literal["on_demand", "reserved_1y", "reserved_3y", "spot", "capacity_block", "purchase"]
 ProviderKind = Literal["hyperscaler", "specialist", "marketplace", "index"]
 """Who sells. An ``index`` is a survey of what others take: it is counted only where nobody's own offer is known."""
@@ -139,6 +141,11 @@ class PriceProfile(Spec):
     def is_current(self, offer: OfferSpec) -> bool:
         """Whether an offer was not stale on the day of the list: answers do not change with the day they are asked."""
         return offer.date >= self.current_from
+
+    def is_stale(self, offer: OfferSpec, *, today: Day) -> bool:
+        """Whether an offer is older than ``stale_after_days`` on the day that somebody looks at it."""
+        age_days = (today - date.fromisoformat(offer.date)).days
+        return self.stale_after_days is not None and age_days > self.stale_after_days
 
     @model_validator(mode="before")
     @classmethod

@@ -122,6 +122,11 @@ def dispersion(arrivals_s: Array) -> float | None:
     return float(counts.var(axis=1, ddof=1).mean() / counts.mean())
 
 
+def excess_dispersion(found: float) -> float:
+    """What bursts add to Poisson arrivals, of which one of N replicas sees an N-th part."""
+    return found - 1
+
+
 def measured_demand(
     trace: RequestTrace, *, tool: str, prefix_hit: float | None = None, notes: tuple[str, ...] = ()
 ) -> RecordedDemand:

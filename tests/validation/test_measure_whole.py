@@ -6,17 +6,20 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from simulator.operators.transformer import parameter_counts
 from simulator.specs.measured.kernel_times import load_measurements
+from simulator.specs.measured.serving_results import load_serving_runs
 from simulator.specs.model.loading import load_model
 from validation.measure.bench import Bench, bench_of
 from validation.measure.table import Machine, Measured, Row, Shape, Table
 from validation.measure.whole import decoder, steps
 from validation.measure.whole.decoder import Architecture, Decoder, angles_of, decoder_of
-from validation.measure.whole.serving import Loop, drawn_requests, main, result_of, serve
+from validation.measure.whole.loop import Loop, serve
+from validation.measure.whole.serving import drawn_requests, main, result_of
 from validation.measure.whole.steps import cached_attention, whole_groups
 
 CPU = bench_of("cpu")
@@ -164,7 +167,7 @@ def test_a_step_of_a_slot_is_the_next_token_of_its_prompt() -> None:
 
 
 def test_results_are_written_as_vllm_writes_them(tmp_path: Path) -> None:
-    words = ["--device", "cpu", "--rate", "200", "--rate", "400", "--out", str(tmp_path / "served-{rate}.json")]
+    words = ["--device", "cpu", "--rate", "200", "--rate", "400", "--out", str(tmp_path / "served-{load}.json")]
     code = main(
         [*words, "--requests", "5", "--isl-tokens", "8", "--osl-tokens", "3", "--slots", "2"], architecture=DENSE
     )
@@ -176,3 +179,30 @@ def test_results_are_written_as_vllm_writes_them(tmp_path: Path) -> None:
     one = ["--device", "cpu", "--rate", "200", "--rate", "400", "--out", str(tmp_path / "one.json")]
     assert main(one, architecture=DENSE) == 2
     assert not (tmp_path / "one.json").exists()
+
+
+def test_clients_of_a_closed_loop_wait_for_their_answers(tmp_path: Path) -> None:
+    words = ["--device", "cpu", "--in-flight", "2", "--in-flight", "3", "--out", str(tmp_path / "closed-{load}.json")]
+    sizes = ["--isl-tokens", "8", "--osl-tokens", "4", "--slots", "3", "--rounds", "4"]
+    assert main([*words, *sizes], architecture=DENSE) == 0
+    for clients in (2, 3):
+        result = json.loads((tmp_path / f"closed-{clients}.json").read_text("utf-8"))
+        assert result["completed"] == 4 * clients
+        assert (result["max_concurrency"], result["request_rate"]) == (clients, "inf")
+        starts = np.array(result["start_times"])
+        ends = starts + np.array(result["ttfts"]) + np.array([sum(gaps) for gaps in result["itls"]])
+        assert (np.diff(starts) >= 0).all()
+        assert (starts[:clients] < ends.min()).all()
+        for at in starts:
+            # The one that comes takes the place of one that is answered.
+            assert ((starts <= at) & (ends > at)).sum() <= clients
+        (run,) = load_serving_runs(str(tmp_path / f"closed-{clients}.json"))
+        assert run.concurrency == clients
+        assert run.request_rate_per_s is None or np.isinf(run.request_rate_per_s)
+
+
+def test_loads_that_cannot_run_are_refused_before_any_time_is_spent(tmp_path: Path) -> None:
+    out = ["--device", "cpu", "--out", str(tmp_path / "closed-{load}.json")]
+    assert main([*out, "--in-flight", "5", "--slots", "4"], architecture=DENSE) == 2
+    assert main([*out, "--in-flight", "0"], architecture=DENSE) == 2
+    assert list(tmp_path.iterdir()) == []

@@ -23,6 +23,11 @@ HEAD_DIMS = (64, 128, 192, 256)
 """192 is the width of an expanded latent head (DeepSeek), its values padded to it."""
 QUERIES_PER_KV_HEAD = (1, 4, 8, 32)
 """Multi-head, two kinds of grouped, and (with one KV head) multi-query attention."""
+CHUNKS = tuple((new, context) for new in (512, 2048, 8192) for context in (2048, 8192, 32768))
+CHUNK_LAYOUTS = ((32, 8, 128), (64, 8, 128), (8, 1, 128))
+"""(heads, kv heads, head_dim) of Llama-3.1-8B, of its 70B sister, and of that over eight devices."""
+LATENT_QUERY_DIM, LATENT_VALUE_DIM = 192, 128
+LATENT_PROMPTS = ((1, 512), (1, 2048), (1, 8192), (1, 16384), (4, 2048), (8, 512))
 SCORE_BYTES_AT_MOST = 2 * 1024**3
 """Of the score matrix that the plain kernel writes."""
 
@@ -30,9 +35,16 @@ SCORE_BYTES_AT_MOST = 2 * 1024**3
 def _attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, backend: SDPBackend, causal: bool
 ) -> object:
+    mask = None
+    if causal and query.shape[2] < key.shape[2]:
+        # Brings torch's compiler with it, which whoever only reads the cases need not wait for.
+        from torch.nn.attention.bias import causal_lower_right
+
+        # A chunk of a prompt sees all that is cached before it: the mask ends at the last key.
+        mask, causal = causal_lower_right(query.shape[2], key.shape[2]), False
     with sdpa_kernel(backend):
         return functional.scaled_dot_product_attention(
-            query, key, value, is_causal=causal, enable_gqa=query.shape[1] != key.shape[1]
+            query, key, value, attn_mask=mask, is_causal=causal, enable_gqa=query.shape[1] != key.shape[1]
         )
 
 
@@ -158,3 +170,71 @@ def decode_groups(bench: Bench) -> list[Group]:
         for kernel in _kernels(bench)
         if kernel != "math"
     ]
+
+
+def chunk_groups(bench: Bench) -> list[Group]:
+    """Chunks of prompts that attend to what is cached before them; a CPU is spared."""
+    if not bench.is_cuda:
+        return []
+    dtype, fmt = _dtype(bench)
+    cases = [
+        _case(
+            bench,
+            shape=Shape(
+                sequences=1,
+                query_tokens=new,
+                context_tokens=context,
+                num_heads=heads,
+                num_kv_heads=kv_heads,
+                head_dim=width,
+            ),
+            kernel="flash",
+            dtype=dtype,
+            fmt=fmt,
+        )
+        for new, context in CHUNKS
+        for heads, kv_heads, width in CHUNK_LAYOUTS
+    ]
+    return [Group(name="chunk attention flash", cases=cases)]
+
+
+def _latent_calls(bench: Bench, shape: Shape, kernel: str, value_dim: int, copies: int) -> Sequence[Call]:
+    calls = []
+    for _ in range(copies):
+        query, key, value = (
+            random_tensor(
+                shape.sequences, shape.num_heads, shape.query_tokens, width, bench=bench, dtype=torch.bfloat16
+            )
+            for width in (LATENT_QUERY_DIM, LATENT_QUERY_DIM, value_dim)
+        )
+        calls.append(partial(_attend, query, key, value, backend=BACKENDS[kernel], causal=True))
+    return calls
+
+
+def latent_prefill_groups(bench: Bench) -> list[Group]:
+    """Prompts of expanded latent attention (DeepSeek): keys 192 wide, values 128 or padded to 192; a CPU is spared."""
+    if not bench.is_cuda:
+        return []
+    cases = []
+    for sequences, tokens in LATENT_PROMPTS:
+        for heads in (16, 128):
+            # FlashAttention-2 wants values as wide as keys.
+            for kernel, name, value_dim in (("cudnn", "cudnn", LATENT_VALUE_DIM), ("flash", "flash_padded", 192)):
+                shape = Shape(
+                    sequences=sequences,
+                    query_tokens=tokens,
+                    num_heads=heads,
+                    num_kv_heads=heads,
+                    head_dim=LATENT_QUERY_DIM,
+                )
+                cases.append(
+                    Case(
+                        family="latent_prefill",
+                        kernel=name,
+                        format="bf16",
+                        shape=shape,
+                        footprint_bytes=2 * sequences * tokens * heads * (2 * LATENT_QUERY_DIM + 2 * value_dim),
+                        build=partial(_latent_calls, bench, shape, kernel, value_dim),
+                    )
+                )
+    return [Group(name="latent prefill", cases=cases)]

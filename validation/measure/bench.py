@@ -84,7 +84,7 @@ def bench_of(device: str) -> Bench:
 
 def random_tensor(*size: int, bench: Bench, dtype: torch.dtype) -> torch.Tensor:
     """Normal numbers of unit variance, rounded to ``dtype``; integers of all values for integer types."""
-    if bench.is_cuda:
+    if bench.device.type != "cpu":
         return _drawn(size, device=bench.device, dtype=dtype)
     count = math.prod(size)
     pool = _pool(dtype)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from validation.measure.anchors import anchor_groups, sustained_groups
-from validation.measure.attention import decode_groups, prefill_groups
+from validation.measure.attention import chunk_groups, decode_groups, latent_prefill_groups, prefill_groups
 from validation.measure.bench import Bench, Group, GroupsOf
+from validation.measure.engines.compiling import engine_groups
 from validation.measure.gemm import dense_groups, grouped_groups, model_groups
 from validation.measure.launch import launch_groups
 from validation.measure.machine import uuid_of
@@ -28,6 +29,9 @@ FAMILIES: tuple[GroupsOf, ...] = (
     grouped_groups,
     prefill_groups,
     decode_groups,
+    chunk_groups,
+    latent_prefill_groups,
+    engine_groups,
     pass_groups,
     hot_groups,
     end_groups,

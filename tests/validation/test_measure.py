@@ -277,11 +277,23 @@ def test_anchors_stand_at_both_ends_and_in_the_middle() -> None:
     assert names != [group.name for group in groups_in_order(GPU, seed=2)]
 
 
+def test_a_thin_run_takes_every_nth_case_of_a_group(tmp_path: Path) -> None:
+    shapes_of = {}
+    for every in ("1", "3"):
+        path = tmp_path / f"{every}.csv"
+        words = ["--device", "cpu", "--out", str(path), "--budget-s", "0.001", "--only", "launch", "--points", "9"]
+        assert main([*words, "--every", every]) == 0
+        shapes_of[every] = [row.groups for row in load_measurements(path).rows]
+    assert shapes_of["3"] == shapes_of["1"][::3]
+    assert len(shapes_of["1"]) == 4
+
+
 def test_usage_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "m.csv")
     assert main(["--device", "cpu", "--out", out, "--budget-s", "0"]) == 2
     assert main(["--device", "cpu", "--out", str(tmp_path / "no" / "m.csv")]) == 5
     assert main(["--device", "cpu", "--out", out, "--budget-s", "1", "--only", "nothing"]) == 2
+    assert main(["--device", "cpu", "--out", out, "--budget-s", "1", "--every", "0"]) == 2
     if not torch.cuda.is_available():
         assert main(["--device", "cuda", "--out", out]) == 2
         assert "--device cpu" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--points", type=int, default=1, help="of each group at least, budget or not (default: 1)")
     parser.add_argument("--threads", type=int, default=1, help="of a CPU (default: 1, steady on a shared machine)")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this group; see --list")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="each group's N-th cases alone (default: 1)")
     parser.add_argument("--skip", action="append", default=[], metavar="NAME", help="not this group")
     parser.add_argument("--list", action="store_true", help="print the names of the groups and stop")
     parser.add_argument("--seed", type=int, default=0, help="of the operands and the order of the groups (default: 0)")
@@ -102,6 +104,9 @@ def main(words: Sequence[str] | None = None) -> int:
     if not arguments.budget_s > 0:
         say(f"--budget-s {arguments.budget_s}: must be positive")
         return USAGE
+    if arguments.every < 1:
+        say(f"--every {arguments.every}: must be at least 1")
+        return USAGE
     is_cuda = arguments.device.startswith("cuda")
     if is_cuda and not torch.cuda.is_available():
         say("--device cuda: this torch sees no CUDA device; --device cpu measures this machine's CPU")
@@ -113,6 +118,7 @@ def main(words: Sequence[str] | None = None) -> int:
             check_target(arguments.out, force=arguments.force)
         bench = bench_of(arguments.device)
         groups = chosen_groups(bench, seed=arguments.seed, only=arguments.only, without=arguments.skip)
+        groups = [replace(group, cases=group.cases[:: arguments.every]) for group in groups]
         if arguments.list:
             print("\n".join(sorted(group.name for group in groups)))
             return 0

@@ -13,6 +13,7 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -53,6 +54,18 @@ class _Driver:
         return 0
 
 
+def _build_launcher(kernel: Any) -> list[str]:
+    """The C function that hands a kernel its arguments, which Triton builds at the first launch; or why it is not."""
+    from triton.backends.nvidia.driver import CudaLauncher
+
+    try:
+        CudaLauncher(kernel.src, kernel.metadata)
+    except Exception as error:
+        # A machine without a driver has nothing to link it with; it is then built at the first launch, as usual.
+        return [f"launchers are not built: {type(error).__name__}: {str(error).splitlines()[0][:160]}"]
+    return []
+
+
 def compile_share(index: int, processes: int, capability: int) -> tuple[int, list[str]]:
     """Compile every ``processes``-th kernel, from ``index`` on; returns how many, and what did not compile."""
     from triton.runtime import driver
@@ -62,19 +75,22 @@ def compile_share(index: int, processes: int, capability: int) -> tuple[int, lis
     compile_one, run = JITFunction._do_compile, JITFunction.run
     made: list[str] = []
 
+    refused = []
+
     def mine(function: object, key: str, *words: object) -> object:
         name = f"{function.__name__} {key}"
         if int(hashlib.sha256(name.encode()).hexdigest(), 16) % processes != index or name in made:
             return None
         made.append(name)
-        return compile_one(function, key, *words)
+        kernel = compile_one(function, key, *words)
+        refused.extend(_build_launcher(kernel))
+        return kernel
 
     def prepared(function: object, *words: object, grid: object, warmup: bool, **named: object) -> object:
         return run(function, *words, grid=grid, warmup=True, **named)
 
     JITFunction._do_compile, JITFunction.run = mine, prepared
     bench = Bench(device=torch.device("meta"), cache_bytes=1, memory_bytes=MEMORY_BYTES)
-    refused = []
     for group in engine_groups(bench):
         for case in group.cases:
             try:

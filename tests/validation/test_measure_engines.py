@@ -13,7 +13,7 @@ import torch
 
 from validation.measure import engines
 from validation.measure.bench import Bench
-from validation.measure.engines import compiling, decode, experts, products
+from validation.measure.engines import compiling, decode, experts, extend, products
 from validation.measure.engines.experts import LAYERS, Experts, aligned, drawn_experts
 from validation.measure.table import Shape
 
@@ -40,8 +40,8 @@ def put_engine(monkeypatch: pytest.MonkeyPatch, name: str, **parts: object) -> N
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (engines, experts, decode, products, compiling):
-        monkeypatch.setattr(module, "engine_is_installed", lambda: True)
+    for module in (engines, experts, decode, extend, products, compiling):
+        monkeypatch.setattr(module, "engine_is_installed", lambda *names: True)
 
 
 @pytest.mark.parametrize("skew", [0.0, 0.8, 1.5])
@@ -84,8 +84,8 @@ def test_blocks_hold_each_routed_row_once_and_one_expert_each(tokens: int, block
 
 @pytest.mark.parametrize("bench", [CPU, GPU], ids=["cpu", "cuda"])
 def test_without_the_engine_nothing_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (experts, decode, products):
-        monkeypatch.setattr(module, "engine_is_installed", lambda: False)
+    for module in (experts, decode, extend, products):
+        monkeypatch.setattr(module, "engine_is_installed", lambda *names: False)
     assert compiling.engine_groups(bench) == []
 
 
@@ -94,7 +94,9 @@ def test_designs_fit_and_a_cpu_is_spared() -> None:
     groups = compiling.engine_groups(GPU)
     assert len({group.name for group in groups}) == len(groups)
     cases = [case for group in groups for case in group.cases]
-    assert {case.family for case in cases} == {"experts", "latent_decode", "paged_decode", "gemm"}
+    assert {case.family for case in cases} == {
+        "experts", "latent_decode", "paged_decode", "extend_attention", "gemm",
+    }  # fmt: skip
     assert all(GPU.fits(case) for case in cases)
     assert compiling.engine_groups(CPU) == []
 
@@ -146,6 +148,20 @@ def test_attention_calls_read_every_page_once(monkeypatch: pytest.MonkeyPatch) -
     for table in (seen[0][5], others[9]):
         assert isinstance(table, torch.Tensor)
         assert sorted(table.flatten().tolist()) == list(range(9))
+
+
+def test_new_tokens_attend_to_a_prefix_that_lies_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "sglang.srt.layers.attention.triton_ops.extend_attention"
+    put_engine(monkeypatch, name, extend_attention_fwd=lambda *words: words)
+    for kv_heads, width, value_dim in ((1, 576, 512), (4, 192, 128)):
+        shape = Shape(sequences=1, query_tokens=5, context_tokens=9, num_heads=4, num_kv_heads=kv_heads, head_dim=width)
+        (call,) = extend._calls(CPU, shape, value_dim, 1)
+        query, fresh, values, out, kept, kept_values, queries, keys, places, *_ = call()  # type: ignore[misc]
+        assert (query.shape, fresh.shape, kept.shape) == ((5, 4, width), (5, kv_heads, width), (9, kv_heads, width))
+        assert (values.shape, out.shape) == ((5, kv_heads, value_dim), (5, 4, value_dim))
+        assert kept_values.shape == (9, kv_heads, value_dim)
+        assert (queries.tolist(), keys.tolist()) == ([0, 5], [0, 9])
+        assert sorted(places.tolist()) == list(range(9))
 
 
 def test_contexts_are_divided_where_heads_alone_do_not_fill_the_chip() -> None:

@@ -1,12 +1,10 @@
-"""Kernels of an engine that is installed beside this harness: vLLM's Triton kernels, as its own code launches them."""
+"""Kernels of engines that are installed beside this harness: their Triton kernels, as their own code launches them."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-ENGINE = "vllm"
 
-
-def engine_is_installed() -> bool:
+def engine_is_installed(engine: str = "vllm") -> bool:
     """Whether the engine's package, or the part of it that holds these kernels, and Triton can be imported."""
-    return find_spec(ENGINE) is not None and find_spec("triton") is not None
+    return find_spec(engine) is not None and find_spec("triton") is not None

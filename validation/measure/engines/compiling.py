@@ -1,4 +1,4 @@
-"""``python -m validation.measure.engines.compiling --processes 12``: the engine's kernels, compiled beforehand.
+"""``python -m validation.measure.engines.compiling --processes 12``: engines' kernels, compiled beforehand.
 
 Compiling a kernel for its first call takes a second or two, which would be most of a short visit. Here every case is
 built without memory (``meta`` tensors) and compiled into Triton's cache by several processes, without a GPU, while that
@@ -21,6 +21,7 @@ from validation.measure.bench import Bench, Group
 from validation.measure.engines import engine_is_installed
 from validation.measure.engines.decode import engine_decode_groups
 from validation.measure.engines.experts import expert_groups
+from validation.measure.engines.extend import extend_groups
 from validation.measure.engines.products import engine_product_groups
 
 MEMORY_BYTES = 80 * 10**9
@@ -29,8 +30,8 @@ USAGE = 2
 
 
 def engine_groups(bench: Bench) -> list[Group]:
-    """Every group of the engine's kernels."""
-    return [*expert_groups(bench), *engine_decode_groups(bench), *engine_product_groups(bench)]
+    """Every group of engines' kernels."""
+    return [*expert_groups(bench), *engine_decode_groups(bench), *extend_groups(bench), *engine_product_groups(bench)]
 
 
 class _Driver:

@@ -35,6 +35,9 @@ PREFILL_AXES = ("tiles", "span", "group")
 SAMPLED_TILES = 16
 """Query tiles whose keys are counted one by one; more tiles are represented by as many evenly spaced ones."""
 
+_CASES_AT_ONCE = 2048
+"""Calls whose sampled tiles a processor's cache holds."""
+
 WARPGROUP_ROWS = 64.0
 """Query rows that one warpgroup multiplies: the grain in which a tile is filled [Shah2024]."""
 
@@ -55,6 +58,27 @@ class PrefillGrid:
     rows: Array
 
 
+def _key_blocks(
+    query: Array,
+    context: Array,
+    window: Array,
+    per_head: Array,
+    rows_per_token: Array,
+    *,
+    tile_rows: float,
+    causal: bool,
+) -> Array:
+    """Key blocks of the mean and of the longest tile of each call, shape (2, calls), by SAMPLED_TILES of them."""
+    index = np.arange(SAMPLED_TILES, dtype=np.float64)[:, None]
+    few = per_head <= SAMPLED_TILES
+    tile = np.where(few, np.minimum(index, per_head - 1), np.floor((index + 0.5) / SAMPLED_TILES * per_head))
+    weight = np.where(few, (index < per_head) / per_head, 1.0 / SAMPLED_TILES)
+    last = context + (np.minimum(query, np.ceil((tile + 1) * tile_rows / rows_per_token)) if causal else query)
+    first = np.maximum(context + np.floor(tile * tile_rows / rows_per_token) - window + 1, 0.0)
+    blocks = np.maximum(np.ceil(last / KEY_BLOCK) - np.floor(first / KEY_BLOCK), 1.0)
+    return np.stack([(blocks * weight).sum(axis=0), blocks.max(axis=0)])
+
+
 def prefill_grid(
     cases: AttentionCases, *, compute_units: float, tile_rows: float, packs_group: bool, split_rule: SplitRule
 ) -> PrefillGrid:
@@ -67,17 +91,15 @@ def prefill_grid(
     heads = np.where(packed, cases.num_kv_heads, cases.num_kv_heads * cases.group)
     rows_per_token = np.where(packed, cases.group, 1.0)
     per_head = np.maximum(np.ceil(cases.query_tokens * rows_per_token / tile_rows), 1.0)
-    index = np.arange(SAMPLED_TILES, dtype=np.float64)[:, None]
-    few = per_head <= SAMPLED_TILES
-    tile = np.where(few, np.minimum(index, per_head - 1), np.floor((index + 0.5) / SAMPLED_TILES * per_head))
-    weight = np.where(few, (index < per_head) / per_head, 1.0 / SAMPLED_TILES)
-    last = cases.context_tokens + np.minimum(cases.query_tokens, np.ceil((tile + 1) * tile_rows / rows_per_token))
-    if not cases.causal:
-        last = np.broadcast_to(cases.key_tokens, tile.shape)
-    first = np.maximum(cases.context_tokens + np.floor(tile * tile_rows / rows_per_token) - cases.window + 1, 0.0)
-    blocks = np.maximum(np.ceil(last / KEY_BLOCK) - np.floor(first / KEY_BLOCK), 1.0)
+    arrays = (cases.query_tokens, cases.context_tokens, cases.window, per_head, rows_per_token)
+    found = [
+        _key_blocks(
+            *(array[first : first + _CASES_AT_ONCE] for array in arrays), tile_rows=tile_rows, causal=cases.causal
+        )
+        for first in range(0, max(len(per_head), 1), _CASES_AT_ONCE)
+    ]
+    mean, longest = np.concatenate(found, axis=1)
     tiles = cases.sequences * heads * per_head
-    longest = blocks.max(axis=0)
     splits = np.ones(len(tiles))
     if split_rule == SplitRule.EFFICIENT:
         splits = efficient_splits(tiles, longest, slots=compute_units)
@@ -88,7 +110,7 @@ def prefill_grid(
     filled = np.ceil(cases.query_tokens * rows_per_token / WARPGROUP_ROWS) * WARPGROUP_ROWS
     return PrefillGrid(
         tiles=tiles,
-        mean_blocks=(blocks * weight).sum(axis=0),
+        mean_blocks=mean,
         longest_blocks=longest,
         splits=splits,
         rows=np.where(cases.context_tokens > 0, np.minimum(filled, tile_rows), tile_rows),

@@ -41,6 +41,8 @@ NETWORK_LOG_SIGMA = 0.4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PricedCollective:
+    """Of each message: its time [s], how far off it may be, and what it is known from."""
+
     seconds: Array
     log_sigma: Array
     provenance: Array

@@ -1,6 +1,7 @@
 """The commands: what a person types and a program reads."""
 
 import gc
+import os
 import sys
 
 from simulator.units import MIB
@@ -10,6 +11,10 @@ COLLECT_EVERY = 200_000
 
 # A command makes few cycles; looking for them takes a tenth of its time, half of that while its modules are imported.
 gc.set_threshold(COLLECT_EVERY)
+
+# Products of matrices are small here; threads that wait for large ones take a twelfth of an estimate's processor time
+# on two cores, more on more.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
 
 # Numbers of options in glibc's malloc.h, with bytes: what is kept at the end of the heap when it is freed, by how much
 # the heap grows, and from which size on an array is mapped by itself.

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli import keep_freed_memory
 from simulator.cli.shared import Force, Output, Profiles
 from simulator.errors import FileError, RoofcastError, missing_field
 from simulator.files import STANDARD_STREAM
@@ -102,6 +103,7 @@ def simulate(
     if resume and is_complete(output):
         typer.echo(f"{output} is complete; --force answers anew", err=True)
         return
+    keep_freed_memory()
     silent = output == STANDARD_STREAM or not sys.stderr.isatty()
     refused = 0
     with (

@@ -15,6 +15,7 @@ from simulator.cli import keep_freed_memory
 from simulator.cli.shared import (
     HELP_ALL,
     PlanCommand,
+    end_process,
     field_option,
     grouped,
     print_version,
@@ -382,9 +383,9 @@ def _objectives(texts: Sequence[str]) -> dict[str, object]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of the console script; returns the exit code."""
+    """Entry point of the console script; the exit code of a command on ``arguments``."""
     if arguments is None:
-        return run_process(app, name=NAME)
+        end_process(run_process(app, name=NAME))
     return run(app, name=NAME, arguments=arguments)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from simulator.cli.shared import WideCommand, print_version, run_process
+from simulator.cli.shared import WideCommand, end_process, print_version, run_process
 
 
 class Place(NamedTuple):
@@ -118,7 +118,7 @@ def roofcast(
 
 def main() -> None:
     """Entry point."""
-    raise SystemExit(run_process(app, name="roofcast"))
+    end_process(run_process(app, name="roofcast"))
 
 
 if __name__ == "__main__":

@@ -3,14 +3,16 @@ stderr, the contract's exit codes, no traceback without --debug."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import inspect
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -175,6 +177,25 @@ def run_process(app: typer.Typer, *, name: str) -> int:
     finally:
         # What is left needs no looking through while the interpreter ends, which takes a twentieth of its time.
         gc.freeze()
+
+
+def end_process(code: int) -> NoReturn:
+    """End the process with what it holds, which Python would free piece by piece, another twentieth.
+
+    The ordinary way where anything else is in the process (a thread, a debugger, a profiler, a measure of coverage)
+    and where a stream cannot be written.
+    """
+    monitors = getattr(sys, "monitoring", None)
+    watched = sys.gettrace() or sys.getprofile() or (monitors and any(map(monitors.get_tool, range(6))))
+    if watched or threading.active_count() > 1:
+        sys.exit(code)
+    atexit._run_exitfuncs()
+    try:
+        for stream in filter(None, (sys.stdout, sys.stderr)):  # one that was closed before is none
+            stream.flush()
+    except (OSError, ValueError):
+        sys.exit(code)
+    os._exit(code)
 
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Model name, Hugging Face id, config.json or its folder.")]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 PLAN = """
 import sys
@@ -63,14 +66,13 @@ def test_a_plan_loads_what_it_uses() -> None:
 
 ESTIMATE = """
 import json, sys
-from simulator.cli.roofcast import main
+from simulator.cli.roofcast import app
+from simulator.cli.shared import run_process
 line = {"kind": "closed_loop", "model": "llama-3.1-8b", "hardware": "h200", "concurrency": 4}
 open(sys.argv[1], "w").write(json.dumps({**line, "id": "one", "isl_tokens": 1024, "osl_tokens": 128}) + "\\n")
 sys.argv = ["roofcast", "simulate", sys.argv[1]]
-try:
-    main()
-finally:
-    print("\\n".join(sorted(sys.modules)), file=sys.stderr)
+run_process(app, name="roofcast")
+print("\\n".join(sorted(sys.modules)), file=sys.stderr)
 """
 OF_OTHERS = (
     "simulator.engine.encoders",
@@ -111,3 +113,37 @@ def test_arrays_leave_their_memory_to_the_next_where_glibc_is() -> None:
     code = "import simulator.cli as cli; print(cli.keep_freed_memory())"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == str(platform.libc_ver()[0] == "glibc")
+
+
+ENDS = """
+import atexit, sys, threading, time
+from simulator.cli.shared import end_process
+atexit.register(print, "at exit")
+print("printed")
+{before}
+end_process(3)
+"""
+THREAD = "threading.Thread(target=lambda: (time.sleep(0.1), print('after'))).start()"
+
+
+@pytest.mark.parametrize(("before", "then"), [("", ""), (THREAD, "after\n"), ("sys.setprofile(lambda *_: None)", "")])
+def test_a_process_ends_with_all_that_it_had_to_say(before: str, then: str) -> None:
+    found = subprocess.run([sys.executable, "-c", ENDS.format(before=before)], capture_output=True, text=True)
+    assert (found.returncode, found.stdout, found.stderr) == (3, f"printed\n{then}at exit\n", "")
+
+
+def test_what_cannot_be_written_is_no_success() -> None:
+    with open("/dev/full", "w") as full:
+        found = subprocess.run([sys.executable, "-c", ENDS.format(before="")], stdout=full, stderr=subprocess.PIPE)
+    assert found.returncode != 0
+    assert b"No space left" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3"), ({"OMP_NUM_THREADS": "2"}, "2")]
+)
+def test_commands_multiply_matrices_on_one_core_unless_told_otherwise(given: dict[str, str], taken: str) -> None:
+    rest = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    code = "import simulator.cli, os; print(os.environ['OPENBLAS_NUM_THREADS'])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=rest | given)
+    assert found.stdout.strip() == taken

@@ -1,4 +1,4 @@
-"""The two commands as a process would start them: the only place that knows where their entry points are."""
+"""The two commands as a process would start them, which goes on: the only place that knows where they are."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.cli.plan_capacity import main as plan_capacity_main
-from simulator.cli.roofcast import main as roofcast_main
+from simulator.cli.roofcast import app
+from simulator.cli.shared import run_process
 
 HERE = Path(__file__).resolve().parent
-PROGRAMS: dict[str, Callable[[], object]] = {"plan-capacity": plan_capacity_main, "roofcast": roofcast_main}
 _NOT_FROM_OUTSIDE = ("ROOFCAST_PROFILES", "ROOFCAST_CACHE")
 
 
@@ -58,4 +58,4 @@ def _started(words: Sequence[str]) -> object:
     # plan-capacity tunes garbage collection for good when it reads the process's own arguments: it is given them.
     if words[0] == "plan-capacity":
         return plan_capacity_main(list(words[1:]))
-    return PROGRAMS[words[0]]()
+    return run_process(app, name=words[0])

@@ -6,12 +6,15 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import UNKNOWN, currency_text
-from simulator.traffic.requests import Floats
+
+if TYPE_CHECKING:
+    from simulator.traffic.requests import Floats
 
 SPARKS = "▁▂▃▄▅▆▇█"
 SPARK_WIDTH = 60

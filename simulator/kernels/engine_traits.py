@@ -198,7 +198,7 @@ def with_recipe(
         slower=tuple(
             (kernel, kernel.rows_above[hardware.architecture])
             for kernel in recipe.slower_kernels
-            if hardware.architecture in kernel.rows_above
+            if kernel.runs_on(hardware)
         ),
         quantised_before=frozenset((*recipe.fused_quantisation, *narrowing)),
         replaced=tuple(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from simulator.kernels.engine_traits import EngineTraits
+from simulator.kernels.engine_traits import NO_TRAITS, EngineTraits, with_recipe
 from simulator.kernels.library import kernel_library
 from simulator.kernels.step_rows import in_step, launches_of
 from simulator.operators.work import ElementwiseShape, Family, GemmShape, MatmulFormat, Work, decode_step
@@ -54,14 +56,27 @@ def test_products_of_many_rows_slow_down_in_the_named_format_alone(name: str, sl
     assert (priced.provenance >= plain.provenance).all()
 
 
-def test_sglang_runs_the_slower_products_on_amd_alone() -> None:
-    products, experts = load_engine("sglang").recipe.slower_kernels
+def test_sglang_runs_slower_products_on_amd_than_other_engines() -> None:
+    named = load_engine("sglang").recipe.slower_kernels
+    products, experts = (kernel for kernel in named if any(name.startswith("cdna") for name in kernel.rows_above))
     assert set(products.rows_above) == {"cdna3", "cdna4"}
     # AITER's rule on narrow parts of experts is the same under every engine that calls it, where rows told.
     (under_vllm,) = load_engine("vllm").recipe.slower_kernels
     assert set(experts.rows_above) == {"cdna3"}
     assert (experts.width_multiple, experts.rate_share) == (under_vllm.width_multiple, under_vllm.rate_share)
     assert load_engine("atom").recipe.slower_kernels == ()
+
+
+@pytest.mark.parametrize(
+    ("hardware", "slow"), [("b200-sxm", True), ("b300-sxm", True), ("gb200", False), ("gb300", False)]
+)
+def test_long_prompts_under_sglang_are_slow_on_blackwell_servers_and_not_on_racks(hardware: str, slow: bool) -> None:
+    accelerator = load_hardware(hardware)
+    plain, recipe = kernel_library(accelerator, library="sglang"), load_engine("sglang").recipe
+    priced = replace(plain, traits=with_recipe(NO_TRAITS, recipe, hardware=accelerator)).price(product("fp8_block"))
+    ratio = priced.seconds / plain.price(product("fp8_block")).seconds
+    assert ratio[:4] == pytest.approx(1.0)  # up to 1,025 rows the tables hold
+    assert bool(ratio[4] > 1.5) is slow
 
 
 def shared_s(hardware: str, model: str, *, ep_size: int = 1, tokens: float = 64.0) -> tuple[float, StepEstimate]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
+from math import inf
 from typing import Literal, NamedTuple, Self, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -334,6 +335,7 @@ class SlowerKernel(Spec):
     rows_above : of a step, by architecture; up to as many, tables hold
     rate_share : of the tuned kernels' rate that they reach
     width_multiple : of experts, for which alone the release brings a kernel as fast as the table's
+    domain_below : only where the scale-up link joins fewer accelerators
     """
 
     family: Literal["gemm", "moe"]
@@ -341,6 +343,12 @@ class SlowerKernel(Spec):
     rows_above: dict[str, NonNegativeInt]
     rate_share: float = Field(gt=0, le=1)
     width_multiple: PositiveInt | None = None
+    domain_below: PositiveInt | None = None
+
+    def runs_on(self, hardware: AcceleratorSpec) -> bool:
+        """Whether ``hardware`` is one that runs this kernel."""
+        joined = hardware.scale_up.domain_size
+        return hardware.architecture in self.rows_above and joined < (self.domain_below or inf)
 
 
 class KernelRecipe(Spec):

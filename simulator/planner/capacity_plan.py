@@ -32,8 +32,8 @@ class Rival:
     """The fleet that would be chosen next.
 
     known : its kernels are measured or calibrated; doubt : of this fleet, see ``Fleet``; best_doubt : of the chosen one
-    more_fraction : what it costs over the chosen fleet, negative where that is dearer and better known
-    slack_fraction : of devices that the chosen fleet would have to take more for this one to be chosen
+    cost_change : from the chosen fleet's cost as a share of it, negative where that is dearer and better known
+    break_even_change : of the chosen fleet's devices as a share of them, for this one to be chosen
     price_above : of an hour of the chosen fleet's accelerator, of two kinds on average, for the same; None without one
     """
 
@@ -44,8 +44,8 @@ class Rival:
     known: bool
     doubt: float
     best_doubt: float
-    more_fraction: float
-    slack_fraction: float
+    cost_change: float
+    break_even_change: float
     price_above: float | None
 
 
@@ -72,7 +72,7 @@ def rival_of(fleets: Sequence[Fleet]) -> Rival | None:
     passed_over = cheapest if (cheapest.cost.per_hour or 0.0) < best.cost.per_hour else None
     found = passed_over or better_known(fleets) or others[0]
     cost, price = found.cost.per_hour or 0.0, best.cost.per_device_hour
-    slack = cost * (1 + found.doubt) / (best.cost.per_hour * (1 + best.doubt))
+    break_even = cost * (1 + found.doubt) / (best.cost.per_hour * (1 + best.doubt))
     return Rival(
         hardware=found.hardware,
         label=found.label,
@@ -81,9 +81,9 @@ def rival_of(fleets: Sequence[Fleet]) -> Rival | None:
         known=found.provenance in KNOWN,
         doubt=found.doubt,
         best_doubt=best.doubt,
-        more_fraction=cost / best.cost.per_hour - 1,
-        slack_fraction=slack - 1,
-        price_above=None if price is None else price * slack,
+        cost_change=cost / best.cost.per_hour - 1,
+        break_even_change=break_even - 1,
+        price_above=None if price is None else price * break_even,
     )
 
 

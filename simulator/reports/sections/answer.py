@@ -124,7 +124,7 @@ def replicas_text(fleet: Fleet) -> str:
 def rival_text(rival: Rival, best: Fleet) -> str:
     """What stands beside the chosen fleet, and what would make it the choice."""
     word, currency = "GPU" if rival.devices == 1 else "GPUs", best.cost.currency
-    share, dearer = percent_text(abs(rival.more_fraction)), rival.more_fraction >= 0
+    share, dearer = percent_text(abs(rival.cost_change)), rival.cost_change >= 0
     fleet = (
         f"{rival.devices:,} {word} {rival.hardware} ({rival.label}) at {price_text(rival.cost_per_hour, currency)}/h"
     )
@@ -138,7 +138,7 @@ def rival_text(rival: Rival, best: Fleet) -> str:
         counted = f"kernels of {best.hardware} are {best.provenance}, {percent_text(best.doubt)} are counted against it"
         first = f"Cheapest with measured kernels: {fleet}, {share} more; {counted}."
     above = f" or cost more than {price_text(rival.price_above, currency)} an hour" if rival.price_above else ""
-    more = percent_text(rival.slack_fraction)
+    more = percent_text(rival.break_even_change)
     return f"{first} It would be the choice{once} if {best.hardware} took {more} more devices{above}."
 
 

@@ -203,7 +203,7 @@ def _kind(fields: Given) -> str:
     return "serve" if "workload" in fields or "rate_per_s" in fields else "offline"
 
 
-def _workload(fields: dict[str, Any]) -> None:
+def _workload(fields: dict[str, Any], *, profiles: str | None) -> None:
     """A rate becomes the only stage of the workload."""
     rate, duration = fields.pop("rate_per_s", None), fields.pop("duration_s", None)
     if rate is None and duration is None:
@@ -213,12 +213,14 @@ def _workload(fields: dict[str, Any]) -> None:
     stage = {"rate_per_s": rate, "duration_s": SERVED_DURATION_S if duration is None else duration}
     workload: Any = fields.get("workload") or {}
     if isinstance(workload, str) or not (workload or fields.keys() & {"isl_tokens", "osl_tokens"}):
-        workload = requests_of_kind(workload or None, fields, model=fields.get("model"))
+        workload = requests_of_kind(workload or None, fields, model=fields.get("model"), profiles=profiles)
     # What is no mapping is refused as the field that it is.
     fields["workload"] = {**workload, "stages": [stage]} if isinstance(workload, Mapping) else workload
 
 
-def requests_of_kind(name: str | None, fields: dict[str, Any], *, model: str | None = None) -> dict[str, Any]:
+def requests_of_kind(
+    name: str | None, fields: dict[str, Any], *, model: str | None = None, profiles: str | None = None
+) -> dict[str, Any]:
     """The workload of a kind of demand, by default chat, of an encoder embeddings; lengths are taken out of ``fields``.
     Without a name they vary as those of the kind whose means are nearest, as in a plan."""
     from simulator.engine.runs.load_sweep import demand_of
@@ -227,7 +229,7 @@ def requests_of_kind(name: str | None, fields: dict[str, Any], *, model: str | N
     from simulator.specs.model.loading import load_model
 
     given = {key: fields.pop(key, None) for key in ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv")}
-    encodes = model is not None and is_encoder_only(load_model(model))
+    encodes = model is not None and is_encoder_only(load_model(model, profiles=profiles))
     lengths = {key: given[key] for key in ("isl_tokens", "osl_tokens")}
     means, spread = kinds_of_demand(name, **lengths, encodes=encodes)
     own = {
@@ -239,7 +241,9 @@ def requests_of_kind(name: str | None, fields: dict[str, Any], *, model: str | N
     return demand_of(**chosen, prefix_hit_fraction=prefix).model_dump(mode="json", exclude_unset=True)
 
 
-def scenario_spec(scenario: ScenarioSpec | Given | None, fields: Given, *, kind: str | None = None) -> ScenarioSpec:
+def scenario_spec(
+    scenario: ScenarioSpec | Given | None, fields: Given, *, kind: str | None = None, profiles: str | None = None
+) -> ScenarioSpec:
     """The scenario that was asked for: a specification or a mapping, with keywords over it.
 
     kind : the kind where neither says one; else ``batch_size`` asks for a batch, ``concurrency`` for a closed loop, a
@@ -263,7 +267,7 @@ def scenario_spec(scenario: ScenarioSpec | Given | None, fields: Given, *, kind:
         given["engine"] = {"name": given["engine"]}
     if "objectives" in given:
         given["slo"] = written_objectives(given.pop("objectives"))
-    _workload(given)
+    _workload(given, profiles=profiles)
     return validate(ScenarioSpec, given, where="")
 
 

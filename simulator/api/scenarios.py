@@ -115,7 +115,7 @@ def simulate(
 
     Raises RoofcastError: a field is unknown, missing, idle or out of its range, or the deployment cannot run.
     """
-    found = answer(scenario_spec(scenario, fields), profiles=profiles)
+    found = answer(scenario_spec(scenario, fields, profiles=profiles), profiles=profiles)
     return ScenarioAnswer(found) if isinstance(found.run, UniformRun) else ServeAnswer(found)
 
 
@@ -185,7 +185,7 @@ def serve(
     trace_steps : steps of each replica to keep
     """
     objectives = objectives_of(fields)
-    spec = scenario_spec(scenario, fields, kind="serve")
+    spec = scenario_spec(scenario, fields, kind="serve", profiles=profiles)
     only_served(spec, "serve")
     options = ServeOptions(objectives=objectives, trace_steps=trace_steps, progress=progress)
     return ServeAnswer(answer(spec, profiles=profiles, options=options))
@@ -222,7 +222,7 @@ def compare(
     from simulator.specs.question.scenario_file import parse_change
 
     parsed = [parse_change(text) for text in changes]
-    spec = scenario_spec(scenario, fields)
+    spec = scenario_spec(scenario, fields, profiles=profiles)
     found = compared(spec, parsed, price_kind=price_kind, profiles=profiles, progress=progress)
     return ComparisonAnswer(found, printed_speedups(found.final.answered.scenario))
 
@@ -285,7 +285,7 @@ def capacity(
     from simulator.engine.runs.capacity import sustained_rate
 
     objectives = objectives_of(fields)
-    spec = scenario_spec(scenario, fields, kind="serve")
+    spec = scenario_spec(scenario, fields, kind="serve", profiles=profiles)
     only_served(spec, "capacity")
     found = sustained_rate(
         spec, objectives=objectives, seeds=seeds, requests=requests, progress=progress, profiles=profiles

@@ -71,15 +71,17 @@ def _plan_row(fields: dict[str, Any], profiles: str | None) -> Row:
     return {column.name: found_at(document, column.name) for column in ANSWER_COLUMNS["plan"]}
 
 
-def check_point(spec: SweepSpec, point: Point) -> None:
+def check_point(spec: SweepSpec, point: Point, *, profiles: str | None = None) -> None:
     """Refuse a point whose fields do not make a question, without answering it."""
     from simulator.api.questions import plan_question, scenario_spec
+    from simulator.specs.engine.engine import DEFAULT_ENGINE, load_engine
 
     fields = asked_fields(spec.base, point)
     if spec.ask == "plan":
-        plan_question(None, fields)
+        engine = plan_question(None, fields).engine or DEFAULT_ENGINE
     else:
-        scenario_spec(None, fields)
+        engine = scenario_spec(None, fields, profiles=profiles).engine.name
+    load_engine(engine, profiles=profiles)
 
 
 def point_request(spec: SweepSpec, point: Point, *, profiles: str | None) -> str:

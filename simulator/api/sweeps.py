@@ -185,14 +185,14 @@ def read_answer(folder: str) -> SweepAnswer:
     return SweepAnswer(read_table(folder))
 
 
-def _check_questions(points: SweepPoints) -> None:
+def _check_questions(points: SweepPoints, *, profiles: str | None) -> None:
     """Refuse a field none of whose values makes a question with the first values of the others."""
     refused: dict[str, RoofcastError] = {}
     possible: set[str] = set()
     for field, point in points.trials():
         if field not in possible:
             try:
-                check_point(points.spec, point)
+                check_point(points.spec, point, profiles=profiles)
                 possible.add(field)
             except RoofcastError as error:
                 refused.setdefault(field, error)
@@ -298,7 +298,7 @@ def sweep(
     else:
         spec = question if isinstance(question, SweepSpec) else validate(SweepSpec, question, where="")
     points = SweepPoints(spec)
-    _check_questions(points)
+    _check_questions(points, profiles=profiles)
     with cluster(backend) if backend is not None else nullcontext() as workers:
         table = _opened(_table(spec, folder=Path(out), form=usual_format()), resume=resume, force=force)
         missing = table.missing()

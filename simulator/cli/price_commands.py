@@ -132,7 +132,7 @@ def prices_import(
     found = read_quotes(quotes, currency=listed.currency, profiles=profiles)
     name = upload_name(Path(quotes if out == STANDARD_STREAM else out).stem)
     heading = f"quotes of {Path(quotes).name}, by roofcast prices import"
-    text = price_list_text(found, name=name, extends=extends, keep=keep, heading=heading)
+    text = price_list_text(found, name=name, extends=extends, keep=keep, heading=heading, profiles=profiles)
     write_text(text, out, force=force, flag="--out")
     stale = sum(not listed.is_current(offer) for offer in found.offers)
     if stale:

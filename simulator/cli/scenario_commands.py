@@ -100,7 +100,9 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
     lengths = {name: options[name] for name in _LENGTHS}
     answers, seed = options["answers_per_request"], options["seed"]
     own = {name: value for name, value in (("answers_per_request", answers), ("seed", seed)) if value is not None}
-    workload = requests_of_kind(options["workload"], lengths, model=options["model"]) | own
+    workload = (
+        requests_of_kind(options["workload"], lengths, model=options["model"], profiles=options["profiles"]) | own
+    )
     kept = ("model", "hardware", "replicas", "routing")
     names = dict(zip(kept, kept, strict=True)) | {"tp": "tp_size", "cp": "cp_size", "power_cap": "power_cap_w"}
     fields = {field: options[name] for name, field in names.items() if options[name] is not None}

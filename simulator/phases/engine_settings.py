@@ -115,8 +115,10 @@ _SAID_LIMITS: tuple[LimitField, ...] = (
 )
 
 
-def engine_assumptions(spec: EngineSpec, settings: EngineSettings, limits: EngineLimits) -> tuple[Assumption, ...]:
-    """What of it nobody asked for, and where it comes from."""
+def engine_assumptions(
+    spec: EngineSpec, settings: EngineSettings, limits: EngineLimits, *, profile: EngineProfile
+) -> tuple[Assumption, ...]:
+    """What of it nobody asked for, and where it comes from; what ``profile`` stands in for."""
     details: dict[str, object] = {field: limits.source(field) for field in _SAID_LIMITS}
     details |= {"max_model_len": "the model", "prefix_caching": settings.name}
     found = [
@@ -126,10 +128,8 @@ def engine_assumptions(spec: EngineSpec, settings: EngineSettings, limits: Engin
     ]
     if "name" not in spec.model_fields_set:
         found.insert(0, Assumption(key="engine.name", value=settings.name))
-    if spec.stands_in_for is not None:
-        found.append(
-            Assumption(key="engine.name", value=settings.name, origin=ValueOrigin.RULE, detail=spec.stands_in_for)
-        )
+    if spec.name in profile.stands_in_for:
+        found.append(Assumption(key="engine.name", value=settings.name, origin=ValueOrigin.RULE, detail=spec.name))
     if spec.version_for is not None:
         found.append(
             Assumption(key="engine.version", value=settings.version, origin=ValueOrigin.RULE, detail=spec.version_for)

@@ -370,16 +370,22 @@ def _mapping(data: object, *, path: str | Path, kind: str) -> dict[str, Any]:
 
 
 def validate(
-    spec_class: type[SpecT], data: Mapping[str, object], *, where: str, profile: bool = False, option: str = ""
+    spec_class: type[SpecT],
+    data: Mapping[str, object],
+    *,
+    where: str,
+    profile: bool = False,
+    option: str = "",
+    profiles: str | Path | None = None,
 ) -> SpecT:
     """Turn plain data into a spec, or refuse with one line.
 
     ``where`` names the file or scenario in the message. ``profile=True`` makes it a ProfileError (exit code 4),
     otherwise a RoofcastError (exit code 2) with code ``invalid_input``; ``option`` is the only one that all of the data
-    was made of.
+    was made of; ``profiles`` is the user's directory, in which validators find what the data names.
     """
     try:
-        return spec_class.model_validate(data)
+        return spec_class.model_validate(data, context=profiles)
     except ValidationError as error:
         field, message, hint = refused(spec_class, error)
         if where:

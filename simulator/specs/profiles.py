@@ -88,9 +88,12 @@ def list_profiles(kind: ProfileKind, *, profiles: str | Path | None = None) -> t
     )
 
 
-def find_profile(kind: ProfileKind, name: str, *, profiles: str | Path | None = None) -> Path | None:
-    """The file of a name (also behind its maker's, of accelerators) or alias, or None; a user's names win."""
-    roots = profile_directories(kind, profiles=profiles)
+def find_profile(
+    kind: ProfileKind, name: str, *, profiles: str | Path | None = None, built_in: bool = False
+) -> Path | None:
+    """The file of a name (also behind its maker's, of accelerators) or alias, or None; a user's names win, unless only
+    built-in ones are asked for."""
+    roots = profile_directories(kind, profiles=profiles)[-1 if built_in else 0 :]
     return _found(kind, name, roots, tuple(changed_ns(root) for root in roots))
 
 
@@ -184,12 +187,12 @@ def load_spec(
     """
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.lower().endswith(_SUFFIXES) or os.sep in text:
-        return load_file(spec_class, Path(os.path.expanduser(text)))
+        return load_file(spec_class, Path(os.path.expanduser(text)), profiles=profiles)
     path = find_profile(kind, text, profiles=profiles)
     if path is None:
         noun = _NOUNS.get(kind, f"{kind} profile")
         raise ProfileError(f"unknown {noun} {text!r}", field=kind, hint=_nearest(kind, text, profiles=profiles))
-    spec = load_file(spec_class, path)
+    spec = load_file(spec_class, path, profiles=profiles)
     named = getattr(spec, "name", path.stem)
     if not _is_of(path, named):
         raise ProfileError(
@@ -211,18 +214,18 @@ def _nearest(kind: ProfileKind, text: str, *, profiles: str | Path | None) -> st
     return did_you_mean(plain_word(text), [*list_profiles(kind, profiles=profiles), *aliases])
 
 
-def load_file(spec_class: type[SpecT], path: Path) -> SpecT:
-    """One profile from its file, checked once per change of the file."""
+def load_file(spec_class: type[SpecT], path: Path, *, profiles: str | Path | None = None) -> SpecT:
+    """One profile from its file, checked once per change of the file; what it names may be in ``profiles``."""
     try:
         modified_ns = os.stat(path).st_mtime_ns
     except (OSError, ValueError) as error:
         raise FileError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    spec = _load_cached(spec_class, path, modified_ns)
+    spec = _load_cached(spec_class, path, modified_ns, profiles)
     assert isinstance(spec, spec_class)
     return spec
 
 
 @lru_cache(maxsize=512)
-def _load_cached(spec_class: type[Spec], path: Path, modified_ns: int) -> Spec:
+def _load_cached(spec_class: type[Spec], path: Path, modified_ns: int, profiles: str | Path | None) -> Spec:
     """Specs are frozen, so one object may serve everybody; ``modified_ns`` retires it when the file changes."""
-    return validate(spec_class, read_yaml(path), where=str(path), profile=True)
+    return validate(spec_class, read_yaml(path), where=str(path), profile=True, profiles=profiles)

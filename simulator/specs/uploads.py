@@ -163,10 +163,13 @@ def keep_prices_upload(data: bytes, *, filename: str, folder: Path) -> str:
         text, name = _text(data, filename=filename), upload_name(filename)
         currency = load_prices(_BUILT_IN_PRICES).currency
         quotes = quotes_of(text, source=filename, currency=currency, profiles=str(folder))
-        data = price_list_text(quotes, name=name, extends=_BUILT_IN_PRICES, heading=f"quotes of {name}").encode("utf-8")
+        heading = f"quotes of {name}"
+        listed = price_list_text(quotes, name=name, extends=_BUILT_IN_PRICES, heading=heading, profiles=str(folder))
+        data = listed.encode("utf-8")
     else:
         fields = _yaml_fields(data, filename=filename)
-        name = plain_word(_profile_name(validate(PriceProfile, fields, where=filename, profile=True).name))
+        found = validate(PriceProfile, fields, where=filename, profile=True, profiles=folder)
+        name = plain_word(_profile_name(found.name))
     _keep(data, folder / "prices" / f"{name}.yaml")
     return name
 

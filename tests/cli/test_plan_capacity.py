@@ -125,7 +125,7 @@ def test_workload_file_and_flags(capsys: pytest.CaptureFixture[str], tmp_path: P
         (["--rps", "5", "--isl", "-1"], 2, "isl: input should be greater than or equal to 1"),
         (["--rps", "5", "--cache-hit", "1.2"], 2, "--cache-hit: input should be less than 1"),
         (["--rps", "5", "--weights", "fp3"], 2, "fp8"),
-        (["--rps", "5", "--engine", "vlm"], 2, "did you mean vllm"),
+        (["--rps", "5", "--engine", "vlm"], 4, "did you mean vllm"),
         (["--rps", "5", "--hardware", "h1000"], 4, "did you mean h100"),
         (["--rps", "5", "--model", "llama-3.1-9b"], 4, "did you mean"),
         (

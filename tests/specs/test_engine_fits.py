@@ -6,15 +6,9 @@ import ast
 import shutil
 from pathlib import Path
 
-import pytest
-
-from simulator.errors import RoofcastError
-from simulator.phases.deployment import deploy
 from simulator.specs.base import read_yaml, validate
-from simulator.specs.engine.engine import EngineSpec, load_engine
+from simulator.specs.engine.engine import load_engine
 from simulator.specs.engine.fits import EngineFits
-from simulator.specs.hardware.accelerator import load_hardware
-from simulator.specs.model.loading import load_model
 from simulator.specs.profiles import list_profiles, profile_root
 from validation.fit.files import write_engine_fits
 
@@ -56,23 +50,6 @@ def test_fitted_numbers_are_written_and_the_others_stay(tmp_path: Path) -> None:
     assert of_vendor.spread == earlier.spread
     assert of_vendor.vendors["amd"].spread == earlier.vendors["amd"].spread.model_copy(update={"pools": 0.3})
     assert of_vendor.vendors["amd"].overheads == earlier.vendors["amd"].overheads
-
-
-def test_a_new_engine_is_a_yaml_file_and_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "engines"
-    folder.mkdir()
-    text = (FACTS / "vllm.yaml").read_text(encoding="utf-8").replace("name: vllm", "name: brisk")
-    text = text.replace("stands_in_for: [lmdeploy, aphrodite, dynamo-vllm]", "aliases: [brisk-llm]")
-    (folder / "brisk.yaml").write_text(text, encoding="utf-8")
-    (tmp_path / "calibration" / "engines").mkdir(parents=True)
-    shutil.copy(FITS / "vllm.yaml", tmp_path / "calibration" / "engines" / "brisk.yaml")
-    with pytest.raises(RoofcastError, match="not allowed"):
-        validate(EngineSpec, {"name": "Brisk_LLM"}, where="")
-    monkeypatch.setenv("ROOFCAST_PROFILES", str(tmp_path))
-    spec = validate(EngineSpec, {"name": "Brisk_LLM"}, where="")
-    assert spec.name == "brisk"
-    replica = deploy(model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"), engine=spec)
-    assert replica.engine.overheads == load_engine("vllm").overheads
 
 
 # Kernel libraries have the names of the engines that ship them; launch files are written in each engine's own words.

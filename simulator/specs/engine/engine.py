@@ -7,10 +7,9 @@ under hardware_profiles/calibration/engines/ with what was fitted. No code knows
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, model_validator
 
-from simulator.errors import RoofcastError, plain_word
+from simulator.errors import ProfileError, RoofcastError, did_you_mean, plain_word, shown
 from simulator.specs.base import Source, Spec, read_yaml
 from simulator.specs.engine.deployment import KvTiers, ParallelismSpec
 from simulator.specs.engine.fits import EngineFit, EngineOverheads, EngineSpread, VendorFit
@@ -46,19 +45,9 @@ DEFAULT_ENGINE = "vllm"
 """Runs whatever a question leaves open: of every kind, command and page."""
 
 
-def _spelled(value: Any) -> Any:
-    """The name of the profile that ``value`` names in any of its spellings."""
-    if not isinstance(value, str):
-        return value
-    path = find_profile("engines", value)
-    if path is None:
-        known = ", ".join(repr(name) for name in list_profiles("engines"))
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": known})
-    return path.stem.lower()
-
-
-EngineName = Annotated[str, BeforeValidator(_spelled)]
-"""An engine that has a profile, in any usual spelling."""
+EngineName = Annotated[str, BeforeValidator(lambda value: plain_word(value) if isinstance(value, str) else value)]
+"""A word for an engine, in any usual spelling. As names of accelerators and models it may mean a profile of the user's
+directory: ``load_engine``, which knows that directory, refuses a word without a profile."""
 
 
 # A number, a branch or a commit.
@@ -68,7 +57,6 @@ _VERSION = r"^[A-Za-z0-9][A-Za-z0-9.+_/-]{0,79}$"
 class EngineSpec(Spec):
     """The contract's ``engine`` object. ``None`` takes the default of the engine's profile.
 
-    ``name`` in any usual spelling; ``stands_in_for`` is the engine without a profile that ``name`` stands in for.
     ``scheduler`` and ``queue_order`` as in ``EngineProfile``. ``cpu_kv_offload`` keeps evicted KV blocks and preempted
     sequences in host memory, ``cpu_kv_offload_bytes`` of it per replica (by default twice the device's KV cache).
     ``kv_tiers`` keep KV blocks in host memory, on NVMe and in a remote store, each of the size and rate that it says;
@@ -93,24 +81,18 @@ class EngineSpec(Spec):
     scheduler: SchedulerName | None = None
     queue_order: QueueOrderName | None = None
     kv_allocation: Literal["max_length"] | None = None
-    stands_in_for: str | None = None
     version_for: VersionReason | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _words(cls, data: Any) -> Any:
-        """A word is the name, nulls are absent, what has no profile is remembered, a version may be a number."""
+        """A word is the name, nulls are absent, a version may be a number."""
         if isinstance(data, str):
             data = {"name": data}
         if not isinstance(data, dict):
             return data
         given = cls.given(data)
-        name, version = given.get("name"), given.get("version")
-        if isinstance(name, str):
-            word = plain_word(name)
-            path = find_profile("engines", word)
-            if path is not None and word in load_engine(path.stem).stands_in_for:
-                given["stands_in_for"] = word
+        version = given.get("version")
         if isinstance(version, int | float) and not isinstance(version, bool):
             given["version"] = str(version)
         return given
@@ -211,10 +193,10 @@ class EngineProfile(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_fits(cls, data: Any) -> Any:
+    def _with_fits(cls, data: Any, info: ValidationInfo) -> Any:
         if not isinstance(data, dict) or "overheads" in data or not isinstance(data.get("name"), str):
             return data
-        path = find_profile("calibration/engines", data["name"])
+        path = find_profile("calibration/engines", data["name"], profiles=info.context)
         return data if path is None else _joined(data, read_yaml(path))
 
     def release(self, version: str | None) -> str | None:
@@ -326,8 +308,12 @@ def _joined(facts: dict[str, Any], fits: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_engine(name: str, *, profiles: str | None = None) -> EngineProfile:
-    """An engine profile by name or path; raises ProfileError with the nearest names when there is none."""
-    return load_spec(EngineProfile, name, kind="engines", profiles=profiles)
+    """An engine's profile by its name or one it stands in for; raises ProfileError where none is."""
+    found = find_profile("engines", name, profiles=profiles)
+    if found is None:
+        hint = did_you_mean(plain_word(name), list_profiles("engines", profiles=profiles))
+        raise ProfileError(f"unknown engine {shown(name)}", field="engine", hint=hint)
+    return load_spec(EngineProfile, found.stem, kind="engines", profiles=profiles)
 
 
 def with_feature(spec: EngineSpec, feature: Feature, *, vendor: str, profiles: str | None = None) -> EngineSpec:

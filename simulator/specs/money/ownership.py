@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from simulator.specs.base import IsoDate, Spec, is_recalled
 from simulator.specs.money.prices import base_of, known_currency, own_fields
@@ -104,8 +104,8 @@ class OwnershipProfile(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _extended(cls, data: Any) -> Any:
-        base = base_of(data, kind=KIND) if isinstance(data, Mapping) else None
+    def _extended(cls, data: Any, info: ValidationInfo) -> Any:
+        base = base_of(data, kind=KIND, profiles=info.context) if isinstance(data, Mapping) else None
         if base is None:
             return data
         fields = own_fields(data)

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationInfo, model_validator
 
 from simulator.errors import ProfileError, did_you_mean
 from simulator.specs.base import IsoDate, Spec, read_yaml
@@ -47,15 +47,18 @@ def same_currency(first: str, second: str, *, first_name: str, second_name: str)
 EXTENDS = "extends"
 
 
-def base_of(data: Mapping[Any, Any], *, kind: Literal["ownership", "prices"]) -> dict[str, Any] | None:
-    """The fields of the profile that ``data`` extends, None where it extends none.
+def base_of(
+    data: Mapping[Any, Any], *, kind: Literal["ownership", "prices"], profiles: str | Path | None = None
+) -> dict[str, Any] | None:
+    """The fields of the profile that ``data`` extends, None where it extends none; one that extends its own name means
+    the built-in profile.
 
     Raises ValueError: there is no such profile, or it extends another one.
     """
     if EXTENDS not in data:
         return None
     named = str(data[EXTENDS])
-    path = find_profile(kind, named)
+    path = find_profile(kind, named, profiles=profiles, built_in=named == data.get("name"))
     if path is None:
         raise ValueError(f"extends {named!r}, which is no profile of {kind}")
     base = read_yaml(path)
@@ -149,15 +152,15 @@ class PriceProfile(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _extended(cls, data: Any) -> Any:
+    def _extended(cls, data: Any, info: ValidationInfo) -> Any:
         if not isinstance(data, Mapping):
             return data
         fields = own_fields(data)
         offers = fields.get("offers", ())
         if not isinstance(offers, list | tuple):
             return fields
-        own = _canonical(offers)
-        base = base_of(data, kind="prices")
+        own = _canonical(offers, profiles=info.context)
+        base = base_of(data, kind="prices", profiles=info.context)
         if base is None:
             return {**fields, "offers": own} if "offers" in fields else fields
         currency = fields.get("currency", base["currency"])
@@ -165,17 +168,19 @@ class PriceProfile(Spec):
             raise ValueError(f"extends a list in {base['currency']}, itself in {currency}: nothing is converted")
         # Lists, which a file may hold in place of names, belong in no set.
         replaced = [(offer.get("hardware"), offer.get("kind")) for offer in own if isinstance(offer, Mapping)]
-        kept = [offer for offer in base["offers"] if (offer["hardware"], offer["kind"]) not in replaced]
+        listed = _canonical(base["offers"], profiles=info.context)
+        kept = [offer for offer in listed if (offer["hardware"], offer["kind"]) not in replaced]
         quoted = [{"quote": True, **offer} if isinstance(offer, Mapping) else offer for offer in own]
         return {**base, **fields, "offers": [*quoted, *kept]}
 
 
-def _canonical(offers: Sequence[Any]) -> list[Any]:
-    """Aliases of accelerators as their profiles' names; unknown names stay, as they may be a user's own."""
-    known, named = frozenset(list_profiles("hardware")), []
+def _canonical(offers: Sequence[Any], *, profiles: str | Path | None) -> list[Any]:
+    """Aliases of accelerators as their profiles' names; unknown names stay, as they may be of another folder."""
+    known, named = frozenset(list_profiles("hardware", profiles=profiles)), []
     for offer in offers:
         name = offer.get("hardware") if isinstance(offer, Mapping) else None
-        path = find_profile("hardware", name) if isinstance(name, str) and name not in known else None
+        unknown = isinstance(name, str) and name not in known
+        path = find_profile("hardware", str(name), profiles=profiles) if unknown else None
         named.append({**offer, "hardware": path.stem} if path is not None else offer)
     return named
 

@@ -249,7 +249,14 @@ def quotes_of(
 
 
 def price_list_text(
-    quotes: Quotes, *, name: str, extends: str, keep: bool = False, today: date | None = None, heading: str
+    quotes: Quotes,
+    *,
+    name: str,
+    extends: str,
+    keep: bool = False,
+    today: date | None = None,
+    heading: str,
+    profiles: str | None = None,
 ) -> str:
     """YAML of a price list that takes from ``extends`` what the quotes do not state.
 
@@ -266,11 +273,11 @@ def price_list_text(
     }
     if keep:
         quoted = {(offer.hardware, offer.kind) for offer in quotes.offers}
-        base = base_of({EXTENDS: extends}, kind="prices") or {}
+        base = base_of({EXTENDS: extends}, kind="prices", profiles=profiles) or {}
         offers += [item for item in base.get("offers", ()) if (item["hardware"], item["kind"]) in quoted]
         offers = [{**item, "quote": False} for item in offers]
     document["offers"] = offers
-    validate(PriceProfile, document, where=name)
+    validate(PriceProfile, document, where=name, profiles=profiles)
     return f"# {heading}\n" + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
 
 

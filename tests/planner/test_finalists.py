@@ -15,6 +15,7 @@ from simulator.engine.runs.rate_simulation import simulate_as_sent
 from simulator.engine.runs.serving import ServedDeployment
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.fleet import complete
 from simulator.planner.plan import plan_capacity
 from simulator.planner.verification.finalists import MOST_ADDED, TOLD_APART, sized_again, smallest_that_holds, surer
 from simulator.planner.verification.simulation import bar_chance, chance_below, refused
@@ -142,6 +143,18 @@ def test_pools_grow_as_they_were_simulated() -> None:
         assert again.counts[0] > sized.counts[0] or more == 1
         assert again.evaluated.counts(rate_per_s) == counts
         assert again.evaluated.counts(rate_per_s, replicas=counts[-1]) == counts
+
+
+@pytest.mark.parametrize("share", [0.8, 0.95])
+def test_a_fleet_that_holds_with_fewer_than_its_mean_takes_lies_in_its_interval(share: float) -> None:
+    """A replayed trace may need fewer replicas than a steady load of its mean rate; they then carry that rate."""
+    plan = plan_capacity(plan_spec({"model": "llama-3.1-70b", "hardware": ["b300"], "rate_per_s": 2000.0}))
+    question = plan.basis.question
+    for sized in plan.basis.shown:
+        again = sized_again(question, sized, replicas=int(sized.replicas * share))
+        assert again.evaluated.counts(question.demand.planned_rate_per_s) == again.counts
+        fleet = complete(again, demand=question.demand, objectives=question.objectives, spec=question.spec)
+        assert fleet.devices_low <= fleet.devices <= fleet.devices_high
 
 
 def test_what_holds_and_costs_less_is_never_passed_over(bursty: CapacityPlan) -> None:

@@ -114,11 +114,13 @@ def surer(at: CheckOf, *, smallest: int) -> int:
 
 def sized_again(question: Question, sized: Sized, *, replicas: int | None = None) -> Sized:
     """The same kind of replica, in the given number or as many as the demand needs. Where the number is more than the
-    steady state asks for, the capacity of a replica is what the simulation says."""
+    steady state asks for, or fewer than for the mean, the capacity of a replica is what the simulation says."""
     shape, rate_per_s = sized.evaluated, question.demand.planned_rate_per_s
     counts = shape.counts(rate_per_s, replicas=replicas)
-    if replicas is not None and replicas * shape.replica.capacity_per_s > rate_per_s and replicas > sized.replicas:
-        shape = shape.confirmed(rate_per_s, counts)
+    if replicas is not None:
+        carried_per_s, mean_per_s = replicas * shape.replica.capacity_per_s, rate_per_s / question.demand.peak_to_mean
+        if carried_per_s < mean_per_s or (carried_per_s > rate_per_s and replicas > sized.replicas):
+            shape = shape.confirmed(min(rate_per_s, max(carried_per_s, mean_per_s)), counts)
     again = size(shape, demand=question.demand, spec=question.spec, prices=question.prices, counts=counts)
     return replace(again, doubt=sized.doubt)
 

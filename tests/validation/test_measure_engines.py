@@ -101,6 +101,18 @@ def test_designs_fit_and_a_cpu_is_spared() -> None:
     assert compiling.engine_groups(CPU) == []
 
 
+@pytest.mark.usefixtures("installed")
+def test_a_latent_cache_ends_where_32_bits_do() -> None:
+    """The kernel counts numbers of its cache and of its parts in signed integers of 32 bits, from page 0 on."""
+    cases = [case for group in decode.engine_decode_groups(GPU) for case in group.cases]
+    latent = [case.shape for case in cases if case.family == "latent_decode"]
+    assert {shape.context_tokens for shape in latent} == {512, 2048, 8192, 32768, 65536}
+    for shape in latent:
+        pages = shape.sequences * -(-shape.context_tokens // decode.PAGE_TOKENS)
+        assert pages * decode.PAGE_TOKENS * shape.head_dim <= 2**31
+        assert shape.sequences * shape.num_heads * decode.LATENT_SPLITS * (decode.LATENT_DIM + 1) <= 2**31
+
+
 def test_expert_products_get_what_the_engine_would_hand_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows that are handed over, multiplied as the kernel does, are each token's rows by its experts."""
     config = {"BLOCK_SIZE_M": 16}

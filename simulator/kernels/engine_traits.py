@@ -41,6 +41,11 @@ NORM_BYTES, WIDE_BYTES = 4.0, 2.0
 """A residual norm reads and writes the layer's output and the residual: bytes per byte of the all-reduce's message."""
 
 
+READ_SHARE = 0.94
+"""Of the rate at which memory carries data, what reads reach at most: the highest of the tables' 16-bit products of
+several rows and weights of over three L2s (RTX PRO 6000 0.93 to 0.94, L40S 0.89, H100 0.85, B200 0.84) [AIC2026]."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeFits:
     """Fits that price products ("gemm") or experts ("moe") of one weight format, and the format of their table.
@@ -87,6 +92,7 @@ class EngineTraits:
     launch_gap_s : device time between a kernel of a step and the next [s]
     tuned_share : share of the rate of tuned kernels that products and experts reach [-]
     in_whole_runs : kinds of rows (`row_kind`) in the whole runs on this architecture that these numbers were fitted to
+    read_bytes_per_s : rate at which nothing of a step comes from memory faster [bytes/s]
     """
 
     collective_lag_s: float = 0.0
@@ -109,6 +115,7 @@ class EngineTraits:
     launch_gap_s: float = 0.0
     tuned_share: float = 1.0
     in_whole_runs: frozenset[str] = frozenset()
+    read_bytes_per_s: float = float("inf")
 
     def kernel_of(self, name: str, *, family: str, exchanged: bool = False, spread: bool = False) -> RecipeFits | None:
         """The fits that the engine's recipe names for a format; for experts first those that all-to-all feeds."""
@@ -147,6 +154,7 @@ def traits_on(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits
         launch_gap_s=profile.overheads.launch_gap_s,
         tuned_share=profile.overheads.tuned_share,
         in_whole_runs=frozenset(profile.whole_runs.get(hardware.architecture, ())),
+        read_bytes_per_s=READ_SHARE * hardware.memory_data_share * hardware.memory_bytes_per_s,
     )
     if not profile.matrix_groups:
         return traits

@@ -79,6 +79,7 @@ def _grouped_gemm(
     weight_bytes: float,
     activation_bytes: float,
     dequantise_s: float,
+    cold: bool,
 ) -> tuple[Array, Array, Array]:
     """(body, compute, memory) of one grouped product [columns x depth] per reached expert [s]."""
     p = parameters
@@ -95,7 +96,7 @@ def _grouped_gemm(
     feed = steps * (rows * activation_bytes + wide * weight_bytes) * machine.compute_units / (p["unit_bandwidth"] * hbm)
     weights = load.reached * columns * depth * weight_bytes
     moved = weights + load.local_assignments * (depth * activation_bytes + columns * ELEMENT_BYTES)
-    hot = l2_hit_share(weights, l2_bytes=p["l2_share"] * machine.l2_bytes)
+    hot = np.zeros_like(weights) if cold else l2_hit_share(weights, l2_bytes=p["l2_share"] * machine.l2_bytes)
     streamed = moved / (hbm * (1.0 + (p["l2_speedup"] - 1.0) * hot))
     memory = np.maximum(feed, streamed[:, None])
     body = smooth_maximum(compute, memory, sharpness=p["overlap"])
@@ -124,11 +125,13 @@ def moe_seconds(
     activation_bytes: float,
     gated: bool,
     dequantise_s: float = 0.0,
+    cold: bool = False,
 ) -> Terms:
     """Time of one routed layer on one device, vectorised over the cases [s].
 
     ``pass_speedup`` may exceed 1 where the passes are fused into the products. ``dequantise_s`` is what one compute
-    unit spends on one weight each time that a tile reads it.
+    unit spends on one weight each time that a tile reads it. ``cold``: experts come from memory, as in a step that
+    streams a whole model; the benchmark repeats one layer, and finds few of them in the L2.
 
     t = launch_s + expert_s x local experts + up GEMM + down GEMM + passes over all (token, expert) pairs.
     Each GEMM is the least, over tiles, of a smooth maximum of compute waves and memory, as in ``gemm_seconds``
@@ -145,6 +148,7 @@ def moe_seconds(
             weight_bytes=weight_bytes,
             activation_bytes=activation_bytes,
             dequantise_s=dequantise_s,
+            cold=cold,
         )
         for wide, deep in ((columns, load.hidden_size), (load.hidden_size, load.intermediate_size))
     )
@@ -192,10 +196,12 @@ def moe_timing(
     lattice: Lattice | None,
     machine: GemmMachine | None = None,
     dequantise_s: float = 0.0,
+    cold: bool = True,
 ) -> Timing:
     """Price the routed experts of one layer, vectorised over the cases: physics x fitted correction.
 
-    machine : where another rate than the format's dense one applies; dequantise_s : see ``moe_seconds``
+    machine : where another rate than the format's dense one applies; dequantise_s, cold : see ``moe_seconds``. The
+    correction applies to both, as it compares measurement and physics under the same conditions.
     """
     load = expert_load(shape)
     terms = moe_seconds(
@@ -206,6 +212,7 @@ def moe_timing(
         activation_bytes=shape.format.activation_bits / BITS_PER_BYTE,
         gated=shape.gated,
         dequantise_s=dequantise_s,
+        cold=cold,
     )
     points = correction_points(load)
     return corrected_timing(terms, points, fit=fit, lattice=lattice, axes=BOX_AXES)

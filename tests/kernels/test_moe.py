@@ -60,9 +60,9 @@ def load_case(*, tokens: float, distinct: float, assignments: float, local: floa
     )
 
 
-def seconds_of(load: ExpertLoad, *, machine: GemmMachine = MACHINE, gated: bool = True) -> float:
+def seconds_of(load: ExpertLoad, *, machine: GemmMachine = MACHINE, gated: bool = True, cold: bool = False) -> float:
     terms = moe_seconds(
-        load, machine=machine, parameters=PARAMETERS, weight_bytes=2.0, activation_bytes=2.0, gated=gated
+        load, machine=machine, parameters=PARAMETERS, weight_bytes=2.0, activation_bytes=2.0, gated=gated, cold=cold
     )
     return float(terms.seconds[0])
 
@@ -116,6 +116,15 @@ def test_better_hardware_is_never_slower(tokens: float, distinct: float, factor:
     faster = GemmMachine(peak_flops_per_s=1e15 * factor, memory_bytes_per_s=3e12, l2_bytes=5e7, compute_units=128)
     assert seconds_of(load, machine=wider) <= before
     assert seconds_of(load, machine=faster) <= before
+
+
+def test_experts_of_a_step_come_from_memory() -> None:
+    """A benchmark that repeats one layer finds the few experts of one token in the L2; among all layers nothing is."""
+    few = load_case(tokens=1.0, distinct=1.0, assignments=1.0)
+    many = load_case(tokens=128.0, distinct=128.0, assignments=1024.0)
+    weights_s = 2 * 3 * 4096 * 1536 / MACHINE.memory_bytes_per_s
+    assert seconds_of(few, cold=True) > seconds_of(few) + 0.1 * weights_s
+    assert seconds_of(many, cold=True) == pytest.approx(seconds_of(many), rel=1e-3)
 
 
 def test_gate_costs_a_third_matrix() -> None:

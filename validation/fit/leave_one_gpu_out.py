@@ -33,7 +33,6 @@ from simulator.specs.hardware.calibration import (
     load_arrays,
     load_calibration,
 )
-from simulator.specs.model.precision import Dtype
 from validation.fit import gemm
 from validation.fit.attention_models import MODELS, prepared
 from validation.fit.files import HEADER
@@ -101,7 +100,7 @@ def carried_log_ratios(target: Target, *, relative: str) -> dict[str, Array]:
         for family in FAMILIES[1:]:
             carried = dict(arrays) if carries_correction(family, borrowed) else None
             parts = [
-                _attention_ratios(group, hardware=target.hardware, fit=fit, arrays=carried)
+                attention_log_ratios(group, hardware=target.hardware, fit=fit, arrays=carried)
                 for group in target.attention
                 if MODELS[group.phase].family == family
                 and (fit := _fit(attention.fits, family=family, variant=group.variant)) is not None
@@ -116,13 +115,16 @@ def _fit(fits: Sequence[KernelFit], *, family: str, variant: str = "") -> Kernel
     return next((fit for fit in fits if (fit.family, fit.format, fit.variant) == wanted), None)
 
 
-def _attention_ratios(
+def attention_log_ratios(
     group: KernelRows, *, hardware: AcceleratorSpec, fit: KernelFit, arrays: dict[str, Array] | None
 ) -> Array:
+    """log(measured / predicted) of the held-out rows of a group, all of them where none are; arrays : of the correction
+    where it is carried over."""
     lattice = None if arrays is None else lattice_of(fit.correction, arrays)
-    body = prepared(group, machine=attention_machine(hardware, Dtype.BF16), traits=fit.parameters)
+    body = prepared(group, machine=attention_machine(hardware, group.math), traits=fit.parameters)
     predicted = body.seconds_of(fit.parameters) * np.exp(log_correction(lattice, body.points))
     held = group.rows["is_score"].to_numpy()
+    held = held if held.any() else ~held
     ratios: Array = np.log(group.rows["seconds"].to_numpy() / predicted)[held]
     return ratios
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.scenario_setup import ServeOptions
@@ -208,80 +209,46 @@ Progress = Callable[[int, int], None]
 """Called with (deployments answered, of how many at most)."""
 
 
+class ComparedNumbers(NamedTuple):
+    """The numbers of a deployment that a change can move.
+
+    Latencies [s] are means over requests, TPOT NaN where there is one token only; throughput and bill are of all
+    replicas; weights [bytes] and KV capacity [tokens] of one device and one replica, as in the contract; costs are None
+    where no price is known.
+    """
+
+    ttft_s: float
+    tpot_s: float
+    e2e_s: float
+    output_tokens_per_s: float
+    weights_bytes: float
+    kv_capacity_tokens: int
+    energy_per_output_token_j: float
+    cost_per_hour: float | None
+    cost_per_million_output_tokens: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedAnswer:
-    """A deployment's answer and price, and the numbers of it that a change can move; ``quality`` is in words.
-
-    Latencies [s] are means over requests; throughput and bill are of all replicas; weights [bytes] and KV capacity
-    [tokens] of one device and one replica, as in the contract; costs are None where no price is known.
-    """
+    """A deployment's answer and price; ``quality`` of its answers is in words."""
 
     answered: WhatIf
     quality: str
 
     @property
-    def ttft_s(self) -> float:
-        """Time to first token [s]."""
-        return self.answered.result.run.ttft_s
-
-    @property
-    def tpot_s(self) -> float:
-        """Time per output token after the first [s]; NaN where there is one only."""
-        return self.answered.result.run.tpot_s
-
-    @property
-    def e2e_s(self) -> float:
-        """Time to the last token [s]."""
-        return self.answered.result.run.e2e_s
-
-    @property
-    def output_tokens_per_s(self) -> float:
-        """Generated tokens per second of all replicas."""
-        return self.answered.output_tokens_per_s
-
-    @property
-    def weights_bytes(self) -> float:
-        """Weights on one device [bytes]."""
-        return self.answered.result.run.memory.weights_bytes
-
-    @property
-    def kv_capacity_tokens(self) -> int:
-        """Tokens that the cache of one replica holds."""
-        return self.answered.result.run.memory.kv_capacity_tokens
-
-    @property
-    def energy_per_output_token_j(self) -> float:
-        """Energy per generated token, prompts included [J]."""
-        return self.answered.result.energy_per_output_token_j
-
-    @property
-    def cost_per_hour(self) -> float | None:
-        """Bill of all devices per hour, in ``currency``."""
-        return self.answered.cost.per_hour
-
-    @property
-    def cost_per_million_output_tokens(self) -> float | None:
-        """All of the bill on the generated tokens, in ``currency``."""
-        return self.answered.cost.per_million_output_tokens
-
-    @property
-    def currency(self) -> str:
-        """Of the price list."""
-        return self.answered.cost.currency
-
-    @property
-    def numbers(self) -> tuple[float | None, ...]:
+    def numbers(self) -> ComparedNumbers:
         """All that is not a word."""
-        return (
-            self.ttft_s,
-            self.tpot_s,
-            self.e2e_s,
-            self.output_tokens_per_s,
-            self.weights_bytes,
-            self.kv_capacity_tokens,
-            self.energy_per_output_token_j,
-            self.cost_per_hour,
-            self.cost_per_million_output_tokens,
+        result, run, cost = self.answered.result, self.answered.result.run, self.answered.cost
+        return ComparedNumbers(
+            ttft_s=run.ttft_s,
+            tpot_s=run.tpot_s,
+            e2e_s=run.e2e_s,
+            output_tokens_per_s=result.output_tokens_per_s,
+            weights_bytes=run.memory.weights_bytes,
+            kv_capacity_tokens=run.memory.kv_capacity_tokens,
+            energy_per_output_token_j=result.energy_per_output_token_j,
+            cost_per_hour=cost.per_hour,
+            cost_per_million_output_tokens=cost.per_million_output_tokens,
         )
 
 

@@ -39,9 +39,9 @@ def waterfall() -> Comparison:
 
 
 def test_base_and_result_are_what_the_scenarios_answer(waterfall: Comparison) -> None:
-    assert waterfall.base.tpot_s == answer(BASE).run.tpot_s
+    assert waterfall.base.numbers.tpot_s == answer(BASE).run.tpot_s
     whole = changed_scenario(BASE, parse_change(" ".join(WORDS)))
-    assert waterfall.final.tpot_s == answer(whole).run.tpot_s
+    assert waterfall.final.numbers.tpot_s == answer(whole).run.tpot_s
     assert [step.change.text for step in waterfall.steps] == list(WORDS)
 
 
@@ -55,22 +55,23 @@ def test_alone_means_on_the_base(waterfall: Comparison) -> None:
         # Other weights keep the base's cache, so that each change is worth what it alone does.
         kept = " kv_cache=bf16" if step.change.text == "weights=fp8" else ""
         assert step.alone is not None
-        assert step.alone.tpot_s == answer(changed_scenario(BASE, parse_change(step.change.text + kept))).run.tpot_s
+        expected = answer(changed_scenario(BASE, parse_change(step.change.text + kept))).run.tpot_s
+        assert step.alone.numbers.tpot_s == expected
 
 
 def test_each_change_moves_what_it_is_known_for(waterfall: Comparison) -> None:
-    base, (weights, cache, parallel) = waterfall.base, waterfall.steps
-    assert weights.together.weights_bytes < 0.6 * base.weights_bytes
-    assert weights.together.tpot_s < base.tpot_s
-    assert cache.together.weights_bytes == weights.together.weights_bytes
-    assert cache.together.kv_capacity_tokens == pytest.approx(2 * weights.together.kv_capacity_tokens, rel=0.01)
+    base, (weights, cache, parallel) = waterfall.base.numbers, (step.together.numbers for step in waterfall.steps)
+    assert weights.weights_bytes < 0.6 * base.weights_bytes
+    assert weights.tpot_s < base.tpot_s
+    assert cache.weights_bytes == weights.weights_bytes
+    assert cache.kv_capacity_tokens == pytest.approx(2 * weights.kv_capacity_tokens, rel=0.01)
     assert base.cost_per_hour is not None
-    assert parallel.together.cost_per_hour == 2 * base.cost_per_hour
-    assert parallel.together.tpot_s < cache.together.tpot_s
+    assert parallel.cost_per_hour == 2 * base.cost_per_hour
+    assert parallel.tpot_s < cache.tpot_s
 
 
 def test_price_follows_throughput_where_devices_stay(waterfall: Comparison) -> None:
-    base, first = waterfall.base, waterfall.steps[0].together
+    base, first = waterfall.base.numbers, waterfall.steps[0].together.numbers
     assert base.cost_per_million_output_tokens is not None
     assert first.cost_per_million_output_tokens == pytest.approx(
         base.cost_per_million_output_tokens * base.output_tokens_per_s / first.output_tokens_per_s
@@ -125,7 +126,7 @@ def test_nothing_to_compare_is_refused() -> None:
 def test_answers_of_one_token_have_no_tpot_and_are_compared_all_the_same() -> None:
     one = BASE.model_copy(update={"osl_tokens": 1})
     found = compared("weights=fp8", base=one)
-    assert found.final.ttft_s < found.base.ttft_s
+    assert found.final.numbers.ttft_s < found.base.numbers.ttft_s
     with pytest.raises(RoofcastError, match="changes no number"):
         compared("weights=bf16", base=one)
 

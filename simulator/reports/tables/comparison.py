@@ -165,16 +165,17 @@ SAME, NOTHING = "=", "-"
 
 
 def _values(outcome: ComparedAnswer, document: Json) -> tuple[str, ...]:
+    found, currency = outcome.numbers, outcome.answered.cost.currency
     return (
-        seconds_text(outcome.ttft_s),
-        seconds_text(outcome.tpot_s) if outcome.tpot_s else NOTHING,
-        seconds_text(outcome.e2e_s),
-        rate_text(outcome.output_tokens_per_s, "tok"),
-        bytes_text(outcome.weights_bytes),
-        count_text(outcome.kv_capacity_tokens),
-        joules_text(outcome.energy_per_output_token_j),
-        money_text(outcome.cost_per_hour, outcome.currency),
-        money_text(outcome.cost_per_million_output_tokens, outcome.currency),
+        seconds_text(found.ttft_s),
+        seconds_text(found.tpot_s) if found.tpot_s else NOTHING,
+        seconds_text(found.e2e_s),
+        rate_text(found.output_tokens_per_s, "tok"),
+        bytes_text(found.weights_bytes),
+        count_text(found.kv_capacity_tokens),
+        joules_text(found.energy_per_output_token_j),
+        money_text(found.cost_per_hour, currency),
+        money_text(found.cost_per_million_output_tokens, currency),
         document["provenance"],
     )
 
@@ -205,7 +206,7 @@ def _work_text(scenario: ScenarioSpec) -> str:
 
 
 def _headline(comparison: Comparison) -> str:
-    base, final = comparison.base, comparison.final
+    base, final = comparison.base.numbers, comparison.final.numbers
     parts = (
         ("TPOT", final.tpot_s, base.tpot_s),
         ("TTFT", final.ttft_s, base.ttft_s),
@@ -264,23 +265,22 @@ def _alone(comparison: Comparison) -> str:
     return text_table(("", *COLUMNS), rows)
 
 
+_OF_THE_RESULT = (
+    *("ttft_s", "tpot_s", "e2e_s", "output_tokens_per_s", "memory", "power_w", "energy_per_output_token_j"),
+)
+
+
 def _object(outcome: ComparedAnswer | None, *, intervals: bool) -> Json | None:
     if outcome is None:
         return None
-    document = result_object(outcome.answered.result)
+    document, cost = result_object(outcome.answered.result), outcome.answered.cost
     return {
-        "ttft_s": document["ttft_s"],
-        "tpot_s": document["tpot_s"],
-        "e2e_s": document["e2e_s"],
-        "output_tokens_per_s": document["output_tokens_per_s"],
-        "memory": document["memory"],
-        "power_w": document["power_w"],
-        "energy_per_output_token_j": document["energy_per_output_token_j"],
+        **{name: document[name] for name in _OF_THE_RESULT},
         "cost": {
-            "currency": outcome.currency,
-            "offer": outcome.answered.cost.offer,
-            "per_hour": outcome.cost_per_hour,
-            "per_million_output_tokens": outcome.cost_per_million_output_tokens,
+            "currency": cost.currency,
+            "offer": cost.offer,
+            "per_hour": cost.per_hour,
+            "per_million_output_tokens": cost.per_million_output_tokens,
         },
         "devices": outcome.answered.devices,
         "quality": outcome.quality,

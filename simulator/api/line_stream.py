@@ -59,7 +59,11 @@ def answered_lines(
     with LineProcesses(f"{__name__}:answer_request", jobs=jobs, timeout_s=timeout_s) as processes:
         for answer in processes.answers(requests()):
             line = asked.popleft()
-            yield _refused(line, answer) if isinstance(answer, RoofcastError) else _received(answer)
+            yield (
+                _refused(line, answer)
+                if isinstance(answer, RoofcastError)
+                else AnsweredLine(answer[1:], answer[0] == "1")
+            )
 
 
 def answer_request(request: str) -> str:
@@ -68,10 +72,6 @@ def answer_request(request: str) -> str:
     line = NumberedLine(number, content.encode("utf-8", "surrogateescape"))
     found = _answered(line, profiles=profiles)
     return f"{found.refused:d}{found.text}"
-
-
-def _received(answer: str) -> AnsweredLine:
-    return AnsweredLine(text=answer[1:], refused=answer[0] == "1")
 
 
 def _answered(line: NumberedLine, *, profiles: str | None) -> AnsweredLine:

@@ -118,10 +118,6 @@ def _first(option_at: Callable[[float], GapOption | None], *, enough: Callable[[
     return found
 
 
-def _closes(option: GapOption) -> bool:
-    return option.closes
-
-
 def relaxed_options(question: Question, missed: tuple[MissedBound, ...]) -> tuple[GapOption, ...]:
     """The nearest objectives that a fleet at work holds: near the idle time replicas would stand idle without end."""
     if not missed:
@@ -149,7 +145,8 @@ def later_options(question: Question, overrun: Overrun, start: Sized) -> tuple[G
         return ()
     asked = tuple(item.bound_s for item in question.objectives)
     found = _first(
-        lambda factor: _option(question, tuple(bound_s * factor for bound_s in asked), start=start), enough=_closes
+        lambda factor: _option(question, tuple(bound_s * factor for bound_s in asked), start=start),
+        enough=lambda option: option.closes,
     )
     return () if found is None else (found,)
 

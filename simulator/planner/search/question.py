@@ -131,7 +131,7 @@ def resolve(spec: PlanSpec) -> Question:
         prices=prices,
         assumptions=(
             Assumption(key="model", value=model.name, origin=_model_origin(spec, named), detail=model.profile or None),
-            *_checkpoint_assumption(model),
+            *((Assumption(key="checkpoint", detail=model.assumption),) if model.assumption else ()),
             *_picture_assumption(spec, model),
             *demand.assumptions,
             objective_source,
@@ -184,10 +184,6 @@ def _recorded_model(spec: PlanSpec) -> str | None:
 
 def _model_origin(spec: PlanSpec, recorded: str | None) -> ValueOrigin:
     return ValueOrigin.TRACE if spec.model is None and recorded else _origin(spec.model)
-
-
-def _checkpoint_assumption(model: ModelSpec) -> tuple[Assumption, ...]:
-    return (Assumption(key="checkpoint", detail=model.assumption),) if model.assumption else ()
 
 
 def _hardware_assumption(spec: PlanSpec) -> tuple[Assumption, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from simulator.planner.verification.promise import PROMISED, Promise, PromiseCase, ReplayedCase
 from simulator.planner.verification.simulation import ENOUGH
-from simulator.planner.verified import Verification
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, finite
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
@@ -71,13 +70,9 @@ def _row(item: ReplayedCase) -> tuple[str, ...]:
         f"{item.replicas:,}",
         f"{found.rate_per_s:.3g}",
         *values,
-        _held_text(found),
+        percent_text(found.held_fraction),
         _EXPLAINED[item.case],
     )
-
-
-def _held_text(found: Verification) -> str:
-    return percent_text(found.held_fraction)
 
 
 def _least_text(promise: Promise) -> str:

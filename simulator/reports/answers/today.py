@@ -46,11 +46,8 @@ def today_scores(rows: Sequence[ValidationRow]) -> list[TodayScore]:
     for row in rows:
         groups[row.hardware, ALL, ALL, ALL].append(row)
         groups[row.hardware, row.engine, row.model_class, row.mode].append(row)
-    return [_score(key, groups[key]) for key in sorted(groups, key=_wholes_first)]
-
-
-def _wholes_first(key: tuple[str, ...]) -> tuple[object, ...]:
-    return key[0], key[1] != ALL, key[1:]
+    wholes_first = sorted(groups, key=lambda key: (key[0], key[1] != ALL, key[1:]))
+    return [_score(key, groups[key]) for key in wholes_first]
 
 
 def _score(key: tuple[str, ...], rows: Sequence[ValidationRow]) -> TodayScore:

@@ -144,14 +144,10 @@ def _inputs(studies: Studies) -> doc.Table:
     )
 
 
-def _lead(studies: Studies) -> doc.Paragraph:
-    return doc.Paragraph(text=buying_text(studies.cost), tone=doc.Tone.LEAD)
-
-
 def cost_section(studies: Studies) -> doc.Section:
     """Capital, operation, present value, renting, break-even, cash flow, tokens."""
     cost, owning = studies.cost, studies.cost.owning
-    blocks: list[doc.Block] = [_lead(studies)]
+    blocks: list[doc.Block] = [doc.Paragraph(text=buying_text(cost), tone=doc.Tone.LEAD)]
     if owning is None:
         blocks.append(
             doc.Paragraph(text=f"Owning is not priced: {flagged(cost.owning_unpriced)}.", tone=doc.Tone.MISSING)

@@ -90,17 +90,15 @@ def _headings(fields: Iterable[str | None]) -> list[str]:
                 1, name, "may be the term or the kind of provider", hint="call the column term or provider_kind"
             )
         if name not in COLUMNS:
-            raise _refuse(1, name or "(empty)", f"unknown column; allowed: {', '.join(COLUMNS)}", hint=_near(name))
+            raise _refuse(
+                1, name or "(empty)", f"unknown column; allowed: {', '.join(COLUMNS)}", hint=did_you_mean(name, COLUMNS)
+            )
         if names.count(name) > 1:
             raise _refuse(1, name, "this column stands twice")
     missing = [name for name in NEEDED if name not in names]
     if missing:
         raise _refuse(1, missing[0], f"this column is missing; needed are {', '.join(NEEDED)}")
     return names
-
-
-def _near(name: str) -> str:
-    return did_you_mean(name, COLUMNS)
 
 
 def _one_of(row: int, column: str, text: str, allowed: Iterable[str]) -> str:

@@ -21,9 +21,9 @@ from simulator.engine.runs.load_sweep import LoadSweep
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.comparison import TechniqueStep, WhatIf, run_cost, technique_steps
 from simulator.planner.gap.highest import DemandField, Highest
 from simulator.planner.serving.replica_load import LatencyRange
+from simulator.planner.what_if import TechniqueStep, WhatIf, run_cost, technique_steps
 from simulator.reports.answer import result_object
 from simulator.reports.decide.decision import PlanVerdict
 from simulator.reports.formats.files import ReportFormat

@@ -13,16 +13,16 @@ import streamlit as st
 from app import glossary, widgets
 from app.uploaded import session_profiles, uploaded_file, uploaded_names
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, SCHEME_NAMES
-from simulator.planner.comparison import has_experts, kv_head_choices
-from simulator.planner.records import PRESET_NAMES, WorkloadPreset, workload_preset
-from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_DP_SIZES, USUAL_TP_SIZES
+from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_DP_SIZES, USUAL_TP_SIZES, has_experts
+from simulator.planner.what_if import kv_head_choices
 from simulator.specs.base import validate
 from simulator.specs.engine.engine import DEFAULT_ENGINE
 from simulator.specs.hardware.accelerator import list_hardware, load_hardware
-from simulator.specs.model.loading import list_models
+from simulator.specs.model.loading import list_models, load_model
 from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.plan_values import HARDWARE, MODEL
 from simulator.specs.question.scenario import ScenarioSpec
+from simulator.traffic.kinds_of_demand import PRESET_NAMES, WorkloadPreset, workload_preset
 
 _FOLDERS, _LOOKED_UP = 100, 1000
 LARGEST_TOKENS = 131_072
@@ -136,8 +136,12 @@ def batch_input(preset: WorkloadPreset) -> int:
 # A session's folder of own files is never changed, another file makes another folder: what is in one is looked up once.
 # Each look at a folder is a call of the system, and a page had fifteen.
 _models, _hardware = lru_cache(maxsize=_FOLDERS)(list_models), lru_cache(maxsize=_FOLDERS)(list_hardware)
-_routes_to_experts = lru_cache(maxsize=_LOOKED_UP)(has_experts)
 _kv_heads = lru_cache(maxsize=_LOOKED_UP)(kv_head_choices)
+
+
+@lru_cache(maxsize=_LOOKED_UP)
+def _routes_to_experts(model: str, profiles: str | None) -> bool:
+    return has_experts(load_model(model, profiles=profiles))
 
 
 @lru_cache(maxsize=_LOOKED_UP)
@@ -157,7 +161,7 @@ def hardware_names() -> tuple[str, ...]:
 
 def routes_to_experts(model: str) -> bool:
     """Whether a model has experts, whose degrees can be chosen."""
-    return _routes_to_experts(model, profiles=session_profiles())
+    return _routes_to_experts(model, session_profiles())
 
 
 def kv_heads(model: str) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms
 from simulator.planner.studies.length_split import LengthSplit, SplitFleet, part_of
-from simulator.planner.verification.finalists import smallest_that_holds
+from simulator.planner.verification.fleet_check import smallest_that_holds
 from simulator.planner.verification.promise import (
     OTHER_SEEDS,
     Promise,

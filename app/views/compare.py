@@ -15,7 +15,7 @@ from app.named import named_questions
 from app.techniques import sparsity_input, speculation_input, structure_input
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
-from simulator.planner.comparison import scenario_quality
+from simulator.planner.what_if import scenario_quality
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart
 from simulator.reports.content.document import BEST

@@ -17,7 +17,6 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
 from simulator.planner.money.market import provider_kinds
 from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
-from simulator.planner.records import CHAT, WorkloadPreset
 from simulator.planner.search.question import DEFAULT_UTILIZATION
 from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
 from simulator.reports.charts.gauge import Gauge
@@ -29,6 +28,7 @@ from simulator.reports.sections.options import plan_options_chart
 from simulator.reports.words.derivation import detail_text, resource_text
 from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL, PLANNED_RATE_PER_S
+from simulator.traffic.kinds_of_demand import CHAT, WorkloadPreset
 
 _HELP = {
     "devices": "All accelerators to obtain: replicas, spares and those that only fill up servers.",

@@ -18,7 +18,6 @@ from app.work import Served
 from simulator.engine.runs.load_sweep import LoadSweep, at_rate, demand_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
-from simulator.planner.records import WorkloadPreset
 from simulator.reports.charts.gauge import Gauge
 from simulator.reports.charts.load import load_latency_chart, rate_label
 from simulator.reports.content.quantities import range_text, rate_text, seconds_text
@@ -35,6 +34,7 @@ from simulator.reports.tables.serving import (
 from simulator.specs.question.plan_values import SERVED_RATE_PER_S
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
+from simulator.traffic.kinds_of_demand import WorkloadPreset
 
 _LARGEST_RATE = 10_000.0
 _HELP = {

@@ -14,7 +14,7 @@ from app.techniques import technique_inputs
 from app.uploaded import session_profiles
 from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
-from simulator.planner.comparison import native_scenario
+from simulator.planner.what_if import native_scenario
 from simulator.reports.charts.latency_breakdown import latency_breakdown_chart
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.charts.what_if import WATERFALL_METRICS, technique_waterfall_chart

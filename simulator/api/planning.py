@@ -104,10 +104,11 @@ def plan_models(
     Raises RoofcastError: shares do not sum to one, a field is unknown or out of its range.
     Raises InfeasibleError: no fleet serves the demand with any of the models, or with one of a mix.
     """
-    from simulator.planner.plan import plan_models as planned
+    from simulator.planner.model_plans import plan_models as planned
+    from simulator.planner.plan import plan_capacity
     from simulator.reports.model_plans import ModelPlansAnswer
 
-    return ModelPlansAnswer(planned(_specified(question, fields), models))
+    return ModelPlansAnswer(planned(_specified(question, fields), models, plan=plan_capacity))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from simulator.operators.vision import DEFAULT_IMAGE_PIXELS
 from simulator.planner.demand import DEFAULT_OBJECTIVES
-from simulator.planner.fleet.records import DEFAULT_MTTR_HOURS, DEFAULT_SPARES
-from simulator.planner.records import CHAT
+from simulator.planner.fleet.availability import DEFAULT_MTTR_HOURS
+from simulator.planner.fleet.records import DEFAULT_SPARES
 from simulator.planner.search.question import DEFAULT_UTILIZATION
 from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
 from simulator.planner.studies.resilience import AUTOSCALER_LAG_S
@@ -15,6 +15,7 @@ from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DEFAULT_
 from simulator.specs.engine.engine import DEFAULT_ENGINE
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL
+from simulator.traffic.kinds_of_demand import CHAT
 from simulator.units import bound_text, percent_text
 
 _ENGINE = "the engine's own"

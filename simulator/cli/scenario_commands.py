@@ -295,10 +295,10 @@ def _base(source: str | None, options: Mapping[str, Any]) -> ScenarioSpec:
     from typing import get_args
 
     from simulator.api.questions import scenario_spec
-    from simulator.planner.records import CHAT
     from simulator.specs.question.plan_values import HARDWARE
     from simulator.specs.question.scenario import Kind
     from simulator.specs.question.scenario_file import read_scenario
+    from simulator.traffic.kinds_of_demand import CHAT
 
     given = {name: options[name] for name in batch_group.__annotations__ if options.get(name) is not None}
     if source is None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import cos, inf, pi
+from math import inf
 from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import ArrayLike
 
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.errors import Option, RoofcastError, contradiction, no_effect
 from simulator.planner.records import (
-    CHAT,
     Demand,
     LengthOrigins,
     PlanWarning,
@@ -20,127 +16,19 @@ from simulator.planner.records import (
     TraceLeftOut,
     TraceName,
     TraceRepaired,
-    WorkloadPreset,
-    kinds_of_demand,
-    nearest_preset,
-    workload_preset,
 )
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.question.plan import PlanSpec
-from simulator.specs.question.plan_values import DAYS_PER_WEEK, HOURS_PER_DAY, WEEKDAYS
+from simulator.traffic.kinds_of_demand import CHAT, WorkloadPreset, kinds_of_demand, nearest_preset, workload_preset
 from simulator.traffic.lengths import LengthDistribution, RequestMix
-from simulator.units import percent_text
 
 if TYPE_CHECKING:
     from simulator.traffic.recorded.traces import TraceSummary
 
 
-# A raised cosine with its peak in the early afternoon. Assumed, not measured, and only where a peak over the mean says
-# that hours differ: chat services of one region look like this; ``load_profile`` gives your own.
-_PEAK_HOUR = 14
-FLAT_SOURCE = "flat: the rate of every hour, as no peak over the mean and no load profile is given"
-_STEPS = 60
-# Rounding of numbers that people type, not a difference of two loads.
-_SAME = 0.01
 # From here on bursts that are left out move a plan: worth a warning, not only a word among assumptions. Assumed.
 _NOTABLE_DISPERSION = 1.5
-# Of a day's hours that carry its demand in the narrowest one: beyond that, a peak is no hour of the day.
-_NARROWEST = 1 / 12
-
-
-def _raised_cosine(power: float = 1.0) -> np.ndarray:
-    """Between 0 and 1 by hour, its peak at 1; a higher power makes the busy hours fewer."""
-    hours = np.array([(1 + cos(2 * pi * (hour - _PEAK_HOUR) / HOURS_PER_DAY)) / 2 for hour in range(HOURS_PER_DAY)])
-    raised: np.ndarray = hours**power
-    return raised
-
-
-def day_profile(mean: float) -> tuple[float, ...]:
-    """A day whose mean is that share of its peak: a higher night down to half, a narrower peak below.
-
-    Raises ValueError: the mean is not above one hour's share of a day, or above the peak.
-    """
-    if not 1 / HOURS_PER_DAY < mean <= 1:
-        raise ValueError(f"a day's mean lies between 1/{HOURS_PER_DAY} and 1 of its peak, got {mean:g}")
-    middle = float(_raised_cosine().mean())
-    if mean >= middle:
-        trough = (mean - middle) / (1 - middle)
-        return tuple(trough + (1 - trough) * float(value) for value in _raised_cosine())
-    low, high = 1.0, 2.0
-    while float(_raised_cosine(high).mean()) > mean:
-        low, high = high, 2 * high
-    for _ in range(_STEPS):
-        power = (low + high) / 2
-        low, high = (power, high) if float(_raised_cosine(power).mean()) > mean else (low, power)
-    return tuple(float(value) for value in _raised_cosine(low))
-
-
-def peak_over_mean(profile: ArrayLike) -> float:
-    """Busiest hour over the mean of all."""
-    hours = np.asarray(profile, dtype=np.float64)
-    return float(hours.max() / hours.mean())
-
-
-def week_of(day: ArrayLike, *, weekend: float) -> np.ndarray:
-    """Five equal days from Monday on, and two with ``weekend`` of their demand."""
-    hours = np.asarray(day, dtype=np.float64)
-    return np.concatenate([hours] * WEEKDAYS + [hours * weekend] * (DAYS_PER_WEEK - WEEKDAYS))
-
-
-def given_shape(spec: PlanSpec) -> np.ndarray | None:
-    """The load profile that was given, with its weekends; None where there is none.
-
-    Raises RoofcastError: it contradicts the peak over the mean that was given: an hour cannot be busier than the peak.
-    """
-    if not spec.load_profile:
-        return None
-    shape = np.array(spec.load_profile)
-    if spec.weekend is not None:
-        shape = week_of(shape, weekend=spec.weekend)
-    found = peak_over_mean(shape)
-    if spec.peak_to_mean is not None and found > spec.peak_to_mean * (1 + _SAME):
-        raise contradiction(
-            f"its busiest hour is {found:.3g} times its mean, more than `peak_to_mean` {spec.peak_to_mean:g} allows",
-            field=Option("load_profile"),
-            hint="leave `peak_to_mean` out: `rate_per_s` is then the peak",
-        )
-    return shape
-
-
-def load_shape(spec: PlanSpec) -> tuple[np.ndarray, str]:
-    """Demand by hour over its peak, of a day or a week, and where the shape comes from.
-
-    Without a profile the assumed day has the peak over the mean that was given, and is flat without one, so that rented
-    hours, served tokens and energy belong to one load.
-
-    Raises RoofcastError: the profile or the weekend contradicts the peak over the mean that was given.
-    """
-    shape = given_shape(spec)
-    if shape is not None:
-        return shape / shape.max(), "given"
-    weekend = 1.0 if spec.weekend is None else spec.weekend
-    day, source = _assumed_day(spec, busy=(WEEKDAYS + (DAYS_PER_WEEK - WEEKDAYS) * weekend) / DAYS_PER_WEEK)
-    if spec.weekend is None:
-        return np.array(day), source
-    return week_of(day, weekend=weekend), f"{source}; weekends at {percent_text(weekend)} of weekdays"
-
-
-def _assumed_day(spec: PlanSpec, *, busy: float) -> tuple[tuple[float, ...], str]:
-    """A weekday, and where it comes from; ``busy`` is the mean day over a weekday."""
-    if spec.peak_to_mean is None:
-        return (1.0,) * HOURS_PER_DAY, FLAT_SOURCE
-    mean = 1 / (spec.peak_to_mean * busy)
-    if mean > 1 + _SAME:
-        raise contradiction(
-            f"the week's peak is at least {1 / busy:.3g} times its mean, `peak_to_mean` is {spec.peak_to_mean:g}",
-            field=Option("weekend"),
-            hint="leave `peak_to_mean` out: `rate_per_s` is then the peak",
-        )
-    source = f"assumed: raised cosine over the day with the given peak over mean of {spec.peak_to_mean:g}"
-    if mean < _NARROWEST:
-        source += f", of which a day shows {1 / (_NARROWEST * busy):.3g} at most: the rest is in bursts"
-    return day_profile(min(1.0, max(mean, _NARROWEST))), source
 
 
 # What a trace says about the shape of a demand; where one of these is given, it is no longer the trace's.
@@ -190,6 +78,8 @@ def _of_profile(spec: PlanSpec, rate: _Sourced) -> tuple[_Sourced, _Sourced | No
     hours = spec.load_profile or spec.weekend is not None
     if not hours or spec.rate_per_s is None or spec.peak_to_mean is not None or spec.trace is not None:
         return rate, None
+    # Hours are given for few demands.
+    from simulator.planner.load_profile import load_shape, peak_over_mean
 
     found = peak_over_mean(load_shape(spec)[0])
     mean = _Sourced(value=rate.value / found, origin=ValueOrigin.RULE, detail=rate.value)

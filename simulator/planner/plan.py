@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from simulator.errors import InfeasibleError, Option, RoofcastError, contradiction, no_effect
+from simulator.errors import Option, RoofcastError, contradiction
 from simulator.files import keeps_nothing
 from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import (
@@ -27,11 +24,8 @@ from simulator.planner.plausibility import unlike_pools_refused, warnings_for
 from simulator.planner.search.candidates import format_assumptions
 from simulator.planner.search.question import Question, hand_over_assumption, price_assumptions, resolve
 from simulator.planner.search.search import search
-from simulator.records import dataclass
 from simulator.specs.base import Assumption
 from simulator.specs.question.plan import PlanSpec
-from simulator.specs.question.plan_values import model_share
-from simulator.techniques.quality import other_model_note
 
 if TYPE_CHECKING:
     from simulator.planner.verification.finalists import CheckedSearch
@@ -219,177 +213,3 @@ def completed(plan: CapacityPlan) -> CapacityPlan:
     asked = plan.basis.question
     found = with_report_studies(plan, replace(asked, spec=full_question(asked.spec)), shown=plan.basis.shown)
     return replace(found, warnings=plan.warnings)
-
-
-_LIMITS = ("max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks", "stock")
-_SUM_TOLERANCE = 0.005
-"""Shares are written with two digits."""
-_AS_PUBLISHED = "as published"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedModel:
-    """One model in one format with its plan.
-
-    weights : the format that was asked for, empty where none was; share : of the requests, 1 where models compete
-    refusal : why there is no plan, empty where there is one
-    """
-
-    model: str
-    weights: str
-    share: float
-    plan: CapacityPlan | None
-    refusal: str = ""
-
-    @property
-    def name(self) -> str:
-        """``llama-3.1-8b fp8``."""
-        return f"{self.model} {self.weights}".rstrip()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepDown:
-    """From one model or format to the next: both fleets, and what is published about the answers of both."""
-
-    before: PlannedModel
-    after: PlannedModel
-    fleets: tuple[Fleet, Fleet]
-    quality: str
-
-    @property
-    def changes(self) -> dict[str, tuple[float | None, float | None]]:
-        """Cost, power and latencies before and after, by name."""
-        high, low = self.fleets
-        return {
-            "cost": (high.cost.per_hour, low.cost.per_hour),
-            "power": (high.typical_w, low.typical_w),
-            "TTFT p95": (high.degraded.ttft_p95_s, low.degraded.ttft_p95_s),
-            "TPOT p95": (high.degraded.tpot_p95_s, low.degraded.tpot_p95_s),
-        }
-
-    @property
-    def change_fractions(self) -> dict[str, float | None]:
-        """The same as changes; None where a value is not known."""
-        return {
-            name: now / then - 1 if now is not None and then else None for name, (then, now) in self.changes.items()
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelPlans:
-    """Plans in the order in which the models were given; ``mixed``: they share the requests."""
-
-    spec: PlanSpec
-    members: tuple[PlannedModel, ...]
-    mixed: bool
-
-    @property
-    def planned(self) -> tuple[tuple[PlannedModel, CapacityPlan], ...]:
-        """The models that have a plan, with it."""
-        return tuple((item, item.plan) for item in self.members if item.plan is not None)
-
-    @property
-    def devices(self) -> int:
-        """Accelerators of all fleets together."""
-        return sum(plan.best.devices for _, plan in self.planned)
-
-    @property
-    def planned_rate_per_s(self) -> float:
-        """Requests/s that all fleets carry together."""
-        return sum(plan.demand.planned_rate_per_s for _, plan in self.planned)
-
-    @property
-    def cost_per_hour(self) -> float | None:
-        """Of all fleets together; None where a price is unknown."""
-        costs = [plan.best.cost.per_hour for _, plan in self.planned]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if len(known) == len(costs) else None
-
-    @property
-    def steps(self) -> tuple[StepDown, ...]:
-        """From each model that has a plan to the next cheaper one, of equal cost to the smaller; none in a mix."""
-        fleets = [] if self.mixed else [(item, plan.best) for item, plan in self.planned]
-        fleets.sort(key=lambda pair: _expense(pair[1]), reverse=True)
-        return tuple(
-            StepDown(before=before, after=after, fleets=(high, low), quality=_quality(high, low))
-            for (before, high), (after, low) in pairwise(fleets)
-        )
-
-
-def _expense(fleet: Fleet) -> tuple[float, float]:
-    """Cost per hour, unknown ones first, and the bytes of a copy of the model."""
-    replica, hourly = fleet.replica, fleet.cost.per_hour
-    return (math.inf if hourly is None else hourly, replica.memory.weights_bytes * replica.devices)
-
-
-def _quality(before: Fleet, after: Fleet) -> str:
-    """What one source prints of both models, and of the formats that each is served in."""
-    high, low = (fleet.replica.deployment.model.profile for fleet in (before, after))
-    if high == low:
-        return f"{before.quality or _AS_PUBLISHED} -> {after.quality or _AS_PUBLISHED}"
-    served = f"; in the format served: {after.quality}" if after.quality else ""
-    return f"{other_model_note(low, base=high)}{served}"
-
-
-def _shares(models: Sequence[str]) -> list[tuple[str, float | None]]:
-    try:
-        found = [model_share(text) for text in models]
-    except ValueError as error:
-        raise RoofcastError(str(error), field=Option("model")) from None
-    given = [share for _, share in found if share is not None]
-    example = "such as `model` llama-3.1-8b=0.7 `model` llama-3.1-70b=0.3"
-    if given and len(given) < len(found):
-        raise RoofcastError("a share is given of some models and not of others", field=Option("model"), hint=example)
-    if given and not math.isclose(sum(given), 1, abs_tol=_SUM_TOLERANCE):
-        raise RoofcastError(f"the shares sum to {sum(given):g}, not to 1", field=Option("model"), hint=example)
-    return found
-
-
-def _planned(spec: PlanSpec, *, name: str, share: float, mixed: bool) -> PlannedModel:
-    weights = spec.weights[0].value if len(spec.weights) == 1 and not mixed else ""
-    try:
-        return PlannedModel(model=name, weights=weights, share=share, plan=plan_capacity(spec))
-    except InfeasibleError as error:
-        if mixed:
-            raise
-        return PlannedModel(model=name, weights=weights, share=share, plan=None, refusal=str(error))
-
-
-def _questions(spec: PlanSpec, models: Sequence[tuple[str, float | None]]) -> Iterator[tuple[str, float, PlanSpec]]:
-    """One for each model, and where models compete for each format that is compared."""
-    for name, share in models:
-        if share is not None:
-            rate = None if spec.rate_per_s is None else spec.rate_per_s * share
-            yield name, share, spec.model_copy(update={"model": name, "rate_per_s": rate})
-            continue
-        for weights in spec.weights or (None,):
-            formats = {} if weights is None else {"weights": (weights,)}
-            yield name, 1.0, spec.model_copy(update={"model": name, **formats})
-
-
-def plan_models(spec: PlanSpec, models: Sequence[str]) -> ModelPlans:
-    """``spec`` planned for each of ``models``, written NAME, or NAME=SHARE of the requests for a mix of all of them.
-
-    In a mix the router knows which model a request is for, and each fleet takes its share at the same burstiness, with
-    spares of its own.
-
-    Raises RoofcastError: shares do not sum to one, or a limit of one fleet is given for several.
-    Raises InfeasibleError: no model, or one of a mix, has a fleet.
-    """
-    chosen = _shares(models)
-    mixed = chosen[0][1] is not None
-    if spec.measured_rps_per_gpu is not None and len(chosen) > 1:
-        raise contradiction(
-            "was measured of one model: plan each model with its own rate", field=Option("measured_rps_per_gpu")
-        )
-    limit = next((name for name in _LIMITS if mixed and getattr(spec, name)), None)
-    if limit is not None:
-        raise no_effect("limits one fleet, and a mix of models has several", field=Option(limit), hint="")
-    if mixed and spec.rate_per_s is None:
-        raise RoofcastError("the rate that the models share is needed", field=Option("rate_per_s"))
-    members = tuple(
-        _planned(question, name=name, share=share, mixed=mixed) for name, share, question in _questions(spec, chosen)
-    )
-    if all(item.plan is None for item in members):
-        raise InfeasibleError("; ".join(f"{item.name}: {item.refusal}" for item in members), field=Option("model"))
-    return ModelPlans(spec=spec, members=members, mixed=mixed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from simulator.planner.plan import ModelPlans, StepDown
+from simulator.planner.model_plans import ModelPlans, StepDown
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
 from simulator.reports.charts.chart import Axis, Chart, bars_chart

@@ -9,7 +9,6 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from simulator.cli import plan_capacity
-from simulator.planner.records import PRESETS
 from simulator.reports.content.quantities import (
     bytes_text,
     count_text,
@@ -22,6 +21,7 @@ from simulator.reports.content.quantities import (
     watts_text,
 )
 from simulator.reports.tables.comparison import BEST
+from simulator.traffic.kinds_of_demand import PRESETS
 from tests.app.pages import PAGES, ROOT, captions, equation, headline, metrics, opened, printed, tables
 
 PRESET_NAMES = [preset.name for preset in PRESETS]

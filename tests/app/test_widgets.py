@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulator.operators.formats.schemes import SCHEME_NAMES
-from simulator.planner.comparison import kv_head_choices
+from simulator.planner.what_if import kv_head_choices
 from tests.app.pages import PAGES, ROOT, captions, headline, metrics, opened, tables
 from tests.for_every import for_every
 

@@ -15,7 +15,7 @@ import pytest
 from simulator.engine.encoders import pool_wait_mean_s, wait_percentile_s
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.records import DEFAULT_MTTR_HOURS, replica_unavailability, spares_for
+from simulator.planner.fleet.availability import DEFAULT_MTTR_HOURS, replica_unavailability, spares_for
 from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.beside_replicas import check_beside

@@ -7,7 +7,8 @@ import pytest
 from simulator.engine.runs.answers import answer
 from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.errors import ExitCode, RoofcastError
-from simulator.planner.comparison import Comparison, compare, what_if
+from simulator.planner.comparison import Comparison, compare
+from simulator.planner.what_if import what_if
 from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.scenario_file import changed_scenario, parse_change

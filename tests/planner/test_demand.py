@@ -10,12 +10,12 @@ import pytest
 
 from simulator.errors import FileError, ProfileError, RoofcastError
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand, read_objectives
-from simulator.planner.records import CHAT, PRESETS, WorkloadPreset
 from simulator.planner.search.question import resolve
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.base import ValueOrigin
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import SHORT_FIELDS, duration_s
+from simulator.traffic.kinds_of_demand import CHAT, PRESETS, WorkloadPreset
 from simulator.traffic.recorded.traces import read_trace, summarise
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens

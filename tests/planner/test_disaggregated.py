@@ -22,7 +22,8 @@ from simulator.engine.runs.disaggregation import ServedPools, serve_disaggregate
 from simulator.errors import RoofcastError
 from simulator.planner.candidate import Candidate, Rejection
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.fleet import pack, size
+from simulator.planner.fleet.fleet import size
+from simulator.planner.fleet.records import pack
 from simulator.planner.gap.closing import carried_rate_per_s
 from simulator.planner.gap.limits import Overrun, fleet_limits
 from simulator.planner.handoff.launch import launch_handoff

@@ -17,7 +17,7 @@ from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.fleet import complete
 from simulator.planner.plan import plan_capacity
-from simulator.planner.verification.finalists import MOST_ADDED, TOLD_APART, sized_again, smallest_that_holds, surer
+from simulator.planner.verification.fleet_check import MOST_ADDED, TOLD_APART, sized_again, smallest_that_holds, surer
 from simulator.planner.verification.simulation import bar_chance, chance_below, refused
 from simulator.planner.verification.traces import MOST_SHARES, TraceCheck, surest_simulation
 from simulator.planner.verified import Verdict, Verification

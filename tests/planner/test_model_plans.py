@@ -9,6 +9,7 @@ import pytest
 from simulator import plan, plan_models
 from simulator.cli.plan_capacity import main
 from simulator.errors import InfeasibleError, RoofcastError
+from simulator.planner.model_plans import ModelPlans
 
 FIELDS = {"rate_per_s": 200.0, "hardware": "h100"}
 LARGE, SMALL = "llama-3.1-70b", "llama-3.1-8b"
@@ -16,6 +17,7 @@ LARGE, SMALL = "llama-3.1-70b", "llama-3.1-8b"
 
 def test_each_model_has_the_plan_that_it_has_alone() -> None:
     found = plan_models([LARGE, SMALL], FIELDS).found
+    assert isinstance(found, ModelPlans)
     for item, planned in found.planned:
         alone = plan(model=item.model, **FIELDS).plan
         assert (planned.best.label, planned.best.devices) == (alone.best.label, alone.best.devices)

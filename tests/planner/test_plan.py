@@ -12,7 +12,8 @@ from simulator.errors import InfeasibleError, ProfileError, RoofcastError
 from simulator.planner.candidate import Candidate, Platform, Rejection
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import DEFAULT_OBJECTIVES, read_demand
-from simulator.planner.fleet.fleet import Trial, pack
+from simulator.planner.fleet.fleet import Trial
+from simulator.planner.fleet.records import pack
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import PriceRule, market_price
 from simulator.planner.plan import plan_capacity

@@ -9,7 +9,7 @@ from math import isinf
 import pytest
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.records import DEVICE_MTBF_HOURS, enough_up, replica_unavailability
+from simulator.planner.fleet.availability import DEVICE_MTBF_HOURS, enough_up, replica_unavailability
 from simulator.planner.money.tco import energy_and_carbon, total_cost
 from simulator.planner.plan import plan_capacity
 from simulator.planner.studies.rental import RentalMix

@@ -17,10 +17,11 @@ from scipy.stats import binom
 from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.demand import day_profile, load_shape, peak_over_mean
-from simulator.planner.fleet.fleet import Sized, pack
-from simulator.planner.fleet.records import enough_up, replica_unavailability, spares_for
+from simulator.planner.fleet.availability import enough_up, replica_unavailability, spares_for
+from simulator.planner.fleet.fleet import Sized
+from simulator.planner.fleet.records import pack
 from simulator.planner.fleet.resizing import ResizedPart, Resizer, resizer
+from simulator.planner.load_profile import day_profile, load_shape, peak_over_mean
 from simulator.planner.money.tco import token_year
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.kernels.timing import Provenance
-from simulator.planner.fleet.fleet import Sized, complete, housed, pack, size
+from simulator.planner.fleet.fleet import Sized, complete, housed, size
+from simulator.planner.fleet.records import pack
 from simulator.planner.fleet.resizing import resizer
 from simulator.planner.money.facilities import facilities
 from simulator.planner.money.market import PriceRule, market_price, purchase_offer

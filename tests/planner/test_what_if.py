@@ -9,13 +9,13 @@ import pytest
 
 from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
-from simulator.planner.comparison import BASE_NAME, native_scenario, scenario_quality, technique_steps, what_if
 from simulator.planner.plan import plan_capacity
-from simulator.planner.records import PRESET_NAMES, PRESETS, workload_preset
 from simulator.planner.serving.replica_load import latency_range
+from simulator.planner.what_if import BASE_NAME, native_scenario, scenario_quality, technique_steps, what_if
 from simulator.specs.base import validate
 from simulator.specs.question.plan import WORKLOADS, plan_spec
 from simulator.specs.question.scenario import ScenarioSpec
+from simulator.traffic.kinds_of_demand import PRESET_NAMES, PRESETS, workload_preset
 
 SCENARIO = validate(
     ScenarioSpec,

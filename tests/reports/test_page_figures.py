@@ -9,7 +9,7 @@ from simulator.engine.uniform.record import UniformRun
 from simulator.kernels.sustained import cache_rate
 from simulator.phases.roofline import roofline_points
 from simulator.phases.step import StepEstimate
-from simulator.planner.comparison import native_scenario, technique_steps, what_if
+from simulator.planner.what_if import native_scenario, technique_steps, what_if
 from simulator.reports.answer import result_object
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
 from simulator.reports.charts.latency_breakdown import latency_breakdown_chart

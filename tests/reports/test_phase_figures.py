@@ -10,7 +10,7 @@ from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.uniform.record import UniformRun
 from simulator.phases.roofline import roofline_points
-from simulator.planner.comparison import technique_steps, what_if
+from simulator.planner.what_if import technique_steps, what_if
 from simulator.reports.answer import Json, result_object
 from simulator.reports.charts.chart import PALETTE, SeriesKind
 from simulator.reports.charts.latency_breakdown import request_parts, request_waterfall_chart, step_timeline_chart

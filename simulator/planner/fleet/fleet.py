@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from math import exp
 from typing import TYPE_CHECKING
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.kernels.timing import Provenance
-from simulator.planner.candidate import NO_TECHNIQUES, Platform, Rejection
-from simulator.planner.fleet.records import (
-    DEFAULT_MTTR_HOURS,
-    DEFAULT_SPARES,
-    DEVICE_MTBF_HOURS,
-    KNOWN,
-    Fleet,
-    FleetCost,
-    FleetPool,
-    Housing,
-    replica_unavailability,
-    spares_for,
-)
+from simulator.planner.candidate import NO_TECHNIQUES, Rejection
+from simulator.planner.fleet.records import DEFAULT_SPARES, KNOWN, Fleet, FleetCost, FleetPool, Housing
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import Demand
@@ -45,6 +33,9 @@ from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
     from simulator.techniques.quality import AnswerQuality
+
+from simulator.planner.candidate import Platform
+from simulator.planner.fleet.records import housing_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,25 +108,6 @@ class Trial:
         )
 
 
-def fill_servers(devices: Sequence[int], *, devices_per_server: int) -> bool:
-    """Whether replicas of these sizes fill servers without gaps, whatever their mix: each size divides the next."""
-    sizes = [*sorted(devices), devices_per_server]
-    return all(large % small == 0 for small, large in pairwise(sizes))
-
-
-def pack(counts: Counts, *, devices: Counts, devices_per_server: int) -> int:
-    """Fewest servers that hold ``counts`` replicas of ``devices`` each, none split where one server can hold it. Sizes
-    that divide one another and the server fill it without gaps, whatever the mix; others get servers of their own."""
-    if fill_servers(devices, devices_per_server=devices_per_server):
-        return -(-sum(count * each for count, each in zip(counts, devices, strict=True)) // devices_per_server)
-    return sum(
-        -(-count // (devices_per_server // each))
-        if each <= devices_per_server
-        else count * -(-each // devices_per_server)
-        for count, each in zip(counts, devices, strict=True)
-    )
-
-
 def _platforms(shape: Shape) -> dict[str, tuple[Platform, list[int]]]:
     """Every kind of accelerator of a shape, and the parts that are on it."""
     found: dict[str, tuple[Platform, list[int]]] = {}
@@ -158,33 +130,6 @@ def housed(shape: Shape, totals: Counts, *, round_to: str) -> tuple[Housing, ...
     )
 
 
-def housing_of(platform: Platform, counts: Counts, *, devices: Counts, round_to: str) -> Housing:
-    """Of ``counts`` replicas of ``devices`` each on one kind of accelerator."""
-    hardware, server = platform.hardware, platform.server
-    busy = sum(count * size for count, size in zip(counts, devices, strict=True))
-    if server is None or round_to == "device":
-        return Housing(
-            hardware=hardware.name,
-            server=server,
-            servers=None,
-            devices=busy,
-            idle_devices=0,
-            typical_w=busy * hardware.limit_w,
-            maximum_w=busy * hardware.limit_w,
-        )
-    in_server = server.accelerators_per_server
-    servers = pack(counts, devices=devices, devices_per_server=in_server)
-    return Housing(
-        hardware=hardware.name,
-        server=server,
-        servers=servers,
-        devices=servers * in_server,
-        idle_devices=servers * in_server - busy,
-        typical_w=servers * server.expected_w(hardware),
-        maximum_w=servers * server.nameplate_w(hardware),
-    )
-
-
 def spare_replicas(devices: int, *, server: ServerSpec | None, replicas: int, spec: PlanSpec, pools: int = 1) -> int:
     """Spares as asked: a number, whole servers, for an availability of ``pools`` up together, or the default of one.
 
@@ -195,6 +140,14 @@ def spare_replicas(devices: int, *, server: ServerSpec | None, replicas: int, sp
     in_server = max(1, server.accelerators_per_server // devices) if server is not None else 1
     wanted = [] if spec.server_spares is None else [spec.server_spares * in_server]
     if spec.availability is not None:
+        # Few plans have a target.
+        from simulator.planner.fleet.availability import (
+            DEFAULT_MTTR_HOURS,
+            DEVICE_MTBF_HOURS,
+            replica_unavailability,
+            spares_for,
+        )
+
         down = replica_unavailability(
             devices=devices,
             mtbf_hours=spec.mtbf_hours or DEVICE_MTBF_HOURS,

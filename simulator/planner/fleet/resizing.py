@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simulator.planner.fleet.fleet import Sized, fill_servers
+from simulator.planner.fleet.fleet import Sized
+from simulator.planner.fleet.records import fill_servers
 from simulator.planner.serving.shapes import ROUNDING, operating_steps
 from simulator.records import dataclass
 

@@ -17,7 +17,7 @@ from simulator.operators.linear import check_parallelism as check_degrees
 from simulator.operators.transformer import is_encoder_only
 from simulator.planner.candidate import Platform, SearchSpace, Variant
 from simulator.planner.demand import read_demand, read_objectives
-from simulator.planner.fleet.records import DEFAULT_MTTR_HOURS, DEFAULT_SPARES, DEVICE_MTBF_HOURS, Fleet
+from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
 from simulator.planner.money.market import check_rule, plan_rule
 from simulator.planner.records import Demand, SparesWanted
 from simulator.planner.search.candidates import (
@@ -154,6 +154,8 @@ def _check_uptime(spec: PlanSpec) -> None:
     """Refuse accelerators that hardly ever work: a billion times as many would have to stand by."""
     if spec.availability is None:
         return
+    from simulator.planner.fleet.availability import DEFAULT_MTTR_HOURS, DEVICE_MTBF_HOURS
+
     mtbf_hours, mttr_hours = spec.mtbf_hours or DEVICE_MTBF_HOURS, spec.mttr_hours or DEFAULT_MTTR_HOURS
     up = mtbf_hours / (mtbf_hours + mttr_hours)
     if up < MICRO:

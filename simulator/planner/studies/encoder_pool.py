@@ -14,8 +14,8 @@ from simulator.engine.runs.scenario_setup import server_between
 from simulator.errors import InfeasibleError
 from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import StudyContext
-from simulator.planner.fleet.fleet import Sized, fleet_power, housing_of, spare_replicas
-from simulator.planner.fleet.records import Housing
+from simulator.planner.fleet.fleet import Sized, fleet_power, spare_replicas
+from simulator.planner.fleet.records import Housing, housing_of
 from simulator.planner.gap.limits import Overrun, fleet_limits, within
 from simulator.planner.money.facilities import racked
 from simulator.planner.money.market import market_price, plan_rule
@@ -23,7 +23,7 @@ from simulator.planner.records import Study
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms
-from simulator.planner.verification.finalists import check_fleet
+from simulator.planner.verification.fleet_check import check_fleet
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import EncoderPoolSpec
 from simulator.specs.money.ownership import load_ownership

@@ -12,7 +12,7 @@ from simulator.planner.records import Study
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.search import try_platforms
-from simulator.planner.verification.finalists import check_fleet
+from simulator.planner.verification.fleet_check import check_fleet
 from simulator.planner.verification.traces import trace_check
 from simulator.records import dataclass
 from simulator.traffic.requests import Requests

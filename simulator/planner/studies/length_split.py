@@ -14,7 +14,7 @@ from simulator.planner.records import Demand, Study
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import search
-from simulator.planner.verification.finalists import check_fleet
+from simulator.planner.verification.fleet_check import check_fleet
 from simulator.records import dataclass
 from simulator.traffic.lengths import LengthDistribution, PartOfLengths
 

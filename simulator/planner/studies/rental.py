@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.planner.capacity_plan import StudyContext
-from simulator.planner.demand import load_shape
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.fleet.resizing import resizer
+from simulator.planner.load_profile import load_shape
 from simulator.planner.money.market import MarketPrice, market_price, plan_rule
 from simulator.planner.money.tco import token_year
 from simulator.planner.records import Study

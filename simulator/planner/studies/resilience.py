@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from simulator.planner.capacity_plan import StudyContext
-from simulator.planner.fleet.fleet import Sized, housed
-from simulator.planner.fleet.records import (
+from simulator.planner.fleet.availability import (
     DEFAULT_MTTR_HOURS,
     DEVICE_MTBF_HOURS,
     MTBF_SOURCE,
@@ -18,6 +17,7 @@ from simulator.planner.fleet.records import (
     replica_unavailability,
     spares_for,
 )
+from simulator.planner.fleet.fleet import Sized, housed
 from simulator.planner.handoff.settings import START_FIXED_S
 from simulator.planner.records import AvailabilityMissed, PlanWarning, Study
 from simulator.planner.search.question import Question

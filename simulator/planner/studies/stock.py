@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import ClassVar
 
-from simulator.errors import InfeasibleError, Option, ProfileError, contradiction
+from simulator.errors import InfeasibleError, Option, contradiction
 from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized, housed, size, spares_of
-from simulator.planner.money.market import purchase_offer
-from simulator.planner.money.tco import annuity_factor, spare_accelerators
 from simulator.planner.records import Study
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
@@ -20,10 +17,7 @@ from simulator.planner.search.screened_space import device_power_w
 from simulator.planner.search.search import try_platforms
 from simulator.planner.serving.shapes import Counts
 from simulator.records import dataclass
-from simulator.specs.money.ownership import OwnershipProfile
-from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan_values import stock_entry
-from simulator.units import HOURS_PER_YEAR, KILO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,71 +315,6 @@ def _check_limits(question: Question, plan: StockPlan) -> None:
             code="over_budget",
             hint="more stock, or a higher limit",
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rent:
-    """Rent for all hours, and its present value over the years of depreciation; None where no price is known."""
-
-    per_hour: float | None
-    per_year: float | None
-    present_value: float | None
-
-
-def rent_of(per_hour: float | None, *, ownership: OwnershipProfile) -> Rent:
-    """A year of paying ``per_hour``, and what all years of it are worth today."""
-    if per_hour is None:
-        return Rent(per_hour=None, per_year=None, present_value=None)
-    yearly = per_hour * HOURS_PER_YEAR
-    years = annuity_factor(ownership.discount_rate.value, int(ownership.depreciation_years.value))
-    return Rent(per_hour=per_hour, per_year=yearly, present_value=yearly * years)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StockMoney:
-    """A year of fleets side by side; None where a price is missing. Money in the price list's currency.
-
-    rent : of what has to be obtained
-    capital : of what has to be obtained, bought with network, storage, spare parts and integration instead
-    existing_electricity_per_year : of the existing accelerators at the meter; rent includes that of rented ones
-    typical_w, facility_kwh, location_t : of all [W, kWh a year at the meter, t CO2e a year]
-    """
-
-    rent: Rent
-    capital: float | None
-    existing_electricity_per_year: float
-    typical_w: float
-    facility_kwh: float
-    location_t: float
-
-
-def _capital(shares: tuple[FleetShare, ...], *, prices: PriceProfile, ownership: OwnershipProfile) -> float | None:
-    """The lines of `tco.owning_cost` for the bought accelerators alone."""
-    servers = shelf = 0.0
-    for hardware, bought in chain(*(share.by_kind for share in shares)):
-        try:
-            price = purchase_offer(prices, hardware=hardware).per_device or 0.0
-        except ProfileError:
-            return None
-        servers += bought * price
-        shelf += spare_accelerators(bought, ownership=ownership) * price
-    beside = ownership.network_fraction.value + ownership.storage_fraction.value
-    return (servers * (1 + beside) + shelf) * (1 + ownership.integration_fraction.value)
-
-
-def stock_money(stock: StockPlan, *, prices: PriceProfile, ownership: OwnershipProfile) -> StockMoney:
-    """What a year of the fleet costs beside what exists already, which counts as paid for."""
-    kwh_per_w = HOURS_PER_YEAR / KILO * prices.pue
-    existing_w = sum(share.typical_w * share.from_stock / share.devices for share in stock.shares)
-    typical_w = stock.typical_w
-    return StockMoney(
-        rent=rent_of(stock.cost_per_hour, ownership=ownership),
-        capital=_capital(stock.shares, prices=prices, ownership=ownership),
-        existing_electricity_per_year=existing_w * kwh_per_w * prices.power_per_kwh,
-        typical_w=typical_w,
-        facility_kwh=typical_w * kwh_per_w,
-        location_t=typical_w * kwh_per_w * ownership.grid_location_kg_per_kwh.value / KILO,
-    )
 
 
 def study(context: StudyContext) -> StockPlan | None:

@@ -11,7 +11,6 @@ from statistics import NormalDist
 
 import numpy as np
 
-from simulator.planner.records import CHAT, WorkloadPreset, nearest_preset
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
@@ -19,6 +18,7 @@ from simulator.reports.content.quantities import number_text
 from simulator.reports.words.fields import burst_text, flagged
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import HOURS_PER_DAY, LARGEST_CV
+from simulator.traffic.kinds_of_demand import CHAT, WorkloadPreset, nearest_preset
 from simulator.traffic.lengths import LengthDistribution
 from simulator.traffic.recorded.demand import RecordedDemand, Spread
 

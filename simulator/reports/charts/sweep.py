@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from simulator.planner.comparison import WhatIf
 from simulator.planner.deployment_sweep import SweepAxis, SweepPoint
+from simulator.planner.what_if import WhatIf
 from simulator.records import dataclass
 from simulator.reports.answer import Json
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from simulator.engine.runs.answers import ScenarioResult
-from simulator.planner.comparison import TechniqueStep, WhatIf, scenario_quality
+from simulator.planner.what_if import TechniqueStep, WhatIf, scenario_quality
 from simulator.records import dataclass
 from simulator.reports.answer import Json
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, apart, waterfall_chart

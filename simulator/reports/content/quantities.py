@@ -169,3 +169,8 @@ def range_text(ends: Sequence[float], text: Callable[[float], str]) -> str:
     first, last = text(low), text(high)
     number, _, unit = first.rpartition(" ")
     return f"{number} – {last}" if number and last.endswith(f" {unit}") else f"{first} – {last}"
+
+
+def availability_text(fraction: float) -> str:
+    """``99.995 %``, to seven digits: down to three seconds a year."""
+    return percent_text(fraction, digits=7)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import isfinite
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.records import Fleet, availability_text
+from simulator.planner.fleet.records import Fleet
 from simulator.planner.serving.replica_load import load_range
 from simulator.planner.studies.resilience import Availability, Resilience
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places, with_room
 from simulator.reports.content.document import Block, Figure, Table, columns, count, fraction, seconds, table
-from simulator.reports.content.quantities import counted_text, percent_text, seconds_text
+from simulator.reports.content.quantities import availability_text, counted_text, percent_text, seconds_text
 from simulator.units import SECONDS_PER_MINUTE, plain_text
 
 """Room above the tallest bar for the texts of horizontal lines."""

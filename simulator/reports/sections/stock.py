@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.studies.stock import StockPlan, rent_of, stock_money
+from simulator.planner.money.stock_money import rent_of, stock_money
+from simulator.planner.studies.stock import StockPlan
 from simulator.reports.content.document import Table, columns, count, kilo, kilowatts, money, number, table
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.studies import Studies

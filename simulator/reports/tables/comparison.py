@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from simulator.planner.comparison import ComparedAnswer, Comparison, WhatIf, scenario_quality
+from simulator.planner.comparison import ComparedAnswer, Comparison
+from simulator.planner.what_if import WhatIf, scenario_quality
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Json, result_object
 from simulator.reports.charts.chart import Axis, Chart, bars_chart

@@ -7,7 +7,7 @@ from typing import Literal
 
 from simulator.kernels.timing import Provenance, inverse_ends
 from simulator.phases.crossover import LARGEST_BATCH
-from simulator.planner.comparison import WhatIf
+from simulator.planner.what_if import WhatIf
 from simulator.reports.answer import Json
 from simulator.reports.content.quantities import (
     Quantity,

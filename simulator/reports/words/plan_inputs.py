@@ -7,16 +7,16 @@ from types import MappingProxyType
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.planner import records
-from simulator.planner.fleet.records import availability_text
 from simulator.planner.money.market import MarketPrice
-from simulator.planner.records import LengthOrigins, SparesWanted, TraceFound, TraceName, WorkloadPreset
+from simulator.planner.records import LengthOrigins, SparesWanted, TraceFound, TraceName
 from simulator.records import dataclass
-from simulator.reports.content.quantities import bytes_text
+from simulator.reports.content.quantities import availability_text, bytes_text
 from simulator.reports.words.derivation import price_source_text, price_switch_text
 from simulator.reports.words.fields import assumption_text, burst_text, cut_text, flag_of, flag_text, source_text
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.model.checkpoints import PublishedCheckpoint
 from simulator.specs.money.prices import PriceProfile
+from simulator.traffic.kinds_of_demand import WorkloadPreset
 from simulator.traffic.lengths import LengthDistribution
 from simulator.units import KILO, bound_text, percent_text, plain_text
 

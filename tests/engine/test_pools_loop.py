@@ -1,4 +1,4 @@
-"""``simulator.engine.runs.pools_loop``: bottlenecks of two pools, limits of the link, conservation and refusals."""
+"""``simulator.engine.uniform.pools_loop``: bottlenecks of two pools, limits of the link, conservation and refusals."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 
 from simulator.engine.pools import HAND_OVER_S
-from simulator.engine.runs.pools_loop import disaggregated_loop, loop_pools_powers_w
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.engine.uniform.loops import closed_loop
+from simulator.engine.uniform.pools_loop import disaggregated_loop, loop_pools_powers_w
 from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from simulator.engine.runs.assumptions import scenario_assumptions, scenario_warnings
 from simulator.engine.runs.results import (
     Intervals,
     MemoryResult,
@@ -23,17 +24,15 @@ from simulator.engine.runs.results import (
 )
 from simulator.engine.runs.scenario_setup import (
     ServeOptions,
-    cut_assumptions,
     deployment_of,
     encoders_of,
     loop_lengths,
-    pool_assumptions,
     pool_deployments,
     scenario_options,
     server_between,
 )
 from simulator.engine.uniform.demand import LoopLengths
-from simulator.engine.uniform.loops import REQUESTS_PER_CLIENT, closed_loop, offline, static_batch
+from simulator.engine.uniform.loops import closed_loop, offline, static_batch
 from simulator.engine.uniform.record import Percentiles, UniformRun
 from simulator.engine.uniform.steps import check_speculation_matters
 from simulator.errors import RoofcastError
@@ -41,10 +40,9 @@ from simulator.kernels.timing import Provenance, Range
 from simulator.phases.deployment import Deployment
 from simulator.phases.power import average_power_w
 from simulator.records import FLAT, INSIDE, dataclass
-from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.base import Assumption
 from simulator.specs.engine.deployment import DisaggregationSpec
-from simulator.specs.question.scenario import DEFAULT_RANGE_RATIO, Kind, ScenarioSpec
-from simulator.specs.question.workload import WorkloadSpec
+from simulator.specs.question.scenario import Kind, ScenarioSpec
 from simulator.techniques.speculation.acceptance import pace_sigma
 
 if TYPE_CHECKING:
@@ -165,75 +163,9 @@ def run_of(scenario: ScenarioSpec, deployment: Deployment, *, options: ServeOpti
             return served_run(deployment, workload=scenario.workload, replicas=scenario.replicas, options=options)
 
 
-_IN_ONE_PASS = "all prompts of the batch in one pass (max_num_batched_tokens not given)"
-
-
-def _workload_assumptions(workload: WorkloadSpec) -> list[Assumption]:
-    said = [
-        Assumption(key=f"workload.{name}", value=getattr(workload, name))
-        for name in ("arrival", "timeout_s", "seed")
-        if name not in workload.model_fields_set
-    ]
-    if workload.arrival == "constant" and "spacing" not in workload.model_fields_set:
-        said.append(Assumption(key="workload.spacing", value=workload.spacing))
-    if workload.answers_per_request > 1:
-        answers = workload.answers_per_request
-        said.append(Assumption(key="workload.answers_per_request", value=answers, origin=ValueOrigin.GIVEN))
-    if not workload.ignore_eos:
-        said.append(Assumption(key="workload.ignore_eos", value=False, origin=ValueOrigin.GIVEN))
-    return said
-
-
-def _loop_assumptions(scenario: ScenarioSpec) -> list[Assumption]:
-    """How many requests a closed loop has and how long they are, where that was not said."""
-    said = [Assumption(key="seed", value=0)] if scenario.seed is None else []
-    if scenario.num_requests is None:
-        said.append(Assumption(key="num_requests", value=REQUESTS_PER_CLIENT * (scenario.concurrency or 0)))
-    if scenario.range_ratio is None and scenario.isl_cv is None and scenario.osl_cv is None:
-        said.append(Assumption(key="range_ratio", value=DEFAULT_RANGE_RATIO))
-    return said
-
-
-def _assumptions(scenario: ScenarioSpec, deployment: Deployment, *, together: bool = False) -> tuple[Assumption, ...]:
-    """What was filled in; ``together`` says that all sequences of a static batch run at once."""
-    said = [*deployment.assumptions]
-    given = scenario.model_fields_set
-    for name in ("tp_size", "pp_size", "ep_size", "dp_size", "replicas"):
-        if name not in given:
-            said.append(Assumption(key=name, value=getattr(scenario, name)))
-    if scenario.kind == "closed_loop":
-        said += _loop_assumptions(scenario)
-    if scenario.answers_per_request is not None:
-        said.append(Assumption(key="answers_per_request", value=scenario.answers_per_request, origin=ValueOrigin.GIVEN))
-    said += [*cut_assumptions(scenario, context_tokens=deployment.engine.max_model_len), *pool_assumptions(scenario)]
-    if scenario.workload is not None:
-        said += _workload_assumptions(scenario.workload)
-        if scenario.routing is None and scenario.replicas * scenario.dp_size > 1:
-            said.append(Assumption(key="routing", value="round_robin"))
-    if together and scenario.engine.max_num_batched_tokens is None:
-        said.append(Assumption(key="engine.max_num_batched_tokens", origin=ValueOrigin.RULE, detail=_IN_ONE_PASS))
-    return tuple(said)
-
-
 def _runs_together(scenario: ScenarioSpec, run: UniformRun | ServedRun) -> bool:
     at_once = run.sequences if scenario.kind == "batch" and isinstance(run, UniformRun) else 0
     return at_once > 0 and at_once >= _share(scenario, field="batch_size")
-
-
-def _warnings(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> tuple[str, ...]:
-    notes, positions = list[str](), deployment.model.max_position_embeddings
-    length = (scenario.isl_tokens or 0) + (scenario.osl_tokens or 0)
-    if positions is not None and length > positions:
-        notes.append(f"{length} tokens exceed the {positions} positions that the model was made for")
-    engine, prompt = deployment.engine, scenario.isl_tokens or 0
-    if engine.scheduler != "static" and not engine.chunked_prefill and prompt > engine.max_num_batched_tokens:
-        notes.append(
-            f"{engine.name} refuses prompts of {prompt} tokens: it does not chunk them, and a step takes "
-            f"{engine.max_num_batched_tokens}; priced as if started with a larger max_num_batched_tokens"
-        )
-    if engine.eager and run.decode is not None and "host" in run.decode.estimate.bound:
-        notes.append(f"host bound: {engine.name} launches kernels one by one; name a compiled engine")
-    return tuple(notes)
 
 
 def _served_intervals(interval: ServeInterval) -> Intervals:
@@ -291,7 +223,7 @@ def _powers_w(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | 
 
         return pools_powers_w(run, run.pools)
     if isinstance(run, UniformRun) and run.pools is not None:
-        from simulator.engine.runs.pools_loop import loop_pools_powers_w
+        from simulator.engine.uniform.pools_loop import loop_pools_powers_w
 
         return loop_pools_powers_w(run, run.pools, decode=deployment)
     phases = tuple((phase.weights, phase.estimate) for phase in (run.prefill, run.decode) if phase is not None)
@@ -339,12 +271,12 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
         interval=run_intervals(scenario, deployment, run),
         # An acceptance of guesses that nobody gave is assumed.
         provenance=max(known, Provenance.ASSUMED) if pace else known,
-        assumptions=_assumptions(scenario, deployment, together=_runs_together(scenario, run)),
+        assumptions=scenario_assumptions(scenario, deployment, together=_runs_together(scenario, run)),
         notes=(
             *deployment.model.notes,
             *deployment.techniques.notes_at(_running(run)),
             *run.notes,
-            *_warnings(scenario, deployment, run),
+            *scenario_warnings(scenario, deployment, run.decode),
             *untuned_notes(deployment),
         ),
         speculation=speculation_result(
@@ -365,7 +297,7 @@ def pools_run(
     scenario: ScenarioSpec, prefill: Deployment, decode: Deployment, *, spec: DisaggregationSpec, profiles: str | None
 ) -> UniformRun:
     """The closed loop of a scenario on two pools."""
-    from simulator.engine.runs.pools_loop import disaggregated_loop
+    from simulator.engine.uniform.pools_loop import disaggregated_loop
 
     return disaggregated_loop(
         prefill,

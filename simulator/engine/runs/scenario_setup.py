@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from simulator.engine.pools import HAND_OVER_S, Pool, slower_network, unlike_vendors
+from simulator.engine.pools import Pool, slower_network, unlike_vendors
 from simulator.engine.settings import Routing
 from simulator.engine.uniform.demand import LoopLengths
 from simulator.errors import ProfileError, RoofcastError, contradiction, ignored_option, missing_field, said_of
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import power_capped, power_limited
 from simulator.records import dataclass
-from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import DisaggregationSpec, PoolName
 from simulator.specs.engine.engine import with_feature
 from simulator.specs.hardware.accelerator import (
@@ -35,7 +34,6 @@ from simulator.specs.question.scenario import (
     ScenarioSpec,
 )
 from simulator.techniques.applied import check_budget
-from simulator.traffic.lengths import LengthDistribution, RequestMix
 
 if TYPE_CHECKING:
     from simulator.engine.encoders import EncoderPool
@@ -339,45 +337,6 @@ def scenario_options(scenario: ScenarioSpec, options: ServeOptions) -> ServeOpti
         routing=routing_of(scenario),
         objectives=options.objectives or parse_objectives(scenario.slo or (), flag="slo"),
     )
-
-
-def cut_assumptions(scenario: ScenarioSpec, *, context_tokens: int) -> list[Assumption]:
-    """Of lengths that were drawn so long that they had to end at the context: how much they vary then."""
-    workload = scenario.workload
-    if workload is None:
-        isl, osl, place = scenario.isl_tokens, scenario.osl_tokens, ""
-        cvs = (scenario.isl_cv or 0.0, scenario.osl_cv or 0.0)
-    else:
-        isl, osl, place = workload.question_tokens or workload.isl_tokens, workload.osl_tokens, "workload."
-        cvs = (workload.isl_cv, workload.osl_cv)
-        context_tokens -= workload.system_prompt_tokens if workload.question_tokens else 0
-    if isl is None or osl is None:
-        return []
-    mix = RequestMix(
-        isl=LengthDistribution(mean_tokens=isl, cv=cvs[0]), osl=LengthDistribution(mean_tokens=osl, cv=cvs[1])
-    ).within(context_tokens)
-    return [
-        Assumption(key=f"{place}{name}", value=lengths, origin=ValueOrigin.RULE)
-        for name, lengths in (("isl_cv", mix.isl), ("osl_cv", mix.osl))
-        if lengths.uncut_cv is not None
-    ]
-
-
-def pool_assumptions(scenario: ScenarioSpec) -> list[Assumption]:
-    """What nobody said of pools: the hand-over between two, and how those of encoders and experts are made up."""
-    pools, encoders, said = scenario.disaggregation, scenario.encoder_pool, list[Assumption]()
-    parts = {"disaggregation": pools, "disaggregation.decode_ffn": pools and pools.decode_ffn, "encoder_pool": encoders}
-    for place, part in parts.items():
-        for name, field in type(part).model_fields.items() if part else ():
-            if part and not field.is_required() and field.default is not None and name not in part.model_fields_set:
-                said.append(Assumption(key=f"{place}.{name}", value=field.default))
-    if encoders is not None and encoders.hardware is None:
-        name = (pools and pools.prefill_hardware) or scenario.hardware
-        said.append(Assumption(key="encoder_pool.hardware", value=name, origin=ValueOrigin.RULE, detail="as prompts"))
-    if pools is not None:
-        detail, fitted = "fitted to measured runs of two pools", ValueOrigin.FITTED
-        said.append(Assumption(key="disaggregation.hand_over_s", value=HAND_OVER_S, detail=detail, origin=fitted))
-    return said
 
 
 def loop_lengths(scenario: ScenarioSpec, deployment: Deployment) -> LoopLengths:

@@ -23,7 +23,8 @@ from simulator.planner.records import NoUnlikePools
 from simulator.planner.search import candidates, usual
 from simulator.planner.search.candidates import platforms, unlike_pairs
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.search.search import pool_finalists, search
+from simulator.planner.search.search import search
+from simulator.planner.search.shortlist import pool_finalists
 from simulator.planner.search.usual import Made, try_pair
 from simulator.planner.search.wide_search import screen_space
 from simulator.planner.serving.disaggregated import Disaggregated

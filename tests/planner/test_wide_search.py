@@ -19,7 +19,8 @@ from simulator.planner.search.question import Question, resolve, search_space, v
 from simulator.planner.search.screened_space import ScreenedSpace
 from simulator.planner.search.screening import _slot_wait_s
 from simulator.planner.search.search import try_platforms
-from simulator.planner.search.wide_search import pareto_front, screen_space
+from simulator.planner.search.shortlist import pareto_front
+from simulator.planner.search.wide_search import screen_space
 from simulator.planner.serving.shapes import evaluate
 from simulator.planner.studies.pareto import ParetoSet
 from simulator.specs.question.plan import plan_spec

@@ -8,43 +8,25 @@ evaluated exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from itertools import chain, product
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from simulator.errors import Option, RoofcastError
-from simulator.planner.candidate import Candidate, Platform, Variant
+from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, Trial, with_doubt
-from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import FamilyFound, SearchFamily
-from simulator.planner.search.candidates import asked_engine, has_experts, in_pools, platforms, unlike_pairs
-from simulator.planner.search.question import Question, check_decodes, own_limits
+from simulator.planner.search.candidates import has_experts, platforms, unlike_pairs
+from simulator.planner.search.question import Question, check_decodes
 from simulator.planner.search.screen_tables import ScreenTable
-from simulator.planner.search.screened_space import (
-    ScreenedSpace,
-    candidate_of,
-    of_all_ranks,
-    screened_limits,
-    search_summary,
-)
-from simulator.planner.search.screening import holds_one, screen_decode, screen_prefill
+from simulator.planner.search.screened_space import ScreenedSpace, search_summary
+from simulator.planner.search.shortlist import cheapest, finalists, pool_finalists
 from simulator.planner.search.usual import evaluate_all, try_pair, usual_search
-from simulator.planner.search.wide_search import (
-    SCREEN_ERROR,
-    alike,
-    cheapest,
-    finalists,
-    screen_space,
-    sizes_that_may_do,
-)
+from simulator.planner.search.wide_search import screen_space
 from simulator.planner.serving.disaggregated import Made
 from simulator.records import dataclass
-from simulator.traffic.lengths import Array
 
 if TYPE_CHECKING:
     from simulator.planner.records import SearchSummary
@@ -277,122 +259,3 @@ def search_families(question: Question, tried: Sequence[Platform], trial: Trial,
 
 def _name(item: Sized) -> str:
     return item.evaluated.candidate.hardware
-
-
-_PAIRS_PER_PLATFORM = 2
-"""Number formats of a platform whose pairs are worked out in full."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScreenedPools:
-    """Requests/s of a prefill replica [tables, budgets] and of a decode replica [tables, sequences, budgets]."""
-
-    prefill_per_s: Array
-    decode_per_s: Array
-
-
-def screen_pools(found: ScreenedSpace, question: Question) -> ScreenedPools:
-    """Both pools of every set-up that a search has priced; what cannot decode in a pool of its own gets 0."""
-    limits, mix, objectives = screened_limits(question), question.demand.mix, question.objectives
-    utilization = question.policy.utilization
-    prefill = screen_prefill(
-        found.tables, steps=found.steps, mix=mix, limits=limits, objectives=objectives, utilization=utilization
-    )
-    decode = screen_decode(
-        found.tables,
-        steps=found.steps,
-        space=found.space,
-        mix=mix,
-        limits=limits,
-        objectives=objectives,
-        utilization=utilization,
-    )
-    guessing = np.array(found.speculates)
-    return ScreenedPools(
-        prefill_per_s=np.where(guessing[:, None], 0.0, prefill),
-        decode_per_s=np.where(guessing[:, None, None], 0.0, of_all_ranks(decode, found.tables).capacity_per_s),
-    )
-
-
-def pool_finalists(
-    found: ScreenedSpace,
-    question: Question,
-    *,
-    per_platform: int = _PAIRS_PER_PLATFORM,
-    unlike: Sequence[tuple[Platform, Platform]] = (),
-    below: float = inf,
-) -> tuple[Candidate, ...]:
-    """The pairs of every platform that may make the smallest fleet, of the formats that take least per request.
-
-    unlike : accelerators for prompts and for answers to be paired instead, where that may cost less than ``below``
-    """
-    if not found.tables:
-        return ()
-    if question.spec.serving == ("disaggregated",) and all(found.speculates):
-        raise RoofcastError(
-            "a wide search screens pools that decode one token at a time",
-            field=Option("speculation"),
-            code="unsupported_option",
-            hint="`search` usual",
-        )
-    pools, rate = screen_pools(found, question), question.demand.planned_rate_per_s
-    ahead, after = pools.prefill_per_s.max(axis=1), pools.decode_per_s.max(axis=(1, 2))
-    devices = np.array([table.parallelism.devices for table in found.tables])
-    formats: dict[tuple[str, Variant], list[int]] = {}
-    for index, table in enumerate(found.tables):
-        formats.setdefault((table.platform.hardware.name, table.variant), []).append(index)
-    pairs: dict[tuple[str, str], list[tuple[float, list[tuple[int, int]]]]] = {}
-    for names, members in _paired(formats, unlike):
-        first, second = (
-            sizes_that_may_do(found, own, most, rate_per_s=rate)
-            for own, most in zip(members, (ahead, after), strict=True)
-        )
-        if first and second:
-            with np.errstate(divide="ignore"):
-                each = [
-                    float((devices[own] / most[own]).min()) for own, most in zip(members, (ahead, after), strict=True)
-                ]
-            least = _least(question, names, each)
-            if not unlike or rate * least * (1 - SCREEN_ERROR) < below:
-                pairs.setdefault(names, []).append((least, list(product(first, second))))
-    chosen = [pair for group in pairs.values() for _, own in sorted(group)[:per_platform] for pair in own]
-    return tuple(_pair(found, question, pools, *places) for places in chosen)
-
-
-def _paired(
-    formats: Mapping[tuple[str, Variant], list[int]], unlike: Sequence[tuple[Platform, Platform]]
-) -> Iterator[tuple[tuple[str, str], tuple[list[int], list[int]]]]:
-    """Accelerators for prompts and for answers, with the tables of each in a format that both have."""
-    names = [(prefill.hardware.name, decode.hardware.name) for prefill, decode in unlike]
-    for (decode, variant), members in formats.items():
-        for ahead, after in names or [(decode, decode)]:
-            if after == decode and (ahead, variant) in formats:
-                yield (ahead, after), (formats[ahead, variant], members)
-
-
-def _least(question: Question, names: tuple[str, str], devices: Sequence[float]) -> float:
-    """Accelerators of both pools for a request a second; of two kinds what they cost an hour."""
-    if names[0] == names[1]:
-        return sum(devices)
-    rule = plan_rule(question.spec)
-    prices = [market_price(question.prices, hardware=name, rule=rule) for name in names]
-    return sum(count * (inf if price is None else price.per_hour) for count, price in zip(devices, prices, strict=True))
-
-
-def _pair(found: ScreenedSpace, question: Question, pools: ScreenedPools, first: int, second: int) -> Candidate:
-    """The tables at two places, each under the limits nearest to its engine's own among those that carry most."""
-    space, made = found.space, []
-    fits = holds_one(found.tables[first], question.demand.mix)
-    for index, good in ((first, fits & alike(pools.prefill_per_s[first])), (second, alike(pools.decode_per_s[second]))):
-        table = found.tables[index]
-        own = own_limits(
-            asked_engine(question.spec), table.platform, table.parallelism, profiles=question.policy.profiles
-        )
-        far = [
-            np.abs(np.log(np.array(axis) / usual))
-            for axis, usual in zip((space.sequences, space.tokens), own, strict=True)
-        ]
-        row, column = divmod(int(np.where(good, far[0][:, None] + far[1], np.inf).argmin()), len(space.tokens))
-        limits = (space.sequences[row], space.tokens[column])
-        made.append(in_pools(candidate_of(question, table, limits=limits), profiles=question.policy.profiles))
-    return replace(made[1], prefill=made[0])

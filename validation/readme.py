@@ -1,7 +1,7 @@
 """Blocks of the README that commands write: ``python -m validation.readme [--data DIR] [--check]``.
 
 ``plan`` is the answer of the first command, ``kernels`` the held-out errors stored with the fits, ``facts`` how many
-facts of the profiles are sourced, assumed and stale, ``h200`` what one real GPU gave; with ``--data`` also
+facts of the profiles are sourced, assumed and stale, ``visits`` what real GPUs gave; with ``--data`` also
 ``accuracy``, the end-to-end scorecard, ``serving``, real runs under load, and ``today``, closed loops of today's
 models. ``--check`` writes nothing and fails when a block is out of date.
 """
@@ -18,9 +18,9 @@ from simulator.api.scored_runs import today
 from simulator.reports.answers.today import today_markdown
 from simulator.reports.tables.validation import kernel_table
 from validation.commands import exit_code_of
-from validation.end_to_end.h200 import h200_tables
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source
+from validation.end_to_end.visits import visits_tables
 from validation.facts.summary import readme_line
 from validation.fit.serve_spread import serving_table
 from validation.writing import write_whole
@@ -57,7 +57,7 @@ def main() -> int:
     updated = replaced(text, block="plan", content=plan_answer())
     updated = replaced(updated, block="kernels", content=kernel_table())
     updated = replaced(updated, block="facts", content=readme_line())
-    updated = replaced(updated, block="h200", content=h200_tables())
+    updated = replaced(updated, block="visits", content=visits_tables())
     if arguments.data:
         updated = replaced(updated, block="accuracy", content=accuracy_answer(arguments.data))
         updated = replaced(updated, block="serving", content=serving_table(arguments.data))

@@ -14,7 +14,7 @@ import torch
 from validation.measure import engines
 from validation.measure.bench import Bench
 from validation.measure.engines import compiling, decode, experts, extend, products
-from validation.measure.engines.experts import LAYERS, Experts, aligned, drawn_experts
+from validation.measure.engines.routing import LAYERS, Experts, aligned, drawn_experts
 from validation.measure.table import Shape
 
 GPU = Bench(device=torch.device("cuda"), cache_bytes=50 * 2**20, memory_bytes=80 * 10**9)

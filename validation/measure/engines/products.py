@@ -9,7 +9,7 @@ import torch
 
 from validation.measure.bench import Bench, Group, random_tensor
 from validation.measure.engines import engine_is_installed
-from validation.measure.engines.experts import BLOCK
+from validation.measure.engines.routing import BLOCK
 from validation.measure.gemm import BLOCK_WIDTHS
 from validation.measure.table import Shape
 from validation.measure.timing import Call, Case

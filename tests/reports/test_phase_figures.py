@@ -13,7 +13,7 @@ from simulator.phases.roofline import roofline_points
 from simulator.planner.what_if import technique_steps, what_if
 from simulator.reports.answer import Json, result_object
 from simulator.reports.charts.chart import PALETTE, SeriesKind
-from simulator.reports.charts.latency_breakdown import request_parts, request_waterfall_chart, step_timeline_chart
+from simulator.reports.charts.latency_breakdown import request_waterfall_chart, step_timeline_chart
 from simulator.reports.charts.memory_stack import batch_use, memory_over_time_chart, memory_stack_chart, traced_use
 from simulator.reports.charts.plotly_figure import plotly_figure
 from simulator.reports.charts.roofline import point_label, roofline_chart
@@ -172,7 +172,7 @@ SERVED = {
 ])  # fmt: skip
 def test_what_a_request_waits_for_adds_up(changes: dict[str, object], named: set[str]) -> None:
     run = answer(scenario(**changes)).run
-    parts = request_parts(run)
+    parts = run.waits_s
     assert set(parts) == named
     assert sum(parts.values()) == pytest.approx(run.e2e_s)
     chart = request_waterfall_chart(run)

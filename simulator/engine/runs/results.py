@@ -48,9 +48,7 @@ def phase_result(phase: PhaseEstimate) -> PhaseResult:
         mfu=phase.mean(estimate.mfu),
         mbu=phase.mean(estimate.mbu),
         bound=estimate.bound[int(np.argmax(phase.weights * estimate.step_s))],
-        breakdown_s={
-            family: float(phase.weights @ values) / phase.steps for family, values in estimate.breakdown_s.items()
-        },
+        breakdown_s=phase.family_s,
     )
 
 

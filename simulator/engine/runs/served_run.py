@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from simulator.engine.runs.kv_tiers import TierUse
 from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.scenario_setup import ServeOptions, server_between
 from simulator.engine.runs.serving import ServedDeployment, kv_blocks_of, requests_of, serve_workload, tiers_of_run
+from simulator.engine.uniform.record import waits_of
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
 from simulator.errors import RoofcastError, missing_field
 from simulator.operators.work import mixed_step
@@ -26,7 +28,7 @@ from simulator.phases.step import estimate_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.traffic.requests import Floats
+from simulator.traffic.requests import Floats, Outcome
 from simulator.units import counted_text, percent_text
 
 
@@ -73,6 +75,20 @@ class ServedRun:
     def e2e_s(self) -> float:
         """Mean time to the last token [s]."""
         return self.result.overall.e2e.mean_s
+
+    @property
+    def waits_s(self) -> Mapping[str, float]:
+        """Mean seconds of a finished request by what it waits for."""
+        arrival_s, records = self.result.requests.arrival_s, self.result.run.records
+        done = records.outcome == int(Outcome.FINISHED)
+        queue_s, first_s, whole_s = (
+            float(np.mean((moment - arrival_s)[done]))
+            for moment in (records.admitted_s, records.first_token_s, records.finish_s)
+        )
+        transfer_s = 0.0 if self.pools is None else self.pools.transfer_mean_s
+        return waits_of(
+            self.prefill, self.decode, first_s=first_s, whole_s=whole_s, queue_s=queue_s, transfer_s=transfer_s
+        )
 
     @property
     def requests_per_s(self) -> float:

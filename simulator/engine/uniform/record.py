@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -59,6 +59,30 @@ class PoolUse:
     transfer_s: float
 
 
+def waits_of(
+    prefill: PhaseEstimate,
+    decode: PhaseEstimate | None,
+    *,
+    first_s: float,
+    whole_s: float,
+    queue_s: float = 0.0,
+    transfer_s: float = 0.0,
+) -> Mapping[str, float]:
+    """Mean seconds of a request by what it waits for, in their order; they add up to ``whole_s``."""
+    prefill_s, decode_s = first_s - queue_s - transfer_s, whole_s - first_s
+    prompt_share = prefill.network_fraction
+    answer_share = 0.0 if decode is None else decode.network_fraction
+    parts = {
+        "Queue": queue_s,
+        "Prefill": prefill_s * (1 - prompt_share),
+        "Network in prefill": prefill_s * prompt_share,
+        "KV transfer": transfer_s,
+        "Decode": decode_s * (1 - answer_share),
+        "Network in decode": decode_s * answer_share,
+    }
+    return {name: seconds for name, seconds in parts.items() if seconds > 0}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformRun:
     """What like requests see, and what a replica delivers; latencies are means over the requests.
@@ -86,6 +110,12 @@ class UniformRun:
     spread: LatencySpread | None = None
     steady_requests_per_s: float | None = None
     pools: PoolUse | None = None
+
+    @property
+    def waits_s(self) -> Mapping[str, float]:
+        """Mean seconds of a request by what it waits for."""
+        transfer_s = 0.0 if self.pools is None else self.pools.transfer_s
+        return waits_of(self.prefill, self.decode, first_s=self.ttft_s, whole_s=self.e2e_s, transfer_s=transfer_s)
 
     @property
     def output_tokens_per_s(self) -> float:

@@ -8,6 +8,7 @@ Speculation as the simulations take it: tokens to verify, acceptance, and the ti
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from simulator.engine.settings import SpeculativeSteps
 from simulator.engine.uniform.demand import LoopDemand, LoopRounds
 from simulator.errors import RoofcastError, ignored_option
 from simulator.kernels.timing import Provenance
-from simulator.operators.work import Array, StepShape, decode_step, mixed_step, prefill_step
+from simulator.operators.work import Array, Family, StepShape, decode_step, mixed_step, prefill_step
 from simulator.phases.compiled import ascending
 from simulator.phases.deployment import Deployment
 from simulator.phases.draft_cost import decode_round, prompt_draft_s, round_draft_s
@@ -57,6 +58,29 @@ class PhaseEstimate:
     def provenance(self) -> Provenance:
         """How well the least known of the steps is known."""
         return Provenance(int(self.estimate.provenance.max()))
+
+    @property
+    def family_s(self) -> Mapping[str, float]:
+        """Mean seconds of a step by operator family; they add up to the mean step."""
+        return {family: self._mean_step(values) for family, values in self.estimate.breakdown_s.items()}
+
+    @property
+    def operator_s(self) -> Mapping[str, float]:
+        """Mean seconds of each operator of a step over all layers, in the order they run; the host comes first."""
+        found = {"host": self._mean_step(self.estimate.host_s)}
+        if self.estimate.draft_s is not None:
+            found["drafting"] = self._mean_step(self.estimate.draft_s)
+        for row in self.estimate.rows:
+            found[row.work.name] = found.get(row.work.name, 0.0) + self._mean_step(row.seconds)
+        return found
+
+    @property
+    def network_fraction(self) -> float:
+        """Share of the steps in which devices exchange what the next operator needs."""
+        return self.family_s.get(Family.COLLECTIVE.value, 0.0) * self.steps / self.total_s
+
+    def _mean_step(self, values: Array) -> float:
+        return float(self.weights @ values) / self.steps
 
     def mean(self, values: Array) -> float:
         """Mean of a per-case quantity, weighted by time."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.steps import PhaseEstimate
-from simulator.operators.work import Family
 from simulator.reports.charts.chart import NEUTRAL, Axis, Chart, Series, SeriesKind, places, waterfall_chart
 from simulator.reports.content.quantities import percent_text, seconds_text
-from simulator.traffic.requests import Outcome
 from simulator.units import MILLI
 
 FAMILY_NAMES = {
@@ -57,17 +55,10 @@ def family_color(family: str) -> int | None:
 _LEAST_SHARE = 0.01
 
 
-def _families(phase: PhaseEstimate) -> tuple[tuple[str, float], ...]:
-    """Mean seconds of a step by family, as in the contract's ``breakdown_s``."""
-    return tuple(
-        (family, float(phase.weights @ values) / phase.steps) for family, values in phase.estimate.breakdown_s.items()
-    )
-
-
 def latency_breakdown_chart(phases: Sequence[tuple[str, PhaseEstimate]]) -> Chart:
     """One stacked bar per (name, phase): shares of its mean step [%], absolute times in the labels. Shares because a
     prompt pass takes a hundred times as long as a decode step: on one scale the latter vanishes."""
-    parts = [dict(_families(phase)) for _, phase in phases]
+    parts = [phase.family_s for _, phase in phases]
     totals = [sum(part.values()) for part in parts]
     order = list(dict.fromkeys(family for part in parts for family in part))
     shown = [
@@ -95,7 +86,7 @@ def latency_breakdown_chart(phases: Sequence[tuple[str, PhaseEstimate]]) -> Char
     )
 
 
-def _series(family: str, *, parts: Sequence[dict[str, float]], totals: Sequence[float]) -> Series:
+def _series(family: str, *, parts: Sequence[Mapping[str, float]], totals: Sequence[float]) -> Series:
     values = [part.get(family, 0.0) for part in parts]
     name = family_name(family) if family else "Other"
     return Series(
@@ -112,47 +103,13 @@ _SHOWN_ROWS = 14
 """Longest operators of a step that stand alone; the others are one bar where the first of them runs."""
 
 
-def _network_share(phase: PhaseEstimate | None) -> float:
-    """Share of a phase's steps in which devices exchange what the next operator needs."""
-    if phase is None:
-        return 0.0
-    collective = phase.estimate.breakdown_s.get(Family.COLLECTIVE.value)
-    return 0.0 if collective is None else float(phase.weights @ collective) / phase.total_s
-
-
-def request_parts(run: ServedRun | UniformRun) -> dict[str, float]:
-    """Mean seconds of a request by what it waits for, in their order; they add up to the mean end to end."""
-    queue_s, transfer_s = 0.0, 0.0
-    if isinstance(run, ServedRun):
-        requests, records = run.result.requests, run.result.run.records
-        done = records.outcome == int(Outcome.FINISHED)
-        queue_s = float(np.mean((records.admitted_s - requests.arrival_s)[done]))
-        first_s = float(np.mean((records.first_token_s - requests.arrival_s)[done]))
-        whole_s = float(np.mean((records.finish_s - requests.arrival_s)[done]))
-        transfer_s = 0.0 if run.pools is None else run.pools.transfer_mean_s
-    else:
-        first_s, whole_s = run.ttft_s, run.e2e_s
-        transfer_s = 0.0 if run.pools is None else run.pools.transfer_s
-    prefill_s, decode_s = first_s - queue_s - transfer_s, whole_s - first_s
-    prompt_share, answer_share = _network_share(run.prefill), _network_share(run.decode)
-    parts = {
-        "Queue": queue_s,
-        "Prefill": prefill_s * (1 - prompt_share),
-        "Network in prefill": prefill_s * prompt_share,
-        "KV transfer": transfer_s,
-        "Decode": decode_s * (1 - answer_share),
-        "Network in decode": decode_s * answer_share,
-    }
-    return {name: seconds for name, seconds in parts.items() if seconds > 0}
-
-
 _PART_COLORS = {"Queue": 6, "Prefill": 0, "KV transfer": 4, "Decode": 1}
 """As in the roofline of both phases; the network within a phase is drawn as any other, and the whole as a total."""
 
 
 def request_waterfall_chart(run: ServedRun | UniformRun) -> Chart:
     """A mean request from its arrival to its last token, one bar for each thing it waits for."""
-    parts = request_parts(run)
+    parts = run.waits_s
     whole_s = sum(parts.values())
     longest = max(parts, key=lambda name: parts[name])
     unit, scale = ("s", 1.0) if whole_s > 1 else ("ms", MILLI)
@@ -170,16 +127,11 @@ def request_waterfall_chart(run: ServedRun | UniformRun) -> Chart:
 
 
 def _lanes(phase: PhaseEstimate) -> list[tuple[str, float]]:
-    """Mean seconds of each operator of a step over all layers, in the order in which they run; the host comes first."""
-    estimate = phase.estimate
-    found = {"host": float(phase.weights @ estimate.host_s)}
-    if estimate.draft_s is not None:
-        found["drafting"] = float(phase.weights @ estimate.draft_s)
-    for row in estimate.rows:
-        found[row.work.name] = found.get(row.work.name, 0.0) + float(phase.weights @ row.seconds)
+    """Operators of the mean step in the order in which they run; the short ones are summed up behind them."""
+    found = phase.operator_s
     kept = sorted(found, key=lambda name: -found[name])[:_SHOWN_ROWS]
-    lanes = [(name, seconds / phase.steps) for name, seconds in found.items() if name in kept and seconds > 0]
-    rest_s = sum(seconds for name, seconds in found.items() if name not in kept) / phase.steps
+    lanes = [(name, seconds) for name, seconds in found.items() if name in kept and seconds > 0]
+    rest_s = sum(seconds for name, seconds in found.items() if name not in kept)
     return [*lanes, ("others", rest_s)] if rest_s > 0 else lanes
 
 

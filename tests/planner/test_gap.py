@@ -203,6 +203,13 @@ def test_fleets_beyond_a_limit_say_by_how_much() -> None:
         assert item.excess == pytest.approx(devices / least - 1)
 
 
+@pytest.mark.parametrize("limit", [{"max_cost_per_hour": 100.0}, {"max_power_kw": 10.0}])
+def test_what_a_large_fleet_takes_is_written_out(limit: dict[str, object]) -> None:
+    with pytest.raises(GapError, match=r"at least \d{1,3},\d{3}") as caught:
+        plan_capacity(plan_spec({**QUESTION, "rps": 100_000, **limit}))
+    assert "e+" not in str(caught.value)
+
+
 def test_an_unknown_share_of_a_limit_is_no_fit() -> None:
     question = resolve(plan_spec(QUESTION))
     (platform,) = platforms(question.spec)

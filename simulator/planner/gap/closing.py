@@ -35,7 +35,7 @@ from simulator.planner.search.question import Question
 from simulator.planner.search.usual import evaluate_all
 from simulator.records import dataclass
 from simulator.specs.question.plan import PlanSpec
-from simulator.units import percent_text
+from simulator.units import percent_text, plain_text
 
 # The changes of a round that are evaluated exactly, those whose screened fleets come nearest.
 _EXACT_CHANGES = 3
@@ -355,7 +355,7 @@ def over_budget(question: Question, ranked: list[Sized], overrun: Overrun, gap: 
     message = (
         f"{rate:g} requests/s need at least {smallest.devices} GPUs ({name_of(smallest)}), "
         f"{smallest.devices - budget} more than the {budget} allowed; {carriers} at most "
-        f"{most:.4g} requests/s ({percent_text(most / rate)}, {name_of(ranked[carried.index(most)])})"
+        f"{plain_text(most)} requests/s ({percent_text(most / rate)}, {name_of(ranked[carried.index(most)])})"
     )
     return InfeasibleError(message, field=Option("max_gpus"), code="over_budget", hint=gap.hint)
 

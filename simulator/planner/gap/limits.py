@@ -23,7 +23,7 @@ from simulator.planner.search.screen_tables import ScreenTable
 from simulator.records import dataclass
 from simulator.specs.money.ownership import load_ownership
 from simulator.traffic.lengths import Array
-from simulator.units import KILO
+from simulator.units import KILO, plain_text
 
 _DIGITS = 4
 LimitKind = Literal["devices", "cost", "power", "racks"]
@@ -144,8 +144,9 @@ def over_limits(question: Question, ranked: Sequence[Sized], limits: Sequence[Fl
         value, item = least
         if value > limit.allowed:
             return InfeasibleError(
-                f"{rate:g} requests/s take at least {value:,.4g} {limit.unit} ({item.devices} x {name_of(item)}), "
-                f"{value - limit.allowed:,.4g} more than the {limit.allowed:,.4g} allowed",
+                f"{rate:g} requests/s take at least {plain_text(value)} {limit.unit} "
+                f"({item.devices} x {name_of(item)}), "
+                f"{plain_text(value - limit.allowed)} more than the {plain_text(limit.allowed)} allowed",
                 field=Option(limit.field),
                 code="over_budget",
                 hint=f"`{limit.field}` {_rounded_up(value)} is the nearest that is feasible as asked",

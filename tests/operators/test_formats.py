@@ -235,9 +235,41 @@ def test_weights_in_nvfp4_are_those_of_the_published_checkpoint() -> None:
     assert "attention" in kept_wide
 
 
+@pytest.mark.parametrize("scheme", ["mxfp4", "mxfp4-w4a4"])
+@pytest.mark.parametrize(
+    ("name", "wide"),
+    [
+        ("deepseek-ai/DeepSeek-R1-0528", {"attention", "mixer"}),
+        ("MiniMaxAI/MiniMax-M2.5", {"attention", "mixer"}),
+        ("Qwen/Qwen3.5-397B-A17B", {"attention", "mixer"}),
+        ("moonshotai/Kimi-K2.5", {"attention", "mixer", "mlp", "shared_expert"}),
+        ("meta-llama/Llama-3.3-70B-Instruct", set[str]()),
+    ],
+)
+def test_mxfp4_leaves_attention_wide_beside_experts(scheme: str, name: str, wide: set[str]) -> None:
+    """AMD's engines tune 16-bit products of attention for models with experts in MXFP4, four-bit ones for dense models;
+    Kimi's own checkpoint in INT4 narrows nothing but experts."""
+    plan = precision_plan(load_model(name), PrecisionSpec(scheme=scheme))
+    assert plan.quantised_roles == {"attention", "mixer", "mlp", "shared_expert", "experts"} - wide
+    assert any("attention unquantised" in note for note in plan.assumptions) is bool(wide)
+
+
+def test_mxfp4_of_a_checkpoint_that_names_its_own_wide_layers_keeps_those() -> None:
+    model = load_model("openai/gpt-oss-120b")
+    own = precision_plan(model, PrecisionSpec())
+    assert "attention" not in own.quantised_roles
+    assert not any("assumed" in note for note in own.assumptions)
+
+
+def test_a_format_of_its_own_goes_before_what_makers_leave_wide() -> None:
+    spec = PrecisionSpec.model_validate({"scheme": "mxfp4-w4a4", "mixed": {"attention": "fp8"}})
+    plan = precision_plan(load_model("MiniMaxAI/MiniMax-M2.5"), spec)
+    assert {role: product.name for role, product in plan.role_formats} == {"attention": "fp8"}
+
+
 def test_a_method_that_anybody_applies_narrows_all_linear_layers() -> None:
     model = load_model("MiniMaxAI/MiniMax-M2.5")
-    assert "attention" in precision_plan(model, PrecisionSpec(scheme="mxfp4-w4a4")).quantised_roles
+    assert "attention" in precision_plan(model, PrecisionSpec(scheme="w4a16")).quantised_roles
     for given in ({"weights": "nvfp4"}, {"weights": "nvfp4", "activations": "bf16"}, {"scheme": "nvfp4-w4a16"}):
         published = precision_plan(model, PrecisionSpec.model_validate(given))
         assert "attention" not in published.quantised_roles

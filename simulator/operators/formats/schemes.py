@@ -15,7 +15,7 @@ from simulator.errors import RoofcastError, contradiction, did_you_mean
 from simulator.operators.work import ActivationPasses, MatmulFormat
 from simulator.records import dataclass
 from simulator.specs.base import Spec, read_yaml, validate
-from simulator.specs.model.architecture import MlaSpec, ModelSpec
+from simulator.specs.model.architecture import MlaSpec, ModelSpec, MoeSpec
 from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, scheme_word
 
 DEFAULT_GROUP_SIZE = 128  # of GPTQ and AWQ checkpoints in the wild, and AWQ's paper
@@ -34,6 +34,12 @@ _KMEANS = re.compile(r"kmeans-([2-8])-?bit")
 PLAIN_SCHEMES = ("fp32", "tf32", "bf16", "fp16")
 NVFP4_FORMATS = ("nvfp4", "nvfp4_w4a16")
 """Products of the same stored weights: with activations in four bits, and widened where a device has no such units."""
+
+MXFP4_FORMATS = ("mxfp4", "mxfp4_w4a4")
+WIDE_BESIDE_EXPERTS = ("attention", "mixer")
+"""What makers leave in 16 bits where they narrow experts to MXFP4 [AMDAITER2025]: AITER tunes products of DeepSeek's,
+Kimi's and Qwen3.5's attention in 16 bits or FP8 per token (``qwen3_5_397b_a17b_mxfp4_attnfp8``) beside experts and
+dense layers in MXFP4, and gpt-oss names its own; of dense models (Llama, Qwen) it tunes attention in MXFP4."""
 
 LATENTS_READ = ("nvidia/DeepSeek-V3.1-NVFP4", "nvidia/DeepSeek-V3.2-NVFP4")
 """Checkpoints whose hf_quant_config.json leaves out q_a_proj, q_b_proj, kv_a_proj_with_mqa and kv_b_proj, and o_proj
@@ -144,7 +150,10 @@ class Scheme:
 
 def as_published(scheme: Scheme, model: ModelSpec, notes: list[str]) -> Scheme:
     """NVFP4 with the roles that the model's published checkpoint keeps wide, where it says so: few make NVFP4 weights
-    themselves, and most makers leave attention out. What is stored is the same whatever a device multiplies."""
+    themselves, and most makers leave attention out, which they do of models with experts in MXFP4 too. What is stored
+    is the same whatever a device multiplies."""
+    if scheme.format.name in MXFP4_FORMATS:
+        return _wide_beside_experts(scheme, model, notes)
     if scheme.format.name not in NVFP4_FORMATS:
         return scheme
     checkpoint, kept = _nvfp4_checkpoint(model)
@@ -158,6 +167,17 @@ def as_published(scheme: Scheme, model: ModelSpec, notes: list[str]) -> Scheme:
         read = f", as {checkpoint} says" if checkpoint in LATENTS_READ else ": assumed, as of DeepSeek-V3.1 and V3.2"
         notes.append(f"projections into and out of latents unquantised{read}")
     return scheme
+
+
+def _wide_beside_experts(scheme: Scheme, model: ModelSpec, notes: list[str]) -> Scheme:
+    """MXFP4 as makers store a model with experts: attention, and what its own quantised checkpoint keeps, wide."""
+    has_experts = any(isinstance(block, MoeSpec) for layer in model.layers for block in layer.feed_forward)
+    if not has_experts or scheme.unquantised is not None or scheme.roles:
+        return scheme
+    own = model.quantization.unquantized if model.quantization is not None else ()
+    kept = (*WIDE_BESIDE_EXPERTS, *(role for role in own if role not in WIDE_BESIDE_EXPERTS))
+    notes.append("attention unquantised beside experts in mxfp4, as AMD's engines tune their products: assumed")
+    return replace(scheme, unquantised=tuple(dict.fromkeys((*kept, "lm_head"))))
 
 
 def _nvfp4_checkpoint(model: ModelSpec) -> tuple[str, tuple[str, ...] | None]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import TypeVar
 
 import numpy as np
@@ -51,7 +52,7 @@ def derived_machine(hardware: AcceleratorSpec, format: MatmulFormat) -> GemmMach
             code="unsupported_option",
             hint="have: " + (", ".join(sorted(hardware.sparse_peak_flops_per_s)) or "none"),
         )
-    return replace(gemm_machine(hardware, format), peak_flops_per_s=peak)
+    return replace(gemm_machine(hardware, format), peak_flops_per_s=peak, cap_flops_per_s=inf)
 
 
 def dequantise_seconds(

@@ -7,8 +7,9 @@ on top stands a small correction fitted on the residual (kernels/correction).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
+from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -53,12 +54,17 @@ _ROWS, _COLUMNS = TILES[:, 0][:, None], TILES[:, 1][:, None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmMachine:
-    """What the physics needs to know of an accelerator under one number format."""
+    """What the physics needs to know of an accelerator under one number format.
+
+    cap_flops_per_s : rate at which matrix units multiply at most where a product line cuts it below that of the chip's
+        units, whose peak then says what else holds them [FLOP/s]
+    """
 
     peak_flops_per_s: float
     memory_bytes_per_s: float
     l2_bytes: float
     compute_units: float
+    cap_flops_per_s: float = inf
 
 
 def gemm_machine(hardware: AcceleratorSpec, format: MatmulFormat) -> GemmMachine:
@@ -73,7 +79,8 @@ def gemm_machine(hardware: AcceleratorSpec, format: MatmulFormat) -> GemmMachine
             hint=did_you_mean(format.math.value, known),
         )
     return GemmMachine(
-        peak_flops_per_s=peak,
+        peak_flops_per_s=hardware.uncapped_flops_per_s.get(format.math, peak),
+        cap_flops_per_s=peak if format.math in hardware.uncapped_flops_per_s else inf,
         memory_bytes_per_s=hardware.memory_bytes_per_s,
         l2_bytes=hardware.l2_bytes,
         compute_units=float(hardware.parallel_units),
@@ -296,13 +303,20 @@ def _waves(
     return waves, depth[:, None, :]
 
 
+def tile_s_per_flop(unit_rate: float, half: Array, *, machine: GemmMachine) -> Array:
+    """Time of one FLOP of a tile on a unit: as fed, ``half`` more than at ``unit_rate``, and no less than at the cap of
+    its matrix units [s]."""
+    seconds: Array = np.maximum((1.0 + half) / unit_rate, machine.compute_units / machine.cap_flops_per_s)
+    return seconds
+
+
 def _compute_seconds(
     tile_depths: Array, *, machine: GemmMachine, parameters: Mapping[str, float], dequantise_s: float
 ) -> Array:
     """Seconds of the tensor cores for ``tile_depths`` = waves x k steps, by tile, and of widening their weights."""
     unit_rate = parameters["compute_fraction"] * machine.peak_flops_per_s / machine.compute_units
     harmonic = _ROWS * _COLUMNS / (_ROWS + _COLUMNS)
-    per_depth = 2.0 * _ROWS * _COLUMNS / unit_rate * (1.0 + parameters["half_tile"] / harmonic)
+    per_depth = 2.0 * _ROWS * _COLUMNS * tile_s_per_flop(unit_rate, parameters["half_tile"] / harmonic, machine=machine)
     seconds: Array = tile_depths * (per_depth + _COLUMNS * dequantise_s)
     return seconds
 
@@ -326,11 +340,12 @@ def gemm_timing(
     same conditions. A batch of products takes the correction of one product with ``batch`` times the columns.
     """
     m = np.atleast_1d(np.asarray(shape.m, dtype=np.float64))
+    machine = gemm_machine(hardware, shape.format)
     terms = gemm_seconds(
         m,
         shape.n,
         shape.k,
-        machine=gemm_machine(hardware, shape.format),
+        machine=machine,
         parameters=fit.parameters,
         weight_bytes=shape.format.weight_bits / BITS_PER_BYTE,
         activation_bytes=shape.format.activation_bits / BITS_PER_BYTE,
@@ -339,4 +354,8 @@ def gemm_timing(
         cold=cold,
     )
     points = log2_coordinates(m, shape.n * shape.batch, shape.k)
-    return corrected_timing(terms, points, fit=fit, lattice=lattice, axes=("m", "n", "k"))
+    timing = corrected_timing(terms, points, fit=fit, lattice=lattice, axes=("m", "n", "k"))
+    if machine.cap_flops_per_s == inf:
+        return timing
+    least_s = 2.0 * m * shape.n * shape.k * shape.batch / machine.cap_flops_per_s
+    return replace(timing, seconds=np.maximum(timing.seconds, least_s))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
-from simulator.kernels.gemm import GemmMachine, gemm_machine
+from simulator.kernels.gemm import GemmMachine, gemm_machine, tile_s_per_flop
 from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.work import Array, MoeShape
 from simulator.records import dataclass
@@ -90,7 +90,8 @@ def _grouped_gemm(
     waves = np.maximum(filled + p["wave_quantisation"] * (np.ceil(filled) - filled), 1.0)
     steps = waves * (depth[:, None] + p["prologue"])
     unit_rate = p["compute_fraction"] * machine.peak_flops_per_s / machine.compute_units
-    compute = steps * (2.0 * rows * wide / unit_rate * (1.0 + p["half_tile"] * (rows + wide) / (rows * wide)))
+    half = p["half_tile"] * (rows + wide) / (rows * wide)
+    compute = steps * (2.0 * rows * wide * tile_s_per_flop(unit_rate, half, machine=machine))
     if dequantise_s:
         compute = compute + steps * (wide * dequantise_s)
     feed = steps * (rows * activation_bytes + wide * weight_bytes) * machine.compute_units / (p["unit_bandwidth"] * hbm)

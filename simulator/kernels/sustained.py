@@ -21,9 +21,6 @@ from simulator.units import BITS_PER_BYTE
 
 # The size at which throughput of matrix products is usually published; what it is hardly matters when it is large.
 SIDE = 8192.0
-_ROWS = tuple(SIDE * share for share in (1.0, 0.5, 0.25, 0.125, 0.0625))
-_ROUNDS = 3
-"""Of a fixed point that time, nearly linear in 1 / peak, reaches in two."""
 
 
 def large_product(dtype: Dtype, *, rows: tuple[float, ...] = (SIDE,)) -> Work:
@@ -50,16 +47,12 @@ def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
     A relative's fits carry over how much of its peak a relative's library reaches. Where it is published that this
     accelerator's own reaches less, its peaks are lowered in that ratio, for every kernel; where the fits say that
     something besides arithmetic holds a large product, it stays faster than published. A format of at
-    most 16 bits of which nothing is published is lowered like the published one nearest to it in width. Where nothing
-    is published and the accelerator multiplies at half of its relative's rate beside its lanes or less (``_capped``),
-    they are raised. Valid for large products; small ones are bound by memory and launches, which stay those of the
-    relative.
+    most 16 bits of which nothing is published is lowered like the published one nearest to it in width. Valid for
+    large products; small ones are bound by memory and launches, which stay those of the relative.
 
     Reference: [SemiAnalysis2024]
     """
     hardware = library.hardware
-    if not hardware.library_flops_per_s:
-        return _raised(library)
     peaks = dict(hardware.peak_flops_per_s)
     for dtype, reached in hardware.library_flops_per_s.items():
         peaks[dtype] *= min(1.0, reached / _reached(library, dtype))
@@ -84,24 +77,14 @@ def _capped(hardware: AcceleratorSpec, lender: AcceleratorSpec) -> dict[Dtype, f
     return {dtype: ratio for dtype, ratio in times.items() if round(ratio) >= 2}
 
 
-def _raised(library: KernelLibrary) -> dict[Dtype, float]:
-    """What holds a full chip below its peak (feeding its units, power) leaves one with a capped rate at its cap: peaks
-    at which products take what they take a unit of the lender, and the fastest of them no less than the cap allows
-    [FLOP/s]. Large products droop, so that those of some thousand rows are the fastest."""
-    peaks = dict(library.hardware.peak_flops_per_s)
-    for dtype, ratio in _capped(library.hardware, _lender(library)).items():
-        cap, raised = peaks[dtype], ratio * peaks[dtype]
-        for _ in range(_ROUNDS):
-            raised = max(cap, raised * min(1.0, cap / _fastest(library, dtype, peak=raised)))
-        peaks[dtype] = raised
-    return peaks
+def uncapped_peaks(library: KernelLibrary) -> dict[Dtype, float]:
+    """What the units of a capped chip would multiply, by format that is capped [FLOP/s].
 
-
-def _fastest(library: KernelLibrary, dtype: Dtype, *, peak: float) -> float:
-    """Rate of the fastest product of SIDE columns and depth and up to SIDE rows [FLOP/s]."""
-    work = large_product(dtype, rows=_ROWS)
-    hardware = library.hardware.model_copy(update={"peak_flops_per_s": {dtype: peak}})
-    return float(np.max(work.flops / replace(library, hardware=hardware).price(work).seconds))
+    What holds a full chip below its peak (feeding its units, power, small tiles, what lies between the products of
+    attention) takes a capped one as long, and its matrix units multiply no faster than their cap.
+    """
+    peaks, ratios = library.hardware.peak_flops_per_s, _capped(library.hardware, _lender(library))
+    return {dtype: ratio * peaks[dtype] for dtype, ratio in ratios.items()}
 
 
 def _lender(library: KernelLibrary) -> AcceleratorSpec:
@@ -128,8 +111,9 @@ def _reached(library: KernelLibrary, dtype: Dtype) -> float:
 def _at_sustained_peaks(facts: Same[AcceleratorSpec], library: str, profiles: str | None) -> AcceleratorSpec:
     hardware = facts.held
     kernels = kernel_library(hardware, library=library, profiles=profiles)
-    if not hardware.library_flops_per_s and not _capped(hardware, _lender(kernels)):
-        return hardware
+    if not hardware.library_flops_per_s:
+        uncapped = uncapped_peaks(kernels)
+        return hardware.model_copy(update={"uncapped_flops_per_s": uncapped}) if uncapped else hardware
     peaks = sustained_peaks(kernels)
     # Sparse products skip half of the same work on the same units.
     sparse = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,7 +83,7 @@ class AttentionCases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionMachine:
-    """Datasheet rates that the physics needs."""
+    """Datasheet rates that the physics needs; cap_flops_per_s as a `GemmMachine` has it."""
 
     peak_flops_per_s: float
     exponentials_per_s: float
@@ -90,6 +91,11 @@ class AttentionMachine:
     l2_bytes: float
     compute_units: float
     clock_hz: float
+    cap_flops_per_s: float = inf
+
+    def unit_flops_per_s(self, fraction: float) -> float:
+        """Rate of one compute unit of a kernel that reaches ``fraction`` of the peak [FLOP/s]."""
+        return min(fraction * self.peak_flops_per_s, self.cap_flops_per_s) / self.compute_units
 
 
 def attention_machine(hardware: AcceleratorSpec, compute_dtype: Dtype) -> AttentionMachine:
@@ -104,7 +110,8 @@ def attention_machine(hardware: AcceleratorSpec, compute_dtype: Dtype) -> Attent
         )
     per_clock = EXPONENTIALS_PER_CLOCK * (2.0 if hardware.architecture in DOUBLED_EXPONENTIALS else 1.0)
     return AttentionMachine(
-        peak_flops_per_s=peak,
+        peak_flops_per_s=hardware.uncapped_flops_per_s.get(compute_dtype, peak),
+        cap_flops_per_s=peak if compute_dtype in hardware.uncapped_flops_per_s else inf,
         exponentials_per_s=per_clock * hardware.parallel_units * hardware.boost_clock_hz,
         memory_bytes_per_s=hardware.memory_bytes_per_s,
         l2_bytes=hardware.l2_bytes,

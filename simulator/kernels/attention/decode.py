@@ -180,7 +180,7 @@ def decode_seconds(
     )
     unit_bytes_per_s = p["unit_shares"] * machine.memory_bytes_per_s / machine.compute_units * lift
     feed = KEY_BLOCK * cases.kv_width * cases.kv_element_bytes / unit_bytes_per_s
-    unit_flops_per_s = p["tensor_fraction"] * machine.peak_flops_per_s / machine.compute_units
+    unit_flops_per_s = machine.unit_flops_per_s(p["tensor_fraction"])
     multiply = 2.0 * p["tile_rows"] * KEY_BLOCK * (cases.head_dim + cases.v_head_dim) / unit_flops_per_s
     block = smooth_maximum(feed, multiply, sharpness=FEED_SHARPNESS) + p["block_cycles"] / machine.clock_hz
     part = p["part_cycles"] / machine.clock_hz + grid.blocks_per_part * block

@@ -109,7 +109,7 @@ def latent_decode_seconds(
     streamed = reads * once
     queries = p["query_passes"] * query_rows(cases) * (cases.head_dim + cases.v_head_dim) * ACTIVATION_BYTES
     queries_s = queries / machine.memory_bytes_per_s
-    unit_flops_per_s = p["tensor_fraction"] * machine.peak_flops_per_s / machine.compute_units
+    unit_flops_per_s = machine.unit_flops_per_s(p["tensor_fraction"])
     block = 2.0 * tile_rows(cases, p) * KEY_BLOCK * (cases.head_dim + cases.v_head_dim) / unit_flops_per_s
     waves = np.maximum(grid.tiles * grid.splits / machine.compute_units, 1.0)
     multiply = waves * grid.blocks_per_part * block

@@ -154,7 +154,7 @@ def prefill_seconds(
     """
     p = parameters
     rows = grid.rows
-    unit_flops_per_s = p["tensor_fraction"] * machine.peak_flops_per_s / machine.compute_units
+    unit_flops_per_s = machine.unit_flops_per_s(p["tensor_fraction"])
     unit_exponentials_per_s = p["exponential_rate"] * machine.exponentials_per_s / machine.compute_units
     tensor = 2.0 * rows * KEY_BLOCK * (cases.head_dim + cases.v_head_dim) / unit_flops_per_s
     block = smooth_maximum(tensor, rows * KEY_BLOCK / unit_exponentials_per_s, sharpness=p["overlap"])

@@ -86,6 +86,9 @@ class AcceleratorSpec(Spec):
     idle_w: PositiveFloat
     power_cap_w: PositiveFloat | None = Field(default=None, description="what its owner limits it to, below tdp_w")
     host_speed: PositiveFloat = 1.0
+    uncapped_flops_per_s: dict[Dtype, PositiveFloat] = Field(
+        default_factory=dict, description="of a capped chip, what its units would multiply; derived, in no profile"
+    )
     sources: dict[str, Source]
     notes: tuple[str, ...] = ()
 

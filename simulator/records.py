@@ -58,7 +58,7 @@ def _written_init(record: Any) -> Callable[..., None]:
     first: list[str] = []
     named: list[str] = []
     body: list[str] = []
-    known: dict[str, object] = {"put": object.__setattr__, "missing": dataclasses.MISSING}
+    known: dict[str, object] = {"missing": dataclasses.MISSING}
     for field in dataclasses.fields(record):
         if not field.init:
             continue
@@ -71,7 +71,8 @@ def _written_init(record: Any) -> Callable[..., None]:
             known[f"default_{field.name}"] = field.default
             argument += f"=default_{field.name}"
         (named if field.kw_only else first).append(argument)
-        body.append(f" put(self, {field.name!r}, {value})")
+        known[f"put_{field.name}"] = getattr(record, field.name).__set__
+        body.append(f" put_{field.name}(self, {value})")
     if hasattr(record, "__post_init__"):
         body.append(" self.__post_init__()")
     arguments = ", ".join(["self", *first, *(["*"] if named else []), *named])

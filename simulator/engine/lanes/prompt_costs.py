@@ -38,12 +38,9 @@ class PromptCostsAt:
         steps = np.floor(tokens / room)
         rest = tokens - steps * room
         spent_s: Array = steps * added_s[-1][:, None]
-        # Between its points the time is linear: each stretch adds its time by the share of it that is passed.
-        widths, beyond = np.diff(known, axis=0)[..., None], rest - known[:-1, :, None]
-        passed = np.clip(beyond / np.where(widths > 0, widths, 1.0), 0.0, 1.0)
-        if not (widths > 0).all():
-            passed = np.where(widths > 0, passed, beyond > 0)
-        spent_s += (passed * np.diff(added_s, axis=0)[..., None]).sum(axis=0)
+        # From the longest down, so that two times of one length are a jump behind it.
+        for row, (lengths, points, times_s) in enumerate(zip(-rest, -known[::-1].T, added_s[::-1].T, strict=True)):
+            spent_s[row] += np.interp(lengths, points, times_s)
         if np.max(tokens) <= room.min():
             return spent_s
         context_s: Array = tokens / room * growth_s[:, None] * np.maximum(tokens - room, 0.0) / 2

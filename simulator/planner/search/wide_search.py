@@ -172,13 +172,15 @@ def worth_combining(question: Question, bare: ScreenedSpace, combined: _Offered)
         (table.platform, table.parallelism, table.variant.precision)
         for table, cost in zip(bare.tables, at_least, strict=True)
         if cost > TECHNIQUES_DIFFER * best[table.platform]
-    } | _beaten(bare)
+    }
+    beaten = _beaten(bare)
     named = bool(question.spec.hardware) or cheapest == np.inf
     return {
         item: [
             (parallelism, one)
             for parallelism, one in product(bare.space.parallelisms, variants)
-            if (item, parallelism, one.precision) not in dear
+            if (place := (item, parallelism, one.precision)) not in dear
+            and (place not in beaten or one.techniques.sparsity is not None)
         ]
         for item, variants in combined.items()
         if named or least.get(item, 0.0) <= TECHNIQUES_SAVE * cheapest
@@ -208,7 +210,8 @@ def _cheapest_limits(found: ScreenedSpace, question: Question) -> list[float]:
 
 
 def _beaten(bare: ScreenedSpace) -> set[tuple[Platform, ParallelismSpec, PrecisionSpec]]:
-    """Formats that another beats in every step of the same set-up, and in room for its cache: with techniques too."""
+    """Formats that another beats in every step of the same set-up, and in room for its cache: with techniques too, but
+    for sparse weights, which some formats store and multiply better than others."""
     alike: dict[tuple[Platform, ParallelismSpec], list[ScreenTable]] = {}
     for table in bare.tables:
         alike.setdefault((table.platform, table.parallelism), []).append(table)

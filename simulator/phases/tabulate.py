@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,8 +254,13 @@ def _prefill_table(part: _Part, rows: frozenset[int], *, counts: Array, lengths:
     )
     contexts = _within(units * compiled.CONTEXT_UNIT_TOKENS, part.reach)
     s, q, c = (grid.ravel() for grid in np.meshgrid(counts, lengths, contexts, indexing="ij"))
-    # Steps beyond the token budget are never asked for; nodes lie at most a factor 2 apart on both axes.
-    asked = np.append(np.flatnonzero(s * q <= 4 * engine.max_num_batched_tokens), len(s))
+    # Between nodes beyond the token budget nothing is asked for, nor beyond the longest request, cached tokens and all;
+    # only the limit of what an engine takes may be less than what a batch asks for.
+    fewer, shorter, earlier = (np.append(nodes[:1], nodes[:-1]) for nodes in (counts, lengths, contexts))
+    met = np.multiply.outer(fewer, shorter)[..., None] <= engine.max_num_batched_tokens
+    if part.reach < 2 * engine.max_model_len:
+        met = met & (np.add.outer(shorter, earlier) <= part.reach)
+    asked = np.append(np.flatnonzero(np.broadcast_to(met, (len(counts), len(lengths), len(contexts)))), len(s))
     step = mixed_step(
         prefill_sequences=np.append(s, 0)[asked],
         prefill_tokens=np.append(q, 0)[asked],
@@ -345,11 +350,30 @@ def _compile_stages(whole: _Part) -> tuple[compiled.StepTables, ...]:
     return tuple(stages)
 
 
+class _ByTokens(NamedTuple):
+    """Which rows see what, and the tables of those that see no sequences: the same for every length and number."""
+
+    kinds: _RowKinds
+    token_s: Array
+    logits_s: Array
+
+
+@lru_cache(maxsize=_KEPT)
+def _by_tokens(part: _Part) -> _ByTokens:
+    kinds, engine = _row_kinds(part), part.deployment.engine
+    verified = engine.max_num_seqs * part.decode_tokens
+    largest = max(engine.max_num_batched_tokens, verified)
+    return _ByTokens(
+        kinds=kinds,
+        token_s=_token_table(part, kinds.token, largest=largest, graphs=_graph_tokens(part.deployment)),
+        logits_s=_logits_table(part, kinds.logits, largest=verified),
+    )
+
+
 @lru_cache(maxsize=_KEPT)
 def _compile(part: _Part) -> compiled.StepTables:
-    deployment, engine = part.deployment, part.deployment.engine
-    kinds = _row_kinds(part)
-    tokens, verified = engine.max_num_batched_tokens, engine.max_num_seqs * part.decode_tokens
+    engine, tokens = part.deployment.engine, part.deployment.engine.max_num_batched_tokens
+    kinds, token_s, logits_s = _by_tokens(replace(part, reach=0, sequences=0))
     lengths = _within(
         compiled.edge_nodes(tokens, ranges=compiled.QUERY_RANGES, per_octave=compiled.TOKEN_NODES), part.reach
     )
@@ -359,8 +383,8 @@ def _compile(part: _Part) -> compiled.StepTables:
     )
     counts = _within(compiled.sequence_nodes(engine.max_num_seqs), part.sequences)
     return compiled.StepTables(
-        token_s=_token_table(part, kinds.token, largest=max(tokens, verified), graphs=_graph_tokens(deployment)),
-        logits_s=_logits_table(part, kinds.logits, largest=verified),
+        token_s=token_s,
+        logits_s=logits_s,
         decode_s=_decode_table(part, kinds.sequence, contexts=contexts),
         prefill_s=_prefill_table(part, kinds.sequence, counts=counts, lengths=lengths),
         decode_places=_places(contexts, largest=int(contexts[-1])),

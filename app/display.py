@@ -14,6 +14,7 @@ from simulator.errors import RoofcastError
 from simulator.reports.charts.gauge import Gauge
 from simulator.reports.content.quantities import Quantity, change_text
 from simulator.reports.decide.evidence import LIKELY, UNLIKELY
+from simulator.reports.tables.serving import ObjectiveChance
 
 _BADGES = {
     "measured": (":material/check_circle:", "green"),
@@ -139,6 +140,14 @@ def figures(
                 st.caption(" ".join(part for part in (mark, _spread(item.interval), _together(item.detail)) if part))
                 if item.gauge is not None:
                     _gauge(item.label, item.gauge)
+
+
+def gauges(chances: Sequence[ObjectiveChance]) -> dict[str, Gauge]:
+    """Latencies against their bounds, by their fields."""
+    return {
+        item.field: Gauge(bound_s=item.bound_s, value_s=item.value_s, ends_s=item.ends_s, chance=item.chance)
+        for item in chances
+    }
 
 
 def _odds(chance: float) -> str:

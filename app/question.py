@@ -211,11 +211,15 @@ def load_text() -> str:
     return f"batch {count_text(state['batch'])}" if "batch" in shown else ""
 
 
+def bounds_s() -> dict[str, float]:
+    """The objectives by metric [s]."""
+    asked, kind = kept(), preset()
+    return {"ttft": asked.get("ttft", kind.ttft_p95_s), "tpot": asked.get("tpot", kind.tpot_p95_s)}
+
+
 def objectives_text() -> str:
     """``TTFT p95 ≤ 1.00 s, TPOT p95 ≤ 50.0 ms``."""
-    asked, kind = kept(), preset()
-    bounds = (("TTFT", asked.get("ttft", kind.ttft_p95_s)), ("TPOT", asked.get("tpot", kind.tpot_p95_s)))
-    return ", ".join(f"{name} p95 ≤ {seconds_text(bound)}" for name, bound in bounds)
+    return ", ".join(f"{metric.upper()} p95 ≤ {seconds_text(bound)}" for metric, bound in bounds_s().items())
 
 
 def text(fleet: str = "") -> str:

@@ -122,12 +122,12 @@ def read(rows: Sequence[Line], columns: Sequence[str]) -> None:
 
     The first column heads the rows.
     """
-    texts = [[_inert(cell_text(cell)) for cell in row] for row in rows]
+    texts = [[inert(cell_text(cell)) for cell in row] for row in rows]
     heads = pd.Index([row[0] for row in texts], name=columns[0])
     st.table(pd.DataFrame([row[1:] for row in texts], columns=list(columns[1:]), index=heads))
 
 
-def _inert(text: str) -> str:
+def inert(text: str) -> str:
     """Dollars and stars as they are: cells of such a table take Markdown."""
     return text.replace("$", "\\$").replace("*", "\\*")
 

@@ -19,6 +19,7 @@ from simulator.planner.what_if import scenario_quality
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart
 from simulator.reports.content.document import BEST
+from simulator.reports.content.quantities import chance_text
 from simulator.reports.tables.comparison import (
     compare_columns,
     compare_headline,
@@ -27,6 +28,7 @@ from simulator.reports.tables.comparison import (
     room_text,
 )
 from simulator.reports.tables.scenario_figures import least_known, scenario_figures
+from simulator.reports.tables.serving import objective_chances
 from simulator.specs.question.plan_values import COMPARED_HARDWARE, MODEL
 
 _PLACES = ("", "_b", "_c", "_d")
@@ -141,6 +143,14 @@ def _card(name: str, answer: Answer) -> None:
     )
 
 
+def _objectives(answer: Answer) -> str:
+    """Which objectives of the question the batch misses in its mean, and how likely it holds them."""
+    chances = objective_chances(answer.document, question.bounds_s())
+    missed = [item.metric.upper() for item in chances if item.value_s > item.bound_s]
+    odds = chance_text(min((item.chance for item in chances), default=1.0))
+    return f"{' and '.join(missed)} missed ({odds} likely held)" if missed else f"held ({odds} likely)"
+
+
 def _answers(work: dict[str, Any], count: int) -> tuple[list[Answer], dict[str, Any]]:
     """The deployments that can be answered and their places, by the end of their keys; others are refused there."""
     found: list[Answer] = []
@@ -203,9 +213,11 @@ def page() -> None:
         used = [answer.document["memory"]["kv_utilization"] for answer in found]
         stack = memory_stack_chart(memories, used=used)
         charts.chart(stack, key="memories", provenance=stored, interval=room_text(compared))
-    rows, columns = compare_columns(compared)
+    (deployment, *rows), columns = compare_columns(compared)
+    rows = [deployment, ("Objectives", *map(_objectives, found)), *rows]
     tables.read(rows, columns)
-    st.caption(f"{BEST}: the best of its row. In brackets: {glossary.INTERVAL}")
+    said = f"{BEST}: the best of its row. Objectives: the question's, by the mean of the batch."
+    st.caption(f"{said} In brackets: {glossary.INTERVAL}")
     _doors({name: place for (name, _, _), place in zip(compared, places_shown, strict=True)})
     lines = "\n".join(scenario_line(answer.what_if.scenario) for answer in found)
     display.reproduce(simulate_command(), standard_input=lines)

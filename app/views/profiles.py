@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app import display, inputs, tables, widgets
@@ -21,13 +23,28 @@ from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import model_source
 
 _CONTEXT = 4096
+_SHORT_SOURCE = 10
+"""Letters of a source that stands beside its number: ``assumed``."""
+
+
+def _sourced(rows: Sequence[Sequence[str]]) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Facts with the number of their source, and the sources with their dates in the order of these numbers: few
+    sources give most facts, and sentences beside each of them are more than a phone has room for.
+    """
+    listed = dict.fromkeys((source, date) for _, _, source, date in rows if len(source) > _SHORT_SOURCE)
+    numbers = {entry: str(number) for number, entry in enumerate(listed, start=1)}
+    facts = [(name, value, numbers.get((source, date), source)) for name, value, source, date in rows]
+    return facts, [f"{source}, {date}" for source, date in listed]
 
 
 def _hardware() -> None:
     name = inputs.hardware_input()
     spec = load_hardware(name, profiles=session_profiles())
     st.markdown(f"### {hardware_headline(spec)}")
-    tables.read(hardware_facts(spec), FACT_COLUMNS)
+    facts, sources = _sourced(hardware_facts(spec))
+    tables.read(facts, FACT_COLUMNS[:-1])
+    st.markdown("**Sources**")
+    st.markdown("\n".join(f"{number}. {tables.inert(source)}" for number, source in enumerate(sources, start=1)))
     display.notes(spec.notes)
     display.reproduce(f"roofcast profiles show {spec.name} --json")
 

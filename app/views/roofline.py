@@ -10,7 +10,7 @@ from app.commands import step_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.phases.roofline import RooflinePoint, roofline_points
-from simulator.reports.charts.roofline import roofline_chart, shape_text
+from simulator.reports.charts.roofline import passes_chart, roofline_chart, shape_text
 from simulator.reports.content.document import EMPTY, Cell, count, fraction, number, ordered, seconds
 from simulator.reports.content.quantities import bytes_text, count_text, range_text, seconds_text
 from simulator.reports.tables.scenario_figures import (
@@ -32,7 +32,7 @@ _HELP = {
 }
 _OPERATOR = "operator"
 _PICKED = "Click a point of the chart or choose here: its shape, bytes and time stand below."
-_FACT_WIDTH = 130
+_FACT_WIDTH, _PASSES_HEIGHT = 130, 300
 _MEANINGS = {
     "runs": "How often a step runs it on one accelerator.",
     "shape of one": "Of one run: m x k times k x n for a matrix product.",
@@ -124,17 +124,21 @@ def _pick(label: str) -> None:
 
 @st.fragment
 def _chart(found: Steps, points: dict[str, RooflinePoint]) -> None:
-    """The roofline, and the operator that was clicked or chosen: a click redraws nothing else."""
+    """The roofline, passes that have no place there, and the operator that was clicked or chosen: a click redraws
+    nothing else.
+    """
     decode, prefill = found.decode_document, found.prefill_document
-    described = roofline_chart(
-        [("prefill", found.prefill), ("decode", found.decode)], deployment=found.deployment, all_ceilings=True
-    )
+    phases = [("prefill", found.prefill), ("decode", found.decode)]
+    described = roofline_chart(phases, deployment=found.deployment, all_ceilings=True)
     steps = ", ".join(
         f"{name} {range_text(document['interval']['step_s'], seconds_text)}"
         for name, document in (("prefill", prefill), ("decode", decode))
     )
     known = least_known((prefill["provenance"], decode["provenance"]))
     charts.chart(described, key="roofline", provenance=known, interval=steps, height=480, picked=_pick)
+    passes = passes_chart(phases, deployment=found.deployment)
+    if passes is not None:
+        charts.chart(passes, key="passes", provenance=known, height=_PASSES_HEIGHT, picked=_pick)
     names = tuple(points)
     chosen = widgets.choice("Operator", names, key=_OPERATOR, default=names[0], help=_PICKED)
     facts = dict(zip(_COLUMNS, _row(points[chosen]), strict=True))

@@ -18,7 +18,6 @@ from app.work import Served
 from simulator.engine.runs.load_sweep import LoadSweep, at_rate, demand_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
-from simulator.reports.charts.gauge import Gauge
 from simulator.reports.charts.load import load_latency_chart, rate_label
 from simulator.reports.content.quantities import range_text, rate_text, seconds_text
 from simulator.reports.tables.serving import (
@@ -45,7 +44,7 @@ _HELP = {
     "mean_batch": glossary.BATCH,
     "kv_utilization": glossary.KV,
 }
-_LOOK = "look_rate"
+_LOOK, _LOOKED_FOR = "look_rate", "_looked_for"
 _METRICS = {"Time to first token": "ttft", "Time per token": "tpot", "End to end": "e2e"}
 
 
@@ -88,13 +87,7 @@ def asked() -> tuple[ScenarioSpec, float, dict[str, float]]:
 
 
 def _figures(answer: Served, chances: Sequence[ObjectiveChance]) -> None:
-    ends = answer.document["interval"]
-    gauges = {}
-    for item in chances:
-        key = f"{item.metric}_p95_s"
-        low, high = ends.get(key) or (item.value_s, item.value_s)
-        gauges[key] = Gauge(bound_s=item.bound_s, value_s=item.value_s, ends_s=(low, high), chance=item.chance)
-    shown = display.explained(serving_quantities(answer.document), help=_HELP, gauges=gauges)
+    shown = display.explained(serving_quantities(answer.document), help=_HELP, gauges=display.gauges(chances))
     display.figures(shown, provenance=answer.document["provenance"])
 
 
@@ -123,9 +116,12 @@ def _latency_over_load(answer: Served, sweep: LoadSweep, rate: float, bounds: di
         picked=_look_at,
     )
     names = tuple(rate_label(point.rate_per_s) for point in sweep.points)
+    nearest = min(range(len(names)), key=lambda place: abs(sweep.points[place].rate_per_s - rate))
+    if st.session_state.setdefault(_LOOKED_FOR, rate) != rate:
+        st.session_state[_LOOKED_FOR], st.session_state[_LOOK] = rate, names[nearest]
     with st.container(horizontal=True, key="look_closer", vertical_alignment="bottom", gap="medium"):
         found = widgets.choice(
-            "Look closer at", names, key=_LOOK, default=names[0], help="Click a point, or choose here, then open it."
+            "Look closer at", names, key=_LOOK, default=names[nearest], help="Click a point, or choose here."
         )
         _doors_of(sweep, names.index(found))
 
@@ -166,6 +162,7 @@ def _answer(answer: Served, scenario: ScenarioSpec, sweep: LoadSweep, rate: floa
     _latency_over_load(answer, sweep, rate, bounds)
     run = answer.result.run
     assert isinstance(run, ServedRun), "kind serve"
+    st.markdown(f"**What happens inside, at {rate_text(rate, 'requests')}**")
     inside(run, answer.document)
 
     tables.table("Every rate", sweep_rows(sweep), SWEEP_COLUMNS, key="rates", picked=partial(_doors_of, sweep))

@@ -24,6 +24,7 @@ from simulator.reports.charts.sweep import (
     sweep_headline,
     swept_rows,
 )
+from simulator.reports.content.document import BEST
 from simulator.reports.tables.comparison import compared_name
 from simulator.reports.tables.scenario_figures import least_known
 from simulator.specs.question.scenario import ScenarioSpec
@@ -154,7 +155,9 @@ def _answer(
         point = swept[row].point
         opening.doors((scenario_setup(point.scenario, name=point_label(point, *axes)),))
 
-    tables.row_chosen(tables.frame(swept_rows(swept, axes=axes), SWEPT_COLUMNS, key="swept_table"), doors_of)
+    ticked = tables.frame(swept_rows(swept, axes=axes), SWEPT_COLUMNS, key="swept_table")
+    st.caption(f"{BEST}: the best of its column that holds the objectives. In brackets: {glossary.INTERVAL}")
+    tables.row_chosen(ticked, doors_of)
     if refused:
         with st.expander(f"Refused ({len(refused)})", icon=":material/block:"):
             st.markdown("\n".join(f"- {name}: {controls.named(str(error))}" for name, error in refused.items()))

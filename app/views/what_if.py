@@ -27,11 +27,13 @@ from simulator.reports.tables.scenario_figures import (
     scenario_figures,
     scenario_headline,
 )
+from simulator.reports.tables.serving import objective_chances
 from simulator.specs.question.scenario import ScenarioSpec
 
+_AGAINST = "The bar: the batch against the objective of the question, and how likely it holds."
 _HELP = {
-    "ttft_s": f"{glossary.TTFT} Here all prompts of the batch start together.",
-    "tpot_s": glossary.TPOT,
+    "ttft_s": f"{glossary.TTFT} Here all prompts of the batch start together; Serving has them under load. {_AGAINST}",
+    "tpot_s": f"{glossary.TPOT} {_AGAINST}",
     "e2e_s": glossary.E2E,
     "output_tokens_per_s": "Generated tokens per second of all accelerators together.",
     "per_million_output_tokens": f"{glossary.COST} All of the bill on the output tokens, always busy.",
@@ -92,9 +94,10 @@ def _figures(
     document = answer.document
     memory = document["memory"]["provenance"]
     bounds = {f"{phase}_step_s": f"({found['bound']} bound)" for phase in PHASES if (found := document[phase])}
+    gauges = display.gauges(objective_chances(document, question.bounds_s()))
     known = {item.key: memory for item in shown if item.key.startswith("kv_")}
     display.figures(
-        display.explained(shown, help=_HELP, before=before, details=bounds, known=known),
+        display.explained(shown, help=_HELP, before=before, details=bounds, known=known, gauges=gauges),
         provenance=document["provenance"],
         baseline=name,
         a_row=a_row,

@@ -159,6 +159,11 @@ def test_profiles_equal_the_command_line() -> None:
     assert document["memory_bytes_per_s"] == pytest.approx(
         float(facts.loc["memory bandwidth", "value"].split()[0]) * 1e12
     )
+    listed = next(item.value for item in page.markdown if item.value.startswith("1. ")).splitlines()
+    numbers = {text for text in facts["source"] if text.isdigit()}
+    assert numbers == {line.partition(".")[0] for line in listed}
+    number = int(facts.loc["memory bandwidth", "source"])
+    assert document["sources"]["memory_bytes_per_s"]["source"] in listed[number - 1].replace("\\", "")
 
 
 def test_models_equal_the_command_line() -> None:

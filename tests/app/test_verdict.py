@@ -11,10 +11,11 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.serving.replica_load import meeting_chances
 from simulator.planner.studies.uncertainty import Uncertainty, drawn_fleet
 from simulator.reports.content.quantities import chance_text, count_text, percent_text
+from simulator.reports.tables.serving import objective_chances
 from simulator.specs.base import validate
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.scenario import ScenarioSpec
-from tests.app.pages import headline, metrics, opened, printed
+from tests.app.pages import headline, metrics, opened, printed, tables
 
 SMALL = {"gpus": "h100-sxm-80gb", "rps": "50"}
 
@@ -63,6 +64,35 @@ def test_a_load_is_judged_against_its_objectives() -> None:
     assert headline(opened("serving")).startswith("Holds its objectives at 8.00 requests/s")
     assert headline(opened("serving", {"tpot": "0.002"})).startswith("Misses TPOT p95 ")
     assert headline(opened("serving", {"rate": "500"})).startswith("Overloaded at 500 requests/s")
+
+
+def test_a_batch_is_judged_against_the_objectives_of_the_question() -> None:
+    held, missed = (opened("what_if", {"batch": batch}) for batch in ("8", "256"))
+    (_, likely), (first, _) = ([item.proto.body for item in page.get("html")] for page in (held, missed))
+    assert "gauge-green" in likely
+    assert "gauge-red" in first, "256 prompts at once take longer than a second"
+    bounds = {"ttft": 1.0, "tpot": 0.05}
+    (document,) = printed(held)
+    chances = objective_chances(document, bounds)
+    assert [item.field for item in chances] == ["ttft_s", "tpot_s"]
+    assert all(escape(chance_text(item.chance)) in likely for item in chances[1:])
+    assert len(opened("what_if", {"osl": "1"}).get("html")) == 1, "one token has no time between tokens"
+
+
+def test_columns_say_which_objectives_they_hold() -> None:
+    for batch, said in (("8", "held"), ("256", "TTFT missed")):
+        table = tables(opened("compare", {"batch": batch}))[0].set_index("")
+        assert table.loc["Objectives", "h100-sxm-80gb TP1"].startswith(said)
+
+
+def test_the_load_that_is_asked_is_what_is_looked_at_closer() -> None:
+    page = opened("serving")
+    before = page.selectbox(key="look_rate").value
+    assert abs(float(before.split()[0]) - 8.0) < 1.5
+    page.number_input(key="rate").set_value(18.0).run()
+    assert abs(float(page.selectbox(key="look_rate").value.split()[0]) - 18.0) < 1.5
+    page.selectbox(key="look_rate").set_value(before).run()
+    assert page.selectbox(key="look_rate").value == before
 
 
 @pytest.mark.parametrize("name", ["what_if", "serving"])

@@ -16,7 +16,7 @@ from simulator.reports.charts.chart import PALETTE, SeriesKind
 from simulator.reports.charts.latency_breakdown import request_waterfall_chart, step_timeline_chart
 from simulator.reports.charts.memory_stack import batch_use, memory_over_time_chart, memory_stack_chart, traced_use
 from simulator.reports.charts.plotly_figure import plotly_figure
-from simulator.reports.charts.roofline import point_label, roofline_chart
+from simulator.reports.charts.roofline import passes_chart, point_label, roofline_chart
 from simulator.reports.charts.what_if import (
     WATERFALL_METRICS,
     WaterfallMetric,
@@ -118,11 +118,39 @@ def test_every_operator_has_a_place() -> None:
     assert decode is not None
     every = roofline_points("decode", decode.estimate, deployment=found.deployment, every=True)
     chart = roofline_chart([("decode", decode.estimate)], deployment=found.deployment, all_ceilings=True)
-    labels = {label for series in chart.series if series.kind is SeriesKind.SCATTER for label in series.labels}
-    assert labels == {point_label(point) for point in every if point.bytes}
+    passes = passes_chart([("decode", decode.estimate)], deployment=found.deployment)
+    assert passes is not None
+    drawn, beside = (
+        [label for series in shown.series if series.kind is SeriesKind.SCATTER for label in series.labels]
+        for shown in (chart, passes)
+    )
+    assert {*drawn, *beside} == {point_label(point) for point in every if point.bytes}
+    assert not {*drawn} & {*beside}
+    labels = (*drawn, *beside)
     host = float(decode.estimate.host_s[0] / decode.estimate.step_s[0])
     assert sum(point.share for point in every) + host == pytest.approx(1)
     assert all(label.startswith(tuple(f"{point.title}:" for point in every)) for label in labels)
+
+
+def test_passes_without_flops_stand_by_their_bandwidth() -> None:
+    found = answer(scenario())
+    decode = found.run.decode
+    assert decode is not None
+    chart = passes_chart([("decode", decode.estimate)], deployment=found.deployment)
+    assert chart is not None
+    points = {
+        point.name: point
+        for point in roofline_points("decode", decode.estimate, deployment=found.deployment, every=True)
+    }
+    (series,) = chart.series
+    shown = {chart.x.categories[int(place)]: rate for place, rate in zip(series.x, series.y, strict=True)}
+    assert shown == {name: pytest.approx(points[name].bytes_per_s / 1e12) for name in shown}
+    assert "residual_norm" in shown
+    (line,) = chart.annotations
+    assert line.y == found.deployment.hardware.memory_bytes_per_s / 1e12
+    assert [points[name].share for name in chart.x.categories] == sorted(
+        (points[name].share for name in shown), reverse=True
+    )
 
 
 def test_marks_differ_in_shape_and_show_their_interval() -> None:

@@ -28,12 +28,14 @@ class SeriesKind(StrEnum):
     CEILING = "ceiling"
 
 
-_HEADROOM = 1.15
+_HEADROOM, _ONE_MORE_LINE = 1.15, 0.1
 
 
-def with_room(tallest: float) -> float | None:
-    """The end of an axis a little above the tallest value; None where there is nothing to draw."""
-    return _HEADROOM * tallest or None
+def with_room(tallest: float, *, lines: int = 1) -> float | None:
+    """The end of an axis above the tallest value, with room for the names of so many lines across, which stand below
+    each other there; None where there is nothing to draw.
+    """
+    return (_HEADROOM + _ONE_MORE_LINE * max(lines - 1, 0)) * tallest or None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.serving.replica_load import ReplicaLoad
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, with_room
-from simulator.reports.content.quantities import rate_text
+from simulator.reports.content.quantities import rate_text, seconds_text
 from simulator.traffic.requests import Floats
 from simulator.units import bound_text, percent_text
 
@@ -72,10 +72,13 @@ def load_latency_chart(
     named = [(sweep.saturation_per_s, "saturated"), (sweep.knee_per_s, "knee"), (at_per_s, "asked")]
     upright = sorted((rate, name) for rate, name in named if rate is not None and rate <= rates[-1])
     # The names of the lines across stand on top: room above the curves, which rise there.
-    top = with_room(shown)
+    top = with_room(shown, lines=len(upright))
     marks = [Annotation(text=f"{name}, {rate:.3g}/s", x=rate) for rate, name in upright]
-    if bound_s is not None and bound_s <= shown:
+    caption = "Event simulation of continuous batching, Poisson arrivals; percentiles over all requests of a rate."
+    if bound_s is not None and top is not None and bound_s <= top:
         marks.append(Annotation(text=f"p95 at most {bound_s:.3g} s", y=bound_s, missed="above"))
+    elif bound_s is not None:
+        caption += f" The objective, {seconds_text(bound_s)}, lies above."
     return Chart(
         key=f"load_latency_{metric}",
         title=_title(sweep, metric),
@@ -83,7 +86,7 @@ def load_latency_chart(
         y=Axis(title=metric.upper(), unit="s", low=0.0, high=top),
         series=series,
         annotations=tuple(marks),
-        caption="Event simulation of continuous batching, Poisson arrivals; percentiles over all requests of a rate.",
+        caption=caption,
     )
 
 

@@ -130,15 +130,15 @@ def roofline_chart(
 ) -> Chart:
     """Operators of each (phase, step estimate) under the ceilings of one device, log-log.
 
-    all_ceilings : also those of the cache, and of number formats that the operators do not use; and passes without
-    FLOPs, which stand on the left edge at the height of the bytes per second that they reach
+    all_ceilings : also those of the cache, and of number formats that the operators do not use
+
+    Passes without FLOPs have no place here: :func:`passes_chart` has them.
 
     Reference: [Williams2009]
     """
     phases = [(phase, roofline_points(phase, item, deployment=deployment)) for phase, item in estimates]
     intensities = [point.arithmetic_intensity for _, points in phases for point in points]
-    edge, high = min(intensities) / _MARGIN, max(intensities) * _NAMED_MARGIN
-    low = edge / _MARGIN if all_ceilings else edge
+    low, high = min(intensities) / _MARGIN, max(intensities) * _NAMED_MARGIN
     used = _used_formats([item for _, item in estimates], deployment.hardware)
     series = _ceilings(used, deployment=deployment, low=low, high=high)
     if all_ceilings and used:
@@ -146,12 +146,6 @@ def roofline_chart(
         series.append(_cache_ceiling(deployment, low=low, peak_flops_per_s=fastest))
         series.extend(_unused_ceilings(deployment.hardware, used=used, high=high))
     series += [_computing(phase, points, color=place) for place, (phase, points) in enumerate(phases)]
-    caption = f"One {deployment.hardware.name}; dense peaks and memory bandwidth of its datasheet."
-    if all_ceilings:
-        for place, (phase, item) in enumerate(estimates):
-            every = roofline_points(phase, item, deployment=deployment, every=True)
-            series.extend(_passes(phase, every, edge=edge, color=place))
-        caption += " On the left edge: passes without FLOPs, by the bandwidth that they reach."
     return Chart(
         key="roofline",
         title=_title(phases),
@@ -159,7 +153,52 @@ def roofline_chart(
         y=Axis(title="Reached rate", unit="TFLOP/s", log=True),
         series=tuple(series),
         annotations=_operator_names([point for _, points in phases for point in points]),
-        caption=caption,
+        caption=f"One {deployment.hardware.name}; dense peaks and memory bandwidth of its datasheet.",
+    )
+
+
+def passes_chart(estimates: Sequence[tuple[str, StepEstimate]], *, deployment: Deployment) -> Chart | None:
+    """Passes of each (phase, step estimate) that only move memory: the bandwidth that each reaches, the longest first.
+
+    None where every operator computes.
+    """
+    hardware = deployment.hardware
+    found = [
+        point
+        for phase, item in estimates
+        for point in roofline_points(phase, item, deployment=deployment, every=True)
+        if not point.flops and point.bytes and point.floor_s > 0
+    ]
+    if not found:
+        return None
+    names = tuple(dict.fromkeys(point.name for point in sorted(found, key=lambda point: -point.share)))
+    series = []
+    for place, (phase, _) in enumerate(estimates):
+        mine = [point for point in found if point.phase == phase]
+        series.append(
+            Series(
+                name=phase,
+                kind=SeriesKind.SCATTER,
+                x=tuple(float(names.index(point.name)) for point in mine),
+                y=tuple(point.bytes_per_s / TERA for point in mine),
+                labels=tuple(point_label(point) for point in mine),
+                color=place,
+            )
+        )
+    shares = ", ".join(
+        f"{percent_text(sum(point.share for point in found if point.phase == phase))} of {phase}"
+        for phase, _ in estimates
+    )
+    memory = hardware.memory_bytes_per_s
+    return Chart(
+        key="passes",
+        title=f"Passes without FLOPs take {shares}",
+        x=Axis(title="", categories=names),
+        y=Axis(title="Reached bandwidth", unit="TB/s"),
+        series=tuple(series),
+        annotations=(Annotation(text="", y=memory / TERA),),
+        caption=f"They multiply nothing: a roofline has no place for them. Dashed: the {format_si(memory, 'B/s')} of "
+        "device memory; beyond it the L2 cache is read.",
     )
 
 
@@ -190,24 +229,6 @@ def _computing(phase: str, points: Sequence[RooflinePoint], *, color: int) -> Se
         labels=tuple(point_label(point) for point in points),
         color=color,
     )
-
-
-def _passes(phase: str, points: Sequence[RooflinePoint], *, edge: float, color: int) -> list[Series]:
-    """Passes that only move memory: under the memory roof they stand where ``edge`` FLOPs per byte would put them."""
-    passes = [point for point in points if not point.flops and point.bytes and point.floor_s > 0]
-    if not passes:
-        return []
-    return [
-        Series(
-            name=f"{phase}, no FLOPs",
-            kind=SeriesKind.SCATTER,
-            x=(edge,) * len(passes),
-            y=tuple(point.bytes_per_s * edge / TERA for point in passes),
-            labels=tuple(point_label(point) for point in passes),
-            color=color,
-            dashed=True,
-        )
-    ]
 
 
 def _title(phases: Sequence[tuple[str, tuple[RooflinePoint, ...]]]) -> str:

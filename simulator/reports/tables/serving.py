@@ -54,11 +54,14 @@ def sweep_rows(sweep: LoadSweep) -> list[tuple[Cell | str, ...]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveChance:
-    """A bound on the p95 of ``metric`` [s], what is predicted of it, and the probability that it holds."""
+    """A bound on a latency [s], the ``field`` that holds what is predicted of it with its 80 % interval, and the
+    probability that it holds."""
 
     metric: str
+    field: str
     bound_s: float
     value_s: float
+    ends_s: tuple[float, float]
     chance: float
 
     @property
@@ -71,17 +74,27 @@ class ObjectiveChance:
 
 
 def objective_chances(document: Json, bounds_s: Mapping[str, float]) -> tuple[ObjectiveChance, ...]:
-    """Each bound by its metric beside the whole run of a served scenario; an overloaded one meets none."""
-    overall, ends = document["overall"], document["interval"]
+    """Each bound by its metric beside a result: the p95 of a whole served run, of which an overloaded one meets none,
+    or the mean of a batch."""
+    shown, ending = (document["overall"], "_p95_s") if "overall" in document else (document, "_s")
     found = []
     for metric, bound_s in bounds_s.items():
-        name = f"{metric}_p95_s"
-        value_s = overall[name]
-        known = value_s is not None and not overall["saturated"]
-        chance = (
-            chance_within(bound_s, value=value_s, ends=tuple(ends.get(name) or (value_s, value_s))) if known else 0.0
+        name = f"{metric}{ending}"
+        value_s = shown[name]
+        if value_s is None and "overall" not in document:
+            continue  # a batch of one output token has no TPOT
+        known = value_s is not None and not shown.get("saturated", False)
+        low, high = document["interval"].get(name) or (value_s, value_s)
+        found.append(
+            ObjectiveChance(
+                metric=metric,
+                field=name,
+                bound_s=bound_s,
+                value_s=value_s or math.inf,
+                ends_s=(low or math.inf, high or math.inf),
+                chance=chance_within(bound_s, value=value_s, ends=(low, high)) if known else 0.0,
+            )
         )
-        found.append(ObjectiveChance(metric=metric, bound_s=bound_s, value_s=value_s or math.inf, chance=chance))
     return tuple(found)
 
 

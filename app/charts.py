@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from itertools import cycle
 from textwrap import fill
 from typing import Any, Literal
+from zlib import crc32
 
 import streamlit as st
 from plotly.basedatatypes import BaseFigure
@@ -27,6 +28,9 @@ _NAME_LETTERS = 34
 _FEW_BARS = 8
 _SIDE_BY_SIDE, _NARROW_LETTERS = 2, 10
 _MANY_POINTS = 60
+_TEXT: dict[str, Any] = {"family": '"Source Sans", sans-serif', "size": 12, "color": "#7A8593"}
+"""The page's font; its style sheet has the colours of texts in either theme."""
+_AXIS_TITLE = {"size": 14}
 _PLOTLY = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d", "toImage"]}
 _FORMS: dict[Literal["svg", "png"], str] = {"svg": "image/svg+xml", "png": "image/png"}
 _NEEDS = {"svg": "json", "png": "typst"}
@@ -45,13 +49,27 @@ def _has_names(described: Chart, axis: str, *, sideways: bool) -> bool:
     return bool(across.categories)
 
 
-def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
+def _dressed(spec: dict[str, Any], *, height: int) -> None:
+    """Fonts, lines and size of a chart of a page.
+
+    The front end draws whatever it puts a theme on, and whatever it has to make as high as its place, a second time:
+    both are said here. What says by its revision that it is the same is not drawn again either.
+    """
+    layout = spec["layout"]
+    layout |= {"font": _TEXT, "height": height, "datarevision": crc32(repr(spec["data"]).encode())}
+    layout["modebar"] = {"bgcolor": "rgba(0,0,0,0)", "color": "rgba(128,128,128,0.7)", "activecolor": "#7A8593"}
+    for axis, room in (("xaxis", 20), ("yaxis", 24)):
+        layout[axis]["title"] |= {"font": _AXIS_TITLE, "standoff": room}
+    layout["xaxis"] |= {"showgrid": False, "zeroline": False}
+
+
+def _drawn(described: Chart, *, sideways: bool = False, height: int = _HEIGHT) -> dict[str, Any]:
     """The library's figure with room for a page: title outside, legend on top, no text that does not fit its bar."""
     spec = plotly_spec(described, sideways=sideways)
     layout = spec["layout"]
     del layout["title"]
     layout |= {
-        "margin": {"l": _VALUES_WIDTH, "r": 20, "t": 10, "b": _VALUES_HEIGHT},
+        "margin": {"l": _VALUES_WIDTH, "r": 20, "t": 10, "b": _VALUES_HEIGHT, "pad": 8},
         "hovermode": "closest",
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         "showlegend": len(described.series) > 1,
@@ -68,8 +86,8 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
         elif crowded and trace.get("mode") == "markers":
             trace["marker"] |= {"size": 6, "opacity": 0.6}
     # Lines across may stand close to each other, and below the legend: their texts must not.
-    for note, height in zip(layout["annotations"], cycle((-2, -16, -30)), strict=False):
-        note["yshift"] = height if note.get("yref") == "y domain" else 12
+    for note, below in zip(layout["annotations"], cycle((-2, -16, -30)), strict=False):
+        note["yshift"] = below if note.get("yref") == "y domain" else 12
         if "xref" not in note and "yref" not in note:
             note["xshift"] = -12 if note.get("xanchor") == "right" else 12
     if sideways:
@@ -91,6 +109,7 @@ def _drawn(described: Chart, *, sideways: bool = False) -> dict[str, Any]:
         # Few short names: the room that the theme keeps for more is better used by the bars.
         layout["margin"]["b"] = _NAMES_HEIGHT
         layout["xaxis"]["automargin"] = several
+    _dressed(spec, height=height)
     return spec
 
 
@@ -186,10 +205,10 @@ def chart(
         origin(None, described.caption)
         return
     st.plotly_chart(
-        _Checked(_drawn(described, sideways=sideways)),
+        _Checked(_drawn(described, sideways=sideways, height=height)),
         key=key,
         height=height,
-        theme="streamlit",
+        theme=None,
         config=_PLOTLY,
         on_select="ignore" if picked is None else chosen,
         selection_mode="points",

@@ -138,7 +138,7 @@ def _chart(found: Steps, points: dict[str, RooflinePoint]) -> None:
     charts.chart(described, key="roofline", provenance=known, interval=steps, height=480, picked=_pick)
     passes = passes_chart(phases, deployment=found.deployment)
     if passes is not None:
-        charts.chart(passes, key="passes", provenance=known, height=_PASSES_HEIGHT, picked=_pick)
+        charts.chart(passes, key="passes", provenance=known, interval=steps, height=_PASSES_HEIGHT, picked=_pick)
     names = tuple(points)
     chosen = widgets.choice("Operator", names, key=_OPERATOR, default=names[0], help=_PICKED)
     facts = dict(zip(_COLUMNS, _row(points[chosen]), strict=True))

@@ -116,7 +116,7 @@ def _latency_over_load(answer: Served, sweep: LoadSweep, rate: float, bounds: di
         picked=_look_at,
     )
     names = tuple(rate_label(point.rate_per_s) for point in sweep.points)
-    nearest = min(range(len(names)), key=lambda place: abs(sweep.points[place].rate_per_s - rate))
+    nearest = sweep.nearest(rate)
     if st.session_state.setdefault(_LOOKED_FOR, rate) != rate:
         st.session_state[_LOOKED_FOR], st.session_state[_LOOK] = rate, names[nearest]
     with st.container(horizontal=True, key="look_closer", vertical_alignment="bottom", gap="medium"):

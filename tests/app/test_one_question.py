@@ -15,8 +15,10 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity as planned
 from simulator.planner.replica_setup import fleet_setups, pools_setup, refused_setup
 from simulator.reports.content.quantities import count_text, seconds_text
+from simulator.specs.base import validate
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import HARDWARE, MODEL, PLANNED_MODEL, PLANNED_RATE_PER_S, SERVED_RATE_PER_S
+from simulator.specs.question.scenario import ScenarioSpec
 from tests.app.pages import PAGES, document_of, equation, headline, metrics, opened, printed, tables
 
 
@@ -49,6 +51,24 @@ def test_the_first_roofline_is_that_of_the_shortest_command() -> None:
     (document,) = printed(page)
     assert document == bare
     assert metrics(page)["Decode step"] == seconds_text(bare["step_s"])
+
+
+@pytest.mark.parametrize("name", ["what_if", "compare", "sweep"])
+def test_the_first_deployments_are_those_of_bare_scenarios(name: str) -> None:
+    page = opened(name)
+    printed(page)
+    lines = [json.loads(line) for item in list(page.code)[1:] for line in item.value.splitlines()]
+    assert lines
+    for line in lines:
+        # What a scenario cannot do without, and what this page changes from point to point.
+        asked = ("id", "kind", "model", "hardware", "batch_size", "isl_tokens", "osl_tokens")
+        bare = {key: value for key, value in line.items() if key in asked or (key == "tp_size" and name == "sweep")}
+        assert _scenario(line).model_dump() == _scenario(bare).model_dump()
+    assert (lines[0]["model"], lines[0]["hardware"]) == (MODEL, profile_name(HARDWARE))
+
+
+def _scenario(fields: dict[str, Any]) -> ScenarioSpec:
+    return validate(ScenarioSpec, fields, where="")
 
 
 def test_a_limit_of_power_is_asked_like_the_command_and_goes_on_with_the_fleet() -> None:

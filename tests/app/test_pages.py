@@ -35,7 +35,11 @@ def test_first_visit_shows_an_answer(name: str) -> None:
     assert headline(page)
     # Pages send figures as they are: plotly's schema is checked here.
     for chart in page.get("plotly_chart"):
-        go.Figure(json.loads(chart.proto.spec))
+        layout = go.Figure(json.loads(chart.proto.spec)).layout
+        # What the front end would add itself costs another drawing of the whole chart.
+        assert not chart.proto.theme
+        assert layout.height
+        assert layout.datarevision
 
 
 def test_entry_opens_the_plan() -> None:

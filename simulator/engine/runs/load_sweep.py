@@ -68,6 +68,10 @@ class LoadSweep:
         part = (KNEE_FACTOR * p95_s[0] - p95_s[first - 1]) / (p95_s[first] - p95_s[first - 1])
         return float(rates[first - 1] + part * (rates[first] - rates[first - 1]))
 
+    def nearest(self, rate_per_s: float) -> int:
+        """The place of the point whose rate is nearest to another one [1/s]."""
+        return min(range(len(self.points)), key=lambda place: abs(self.points[place].rate_per_s - rate_per_s))
+
 
 def summary_of(stage: StageResult, metric: str) -> LatencySummary:
     """``ttft``, ``tpot`` or ``e2e`` of a stage."""

@@ -12,7 +12,7 @@ from simulator.engine.uniform.record import UniformRun
 from simulator.reports.charts.chart import Chart
 from simulator.reports.charts.latency_breakdown import request_waterfall_chart, step_timeline_chart
 from simulator.reports.charts.load import batch_over_time_chart
-from simulator.reports.charts.memory_stack import batch_use, memory_over_time_chart, traced_use
+from simulator.reports.charts.memory_stack import memory_over_time_chart
 from simulator.reports.content.quantities import range_text, seconds_text
 from simulator.reports.tables.serving import serving_quantities
 
@@ -23,10 +23,8 @@ _BATCH = "Requests over time"
 
 def _memory(run: ServedRun | UniformRun, document: dict[str, Any]) -> Chart:
     if isinstance(run, ServedRun):
-        moments_s, used = traced_use(run.decoding_trace, kv_blocks=run.memory.kv_blocks)
-    else:
-        moments_s, used = batch_use(run, kv_utilization=document["memory"]["kv_utilization"])
-    return memory_over_time_chart(run.memory, moments_s=moments_s, used=used)
+        return memory_over_time_chart(run.memory, run.cache_use)
+    return memory_over_time_chart(run.memory, run.cache_use(document["memory"]["kv_utilization"]))
 
 
 def _mean_batch(document: dict[str, Any]) -> str:

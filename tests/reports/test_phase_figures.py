@@ -14,7 +14,7 @@ from simulator.planner.what_if import technique_steps, what_if
 from simulator.reports.answer import Json, result_object
 from simulator.reports.charts.chart import PALETTE, SeriesKind
 from simulator.reports.charts.latency_breakdown import request_waterfall_chart, step_timeline_chart
-from simulator.reports.charts.memory_stack import batch_use, memory_over_time_chart, memory_stack_chart, traced_use
+from simulator.reports.charts.memory_stack import memory_over_time_chart, memory_stack_chart
 from simulator.reports.charts.plotly_figure import plotly_figure
 from simulator.reports.charts.roofline import passes_chart, point_label, roofline_chart
 from simulator.reports.charts.what_if import (
@@ -227,13 +227,10 @@ def test_memory_over_time_is_the_budget_at_every_moment() -> None:
     assert isinstance(batch.run, UniformRun)
     assert isinstance(served, ServedRun)
     share = result_object(batch)["memory"]["kv_utilization"]
-    uses = (
-        (batch.run.memory, batch_use(batch.run, kv_utilization=share)),
-        (served.memory, traced_use(served.decoding_trace, kv_blocks=served.memory.kv_blocks)),
-    )
-    for memory, (moments_s, used) in uses:
-        chart = memory_over_time_chart(memory, moments_s=moments_s, used=used)
-        whole = [sum(series.y[place] for series in chart.series) for place in range(len(moments_s))]
-        assert whole == pytest.approx([memory.budget_bytes / 1e9] * len(moments_s))
-    assert uses[0][1][1][-1] == pytest.approx(share)
-    assert max(uses[1][1][1]) == served.decoding_trace[:, TRACE_USED].max() / served.memory.kv_blocks
+    uses = ((batch.run.memory, batch.run.cache_use(share)), (served.memory, served.cache_use))
+    for memory, use in uses:
+        chart = memory_over_time_chart(memory, use)
+        whole = [sum(series.y[place] for series in chart.series) for place in range(len(use.moments_s))]
+        assert whole == pytest.approx([memory.budget_bytes / 1e9] * len(use.moments_s))
+    assert uses[0][1].used[-1] == pytest.approx(share)
+    assert max(uses[1][1].used) == served.decoding_trace[:, TRACE_USED].max() / served.memory.kv_blocks

@@ -250,6 +250,22 @@ def test_reports_work_out_nothing() -> None:
     assert not found, "results leave the engine and the planner complete"
 
 
+_STATISTICS = frozenset({"mean", "median", "quantile", "percentile", "average", "std", "var", "interp", "polyfit"})
+
+
+def test_charts_draw_what_results_say() -> None:
+    """Drawing rooms too: they scale and place what a result holds, and draw nothing that no other reader can have."""
+    found = [
+        f"{path.name}:{node.lineno}"  # type: ignore[attr-defined]
+        for room in ("reports", "cli")
+        for path in (ROOT / "simulator" / room).rglob("*.py")
+        for node in nodes(path)
+        if (isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult))
+        or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _STATISTICS)
+    ]
+    assert not found, "weighted sums and statistics belong to results"
+
+
 @pytest.mark.parametrize(
     ("text", "works"),
     [("a * b", True), ("a / b", True), ("sum(a)", True), ("a - 1", True), ("100 * a", False), ("a / KILO", False)],

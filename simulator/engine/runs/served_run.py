@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.engine.encoders import EncoderPool, EncoderUse
+from simulator.engine.events.state import TRACE_START_S, TRACE_USED
 from simulator.engine.pools import HAND_OVER_S
 from simulator.engine.runs.attention_ffn import AttentionFfnUse, attention_ffn_note, attention_ffn_use
 from simulator.engine.runs.disaggregation import DisaggregatedResult, serve_disaggregated, served_pools
@@ -16,7 +17,7 @@ from simulator.engine.runs.kv_tiers import TierUse
 from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.scenario_setup import ServeOptions, server_between
 from simulator.engine.runs.serving import ServedDeployment, kv_blocks_of, requests_of, serve_workload, tiers_of_run
-from simulator.engine.uniform.record import waits_of
+from simulator.engine.uniform.record import MOMENTS, CacheUse, waits_of
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
 from simulator.errors import RoofcastError, missing_field
 from simulator.operators.work import mixed_step
@@ -60,6 +61,17 @@ class ServedRun:
         """Steps of the first replica that decodes, where they were kept."""
         ahead = self.pools.pools.prefill if self.pools else None
         return self.result.run.trace[ahead.replicas * ahead.deployment.parallelism.dp_size if ahead else 0]
+
+    @property
+    def cache_use(self) -> CacheUse:
+        """Of the first replica that decodes."""
+        trace = self.decoding_trace
+        if not len(trace):
+            raise RoofcastError("no step was recorded", field="trace_steps", hint="ask for more than none")
+        starts_s = trace[:, TRACE_START_S]
+        moments_s = np.linspace(starts_s[0], starts_s[-1], MOMENTS + 1)[:-1]
+        used = np.maximum.reduceat(trace[:, TRACE_USED], np.searchsorted(starts_s, moments_s)) / self.memory.kv_blocks
+        return CacheUse(moments_s=tuple(moments_s.tolist()), used=tuple(used.tolist()))
 
     @property
     def ttft_s(self) -> float:

@@ -84,6 +84,18 @@ def waits_of(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheUse:
+    """Moments of a run [s], each the start of a stretch, and the highest share of the cache in use in it."""
+
+    moments_s: tuple[float, ...]
+    used: tuple[float, ...]
+
+
+MOMENTS = 12
+"""At which the use of a cache is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UniformRun:
     """What like requests see, and what a replica delivers; latencies are means over the requests.
 
@@ -116,6 +128,13 @@ class UniformRun:
         """Mean seconds of a request by what it waits for."""
         transfer_s = 0.0 if self.pools is None else self.pools.transfer_s
         return waits_of(self.prefill, self.decode, first_s=self.ttft_s, whole_s=self.e2e_s, transfer_s=transfer_s)
+
+    def cache_use(self, kv_utilization: float) -> CacheUse:
+        """Of a static batch that ends at that share: its prompts once read, then one token more a sequence and step."""
+        moments_s = np.linspace(self.ttft_s, self.e2e_s, MOMENTS)
+        tokens = self.isl_tokens + np.linspace(0.0, self.osl_tokens, MOMENTS)
+        used = kv_utilization * tokens / (self.isl_tokens + self.osl_tokens)
+        return CacheUse(moments_s=(0.0, *moments_s.tolist()), used=(0.0, *used.tolist()))
 
     @property
     def output_tokens_per_s(self) -> float:

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from simulator.engine.events.state import TRACE_START_S, TRACE_USED
-from simulator.engine.uniform.record import UniformRun
-from simulator.errors import RoofcastError
+from simulator.engine.uniform.record import CacheUse
 from simulator.phases.memory import MemoryPlan
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
 from simulator.reports.content.quantities import percent_text, seconds_text
-from simulator.traffic.requests import Floats
 from simulator.units import GIGA
 
 _PARTS = (
@@ -61,39 +56,18 @@ def memory_stack_chart(plans: Sequence[tuple[str, MemoryPlan]], *, used: Sequenc
     )
 
 
-_MOMENTS = 12
-
-
-def traced_use(trace: Floats, *, kv_blocks: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Stretches of a run by their start [s], and the highest share of the cache in use in each [steps of a replica]."""
-    if not len(trace):
-        raise RoofcastError("no step was recorded", field="trace_steps", hint="ask for more than none")
-    times = trace[:, TRACE_START_S]
-    moments = np.linspace(times[0], times[-1], _MOMENTS + 1)[:-1]
-    used = np.maximum.reduceat(trace[:, TRACE_USED], np.searchsorted(times, moments))
-    return tuple(moments.tolist()), tuple((used / kv_blocks).tolist())
-
-
-def batch_use(run: UniformRun, *, kv_utilization: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The same of a static batch: its prompts once they are read, then one token more a sequence and step."""
-    moments = np.linspace(run.ttft_s, run.e2e_s, _MOMENTS)
-    tokens = run.isl_tokens + np.linspace(0.0, run.osl_tokens, _MOMENTS)
-    shares = kv_utilization * tokens / (run.isl_tokens + run.osl_tokens)
-    return (0.0, *moments.tolist()), (0.0, *shares.tolist())
-
-
-def memory_over_time_chart(plan: MemoryPlan, *, moments_s: Sequence[float], used: Sequence[float]) -> Chart:
+def memory_over_time_chart(plan: MemoryPlan, use: CacheUse) -> Chart:
     """The fullest device of a replica as one bar a moment: what stays, and how the cache fills [GB]."""
-    many = len(moments_s)
+    many = len(use.moments_s)
     series = [_part(name, [getattr(plan, field)] * many, color=color) for name, field, color in _PARTS]
     series += [
-        _part("KV cache in use", [share * plan.kv_capacity_bytes for share in used], color=_CACHE),
-        _part("KV cache free", [(1 - share) * plan.kv_capacity_bytes for share in used], color=_FREE),
+        _part("KV cache in use", [share * plan.kv_capacity_bytes for share in use.used], color=_CACHE),
+        _part("KV cache free", [(1 - share) * plan.kv_capacity_bytes for share in use.used], color=_FREE),
     ]
     return Chart(
         key="memory_over_time",
-        title=f"The KV cache fills to {percent_text(max(used))}",
-        x=Axis(title="", categories=tuple(seconds_text(moment) for moment in moments_s)),
+        title=f"The KV cache fills to {percent_text(max(use.used))}",
+        x=Axis(title="", categories=tuple(seconds_text(moment) for moment in use.moments_s)),
         y=Axis(title="Memory per device", unit="GB"),
         series=tuple(replace(item, labels=()) for item in series),
         caption="The fullest device of the first replica, at the fullest moment of each stretch, within the engine's "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from simulator.kernels.timing import inverse_ends
 from simulator.planner.deployment_sweep import SweepAxis, SweepPoint
 from simulator.planner.what_if import WhatIf
 from simulator.records import dataclass
@@ -49,10 +50,6 @@ class SweptPoint:
     holds: bool
 
 
-def _upside_down(ends: Ends | None) -> Ends | None:
-    return None if ends is None else (1 / ends[1], 1 / ends[0])
-
-
 def _scaled(ends: Sequence[float] | None, factor: float) -> Ends | None:
     return None if not ends else (ends[0] * factor, ends[1] * factor)
 
@@ -78,6 +75,11 @@ def _per_user(what_if: WhatIf, document: Json) -> float | None:
     return 1 / document["tpot_s"] if document["tpot_s"] else None
 
 
+def _per_user_ends(what_if: WhatIf, document: Json) -> Ends | None:
+    ends, now = document["interval"].get("tpot_s"), document["tpot_s"]
+    return inverse_ends(1 / now, now=now, ends=(ends[0], ends[1])) if ends and now else None
+
+
 def _per_device(what_if: WhatIf, document: Json) -> float | None:
     return float(document["output_tokens_per_s"]) / what_if.devices
 
@@ -86,7 +88,7 @@ def _cost_ends(what_if: WhatIf, document: Json) -> Ends | None:
     cost, found = what_if.cost.per_million_output_tokens, document["interval"].get("output_tokens_per_s")
     if cost is None or not found:
         return None
-    return _scaled(_upside_down((found[0], found[1])), cost * document["output_tokens_per_s"])
+    return inverse_ends(cost, now=document["output_tokens_per_s"], ends=(found[0], found[1]))
 
 
 METRICS = (
@@ -95,7 +97,7 @@ METRICS = (
         unit="tok/s",
         higher_is_better=True,
         value=_per_user,
-        ends=lambda what_if, document: _upside_down(document["interval"].get("tpot_s")),
+        ends=_per_user_ends,
         bound=lambda ttft_s, tpot_s: 1 / tpot_s,
     ),
     SweepMetric(

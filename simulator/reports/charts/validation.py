@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content.quantities import percent_text, signed_percent_text
 from simulator.reports.words.runs import MetricKind, deployment_text, load_text, metric_kind, value_text
+from simulator.specs.measured.scores import error_quantiles
 from simulator.specs.measured.validation_rows import ValidationRow, coverage
 
-_INNER = (0.1, 0.5, 0.9)
-"""Quantiles of absolute errors: lower whisker, bar, upper whisker."""
 _LEVEL = 80.0
 _PERCENT = 100.0
 
@@ -24,16 +21,11 @@ def _by_source(rows: Sequence[ValidationRow]) -> dict[str, list[ValidationRow]]:
     return found
 
 
-def _error_quantiles(rows: Sequence[ValidationRow]) -> tuple[float, float, float]:
-    low, middle, high = np.quantile([abs(row.error) for row in rows], _INNER)
-    return float(low), float(middle), float(high)
-
-
 def error_by_source_chart(rows: Sequence[ValidationRow]) -> Chart:
     """Median of the absolute error of every source [%], the closest first; whiskers hold the middle four fifths."""
-    spread = {source: _error_quantiles(items) for source, items in _by_source(rows).items()}
+    spread = {source: error_quantiles(items) for source, items in _by_source(rows).items()}
     names = sorted(spread, key=lambda name: spread[name][1])
-    low, middle, high = (tuple(_PERCENT * spread[name][place] for name in names) for place in range(len(_INNER)))
+    low, middle, high = (tuple(_PERCENT * spread[name][place] for name in names) for place in range(3))
     return Chart(
         key="error_by_source",
         title=f"Medians from {middle[0]:.1f} % ({names[0]}) to {middle[-1]:.1f} % ({names[-1]})",

@@ -168,6 +168,12 @@ def error_score(items: Sequence[Predicted]) -> ErrorScore:
     )
 
 
+def error_quantiles(items: Sequence[Predicted]) -> tuple[float, float, float]:
+    """The tenth, the fiftieth and the ninetieth percentile of the absolute relative errors."""
+    low, middle, high = np.quantile([abs(item.error) for item in items], (0.1, 0.5, 0.9)).tolist()
+    return low, middle, high
+
+
 def end_to_end_scores(predictions: Iterable[Predicted]) -> list[EndToEndScore]:
     """One row per source, hardware and metric, sorted."""
     groups: dict[tuple[str, str, str], list[Predicted]] = defaultdict(list)

@@ -1,11 +1,12 @@
 """What roofcast stands on: a bill of materials, the licences, and the exact versions of a development environment.
 
-    python .ci/supply.py sbom > dist/roofcast.cdx.json      CycloneDX 1.5, of what is installed
+    python .ci/supply.py sbom > .ci/roofcast.cdx.json       CycloneDX 1.5, which the wheel carries (PEP 770)
     python .ci/supply.py licences                           a table
     python .ci/supply.py lock > requirements-dev.lock       name==version, for pip install -r
     python .ci/supply.py lowest > lowest.txt                the lowest versions that pyproject.toml declares
 
-It reads the metadata of installed distributions and asks no index; run it in the environment that is to be described.
+It reads the metadata of installed distributions and asks no index; run it in the environment that is to be described,
+``lock`` and ``sbom`` in the same one.
 """
 
 from __future__ import annotations

@@ -6,15 +6,21 @@ import json
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
+import pytest
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tests.for_every import for_every
 
 ROOT = Path(__file__).resolve().parents[2]
+BILL = ROOT / ".ci" / "roofcast.cdx.json"
 
 
 def supply(*words: str) -> str:
@@ -55,12 +61,31 @@ def test_the_lock_holds_what_users_and_developers_install() -> None:
     assert "://" not in (ROOT / "requirements-dev.lock").read_text("utf-8")
 
 
-def test_the_bill_of_materials_names_every_requirement_with_a_licence() -> None:
-    document = json.loads(supply("sbom"))
-    assert document["bomFormat"] == "CycloneDX"
-    named = {plain(item["name"]) for item in document["components"]}
-    assert {plain(item.name) for item in declared()} <= named
-    assert all(item["licenses"][0]["license"]["name"] for item in document["components"])
+def test_the_bill_of_materials_names_every_requirement_in_its_locked_version_with_a_licence() -> None:
+    # python .ci/supply.py sbom > .ci/roofcast.cdx.json
+    text = BILL.read_text("utf-8")
+    versions = {plain(item["name"]): item["version"] for item in json.loads(text)["components"]}
+    assert {plain(item.name) for item in declared("app", "report", "fast")} <= versions.keys()
+    assert versions.items() <= locked().items()
+    assert "not stated" not in text
+    for document in (json.loads(text), json.loads(supply("sbom"))):
+        assert document["bomFormat"] == "CycloneDX"
+        assert len(document["components"]) >= len(declared("app", "report", "fast"))
+        assert all(item["licenses"][0]["license"]["name"] for item in document["components"])
+
+
+@pytest.mark.slow
+def test_a_wheel_carries_the_bill_of_materials_also_from_the_source_distribution(tmp_path: Path) -> None:
+    (packed,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path))
+    with tarfile.open(packed) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (root,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    for source in (ROOT, root):
+        (wheel,) = WheelBuilder(str(source)).build(directory=str(tmp_path), versions=["standard"])
+        with zipfile.ZipFile(wheel) as held:
+            (place,) = (name for name in held.namelist() if "/sboms/" in name)
+            assert place.endswith(".dist-info/sboms/roofcast.cdx.json")
+            assert held.read(place) == BILL.read_bytes()
 
 
 def test_the_lowest_versions_are_those_that_are_declared() -> None:

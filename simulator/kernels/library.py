@@ -301,13 +301,14 @@ class KernelLibrary:
 
     def _recurrent(self, work: Work, shape: RecurrentShape) -> Timing:
         # Few models are recurrent: others do without.
-        from simulator.kernels.recurrent import choose_recurrent_fit, recurrent_timing
+        from simulator.kernels.recurrent import at_most_peak, choose_recurrent_fit, recurrent_timing
 
         fits = self.rare_fits("recurrent") if shape.variant != "mamba" else None
         fit = choose_recurrent_fit(fits.fits, shape=shape) if fits else None
         if fits is None or fit is None:
             return self._roofline(work, family="decode_attention", fmt=STAND_IN_FORMAT)
-        return fits.transferred(recurrent_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit)))
+        timing = recurrent_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit))
+        return at_most_peak(fits.transferred(timing), flops=work.flops, hardware=self.hardware, fit=fit)
 
     def memory_pass(self, shape: ElementwiseShape) -> Timing:
         """Price of a pass bound by memory."""

@@ -154,3 +154,10 @@ def recurrent_timing(
         log_sigma=np.hypot(timing.log_sigma, VARIANT_LOG_SIGMA),
         provenance=np.full(len(points), float(Provenance.ASSUMED)),
     )
+
+
+def at_most_peak(timing: Timing, *, flops: Array, hardware: AcceleratorSpec, fit: KernelFit) -> Timing:
+    """``timing``, which is not faster than the matrix units: fits know chunks as long as models have them, whose share
+    of the work a configuration with far longer ones multiplies."""
+    least_s = flops / hardware.peak_flops_per_s[kernel_dtype(fit, hardware)]
+    return replace(timing, seconds=np.maximum(timing.seconds, least_s), compute_s=np.maximum(timing.compute_s, least_s))

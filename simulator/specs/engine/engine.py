@@ -290,21 +290,20 @@ class EngineProfile(Spec):
         return self
 
 
-def _joined(facts: dict[str, Any], fits: dict[str, Any]) -> dict[str, Any]:
-    """A profile's facts with its fits, release by release."""
-    fitted = {name: value for name, value in fits.items() if name not in ("engine", "date")}
-    joined = {**fitted, **facts}
-    # What is no mapping stays as it is, to be refused by its field.
-    sources, releases = facts.get("sources", {}), facts.get("releases")
-    if isinstance(sources, dict):
-        joined["sources"] = {**sources, **fits.get("sources", {})}
-    if isinstance(releases, dict):
-        earlier = fits.get("releases", {})
-        joined["releases"] = {
-            before: _joined(release, earlier.get(before, {})) if isinstance(release, dict) else release
-            for before, release in releases.items()
-        }
+def _joined(facts: Any, fits: Any) -> Any:
+    """A profile's facts with its fits, release by release; what is no mapping stays, to be refused by its field."""
+    if not isinstance(facts, dict) or not isinstance(fits, dict):
+        return fits if isinstance(facts, dict) else facts
+    joined = {name: value for name, value in fits.items() if name not in ("engine", "date")} | facts
+    for name, join in (("sources", dict.__or__), ("releases", _joined_releases)):
+        own, more = facts.get(name, {}), fits.get(name, {})
+        if name in facts or name == "sources":
+            joined[name] = join(own, more) if isinstance(own, dict) and isinstance(more, dict) else _joined(own, more)
     return joined
+
+
+def _joined_releases(facts: dict[str, Any], fits: dict[str, Any]) -> dict[str, Any]:
+    return {before: _joined(release, fits.get(before, {})) for before, release in facts.items()}
 
 
 def load_engine(name: str, *, profiles: str | None = None) -> EngineProfile:

@@ -97,15 +97,17 @@ def test_open_loops_are_simulated_from_their_lightest_run() -> None:
     assert max(abs(error) for error in light) < 0.12
 
 
-def test_closed_loops_of_a_sibling_are_simulated_from_the_lightest_run() -> None:
-    """Mean TTFT within 5 %, TPOT within 13 %; the median request waits less, the first wave longer than simulated."""
-    runs = loop_runs(H100, kind="closed")
+@both
+def test_closed_loops_are_simulated_from_the_lightest_run(visit: Visit) -> None:
+    """Mean TTFT within 15 %, TPOT within 17 %; the median request waits less, the first wave longer than simulated."""
+    runs = loop_runs(visit, kind="closed")
     scored = [run for run in runs if not run.is_fitted]
     assert [run.load for run in runs if run.is_fitted] == [4]
     assert len(scored) == 4
+    assert np.mean([abs(run.simulated.ttft_s / run.measured.ttft_s - 1) for run in scored]) < 0.07
     for run in scored:
-        assert run.simulated.ttft_s == pytest.approx(run.measured.ttft_s, rel=0.06)
-        assert run.simulated.tpot_s == pytest.approx(run.measured.tpot_s, rel=0.14)
+        assert run.simulated.ttft_s == pytest.approx(run.measured.ttft_s, rel=0.16)
+        assert run.simulated.tpot_s == pytest.approx(run.measured.tpot_s, rel=0.18)
         assert run.measured.ttft is not None
         assert run.simulated.ttft is not None
         assert run.simulated.ttft.p95_s == pytest.approx(run.measured.ttft.p95_s, rel=0.35)

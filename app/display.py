@@ -11,9 +11,9 @@ import streamlit as st
 from app import controls, glossary, links
 from app.widgets import Shown
 from simulator.errors import RoofcastError
+from simulator.planner.verification.confidence import LIKELY, UNLIKELY
 from simulator.reports.charts.gauge import Gauge
 from simulator.reports.content.quantities import Quantity, change_text
-from simulator.reports.decide.evidence import LIKELY, UNLIKELY
 from simulator.reports.tables.serving import ObjectiveChance
 
 _BADGES = {

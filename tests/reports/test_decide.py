@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from simulator.planner.plan import plan_capacity
+from simulator.planner.verification import confidence
+from simulator.planner.verification.confidence import confidence_in, evidence_of
 from simulator.reports.content.document import Paragraph, Report, Section, Table
-from simulator.reports.decide import evidence
 from simulator.reports.decide.decision import lead_text, rival_of
-from simulator.reports.decide.evidence import confidence_in, evidence_of
 from simulator.reports.decide.risks import unsourced_table
 from simulator.reports.decide.summary import summary_report
 from simulator.reports.formats.markdown import report_markdown
@@ -88,10 +88,12 @@ def test_the_grade_is_that_of_measured_runs_alone(monkeypatch: pytest.MonkeyPatc
     """The same plan, graded by the same runs with other errors."""
     studies, letters = studied(), []
     for factor in (1.0, 1.12, 1.2, 1.5):
-        evidence._levels.cache_clear()
-        monkeypatch.setattr(evidence, "load_validation_table", lambda f=factor: _with_error(load_validation_table(), f))
+        confidence._levels.cache_clear()
+        monkeypatch.setattr(
+            confidence, "load_validation_table", lambda f=factor: _with_error(load_validation_table(), f)
+        )
         letters.append(confidence_in(studies.plan).letter)
-    evidence._levels.cache_clear()
+    confidence._levels.cache_clear()
     assert letters == sorted(letters)
     assert letters[-1] == "D"
     assert len(set(letters)) > 2
@@ -108,10 +110,10 @@ def test_only_runs_of_its_class_of_models_are_the_closest(
         found = load_validation_table()
         return replace(found, rows=tuple(replace(row, **alike) for row in found.rows))
 
-    evidence._levels.cache_clear()
-    monkeypatch.setattr(evidence, "load_validation_table", table)
+    confidence._levels.cache_clear()
+    monkeypatch.setattr(confidence, "load_validation_table", table)
     exact, kind, *_ = evidence_of(studied().plan)
-    evidence._levels.cache_clear()
+    confidence._levels.cache_clear()
     assert kind.runs > 0
     assert exact.runs == (kind.runs if counts else 0)
 
@@ -146,10 +148,10 @@ def test_integer_weights_are_those_of_runs_by_their_scheme(
     }
     found = load_validation_table()
     rows = tuple(replace(row, **alike) for row in found.rows)
-    evidence._levels.cache_clear()
-    monkeypatch.setattr(evidence, "load_validation_table", lambda: replace(found, rows=rows))
+    confidence._levels.cache_clear()
+    monkeypatch.setattr(confidence, "load_validation_table", lambda: replace(found, rows=rows))
     exact, kind, *_ = evidence_of(plan)
-    evidence._levels.cache_clear()
+    confidence._levels.cache_clear()
     assert kind.runs > 0
     assert exact.runs == (kind.runs if counts else 0)
 
@@ -158,10 +160,10 @@ def test_integer_weights_are_those_of_runs_by_their_scheme(
 def test_only_runs_of_two_pools_speak_for_two_pools(mode: str, counts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     found = load_validation_table()
     rows = tuple(replace(row, mode=mode) for row in found.rows)
-    evidence._levels.cache_clear()
-    monkeypatch.setattr(evidence, "load_validation_table", lambda: replace(found, rows=rows))
+    confidence._levels.cache_clear()
+    monkeypatch.setattr(confidence, "load_validation_table", lambda: replace(found, rows=rows))
     _, kind, *_ = evidence_of(made(rps=40.0, model="llama-3.1-8b", hardware="h100", serving="disaggregated").plan)
-    evidence._levels.cache_clear()
+    confidence._levels.cache_clear()
     assert "in two pools" in kind.names
     assert (kind.runs > 0) is counts
 

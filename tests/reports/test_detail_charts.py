@@ -15,7 +15,8 @@ from simulator.reports.charts.static_svg import static_svg
 from simulator.reports.charts.validation import coverage_by_source_chart, error_by_source_chart
 from simulator.reports.sections.resilience import loss_cases_chart
 from simulator.reports.tables.validation import provenance_rows
-from simulator.reports.words.runs import deployment_text, load_text, metric_word, parallel_text
+from simulator.reports.words.runs import deployment_text, load_text, metric_word
+from simulator.specs.engine.deployment import parallel_text
 from simulator.specs.measured.validation_rows import ValidationRow, load_validation_rows
 from simulator.specs.question.plan import plan_spec
 from tests.reports.report_cases import measured_row

@@ -10,6 +10,7 @@ from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.stock import StockPlan
 from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DrawnFleet, drawn_fleet
+from simulator.planner.verification.confidence import Confidence, confidence_in
 from simulator.records import dataclass
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import (
@@ -23,7 +24,7 @@ from simulator.reports.content.quantities import (
     rate_text,
     signed_percent_text,
 )
-from simulator.reports.decide.evidence import Confidence, confidence_in
+from simulator.reports.decide.evidence import confidence_text
 from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.answer import device_word, rival_text, sentence
 from simulator.reports.sections.ways_to_pay import buying_text
@@ -73,8 +74,9 @@ def verdict_text(verdict: PlanVerdict, plan: CapacityPlan) -> str:
     sigma = plan.spec.demand_sigma
     spread = percent_text(DEFAULT_DEMAND_SIGMA if sigma is None else sigma)
     return (
-        f"{verdict.confidence.text} Carries {percent_text(verdict.drawn.enough_share)} of draws where demand is "
-        f"uncertain as well (spread {spread}); nine in ten of them need {_needed_text(verdict, plan)}."
+        f"{confidence_text(verdict.confidence)} "
+        f"Carries {percent_text(verdict.drawn.enough_share)} of draws where demand is uncertain as well "
+        f"(spread {spread}); nine in ten of them need {_needed_text(verdict, plan)}."
     )
 
 
@@ -292,7 +294,7 @@ def _decisions(studies: Studies) -> doc.Table:
         ("Precision", *_precision(studies)),
         ("Alternative", *_alternative(studies)),
         ("Availability", *_availability(studies)),
-        ("Confidence", f"{sure.letter}, of A to D: {sure.word.lower()}", sure.text),
+        ("Confidence", f"{sure.letter}, of A to D: {sure.word.lower()}", confidence_text(sure)),
     )
     return doc.table(
         "decisions",

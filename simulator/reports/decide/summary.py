@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.uncertainty import Uncertainty
+from simulator.planner.verification.confidence import confidence_in
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import money_text, percent_text, rate_text
 from simulator.reports.decide.decision import lead_text, rival_of
-from simulator.reports.decide.evidence import confidence_in
 from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.ways_to_pay import buying_text, ways_table
 from simulator.reports.studies import Studies

@@ -3,19 +3,11 @@ measured."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 
 from simulator.reports.content.quantities import joules_text, rate_text, seconds_text
+from simulator.specs.engine.deployment import parallel_text
 from simulator.specs.measured.validation_rows import RunFacts
-
-_DEGREES = ("TP", "PP", "EP", "DP", "CP")
-
-
-def parallel_text(degrees: Sequence[int]) -> str:
-    """Parallel degrees above one, in the order of ``ParallelismSpec``: ``TP4 EP4``; ``TP1`` where there are none."""
-    named = zip(_DEGREES, degrees, strict=True)
-    return " ".join(f"{name}{size}" for name, size in named if size > 1) or "TP1"
 
 
 def deployment_text(run: RunFacts) -> str:

@@ -1,5 +1,6 @@
 """How a model is spread over devices: degrees of parallelism, and prefill and decode on replicas of their own."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
@@ -171,3 +172,12 @@ def check_order(tiers: tuple[KvTierSpec, ...]) -> tuple[KvTierSpec, ...]:
 
 KvTiers = Annotated[tuple[KvTierSpec, ...] | None, BeforeValidator(tiers_of_text), AfterValidator(check_order)]
 """The tiers of a replica, fastest first."""
+
+
+_DEGREES = ("TP", "PP", "EP", "DP", "CP")
+
+
+def parallel_text(degrees: Sequence[int]) -> str:
+    """Parallel degrees above one, in the order of ``ParallelismSpec``: ``TP4 EP4``; ``TP1`` where there are none."""
+    named = zip(_DEGREES, degrees, strict=True)
+    return " ".join(f"{name}{size}" for name, size in named if size > 1) or "TP1"

@@ -34,9 +34,10 @@ from simulator.reports.answers.prices import (
 )
 from simulator.reports.answers.promise import PromiseAnswer, verdict_text
 from simulator.reports.answers.replay import REPLAY_COLUMNS, ReplayAnswer, replay_rows
-from simulator.reports.answers.today import ALL, COLUMNS, score_row, today_markdown, today_scores
+from simulator.reports.answers.today import COLUMNS, score_row, today_markdown
 from simulator.reports.model_plans import ModelPlansAnswer
 from simulator.reports.sections.sizing import measured_blocks, measured_sentence
+from simulator.specs.measured.scores import ALL, today_scores
 from simulator.specs.measured.serving_results import ServingRun
 from simulator.specs.measured.validation_rows import ValidationRow
 from simulator.specs.money.prices import PriceProfile

@@ -15,6 +15,7 @@ from simulator.planner.verification import confidence
 from simulator.planner.verification.confidence import confidence_in, evidence_of
 from simulator.reports.content.document import Paragraph, Report, Section, Table
 from simulator.reports.decide.decision import lead_text, rival_of
+from simulator.reports.decide.evidence import confidence_text, evidence_section
 from simulator.reports.decide.risks import unsourced_table
 from simulator.reports.decide.summary import summary_report
 from simulator.reports.formats.markdown import report_markdown
@@ -77,6 +78,17 @@ def test_options_that_cost_many_times_more_are_dropped_and_counted() -> None:
     near = [fleet for fleet in plan.fleets if not is_far(fleet, plan.best)]
     assert len(shown.rows) == len(near)
     assert ("Left out" in shown.note) is (len(near) < len(plan.fleets))
+
+
+def test_the_evidence_opens_with_how_sure_the_plan_is_and_lists_every_run_behind_it() -> None:
+    studies = studied()
+    lead, runs, *_ = evidence_section(studies).blocks
+    sure = confidence_in(studies.plan)
+    assert isinstance(lead, Paragraph)
+    assert isinstance(runs, Table)
+    assert lead.text == confidence_text(sure)
+    assert sure.reason in lead.text
+    assert [row.cells[0].value for row in runs.rows] == [item.names for item in evidence_of(studies.plan)]
 
 
 def _with_error(table: ValidationTable, factor: float) -> ValidationTable:

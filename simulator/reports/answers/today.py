@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -14,56 +13,12 @@ from simulator.reports.charts.validation import validation_scatter_chart
 from simulator.reports.content.quantities import percent_text
 from simulator.reports.formats.text import text_table
 from simulator.reports.words.runs import MetricKind, metric_kind
-from simulator.specs.measured.scores import ErrorScore, error_score
+from simulator.specs.measured.scores import ErrorScore, TodayScore, today_scores
 from simulator.specs.measured.validation_rows import RunsOrigin, ValidationRow
 
 METRICS = {"tpot_p50_s": "TPOT", "total_tokens_per_s": "tokens/s", "energy_per_output_token_j": "J/token"}
-COUNTED_AS = {"decode_energy_per_output_token_j": "energy_per_output_token_j"}
 COLUMNS = ("accelerator", "engine", "models", "mode", "runs", *METRICS.values(), "in 80 %")
-ALL = "all"
 EXPLANATION = "mean absolute error (bias: mean signed error, positive where predictions are high)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TodayScore:
-    """Errors of one accelerator, engine, class of model and mode; "all" stands for every one.
-
-    metrics : by metric; together : of all values at once, whose coverage is that of the group
-    """
-
-    hardware: str
-    engine: str
-    model_class: str
-    mode: str
-    runs: int
-    metrics: Mapping[str, ErrorScore]
-    together: ErrorScore
-
-
-def today_scores(rows: Sequence[ValidationRow]) -> list[TodayScore]:
-    """One score for each accelerator as a whole, then one per engine, class and mode on it."""
-    groups: dict[tuple[str, ...], list[ValidationRow]] = defaultdict(list)
-    for row in rows:
-        groups[row.hardware, ALL, ALL, ALL].append(row)
-        groups[row.hardware, row.engine, row.model_class, row.mode].append(row)
-    wholes_first = sorted(groups, key=lambda key: (key[0], key[1] != ALL, key[1:]))
-    return [_score(key, groups[key]) for key in wholes_first]
-
-
-def _score(key: tuple[str, ...], rows: Sequence[ValidationRow]) -> TodayScore:
-    by_metric: dict[str, list[ValidationRow]] = defaultdict(list)
-    for row in rows:
-        by_metric[COUNTED_AS.get(row.metric, row.metric)].append(row)
-    hardware, engine, model_class, mode = key
-    return TodayScore(
-        hardware=hardware,
-        engine=engine,
-        model_class=model_class,
-        mode=mode,
-        runs=len({(row.source, row.run) for row in rows}),
-        metrics={metric: error_score(items) for metric, items in by_metric.items()},
-        together=error_score(rows),
-    )
 
 
 def score_row(score: TodayScore) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from simulator.records import dataclass
 from simulator.specs.hardware.calibration import CalibrationGroup, FitError, calibrated_hardware, load_calibration
+from simulator.specs.measured.validation_rows import ValidationRow
 
 GROUPS: tuple[CalibrationGroup, ...] = (
     "gemm",
@@ -183,3 +184,50 @@ def end_to_end_scores(predictions: Iterable[Predicted]) -> list[EndToEndScore]:
         EndToEndScore(source=source, hardware=hardware, metric=metric, score=error_score(items))
         for (source, hardware, metric), items in sorted(groups.items())
     ]
+
+
+_COUNTED_AS = {"decode_energy_per_output_token_j": "energy_per_output_token_j"}
+ALL = "all"
+"""Stands for every engine, class of models and mode."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TodayScore:
+    """Errors of one accelerator, engine, class of model and mode; "all" stands for every one.
+
+    metrics : by metric; together : of all values at once, whose coverage is that of the group
+    """
+
+    hardware: str
+    engine: str
+    model_class: str
+    mode: str
+    runs: int
+    metrics: Mapping[str, ErrorScore]
+    together: ErrorScore
+
+
+def today_scores(rows: Sequence[ValidationRow]) -> list[TodayScore]:
+    """One score for each accelerator as a whole, then one per engine, class and mode on it."""
+    groups: dict[tuple[str, ...], list[ValidationRow]] = defaultdict(list)
+    for row in rows:
+        groups[row.hardware, ALL, ALL, ALL].append(row)
+        groups[row.hardware, row.engine, row.model_class, row.mode].append(row)
+    wholes_first = sorted(groups, key=lambda key: (key[0], key[1] != ALL, key[1:]))
+    return [_score(key, groups[key]) for key in wholes_first]
+
+
+def _score(key: tuple[str, ...], rows: Sequence[ValidationRow]) -> TodayScore:
+    by_metric: dict[str, list[ValidationRow]] = defaultdict(list)
+    for row in rows:
+        by_metric[_COUNTED_AS.get(row.metric, row.metric)].append(row)
+    hardware, engine, model_class, mode = key
+    return TodayScore(
+        hardware=hardware,
+        engine=engine,
+        model_class=model_class,
+        mode=mode,
+        runs=len({(row.source, row.run) for row in rows}),
+        metrics={metric: error_score(items) for metric, items in by_metric.items()},
+        together=error_score(rows),
+    )

@@ -29,13 +29,14 @@ from simulator.specs.profiles import list_profiles
 # What a user's own measurements (roofcast calibrate) are filed under: the harness runs torch's kernels.
 MEASURED_LIBRARY = "torch"
 # Libraries to fall back on where the asked one was not measured: their kernels are the closest relatives.
-# Every engine on AMD's accelerators takes most of its kernels from AITER, so that its tables are theirs.
+# Every engine on AMD's accelerators takes most of its kernels from AITER, so that its tables are theirs; on Google's
+# what XLA compiles.
 LIBRARY_ORDER: dict[str, tuple[str, ...]] = {
-    "vllm": ("vllm", "sglang", "trtllm", "aiter", "torch"),
-    "sglang": ("sglang", "vllm", "trtllm", "aiter", "torch"),
-    "trtllm": ("trtllm", "vllm", "sglang", "aiter", "torch"),
-    "aiter": ("aiter", "vllm", "sglang", "trtllm", "torch"),
-    "torch": ("torch", "vllm", "sglang", "aiter"),
+    "vllm": ("vllm", "sglang", "trtllm", "aiter", "torch", "xla"),
+    "sglang": ("sglang", "vllm", "trtllm", "aiter", "torch", "xla"),
+    "trtllm": ("trtllm", "vllm", "sglang", "aiter", "torch", "xla"),
+    "aiter": ("aiter", "vllm", "sglang", "trtllm", "torch", "xla"),
+    "torch": ("torch", "vllm", "sglang", "aiter", "xla"),
 }
 
 

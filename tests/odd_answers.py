@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -19,6 +20,8 @@ def answer(line: str) -> str:
         print("not an answer")
     if line == "which":
         return str(os.getpid())
+    if line == "settings":
+        return f"{gc.get_threshold()[0]} {os.environ['MALLOC_TOP_PAD_']}"
     return line[::-1]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.processes import AHEAD, LineProcesses
+from simulator.units import MIB
 
 ENTRY = "tests.odd_answers:answer"
 
@@ -21,6 +22,12 @@ def answers(*lines: str, jobs: int = 2, timeout_s: float | None = None, entry: s
 
 def test_answers_come_in_the_order_of_their_lines() -> None:
     assert answers("sleep 0.3", "ab", "", "print", "c" * 300_000) == ["3.0 peels", "ba", "", "tnirp", "c" * 300_000]
+
+
+def test_a_process_rarely_looks_for_garbage_and_keeps_what_arrays_leave() -> None:
+    rounds, kept = answers("settings", jobs=1)[0].split()
+    assert int(rounds) > 100 * 700, "Python's own"
+    assert float(kept) >= 16 * MIB
 
 
 def test_a_process_that_dies_costs_its_line_alone() -> None:

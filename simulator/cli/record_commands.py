@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli.shared import AsJson, Force, Profiles, grouped, served_group, served_of
+from simulator.cli.served_options import served_group, served_of
+from simulator.cli.shared import AsJson, Force, Profiles, grouped
 from simulator.errors import ExitCode, RoofcastError
 from simulator.files import write_text
 from simulator.specs.question.plan_values import PROMISE_SEEDS

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simulator.cli.shared import AsJson, Profiles, grouped, served_group, served_of
+from simulator.cli.served_options import served_group, served_of
+from simulator.cli.shared import AsJson, Profiles, grouped
 from simulator.errors import Option, ignored_option, missing_field
 
 if TYPE_CHECKING:

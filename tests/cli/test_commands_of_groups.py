@@ -17,7 +17,8 @@ from simulator.cli import line_commands, record_commands, scenario_commands, ste
 from simulator.cli import validate_command as validating
 from simulator.cli.plan_capacity import PlanOutput, plan_options
 from simulator.cli.roofcast import app
-from simulator.cli.shared import run, served_group, served_of
+from simulator.cli.served_options import served_group, served_of
+from simulator.cli.shared import run
 from simulator.cli.step_commands import precision_of, precision_options, technique_options, techniques_of
 from simulator.planner.money.market import RENTALS
 from simulator.specs.model.precision import PrecisionSpec

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from simulator import records
+from tests.for_every import for_every
 
 
 def _classes(dataclass: Callable[..., Any]) -> dict[str, Any]:
@@ -100,7 +101,7 @@ def _objects(classes: dict[str, Any], name: str) -> list[Any]:
     return [classes[name](*values, **given) for values, given in MADE[name]]
 
 
-@pytest.mark.parametrize("name", MADE)
+@for_every(MADE)
 def test_a_record_is_made_shown_and_compared_as_a_dataclass(name: str) -> None:
     theirs, ours = _objects(THEIRS, name), _objects(OURS, name)
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from simulator.cli.roofcast import app
 from simulator.errors import RoofcastError
 from simulator.units import percent_text
+from tests.for_every import for_every
 
 MODEL = ["--model", "llama-3.1-8b"]
 
@@ -27,8 +28,7 @@ def step_s(*arguments: str) -> float:
     return value
 
 
-@pytest.mark.parametrize(
-    "arguments",
+@for_every(
     [
         ["--scheme", "gptq-g128"],
         ["--sparsity", "2:4"],
@@ -38,8 +38,7 @@ def step_s(*arguments: str) -> float:
         ["--kv-policy", "streaming:256"],
         ["--structure", "num_key_value_heads=1"],
         ["--scheme", "gptq-g128", "--sparsity", "2:4"],
-    ],
-    ids=" ".join,
+    ]
 )
 def test_each_option_makes_one_sequence_faster(arguments: list[str]) -> None:
     assert step_s(*arguments, "--context", "4096") < step_s("--context", "4096")

@@ -23,6 +23,7 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
+from tests.for_every import for_every
 
 METHODS = ("draft", "eagle", "medusa", "ngram", "lookahead", "rest", "blockwise")
 LENGTHS = LoopLengths(isl_tokens=300, osl_tokens=101)
@@ -41,14 +42,14 @@ def batch(deployment: Deployment, *, batch_size: int = 1, osl_tokens: int = 101)
     return static_batch(deployment, batch_size=batch_size, isl_tokens=300, osl_tokens=osl_tokens, limit_tokens=None)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@for_every(METHODS)
 def test_nothing_accepted_is_never_faster_than_none(method: str) -> None:
     for batch_size in (1, 16):
         none = batch(replica(), batch_size=batch_size)
         assert batch(replica(method=method, acceptance=0.0), batch_size=batch_size).e2e_s >= none.e2e_s
 
 
-@pytest.mark.parametrize("method", METHODS)
+@for_every(METHODS)
 def test_more_acceptance_is_never_slower(method: str) -> None:
     times = [batch(replica(method=method, k=4, acceptance=rate)).tpot_s for rate in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)]
     assert times == sorted(times, reverse=True)

@@ -16,6 +16,8 @@ from simulator.cli.shared import run
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+LONG = ("plan-a-fleet", "report", "serve-under-load", "simulate-a-deployment", "sweep", "what-if")
+"""Pages that plan, serve and sweep from end to end."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# file: (\S+)\n")
 
@@ -37,7 +39,11 @@ def command(line: str, capsys: pytest.CaptureFixture[str]) -> None:
         Path(target).write_text(printed.out, encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def _page(path: Path) -> Any:
+    return pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in LONG else [])
+
+
+@pytest.mark.parametrize("page", [_page(path) for path in PAGES])
 def test_a_page_does_what_it_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -18,6 +18,7 @@ from simulator.errors import RoofcastError
 from simulator.explain.catalogue import TOPICS, WORKED, citation, topic_named, topics_section
 from simulator.explain.topic import Value, bars, columns_table, equation_of, facts, lines, rows_table, shares, whole
 from simulator.reports.content.document import Cell, CellKind, Table
+from tests.for_every import for_every
 
 LIBRARY = Path(__file__).resolve().parents[2] / "simulator"
 WORDS = st.text("abcdefgh", min_size=1, max_size=8)
@@ -50,7 +51,7 @@ def test_the_library_states_its_equations() -> None:
     assert len(PLACES) > 50
 
 
-@pytest.mark.parametrize("place", PLACES)
+@for_every(PLACES)
 def test_every_equation_makes_a_card(place: str) -> None:
     card = equation_of(function_at(place))
     assert card.result
@@ -61,7 +62,7 @@ def test_every_equation_makes_a_card(place: str) -> None:
         assert meaning
 
 
-@pytest.mark.parametrize("place", PLACES)
+@for_every(PLACES)
 def test_symbols_of_a_card_are_parameters_of_its_function(place: str) -> None:
     function = function_at(place)
     parameters = set(inspect.signature(function).parameters)
@@ -69,7 +70,7 @@ def test_symbols_of_a_card_are_parameters_of_its_function(place: str) -> None:
     assert named <= parameters
 
 
-@pytest.mark.parametrize("place", PLACES)
+@for_every(PLACES)
 def test_sources_of_a_card_are_listed(place: str) -> None:
     for key in equation_of(function_at(place)).references:
         assert citation(key).startswith(f"[{key}] ")
@@ -125,7 +126,7 @@ def test_every_topic_is_worked_and_every_worked_example_is_a_topic() -> None:
     assert {topic.key for topic in TOPICS} == set(WORKED)
 
 
-@pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.key)
+@for_every(TOPICS)
 def test_a_topic_is_found_however_its_name_is_written(topic: Any) -> None:
     for name in (topic.key, topic.title, topic.key.upper(), topic.title.lower(), topic.key.replace("-", " ")):
         assert topic_named(name) is topic

@@ -14,6 +14,7 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
+from tests.for_every import for_every
 
 
 def library(hardware: AcceleratorSpec) -> KernelLibrary:
@@ -117,7 +118,7 @@ CHECKED = {"l40s", "l4", "a10", "a10g", "a40", "t4"}
 UNCHECKED = {"rtx-4090", "rtx-3090", "rtx-6000-ada", "rtx-pro-6000", "a100", "h200"}
 
 
-@pytest.mark.parametrize("name", sorted(CHECKED | UNCHECKED))
+@for_every(sorted(CHECKED | UNCHECKED))
 def test_check_bits_travel_with_the_data_where_they_lie_beside_it(name: str) -> None:
     hardware = load_hardware(name)
     assert hardware.memory_data_share == (15 / 16 if name in CHECKED else 1.0)

@@ -26,6 +26,7 @@ from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.units import GIGA
+from tests.for_every import for_every
 from tests.operators import operator_models as models
 
 MIXED = mixed_step(
@@ -94,14 +95,14 @@ def test_pipeline_stages_add_up(model: ModelSpec, pp: int) -> None:
     assert sends[0].shape.message_bytes.tolist() == (step.new_tokens * model.hidden_size * 2).tolist()
 
 
-@pytest.mark.parametrize("model", models.ALL, ids=lambda model: model.name)
+@for_every(models.ALL)
 def test_what_is_held_does_not_depend_on_the_step(model: ModelSpec) -> None:
     steps = (MIXED, prefill_step(sequences=1, tokens=128), decode_step(sequences=4, context=100))
     held = [stored_bytes(rows_of(model, step, scheme="fp8-block")) for step in steps]
     assert held == pytest.approx([held[0]] * 3)
 
 
-@pytest.mark.parametrize("model", models.ALL[:-1], ids=lambda model: model.name)
+@for_every(models.ALL[:-1])
 def test_flops_are_linear_in_sequences(model: ModelSpec) -> None:
     one, ten = (total_flops(rows_of(model, decode_step(sequences=n, context=300))) for n in (1, 10))
     assert ten == pytest.approx(10 * one)
@@ -116,7 +117,7 @@ def test_decoding_a_token_is_prefilling_a_token(model: ModelSpec) -> None:
     assert decode == pytest.approx(prefill)
 
 
-@pytest.mark.parametrize("model", models.ALL[:-1], ids=lambda model: model.name)
+@for_every(models.ALL[:-1])
 def test_array_answer_is_the_scalar_answers(model: ModelSpec) -> None:
     contexts = [10, 500, 100000]
     together = rows_of(model, decode_step(sequences=5, context=contexts))
@@ -211,7 +212,7 @@ def test_ranks_add_up_the_squares_of_a_norm_over_all_heads_and_of_no_other() -> 
         assert not [row for row in rows_of(load_model(name), step) if row.name == "qk_norm_all_reduce"]
 
 
-@pytest.mark.parametrize("model", models.ALL, ids=lambda model: model.name)
+@for_every(models.ALL)
 def test_unfused_passes_cost_more_bytes_and_launches_and_nothing_else(model: ModelSpec) -> None:
     fused, unfused = rows_of(model), rows_of(model, fused=False)
     assert [row.name for row in fused] == [row.name for row in unfused]

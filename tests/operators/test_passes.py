@@ -29,6 +29,7 @@ from simulator.operators.elementwise import (
 )
 from simulator.operators.work import ElementwiseShape, Family, Work
 from simulator.specs.model.architecture import HyperConnectionSpec
+from tests.for_every import for_every
 from tests.operators.shares import DECODE, HIDDEN, PREFILL, SMALL, named, share
 
 COSTS = {
@@ -57,7 +58,7 @@ def launches(row: Work) -> float:
     return row.shape.launches
 
 
-@pytest.mark.parametrize("cost", COSTS.values(), ids=COSTS)
+@for_every(COSTS.values())
 def test_fusing_never_adds_bytes_or_kernels(cost: PassCost) -> None:
     fused, apart = (one_pass(cost, fused=is_fused) for is_fused in (True, False))
     assert fused.activation_bytes[0] <= apart.activation_bytes[0]

@@ -18,6 +18,7 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import ModelSpec, VisionSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
+from tests.for_every import for_every
 
 MODELS = (
     "qwen2.5-vl-7b",
@@ -50,7 +51,7 @@ def showing(name: str, *, images: float = 1.0, pixels: int = PIXELS, prompt: flo
     return with_pictures(load_model(name), images_per_request=images, image_pixels=pixels, prompt_tokens=prompt)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@for_every(MODELS)
 def test_pictures_change_work_and_not_weights(name: str) -> None:
     plain, seeing = load_model(name), showing(name)
     assert parameter_counts(plain) == parameter_counts(seeing)
@@ -59,7 +60,7 @@ def test_pictures_change_work_and_not_weights(name: str) -> None:
     assert vision_flops(seeing, step) > 0.0
 
 
-@pytest.mark.parametrize("name", MODELS)
+@for_every(MODELS)
 def test_the_chunks_of_a_prompt_encode_its_pictures_once(name: str) -> None:
     """A model of N encoder weights spends about 2 N FLOPs on each patch, whatever the chunks."""
     model = showing(name, prompt=20_000.0)

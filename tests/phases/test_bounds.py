@@ -91,7 +91,7 @@ def test_a_step_of_one_sequence_on_an_a100(fields: dict[str, Any], expected: str
     assert answer.to_dict()["bound"] == expected
 
 
-@pytest.mark.parametrize("hardware", ["a100", "h100", "b200", "mi300x", "l4", "t4", "tpu-v5e", "gaudi3"])
+@for_every(["a100", "h100", "b200", "mi300x", "l4", "t4", "tpu-v5e", "gaudi3"])
 def test_one_decoding_sequence_never_waits_for_the_matrix_units(hardware: str) -> None:
     for model in ("opt-1.3b", "llama-2-7b", "llama-3.1-70b", "mixtral-8x7b", "mamba2-2.7b", "t5-3b", "deepseek-v3"):
         assert step(model=model, hardware=hardware).to_dict()["bound"] != "tensor core", model

@@ -28,6 +28,7 @@ from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.recorded.traces import read_trace, replica_shares, resampled_requests, summarise
+from tests.for_every import for_every
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +107,7 @@ def test_the_chance_of_a_replay_is_students(replays: int, deviate: float, chance
     assert chance_below(1.0, value_s=np.inf, deviation_s=0.0, replays=replays) == 0
 
 
-@pytest.mark.parametrize("chance", [0.0, 0.3, 0.8, 0.9, 0.95, 1.0])
+@for_every([0.0, 0.3, 0.8, 0.9, 0.95, 1.0])
 def test_nine_of_ten_by_hand(chance: float) -> None:
     drawn = np.random.default_rng(1).random((40_000, 10)) < chance
     assert bar_chance(chance) == pytest.approx((drawn.sum(axis=1) >= 9).mean(), abs=0.01)

@@ -6,7 +6,6 @@ import re
 from functools import cache
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.specs.hardware.accelerator import OWN_LABEL, cluster, load_hardware
 from simulator.specs.profiles import list_profiles
 from simulator.specs.question.plan import plan_spec
+from tests.for_every import for_every
 
 NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 """A DNS label that starts with a letter (RFC 1035), which services need."""
@@ -69,7 +69,7 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@for_every(QUESTIONS)
 def test_the_objects_hold_the_devices_of_the_plan(name: str) -> None:
     plan = planned(**QUESTIONS[name])
     devices = 0
@@ -85,7 +85,7 @@ def test_the_objects_hold_the_devices_of_the_plan(name: str) -> None:
     assert devices == plan.best.devices - plan.best.idle_devices
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@for_every(QUESTIONS)
 def test_every_name_that_an_object_refers_to_is_there(name: str) -> None:
     objects = manifest(planned(**QUESTIONS[name]))
     names = {(item["kind"], item["metadata"]["name"]) for item in objects}
@@ -113,7 +113,7 @@ def test_every_name_that_an_object_refers_to_is_there(name: str) -> None:
             assert ("ConfigMap", volumes["options"]["configMap"]["name"]) in names
 
 
-@pytest.mark.parametrize("name", QUESTIONS)
+@for_every(QUESTIONS)
 def test_an_engine_is_started_watched_and_found_on_its_port(name: str) -> None:
     objects = manifest(planned(**QUESTIONS[name]))
     services = {item["spec"]["selector"]["app"]: item for item in objects if item["kind"] == "Service"}

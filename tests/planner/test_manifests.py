@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from simulator.planner.handoff.kubernetes import manifest, service
 from simulator.specs.base import read_yaml
 from simulator.specs.profiles import profile_root
+from tests.for_every import for_every
 
 TEMPLATES = read_yaml(profile_root("hardware_profiles").parent / "simulator/planner/handoff/manifests.yaml")
 PLAIN = st.one_of(st.integers(0, 99), st.booleans(), st.text("abc", min_size=1))
@@ -36,14 +37,12 @@ def texts(held: object) -> list[str]:
     return [held] if isinstance(held, str) else []
 
 
-@pytest.mark.parametrize("name", sorted(TEMPLATES))
+@for_every(sorted(TEMPLATES))
 def test_a_filled_template_asks_for_nothing_more(name: str) -> None:
     assert not [text for text in texts(manifest(name, Everything("given"))) if "${" in text]
 
 
-@pytest.mark.parametrize(
-    "name", ["claim", "service", "budget", "config", "deployment", "leader_worker_set", "stateless"]
-)
+@for_every(["claim", "service", "budget", "config", "deployment", "leader_worker_set", "stateless"])
 def test_every_object_says_what_it_is(name: str) -> None:
     found = manifest(name, Everything("given"))
     assert list(found)[:2] == ["apiVersion", "kind"]

@@ -17,6 +17,7 @@ from simulator.reports.words.derivation import price_source_text, taken_text
 from simulator.reports.words.plan_inputs import warning_text
 from simulator.specs.money.prices import OfferKind, OfferSpec, PriceOf, PriceProfile, ProviderKind, load_prices
 from simulator.specs.question.plan import plan_spec
+from tests.for_every import for_every
 
 LISTED = load_prices()
 H100 = "h100-sxm-80gb"
@@ -156,7 +157,7 @@ def test_a_rule_that_prices_nothing_is_refused(rule: PriceRule, said: str) -> No
         check_rule(LISTED, rule=rule)
 
 
-@pytest.mark.parametrize("hardware", ["b300-sxm", "gb200", "gb300", "mi355x", "mi325x", "h100-pcie-80gb"])
+@for_every(["b300-sxm", "gb200", "gb300", "mi355x", "mi325x", "h100-pcie-80gb"])
 def test_what_is_sold_today_has_an_on_demand_price_of_today(hardware: str) -> None:
     found = market_price(LISTED, hardware=hardware, rule=DEFAULT)
     assert found is not None

@@ -16,6 +16,7 @@ from simulator.planner.serving import disaggregated
 from simulator.planner.serving.replica import LoadPolicy
 from simulator.planner.serving.shapes import Aggregated, Shape, evaluate
 from simulator.specs.question.plan import plan_spec
+from tests.for_every import for_every
 
 ASKED = {"model": "llama-3.1-8b", "hardware": ("h100-sxm-80gb",), "tp": (1,), "ttft_p95": 1.0}
 
@@ -88,10 +89,7 @@ def test_other_objectives_are_another_question() -> None:
     assert before.replica.capacity_per_s > after.replica.capacity_per_s
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"isl": 4000}, {"osl": 20}, {"weights": "int8"}, {"tp": (2,)}, {"engine": "sglang"}, {"sparsity": "2:4"}],
-)
+@for_every([{"isl": 4000}, {"osl": 20}, {"weights": "int8"}, {"tp": (2,)}, {"engine": "sglang"}, {"sparsity": "2:4"}])
 def test_what_changes_a_replica_is_another_question(changes: dict[str, object]) -> None:
     (first, candidate), (second, other) = _question(), _question(**changes)
     before, after = _outcome(first, candidate), _outcome(second, other)

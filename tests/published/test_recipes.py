@@ -12,6 +12,7 @@ from simulator.published.catalogue import NEEDS_REASON, WORST, worst_names
 from simulator.published.figures import ROUNDING, ComparedFigure, by_library, by_scenario, table_figure
 from simulator.published.techniques import precision_words, published_techniques, speedups, step_command
 from simulator.specs.model.precision import Dtype, PrecisionSpec
+from tests.for_every import for_every
 
 ROW = {
     "name": "own", "topic": "roofline", "value": "100", "unit": "ms", "tolerance": "0.1", "source": "[Own2026]",
@@ -66,7 +67,7 @@ def test_a_precision_is_said_by_its_own_options() -> None:
     assert precision_words(PrecisionSpec()) == []
 
 
-@pytest.mark.parametrize("row", published_techniques().steps, ids=lambda row: row.name)
+@for_every(published_techniques().steps)
 def test_every_step_is_one_command_that_says_what_was_measured(row: object) -> None:
     words = shlex.split(step_command(row))  # type: ignore[arg-type]
     given = dict(zip(words[2:-1:2], words[3:-1:2], strict=True))

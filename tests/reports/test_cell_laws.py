@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.reports.content import document as doc
+from tests.for_every import for_every
 
 FINITE = st.floats(-1e12, 1e12)
 MAKERS = (doc.count, doc.number, doc.money, doc.fraction, doc.seconds, doc.price)
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+@for_every(MAKERS)
 def test_what_is_not_known_is_a_dash_and_sorts_nowhere(make: object) -> None:
     assert callable(make)
     cell = make(None)
@@ -54,7 +55,7 @@ def test_prices_are_to_the_cent_below_a_thousand(value: float) -> None:
     assert doc.price(value).digits == (0 if abs(value) >= 1000 else 2)
 
 
-@pytest.mark.parametrize("origin", list(doc.Origin))
+@for_every(list(doc.Origin))
 def test_a_badge_marks_what_is_to_be_doubted(origin: doc.Origin) -> None:
     mark = doc.origin_mark(doc.number(1.0, origin=origin))
     silent = {doc.Origin.NONE, doc.Origin.GIVEN, doc.Origin.COMPUTED, doc.Origin.SOURCED}

@@ -27,11 +27,12 @@ from simulator.reports.words.fields import (
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.releases import LimitRule, LimitSource
 from simulator.specs.question.plan import PlanSpec, plan_spec
+from tests.for_every import for_every
 
 FIELDS = sorted(PlanSpec.model_fields)
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@for_every(FIELDS)
 def test_every_field_of_a_plan_has_a_flag_of_its_own(field: str) -> None:
     flag = flag_of(field)
     assert flag.startswith("--")
@@ -39,7 +40,7 @@ def test_every_field_of_a_plan_has_a_flag_of_its_own(field: str) -> None:
     assert [other for other in FIELDS if flag_of(other) == flag] == [field]
 
 
-@pytest.mark.parametrize("field", FIELDS)
+@for_every(FIELDS)
 def test_a_sentence_that_names_a_field_names_its_flag(field: str) -> None:
     assert flagged(f"leave `{field}` out") == f"leave {flag_of(field)} out"
     assert flagged(f"leave {field} out") == f"leave {field} out"

@@ -15,6 +15,7 @@ from simulator.reports.content.quantities import UNKNOWN
 from simulator.reports.formats.json_document import plain_number, section_object
 from simulator.reports.formats.markdown import sections_markdown
 from simulator.reports.formats.text import sections_text, shown, text_table
+from tests.for_every import for_every
 
 CURRENCY = "USD"
 WORDS = st.text("abcdefghij", min_size=1, max_size=12)
@@ -180,7 +181,7 @@ def test_a_badge_stands_behind_a_number_only_where_it_is_asked_for(value: float,
     assert shown(cell, currency=CURRENCY, marked=True) == (f"{plain} ({mark})" if mark else plain)
 
 
-@pytest.mark.parametrize("tone", doc.Tone)
+@for_every([*doc.Tone])
 def test_a_paragraph_reads_by_its_tone(tone: doc.Tone) -> None:
     section = doc.Section(key="s", title="", blocks=(doc.Paragraph(text="so it is", tone=tone),))
     found = sections_markdown([section], currency=CURRENCY).strip()

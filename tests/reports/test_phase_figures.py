@@ -29,6 +29,7 @@ from simulator.reports.tables.comparison import compare_columns, compare_headlin
 from simulator.reports.tables.scenario_figures import PHASES, crossover_figure, memory_figures, phase_figures
 from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
+from tests.for_every import for_every
 
 BASE = {
     "id": "x",
@@ -88,7 +89,7 @@ def test_open_ends_of_a_crossover_are_named() -> None:
     assert crossover_figure({"crossover": {**found, "batch": None, "interval": [None, None]}}).interval == ""
 
 
-@pytest.mark.parametrize("metric", WATERFALL_METRICS, ids=lambda metric: metric.key)
+@for_every(WATERFALL_METRICS)
 def test_every_waterfall_ends_at_the_number_of_the_contract(metric: WaterfallMetric) -> None:
     changed = scenario(precision={"weights": "fp8", "kv_cache": "fp8"}, techniques={"sparsity": "2:4"})
     steps = technique_steps(changed)

@@ -14,6 +14,7 @@ from simulator.errors import RoofcastError
 from simulator.reports.formats.scenario_schema import scenario_schema
 from simulator.specs.question.scenario import IDLE_FIELDS, REQUIRED_FIELDS, ScenarioSpec
 from simulator.specs.question.technique_words import EXAMPLES
+from tests.for_every import for_every
 
 LINES = (Path(__file__).parents[1] / "golden" / "scenarios.jsonl").read_text("utf-8").splitlines()
 BATCH: dict[str, Any] = {
@@ -69,8 +70,7 @@ def test_short_forms_and_nulls_are_valid(change: dict[str, Any]) -> None:
     validator().validate({**BATCH, **change})
 
 
-@pytest.mark.parametrize(
-    "change",
+@for_every(
     [
         {"batchsize": 4},
         {"kind": "stream"},
@@ -80,7 +80,7 @@ def test_short_forms_and_nulls_are_valid(change: dict[str, Any]) -> None:
         {"batch_size": None, "kind": "serve"},
         {"techniques": {"sparcity": "2:4"}},
         {"techniques": {"attention": "fast"}},
-    ],
+    ]
 )
 def test_what_the_gate_refuses_by_shape_is_invalid(change: dict[str, Any]) -> None:
     scenario = {name: value for name, value in {**BATCH, **change}.items() if value is not None}

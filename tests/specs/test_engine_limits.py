@@ -24,6 +24,7 @@ from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.profiles import list_profiles
 from simulator.units import GIB
+from tests.for_every import for_every
 
 
 def limits(engine: str, hardware: str, *, tp_size: int = 1, version: str | None = None) -> EngineLimits:
@@ -179,7 +180,7 @@ def test_a_static_share_leaves_the_cache_what_it_says(hardware: str) -> None:
     assert memory.kv_capacity_bytes == pytest.approx(share - memory.weights_bytes)
 
 
-@pytest.mark.parametrize("engine", list_profiles("engines"))
+@for_every(list_profiles("engines"))
 def test_a_search_sees_the_limits_that_a_replica_gets(engine: str) -> None:
     for name in ("h100", "a100", "l40s", "mi300x"):
         hardware = load_hardware(name)

@@ -9,6 +9,7 @@ from simulator.reports.words.fields import assumption_texts
 from simulator.specs.engine.engine import EngineProfile, EngineSpec, load_engine, with_feature, with_model
 from simulator.specs.engine.releases import release_number
 from simulator.specs.question.scenario import ScenarioSpec
+from tests.for_every import for_every
 
 
 @pytest.mark.parametrize("version", ["0.5", "0.5.4", "v0.4.2", "0.5.3.post1", "0"])
@@ -16,7 +17,7 @@ def test_versions_before(version: str) -> None:
     assert load_engine("vllm").release(version) == "0.6"
 
 
-@pytest.mark.parametrize("version", ["0.6", "0.6.0", "0.10.2", "v0.15.1", "1.0", "main", "nightly", "", None])
+@for_every(["0.6", "0.6.0", "0.10.2", "v0.15.1", "1.0", "main", "nightly", "", None])
 def test_versions_since_and_versions_without_a_number(version: str | None) -> None:
     assert load_engine("vllm").release(version) is None
 

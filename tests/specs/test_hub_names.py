@@ -12,6 +12,7 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.checkpoints import named_checkpoint
 from simulator.specs.model.loading import list_models, load_model
 from simulator.specs.model.precision import GGUF_MIXES, Dtype, PrecisionSpec
+from tests.for_every import for_every
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_a_name_is_its_base_model_in_its_format(
     assert model.assumption in model.notes
 
 
-@pytest.mark.parametrize("mix", GGUF_MIXES)
+@for_every(GGUF_MIXES)
 def test_a_gguf_repository_weighs_what_the_scheme_of_its_mix_weighs(mix: str) -> None:
     """Its LM head is part of the mix."""
     held = [

@@ -12,6 +12,7 @@ from simulator.errors import ProfileError
 from simulator.specs.base import found_at, is_recalled, iso_date, open_field
 from simulator.specs.money.prices import base_of, known_currency, own_fields, same_currency
 from simulator.specs.question.plan_values import HOURS_PER_DAY, model_share, objective_s, stock_entry
+from tests.for_every import for_every
 
 
 @pytest.mark.parametrize("code", ["USD", "EUR", "JPY", "CNY"])
@@ -30,9 +31,7 @@ def test_every_iso_date_is_itself(day: date) -> None:
     assert iso_date(day.isoformat()) == day.isoformat()
 
 
-@pytest.mark.parametrize(
-    "text", ["21.11.2026", "2026-13-01", "2026-02-30", "", "yesterday", "2026-11-21T10:00", "20261121", "\u00b2"]
-)
+@for_every(["21.11.2026", "2026-13-01", "2026-02-30", "", "yesterday", "2026-11-21T10:00", "20261121", "\u00b2"])
 def test_what_is_no_date_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="date"):
         iso_date(text)
@@ -64,7 +63,7 @@ def test_an_entry_of_stock_is_a_name_and_a_number(name: str, number: int) -> Non
     assert stock_entry(f"{name} = {number}") == (name, number)
 
 
-@pytest.mark.parametrize("text", ["h100", "h100=0", "=4", "h100=-1", "h100=4.5", "h100=1e3"])
+@for_every(["h100", "h100=0", "=4", "h100=-1", "h100=4.5", "h100=1e3"])
 def test_what_is_no_entry_of_stock_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="HARDWARE=COUNT"):
         stock_entry(text)

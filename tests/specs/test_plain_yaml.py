@@ -11,6 +11,7 @@ from simulator.errors import ProfileError
 from simulator.specs import parsing
 from simulator.specs.base import read_yaml
 from simulator.specs.profiles import profile_root
+from tests.for_every import for_every
 
 SHIPPED = [
     path
@@ -47,14 +48,13 @@ WORDS = ("no", "Yes", "on", "TRUE", "y", "~", "null", "''", "'3.0'", '"no"', "te
 DATES = ("2026-11-21", "2026-11-21T10:00:00Z")
 
 
-@pytest.mark.parametrize("scalar", FLOATS + INTEGERS + WORDS + DATES)
+@for_every(FLOATS + INTEGERS + WORDS + DATES)
 def test_scalars_mean_the_same_as_values_items_and_keys(scalar: str) -> None:
     text = f"value: {scalar}\nagain: {scalar}\nitems: [{scalar}, {scalar}]\nkeys: {{{scalar}: 1}}\n"
     assert _typed(parsing.parse_yaml(text)) == _typed(_by_nodes(text))
 
 
-@pytest.mark.parametrize(
-    "text",
+@for_every(
     [
         "a: &x {b: 1.0}\nc: *x\n",
         "a: &x {b: 1.0}\nc:\n  <<: *x\n  d: 2\n",
@@ -68,7 +68,7 @@ def test_scalars_mean_the_same_as_values_items_and_keys(scalar: str) -> None:
         "- 1\n- 2\n",
         "",
         "# nothing\n",
-    ],
+    ]
 )
 def test_uncommon_documents_mean_the_same(text: str) -> None:
     try:

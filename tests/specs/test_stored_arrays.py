@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simulator.specs.hardware.calibration import CORRECTION_STEP, StoredArrays, _read_array
 from simulator.specs.profiles import profile_root
+from tests.for_every import for_every
 
 SHIPPED = sorted((profile_root("hardware_profiles") / "calibration").glob("h100-sxm-80gb--*.npz"))
 ARRAYS: tuple[NDArray[np.float64], ...] = (
@@ -52,7 +53,7 @@ def test_shipped_arrays_are_those_that_numpy_reads(path: Path, monkeypatch: pyte
         assert stored[key] is stored[key]
 
 
-@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype.str}{array.shape}")
+@for_every(ARRAYS)
 def test_any_array_that_numpy_writes_is_read(array: NDArray[np.float64]) -> None:
     written = BytesIO()
     np.save(written, array)

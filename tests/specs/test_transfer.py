@@ -9,6 +9,7 @@ from simulator.kernels.transfer import calibrated_relative, kernel_distance, tra
 from simulator.specs.base import Source, validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import TransferTable, load_transfer_table
+from tests.for_every import for_every
 
 TABLE = load_transfer_table()
 TARGETS = sorted({row.target for row in TABLE.nearest})
@@ -22,7 +23,7 @@ def test_every_calibrated_accelerator_was_left_out_in_every_family():
     assert len(TARGETS) == 9
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@for_every(TARGETS)
 def test_the_stored_relative_is_the_one_that_the_simulator_takes(target):
     others = [load_hardware(name) for name in TARGETS if name != target]
     chosen = calibrated_relative(load_hardware(target), available=others)
@@ -76,9 +77,7 @@ def test_a_release_known_to_the_month_or_year_is_as_far_as_its_first_day():
     assert found["2023"] < found["2024"] < found["2024-03"]
 
 
-@pytest.mark.parametrize(
-    "text", ["2024-13", "24", "2024-3", "", "2024-03-", "March 2024", "2024-W10", "20240301", "\u00b2"]
-)
+@for_every(["2024-13", "24", "2024-3", "", "2024-03-", "March 2024", "2024-W10", "20240301", "\u00b2"])
 def test_what_is_no_date_is_refused_by_its_field(text):
     own = load_hardware("b200").model_dump()
     with pytest.raises(RoofcastError, match="release_date.*2026-11 or 2026 is needed"):

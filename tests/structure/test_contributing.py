@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 import typer
 
 from simulator.cli import plan_capacity
@@ -13,6 +12,7 @@ from simulator.operators.work import Family
 from simulator.reports.charts.latency_breakdown import FAMILY_NAMES, family_color
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.techniques import TechniquesSpec
+from tests.for_every import for_every
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
@@ -25,7 +25,7 @@ def test_every_technique_has_a_row_that_says_what_it_moves() -> None:
     assert [field for field in TechniquesSpec.model_fields if not re.search(rf"\b{field}\b", rows)] == []
 
 
-@pytest.mark.parametrize("family", list(Family))
+@for_every(list(Family))
 def test_every_kernel_family_has_a_name_and_a_colour(family: Family) -> None:
     assert family.value in FAMILY_NAMES
     assert family_color(family.value) is not None

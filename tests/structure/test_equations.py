@@ -8,8 +8,6 @@ import importlib
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.for_every import for_every
 from tests.structure.sources import nodes
 
@@ -76,7 +74,7 @@ def test_an_equation_has_symbols_units_range_and_reference(equation: tuple[str, 
     assert re.search(r"\[[A-Z][A-Za-z]+\d{4}[a-z]?\]", section(text, "References")), f"{where}: no key"
 
 
-@pytest.mark.parametrize("path", WITH_EXAMPLES, ids=lambda path: path.relative_to(ROOT).as_posix())
+@for_every(WITH_EXAMPLES)
 def test_examples_in_docstrings_are_true(path: Path) -> None:
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     outcome = doctest.testmod(importlib.import_module(name))

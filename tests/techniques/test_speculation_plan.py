@@ -16,6 +16,7 @@ from simulator.specs.model.fitted import speculation_table
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.techniques.speculation.scenario import SpeculationPlan, speculation_plan, with_run_length
+from tests.for_every import for_every
 
 VICUNA = load_model("lmsys/vicuna-7b-v1.3")
 DEEPSEEK = load_model("deepseek-v3")
@@ -48,7 +49,7 @@ def test_a_method_s_name_alone_is_enough(method: Any, framework: bool) -> None:
     assert any(item.key == "speculation.acceptance" for item in made.assumptions)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@for_every(METHODS)
 def test_accepted_tokens_are_what_a_round_yields(method: Any) -> None:
     assert plan(method=method, accepted_tokens=2.3).mean_tokens == pytest.approx(2.3)
     assert plan(method=method, accepted_tokens=12.5).mean_tokens == pytest.approx(12.5)

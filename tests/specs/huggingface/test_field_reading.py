@@ -22,6 +22,7 @@ from simulator.specs.huggingface.layers import (
 )
 from simulator.specs.huggingface.registry import field_table
 from simulator.specs.model.architecture import LayerSpec, MlpSpec
+from tests.for_every import for_every
 
 
 def fields(**config: object) -> Fields:
@@ -41,7 +42,7 @@ def test_a_size_is_read_as_it_stands(value: int) -> None:
     assert fields(n=float(value)).size("n") == value
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.5, "8", True, [8], float("nan")])
+@for_every([0, -1, 2.5, "8", True, [8], float("nan")])
 def test_what_is_not_a_positive_integer_is_no_size(value: object) -> None:
     assert refusal(lambda: fields(n=value).size("n")).field == "n"
 
@@ -65,7 +66,7 @@ def test_a_depth_is_bounded() -> None:
     assert str(MAX_LAYERS) in refusal(lambda: fields(n=MAX_LAYERS + 1).depth("n")).message
 
 
-@pytest.mark.parametrize("value", [0, -0.5, float("inf"), float("nan"), "1", False])
+@for_every([0, -0.5, float("inf"), float("nan"), "1", False])
 def test_what_is_not_a_positive_number_is_refused(value: object) -> None:
     refusal(lambda: fields(x=value).number("x", default=1.0))
 
@@ -139,8 +140,7 @@ def test_known_free_fields_need_no_reader(name: str) -> None:
     fields(**{name: 1}).finish(field_table().costless)
 
 
-@pytest.mark.parametrize(
-    "name",
+@for_every(
     [
         "hidden_size",
         "num_hidden_layers",
@@ -149,7 +149,7 @@ def test_known_free_fields_need_no_reader(name: str) -> None:
         "tie_word_embeddings",
         "head_dim",
         "vocab_size",
-    ],
+    ]
 )
 def test_no_field_with_a_cost_is_declared_free(name: str) -> None:
     assert name not in field_table().costless

@@ -86,6 +86,20 @@ class FittedValues(dict[str, Fitted]):
         )
 
 
+_LARGEST_CORRECTION = 10.0
+"""Of log(measured / physics) as a parameter: 22,000 times as long."""
+
+
+def _physical(parameters: dict[str, float]) -> FittedValues[float]:
+    """Parameters by name. Raises ValueError: what is divided by is not positive, or a correction is none."""
+    for name, value in parameters.items():
+        if name.endswith(("fraction", "speedup")) and value <= 0:
+            raise ValueError(f"{name} is {value:g}; shares and speed-ups are above 0")
+        if name.startswith("residual.") and abs(value) > _LARGEST_CORRECTION:
+            raise ValueError(f"{name} is {value:g}; corrections lie within {_LARGEST_CORRECTION:g} of 0")
+    return FittedValues(parameters)
+
+
 class KernelFit(Spec):
     """One kernel model with its parameters for one family and number format.
 
@@ -101,7 +115,7 @@ class KernelFit(Spec):
     format: str
     variant: str = ""
     model: str
-    parameters: Annotated[dict[str, float], AfterValidator(FittedValues)]
+    parameters: Annotated[dict[str, float], AfterValidator(_physical)]
     correction: LatticeSpec | None = None
     box: Annotated[dict[str, tuple[float, float]], AfterValidator(FittedValues)]
     error: FitError

@@ -188,11 +188,10 @@ ILLUSTRATED_GROWTH_PER_MONTH = 0.05
 
 
 def full_question(spec: PlanSpec) -> PlanSpec:
-    """``spec`` with failure, growth, rental and uncertainty asked for too."""
-    wanted: dict[str, object] = {"resilience": True, "rental": True, "uncertainty": True}
-    if spec.growth is None:
-        wanted["growth"] = ILLUSTRATED_GROWTH_PER_MONTH
-    return spec.model_copy(update=wanted)
+    """``spec`` with every study of a report asked for too."""
+    wanted: dict[str, object] = {kind.key: True for kind in KINDS if kind.in_reports}
+    growth = ILLUSTRATED_GROWTH_PER_MONTH if spec.growth is None else spec.growth
+    return spec.model_copy(update={**wanted, "growth": growth})
 
 
 def is_complete(plan: CapacityPlan) -> bool:

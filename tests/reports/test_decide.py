@@ -14,7 +14,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.verification import confidence
 from simulator.planner.verification.confidence import confidence_in, evidence_of
 from simulator.reports.content.document import Paragraph, Report, Section, Table
-from simulator.reports.decide.decision import lead_text, rival_of
+from simulator.reports.decide.decision import cheapest_elsewhere, lead_text
 from simulator.reports.decide.evidence import confidence_text, evidence_section
 from simulator.reports.decide.risks import unsourced_table
 from simulator.reports.decide.summary import summary_report
@@ -65,7 +65,7 @@ def test_a_published_price_decides_nothing_and_a_quote_below_the_break_even_buys
 
 def test_the_alternative_is_the_cheapest_of_other_accelerators() -> None:
     studies = studied()
-    rival = rival_of(studies)
+    rival = cheapest_elsewhere(studies)
     assert rival is not None
     assert rival.hardware != studies.plan.best.hardware
     assert studies.plan.price_ranking is not None

@@ -242,7 +242,7 @@ def _precision(studies: Studies) -> tuple[str, str]:
     return said, fleet.quality or f"{studies.model_id}: the published answers"
 
 
-def rival_of(studies: Studies) -> Fleet | None:
+def cheapest_elsewhere(studies: Studies) -> Fleet | None:
     """The cheapest fleet of other accelerators; None where none was compared."""
     return next(iter(elsewhere(studies.plan.fleets)), None)
 
@@ -256,7 +256,7 @@ def _against(fleet: Fleet, best: Fleet) -> str:
 
 def _alternative(studies: Studies) -> tuple[str, str]:
     """The cheapest of all others, and beside it the cheapest that measurements stand behind."""
-    rival, best = rival_of(studies), studies.plan.best
+    rival, best = cheapest_elsewhere(studies), studies.plan.best
     if rival is None:
         return "none was compared", "name several accelerators, or none, to compare all"
     known = better_known(studies.plan.fleets)

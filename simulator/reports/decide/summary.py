@@ -7,7 +7,7 @@ from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.planner.verification.confidence import confidence_in
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import money_text, percent_text, rate_text
-from simulator.reports.decide.decision import lead_text, rival_of
+from simulator.reports.decide.decision import cheapest_elsewhere, lead_text
 from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.ways_to_pay import buying_text, ways_table
 from simulator.reports.studies import Studies
@@ -51,7 +51,7 @@ def _promise(studies: Studies) -> str:
 
 
 def _other(studies: Studies) -> str:
-    rival, best = rival_of(studies), studies.plan.best
+    rival, best = cheapest_elsewhere(studies), studies.plan.best
     more = None if rival is None else rival.cost.more_per_month(best.cost)
     if rival is None or more is None:
         return "No other accelerator was priced."

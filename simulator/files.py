@@ -15,7 +15,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from errno import ELOOP
 from pathlib import Path
 from types import TracebackType
@@ -77,12 +77,27 @@ def write_new_files(files: Sequence[tuple[Path, bytes]], *, force: bool, flag: s
     for path, _ in files:
         _refuse_existing(path, force=force, flag=flag, instead=instead)
         _refuse_locked(path, flag=flag)
-    for path, _ in files:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"{path.parent}: cannot be made: {error.strerror or error}", field=flag) from None
-    _write_all([Target(path=path, pieces=(content,), flag=flag) for path, content in files])
+    with made_folders([path.parent for path, _ in files], flag=flag):
+        _write_all([Target(path=path, pieces=(content,), flag=flag) for path, content in files])
+
+
+@contextmanager
+def made_folders(folders: Sequence[Path], *, flag: str) -> Iterator[None]:
+    """Make folders with those that they stand in; those that were not there go again where what follows fails."""
+    above = {place for folder in folders for place in (folder, *folder.parents)}
+    missing = sorted((place for place in above if not os.path.lexists(place)), reverse=True)
+    try:
+        for folder in folders:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise FileError(f"{folder}: cannot be written: {error.strerror or error}", field=flag) from None
+        yield
+    except BaseException:
+        for place in missing:  # The innermost first; one that holds something stays.
+            with suppress(OSError):
+                place.rmdir()
+        raise
 
 
 def check_target(target: str | None, *, flag: str, force: bool) -> None:

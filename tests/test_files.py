@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -206,3 +207,16 @@ def test_what_a_killed_process_left_goes_with_the_next_write_and_what_a_running_
     write_text("x", str(tmp_path / "a.txt"), force=False)
     assert not left.exists()
     assert own.exists()
+
+
+def test_folders_made_for_what_could_not_be_written_go_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine").mkdir()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    new = [(tmp_path / place / "a.txt", b"x") for place in ("mine/new/deep", "mine", "other")]
+    with pytest.raises(FileError, match="No space left on device"):
+        files.write_new_files(new, force=False, flag="--out")
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"]

@@ -21,7 +21,7 @@ from simulator.api.sweep_points import (
     point_request,
 )
 from simulator.errors import FileError, Option, RoofcastError
-from simulator.files import check_target, write_bytes
+from simulator.files import check_target, made_folders, write_bytes
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells
 from simulator.reports.answers.sweep import PartFormat, Row, SweepColumn, column_of, part_bytes, part_rows, usual_format
@@ -231,10 +231,18 @@ def _opened(table: SweepTable, *, resume: bool, force: bool) -> SweepTable:
         raise FileError(f"{folder} holds a sweep", field=Option("out"), hint="`resume` goes on, `force` answers anew")
     if not there and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileError(f"{folder} exists and is no folder of a sweep", field=Option("out"), hint="name a new one")
+    with made_folders([folder], flag=Option("out")):
+        _make_room(table)
+        text = json.dumps(table.manifest(), indent=1) + "\n"
+        write_bytes(text.encode(), str(folder / MANIFEST), force=True, flag=Option("out"))
+    return table
+
+
+def _make_room(table: SweepTable) -> None:
+    """Parts of an older sweep go, once nothing would keep the new ones from being written."""
+    folder = table.folder
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         old = list(folder.glob("part-*"))
-        # Whatever would keep the new ones from being written is found while the old ones are there.
         for path in (folder / MANIFEST, *old):
             check_target(str(path), flag=Option("out"), force=True)
         _check_room(table, freed=sum(path.stat().st_size for path in old if path.is_file()))
@@ -242,9 +250,6 @@ def _opened(table: SweepTable, *, resume: bool, force: bool) -> SweepTable:
             path.unlink()
     except OSError as error:
         raise FileError(f"{folder}: cannot be written: {error.strerror or error}", field=Option("out")) from None
-    text = json.dumps(table.manifest(), indent=1) + "\n"
-    write_bytes(text.encode(), str(folder / MANIFEST), force=True, flag=Option("out"))
-    return table
 
 
 def _local_parts(

@@ -47,6 +47,11 @@ and 22.1 without, products 14.2 and 14.7, prefill attention 16.8 and 16.8; withi
 8.3."""
 
 
+UNIT_RATE = "unit_bandwidth"
+"""Parameter of products and experts: what a compute unit takes in, in even shares of the memory's rate. Decoding has
+one of its own: rescaled or not, its error on a GPU left out is the same to a tenth of a percent."""
+
+
 def carries_correction(family: str, relative: Relative) -> bool:
     """Whether the correction of a relative's fit says something of this accelerator."""
     return relative.same_generation or family not in OWN_CORRECTIONS
@@ -70,7 +75,7 @@ class FitSet:
             return self.given
         found = load_calibration(self.relative.name, library=self.library, group=self.group, profiles=self.profiles)
         assert found is not None, "a set is made for a file that exists"
-        return found.fits
+        return _carried(Same(found), self.relative.port_share)
 
     def lattice(self, fit: KernelFit) -> Lattice | None:
         """The correction of one of the fits; None where the physics stands alone."""
@@ -88,6 +93,19 @@ class FitSet:
     def transferred(self, timing: Timing) -> Timing:
         """``timing`` as known on this accelerator: wider and less known where the fits are a relative's."""
         return widened(timing, log_sigma_extra=self.relative.log_sigma_extra, known=self.relative.known)
+
+
+def carried_fit(fit: KernelFit, *, port_share: float) -> KernelFit:
+    """A relative's fit with the rate of a compute unit in shares of this accelerator's memory."""
+    if port_share == 1.0 or UNIT_RATE not in fit.parameters:
+        return fit
+    rate = port_share * fit.parameters[UNIT_RATE]
+    return fit.model_copy(update={"parameters": {**fit.parameters, UNIT_RATE: rate}})
+
+
+@lru_cache(maxsize=256)
+def _carried(calibration: Same[CalibrationSpec], port_share: float) -> tuple[KernelFit, ...]:
+    return tuple(carried_fit(fit, port_share=port_share) for fit in calibration.held.fits)
 
 
 @lru_cache(maxsize=512)

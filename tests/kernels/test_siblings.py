@@ -10,7 +10,7 @@ from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.fits import collective_fits, fit_set
 from simulator.kernels.library import kernel_library
 from simulator.kernels.timing import Provenance
-from simulator.kernels.transfer import are_siblings
+from simulator.kernels.transfer import are_siblings, port_share
 from simulator.operators.work import AttentionShape, Collective, CollectiveShape, GemmShape, MatmulFormat, decode_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
@@ -18,6 +18,7 @@ from simulator.specs.base import validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
+from simulator.specs.hardware.calibration import CalibrationGroup, load_calibration
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
 from simulator.specs.question.scenario import ScenarioSpec
@@ -161,3 +162,26 @@ def test_a_correction_of_decode_attention_is_carried_within_a_generation_alone(h
     }
     assert any(fits.lattice(fit) is not None for fit in by_family["prefill_attention"])
     assert any(fits.lattice(fit) is not None for fit in by_family["decode_attention"]) is carried
+
+
+@pytest.mark.parametrize("name", ["h20-96gb", "h100-pcie-80gb", "l20", "rtx-4090", "mi325x"])
+@pytest.mark.parametrize("group", ["gemm", "moe"])
+def test_a_unit_takes_in_as_many_bytes_a_clock_beside_another_memory(name: str, group: CalibrationGroup) -> None:
+    """Of one architecture; the memory's own share is carried as it is, and other architectures' fits wholly so."""
+    hardware = load_hardware(name)
+    fits = fit_set(hardware, library="vllm", group=group)
+    assert fits is not None
+    relative = load_hardware(fits.relative.name)
+    measured = load_calibration(relative.name, library=fits.library, group=group)
+    assert measured is not None
+    rate, their_rate = (
+        spec.memory_bytes_per_s / (spec.compute_units * spec.boost_clock_hz) for spec in (hardware, relative)
+    )
+    assert fits.relative.port_share != 1.0
+    for ours, theirs in zip(fits.fits, measured.fits, strict=True):
+        if "unit_bandwidth" in theirs.parameters:
+            carried = rate * ours.parameters["unit_bandwidth"]
+            assert carried == pytest.approx(their_rate * theirs.parameters["unit_bandwidth"])
+        assert ours.model_copy(update={"parameters": theirs.parameters}) == theirs
+    assert fits.fits is fits.fits
+    assert port_share(load_hardware("v100-sxm-32gb"), relative=load_hardware("a100-sxm-80gb")) == 1.0

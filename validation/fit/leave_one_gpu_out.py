@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from simulator.fitting.kernel_fits import interval_sigma
 from simulator.kernels.attention.cases import attention_machine
 from simulator.kernels.correction import lattice_of, log_correction
-from simulator.kernels.fits import carries_correction
+from simulator.kernels.fits import carried_fit, carries_correction
 from simulator.kernels.transfer import calibrated_relative, generation, kernel_distance
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import (
@@ -88,7 +88,7 @@ def carried_log_ratios(target: Target, *, relative: str) -> dict[str, Array]:
         if fit is not None:
             predicted = gemm.predict(
                 target.products,
-                fit=fit,
+                fit=carried_fit(fit, port_share=borrowed.port_share),
                 hardware=target.hardware,
                 format=GEMM_FORMATS["bfloat16"],
                 lattice=lattice_of(fit.correction, arrays),

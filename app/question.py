@@ -100,10 +100,10 @@ def hand_on(given: dict[str, Any]) -> None:
 def carry_over(page: str) -> None:
     """Let a page ask what the one before it asked; called before the page runs."""
     if st.session_state.get(_PAGE, page) != page:
-        for key, value in kept().items():
-            if key not in st.query_params:
-                st.session_state[key] = value
-                st.query_params[key] = str(value)
+        carried = {key: value for key, value in kept().items() if key not in st.query_params}
+        st.session_state.update(carried)
+        # At once: each change of the address is a message of its own.
+        st.query_params.update({key: str(value) for key, value in carried.items()})
         st.session_state.pop(_DEPLOYED, None)
     st.session_state[_PAGE] = page
 

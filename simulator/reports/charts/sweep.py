@@ -25,6 +25,7 @@ class SweepMetric:
 
     value, ends : of an answer, and its 80 % interval; None where there is none
     bound : of the axis by the objectives on TTFT and TPOT [s], None where they say nothing of it
+    says_unit : whether the title says the unit
     """
 
     title: str
@@ -33,11 +34,12 @@ class SweepMetric:
     value: Callable[[WhatIf, Json], float | None]
     ends: Callable[[WhatIf, Json], Ends | None]
     bound: Callable[[float, float], float | None] = lambda ttft_s, tpot_s: None
+    says_unit: bool = False
 
     @property
     def name(self) -> str:
-        """``TPOT (ms)``."""
-        return f"{self.title} ({self.unit})"
+        """``TPOT (ms)``; a title that says its unit says it once."""
+        return self.title if self.says_unit else f"{self.title} ({self.unit})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,7 @@ METRICS = (
     SweepMetric(
         title="Tokens/s per user",
         unit="tok/s",
+        says_unit=True,
         higher_is_better=True,
         value=_per_user,
         ends=_per_user_ends,
@@ -103,6 +106,7 @@ METRICS = (
     SweepMetric(
         title="Tokens/s per accelerator",
         unit="tok/s",
+        says_unit=True,
         higher_is_better=True,
         value=_per_device,
         ends=lambda what_if, document: _scaled(document["interval"].get("output_tokens_per_s"), 1 / what_if.devices),
@@ -203,7 +207,7 @@ def _axis(metric: SweepMetric, series: Sequence[Series], *, upward: bool, bound:
     """From zero to the largest value, so that the side of an objective that misses it can be shaded."""
     values = [value for item in series for value in ((item.y, item.high) if upward else (item.x, item.x_high))]
     high = max((*(number for part in values for number in part), bound or 0.0))
-    return Axis(title=metric.title, unit=metric.unit, low=0.0, high=high * _ROOM)
+    return Axis(title=metric.name, low=0.0, high=high * _ROOM)
 
 
 def sweep_chart(

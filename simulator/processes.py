@@ -47,11 +47,13 @@ class LineProcesses:
         for _ in range(jobs):
             self._idle.put(None)
         self._started: list[_LineProcess] = []
+        self._ended = False
 
     def __enter__(self) -> LineProcesses:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._ended = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         for process in self._started:
             process.stop()
@@ -83,6 +85,8 @@ class LineProcesses:
         if process is None:
             process = _LineProcess(self._entry)
             self._started.append(process)
+            if self._ended:  # by another thread, while this one was started: nobody else would stop it
+                process.stop()
         answer = process.ask(line, timeout_s=self._timeout_s)
         if isinstance(answer, RoofcastError):
             self._started.remove(process)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.processes import AHEAD, LineProcesses
+from simulator.processes import AHEAD, LineProcesses, _LineProcess
 from simulator.units import MIB
 
 ENTRY = "tests.odd_answers:answer"
@@ -89,3 +89,18 @@ def test_leaving_early_stops_what_still_works() -> None:
     with LineProcesses(ENTRY, jobs=2) as processes:
         assert next(processes.answers(["ab", "sleep 600", "sleep 600"])) == "ba"
     assert time.monotonic() - start < 60
+
+
+def test_a_process_that_starts_while_the_others_are_ended_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    class Late(_LineProcess):
+        def __init__(self, entry: str) -> None:
+            super().__init__(entry)
+            started.append(self)
+            processes.__exit__(None, None, None)
+
+    monkeypatch.setattr("simulator.processes._LineProcess", Late)
+    with LineProcesses(ENTRY, jobs=1) as processes:
+        assert [str(answer) for answer in processes.answers(["ab"])] != ["ba"]
+    assert started[0]._process.poll() is not None

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from simulator.operators.elementwise import GATHER, NORM, ROTARY, SPLIT_NORM, elementwise
-from simulator.operators.kept_tokens import bounded, index_rows, kept_rows
 from simulator.operators.linear import DeviceShare, all_reduce_after, collective, has_decode, has_prefill, linear
 from simulator.operators.work import Array, AttentionShape, Collective, Family, Work
 from simulator.specs.model.architecture import AttentionSpec, OutputGate
@@ -152,13 +151,15 @@ def attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: float) -> 
         window=window,
         causal=spec.causal,
     )
-    shapes = tuple(bounded(shape, spec.kept) for shape in shapes)
+    if spec.kept is not None:
+        from simulator.operators.kept_tokens import bounded
+
+        shapes = tuple(bounded(shape, spec.kept) for shape in shapes)
     scores = tuple(attention_work(_name(shape), share=share, shape=shape, count=count) for shape in shapes)
-    index = () if spec.indexer is None else index_rows(spec.indexer, share=share, query_width=None, count=count)
     return (
         _qkv(spec, share=share, heads=heads, kv_heads=kv_heads, count=count),
         *_before_scores(spec, share=share, heads=heads, kv_heads=kv_heads, count=count),
-        *index,
+        *_index_rows(spec, share=share, count=count),
         *scores,
         *context_rows(
             shapes,
@@ -167,10 +168,28 @@ def attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: float) -> 
             kv_bytes=kv_heads * (spec.head_dim + spec.value_dim) * share.plan.kv_bytes,
             count=count,
         ),
-        *kept_rows(spec, share=share, shapes=shapes, count=count),
+        *_kept_rows(spec, share=share, shapes=shapes, count=count),
         output_projection(share, width=heads * spec.value_dim, bias=spec.o_bias, count=count),
         *all_reduce_after("attention", share=share, count=count),
     )
+
+
+def _index_rows(spec: AttentionSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
+    if spec.indexer is None:
+        return ()
+    from simulator.operators.kept_tokens import index_rows
+
+    return index_rows(spec.indexer, share=share, query_width=None, count=count)
+
+
+def _kept_rows(
+    spec: AttentionSpec, *, share: DeviceShare, shapes: tuple[AttentionShape, ...], count: float
+) -> tuple[Work, ...]:
+    if spec.kept is None:
+        return ()
+    from simulator.operators.kept_tokens import kept_rows
+
+    return kept_rows(spec, share=share, shapes=shapes, count=count)
 
 
 def output_projection(share: DeviceShare, *, width: float, bias: bool, count: float) -> Work:

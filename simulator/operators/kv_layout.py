@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.operators.formats.tensor_formats import PrecisionPlan
-from simulator.operators.kept_tokens import index_key_bytes, score_bytes
 from simulator.operators.linear import stage_layers
 from simulator.operators.work import Array
 from simulator.records import dataclass
@@ -126,7 +125,7 @@ def _layer_bytes(layer: arch.LayerSpec, *, plan: PrecisionPlan, tp_size: int) ->
             per_token = heads * (attention.head_dim + attention.value_dim) * plan.kv_bytes
             bounds = [attention.sliding_window, attention.kept and attention.kept.budget_tokens]
             window = min((float(bound) for bound in bounds if bound), default=None)
-            per_token += _index_bytes(attention.indexer) + score_bytes(attention, kv_heads=heads)
+            per_token += _index_bytes(attention.indexer) + _score_bytes(attention, kv_heads=heads)
             share = attention.kept.budget_fraction if attention.kept else None
             return per_token * (1.0 if share is None else share), window
         case _:
@@ -134,7 +133,19 @@ def _layer_bytes(layer: arch.LayerSpec, *, plan: PrecisionPlan, tp_size: int) ->
 
 
 def _index_bytes(indexer: arch.IndexerSpec | None) -> float:
-    return 0.0 if indexer is None else index_key_bytes(indexer)
+    if indexer is None:
+        return 0.0
+    from simulator.operators.kept_tokens import index_key_bytes
+
+    return index_key_bytes(indexer)
+
+
+def _score_bytes(attention: arch.AttentionSpec, *, kv_heads: float) -> float:
+    if attention.kept is None:
+        return 0.0
+    from simulator.operators.kept_tokens import score_bytes
+
+    return score_bytes(attention, kv_heads=kv_heads)
 
 
 def _stage_state(model: arch.ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int, stage: int) -> float:

@@ -21,7 +21,7 @@ from simulator.planner.fleet.fleet import Sized, complete_all, with_doubt
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.cost import price_ranking
 from simulator.planner.plausibility import unlike_pools_refused, warnings_for
-from simulator.planner.search.number_formats import format_assumptions
+from simulator.planner.search.candidates import format_assumptions
 from simulator.planner.search.question import Question, hand_over_assumption, price_assumptions, resolve
 from simulator.planner.search.search import search
 from simulator.specs.base import Assumption

@@ -12,8 +12,7 @@ from simulator.planner.candidate import NO_TECHNIQUES, Platform
 from simulator.planner.fleet.fleet import Trial
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import MarketPrice
-from simulator.planner.search.candidates import platforms
-from simulator.planner.search.number_formats import leaves_format_open
+from simulator.planner.search.candidates import leaves_format_open, platforms
 from simulator.planner.search.question import Question
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.question.plan import PlanSpec

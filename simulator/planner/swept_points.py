@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from simulator.planner.search.shortlist import pareto_front
+from simulator.planner.search.screened_space import pareto_front
 from simulator.records import dataclass
 
 Row = Mapping[str, Any]

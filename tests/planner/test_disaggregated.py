@@ -31,8 +31,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.screened_space import candidate_of
-from simulator.planner.search.shortlist import screen_pools
-from simulator.planner.search.wide_search import screen_space
+from simulator.planner.search.wide_search import screen_pools, screen_space
 from simulator.planner.serving.capacity import Latencies
 from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pools
 from simulator.planner.serving.pool_states import _scattered

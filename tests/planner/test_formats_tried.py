@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.planner.search.number_formats import check_precision, default_precision, format_assumptions, precisions
+from simulator.planner.search.candidates import check_precision, default_precision, format_assumptions, precisions
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec

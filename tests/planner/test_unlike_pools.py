@@ -24,9 +24,8 @@ from simulator.planner.search import candidates, usual
 from simulator.planner.search.candidates import platforms, unlike_pairs
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.search import search
-from simulator.planner.search.shortlist import pool_finalists
 from simulator.planner.search.usual import Made, try_pair
-from simulator.planner.search.wide_search import screen_space
+from simulator.planner.search.wide_search import pool_finalists, screen_space
 from simulator.planner.serving.disaggregated import Disaggregated
 from simulator.planner.studies.length_split import length_split_of
 from simulator.planner.studies.rental import RentalMix

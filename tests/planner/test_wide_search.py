@@ -16,10 +16,9 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.search import wide_search
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve, search_space, variants
-from simulator.planner.search.screened_space import ScreenedSpace
+from simulator.planner.search.screened_space import ScreenedSpace, pareto_front
 from simulator.planner.search.screening import _slot_wait_s
 from simulator.planner.search.search import try_platforms
-from simulator.planner.search.shortlist import pareto_front
 from simulator.planner.search.wide_search import screen_space
 from simulator.planner.serving.shapes import evaluate
 from simulator.planner.studies.pareto import ParetoSet

@@ -25,13 +25,14 @@ from simulator.planner.search.candidates import (
     asked_engine,
     check_parallelism,
     check_power_cap,
+    check_precision,
     dp_sizes,
     has_experts,
     platforms,
+    precisions,
     spread,
     technique_choices,
 )
-from simulator.planner.search.number_formats import check_precision, precisions
 from simulator.planner.serving.replica import LoadPolicy, check_context
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin

@@ -1,4 +1,4 @@
-"""The set-ups of a search space as arrays: their tables, what each sustains, and what its fleet costs.
+"""The set-ups of a search space as arrays: what each sustains, what its fleet costs, and which may be the best.
 
 Tables hold what an accelerator takes for a step; they are remembered, since neither the rate to carry nor the
 objectives are part of them.
@@ -6,10 +6,11 @@ objectives are part of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.engine.lanes.load_curve import LaneLimits
 from simulator.engine.lanes.steady_state import Objective
@@ -25,6 +26,7 @@ from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, load_engine
 from simulator.specs.model.architecture import ModelSpec
+from simulator.techniques.quality import answer_quality
 from simulator.traffic.lengths import Array, RequestMix
 
 Pairs = Iterable[tuple[ParallelismSpec, Variant]]
@@ -238,3 +240,100 @@ def fleet_axes(found: ScreenedSpace, question: Question) -> tuple[Array, Array]:
     cost = np.where(capacity > 0, devices * per_table(found, prices), np.inf)
     # Without a price only the number of devices speaks, behind everything that has one.
     return cost.ravel(), np.where(capacity > 0, power, np.inf).ravel()
+
+
+SCREEN_ERROR = 1 / 5
+"""Share by which the screen may take a size of replica to carry too much or too little beside another: what comes this
+near is worked out exactly."""
+ALIKE = 3 / 100
+"""Share of a capacity that the screen does not tell apart: about its mean error beside the exact one."""
+_PARETO_FINALISTS = 16
+
+
+def alike(capacity_per_s: Array) -> NDArray[np.bool_]:
+    """Which limits of one table carry as much as any."""
+    found: NDArray[np.bool_] = capacity_per_s >= (1 - ALIKE) * capacity_per_s.max()
+    return found
+
+
+def sizes_that_may_do(
+    found: ScreenedSpace, members: Sequence[int], capacity_per_s: Array, *, rate_per_s: float
+) -> list[int]:
+    """Of the tables the best of every size of a replica that may need the fewest devices at a rate or any above it.
+
+    Small replicas waste little, large ones may carry more per device: what does neither is left out, and so are small
+    ones where the rate fills the large. Nothing comes back at a higher rate: what is found there is found at every
+    lower one. ``capacity_per_s``: of every table.
+    """
+    by_size: dict[int, int] = {}
+    for index in sorted(members, key=lambda index: -capacity_per_s[index]):
+        if capacity_per_s[index] > 0:
+            by_size.setdefault(found.tables[index].parallelism.devices, index)
+    each = {size: size / capacity_per_s[index] for size, index in by_size.items()}
+    best = min(each, key=lambda size: (each[size], size), default=0)
+    return [
+        by_size[size]
+        for size in sorted(by_size)
+        if all((1 - SCREEN_ERROR) * each[size] < each[smaller] for smaller in by_size if smaller < size)
+        and rate_per_s * ((1 - SCREEN_ERROR) * each[size] - each[best]) <= best
+    ]
+
+
+def _best_per_platform(
+    found: ScreenedSpace, question: Question, *, among: Callable[[ScreenTable], bool] = lambda table: True
+) -> list[int]:
+    """Places of the set-ups of every accelerator ``among`` the tables that may make the smallest fleet. Of limits that
+    carry alike, the smallest: shorter steps are surer, and the engine's own are tried anyway."""
+    capacity = found.screened.capacity_per_s
+    most, within = capacity.max(axis=(1, 2)), capacity[0].size
+    by_platform: dict[str, list[int]] = {}
+    for index, table in enumerate(found.tables):
+        if among(table):
+            by_platform.setdefault(table.platform.hardware.name, []).append(index)
+    return [
+        index * within + int(alike(capacity[index]).argmax())
+        for members in by_platform.values()
+        for index in sizes_that_may_do(found, members, most, rate_per_s=question.demand.planned_rate_per_s)
+    ]
+
+
+def pareto_front(points: Array, *, limit: int | None = None) -> list[int]:
+    """Rows of ``points`` [cases, axes] (all to be small) that no other row beats or equals on every axis. Found from
+    the smallest first axis up; ``limit`` ends the search early. Infinite rows are never chosen."""
+    order = np.lexsort(points.T[::-1])
+    order = order[np.isfinite(points[order]).all(axis=1)]
+    front: list[int] = []
+    while len(order) and (limit is None or len(front) < limit):
+        best = int(order[0])
+        front.append(best)
+        order = order[(points[order] < points[best]).any(axis=1)]
+    return front
+
+
+def _loss(question: Question, table: ScreenTable) -> float:
+    """Published loss of answers as a fraction; what nobody published stands behind everything that is known."""
+    loss = answer_quality(question.model, table.variant.precision, table.variant.techniques).loss
+    return 1.0 if loss is None else loss
+
+
+def cheapest(
+    found: ScreenedSpace, question: Question, *, among: Callable[[ScreenTable], bool]
+) -> tuple[Candidate, ...]:
+    """The cheapest set-up of every accelerator ``among`` the tables."""
+    places = _best_per_platform(found, question, among=among)
+    return tuple(found.candidate(place, question) for place in places)
+
+
+def finalists(found: ScreenedSpace, question: Question) -> tuple[Candidate, ...]:
+    """The cheapest set-ups of every accelerator; with ``pareto`` also those that no other beats on every axis of it."""
+    if not found.tables:
+        return ()
+    places = _best_per_platform(found, question)
+    if question.spec.pareto:
+        cost, power = fleet_axes(found, question)
+        loss = per_table(found, [_loss(question, item) for item in found.tables]).ravel()
+        axes = np.stack([cost, power, found.screened.e2e_p95_s.ravel(), loss], axis=1)
+        front = pareto_front(axes)
+        spread = np.unique(np.linspace(0, len(front) - 1, min(len(front), _PARETO_FINALISTS)).astype(int))
+        places += [front[int(index)] for index in spread]
+    return tuple(found.candidate(place, question) for place in dict.fromkeys(places))

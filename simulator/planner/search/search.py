@@ -21,10 +21,9 @@ from simulator.planner.records import FamilyFound, SearchFamily
 from simulator.planner.search.candidates import has_experts, platforms, unlike_pairs
 from simulator.planner.search.question import Question, check_decodes
 from simulator.planner.search.screen_tables import ScreenTable
-from simulator.planner.search.screened_space import ScreenedSpace, search_summary
-from simulator.planner.search.shortlist import cheapest, finalists, pool_finalists
+from simulator.planner.search.screened_space import ScreenedSpace, cheapest, finalists, search_summary
 from simulator.planner.search.usual import evaluate_all, try_pair, usual_search
-from simulator.planner.search.wide_search import screen_space
+from simulator.planner.search.wide_search import pool_finalists, screen_space
 from simulator.planner.serving.disaggregated import Made
 from simulator.records import dataclass
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from math import inf
 
 import numpy as np
 
@@ -12,17 +13,31 @@ from simulator.errors import Option, RoofcastError
 from simulator.operators.formats.tensor_formats import on_chip, precision_plan
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import MatmulFormat
-from simulator.planner.candidate import NO_TECHNIQUES, Platform, SearchSpace, Variant
+from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform, SearchSpace, Variant
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import FORMATS_DIFFER, TECHNIQUES_SAVE
-from simulator.planner.search.candidates import asked_engine
-from simulator.planner.search.question import Question, search_space, variants_on
+from simulator.planner.search.candidates import asked_engine, in_pools
+from simulator.planner.search.question import Question, own_limits, search_space, variants_on
 from simulator.planner.search.screen_tables import ScreenTable, TableMaker
-from simulator.planner.search.screened_space import Pairs, ScreenedSpace, capacities, fleet_axes, screened_pairs
+from simulator.planner.search.screened_space import (
+    SCREEN_ERROR,
+    Pairs,
+    ScreenedSpace,
+    alike,
+    candidate_of,
+    capacities,
+    fleet_axes,
+    of_all_ranks,
+    screened_limits,
+    screened_pairs,
+    sizes_that_may_do,
+)
+from simulator.planner.search.screening import holds_one, screen_decode, screen_prefill
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, PrecisionSpec
+from simulator.traffic.lengths import Array
 
 TECHNIQUES_DIFFER = 2.0
 """Most by which what techniques save may differ between set-ups of one accelerator: those that cost more than this
@@ -229,3 +244,122 @@ def _beaten(bare: ScreenedSpace) -> set[tuple[Platform, ParallelismSpec, Precisi
             if gone
         }
     return found
+
+
+_PAIRS_PER_PLATFORM = 2
+"""Number formats of a platform whose pairs are worked out in full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenedPools:
+    """Requests/s of a prefill replica [tables, budgets] and of a decode replica [tables, sequences, budgets]."""
+
+    prefill_per_s: Array
+    decode_per_s: Array
+
+
+def screen_pools(found: ScreenedSpace, question: Question) -> ScreenedPools:
+    """Both pools of every set-up that a search has priced; what cannot decode in a pool of its own gets 0."""
+    limits, mix, objectives = screened_limits(question), question.demand.mix, question.objectives
+    utilization = question.policy.utilization
+    prefill = screen_prefill(
+        found.tables, steps=found.steps, mix=mix, limits=limits, objectives=objectives, utilization=utilization
+    )
+    decode = screen_decode(
+        found.tables,
+        steps=found.steps,
+        space=found.space,
+        mix=mix,
+        limits=limits,
+        objectives=objectives,
+        utilization=utilization,
+    )
+    guessing = np.array(found.speculates)
+    return ScreenedPools(
+        prefill_per_s=np.where(guessing[:, None], 0.0, prefill),
+        decode_per_s=np.where(guessing[:, None, None], 0.0, of_all_ranks(decode, found.tables).capacity_per_s),
+    )
+
+
+def pool_finalists(
+    found: ScreenedSpace,
+    question: Question,
+    *,
+    per_platform: int = _PAIRS_PER_PLATFORM,
+    unlike: Sequence[tuple[Platform, Platform]] = (),
+    below: float = inf,
+) -> tuple[Candidate, ...]:
+    """The pairs of every platform that may make the smallest fleet, of the formats that take least per request.
+
+    unlike : accelerators for prompts and for answers to be paired instead, where that may cost less than ``below``
+    """
+    if not found.tables:
+        return ()
+    if question.spec.serving == ("disaggregated",) and all(found.speculates):
+        raise RoofcastError(
+            "a wide search screens pools that decode one token at a time",
+            field=Option("speculation"),
+            code="unsupported_option",
+            hint="`search` usual",
+        )
+    pools, rate = screen_pools(found, question), question.demand.planned_rate_per_s
+    ahead, after = pools.prefill_per_s.max(axis=1), pools.decode_per_s.max(axis=(1, 2))
+    devices = np.array([table.parallelism.devices for table in found.tables])
+    formats: dict[tuple[str, Variant], list[int]] = {}
+    for index, table in enumerate(found.tables):
+        formats.setdefault((table.platform.hardware.name, table.variant), []).append(index)
+    pairs: dict[tuple[str, str], list[tuple[float, list[tuple[int, int]]]]] = {}
+    for names, members in _paired(formats, unlike):
+        first, second = (
+            sizes_that_may_do(found, own, most, rate_per_s=rate)
+            for own, most in zip(members, (ahead, after), strict=True)
+        )
+        if first and second:
+            with np.errstate(divide="ignore"):
+                each = [
+                    float((devices[own] / most[own]).min()) for own, most in zip(members, (ahead, after), strict=True)
+                ]
+            least = _least(question, names, each)
+            if not unlike or rate * least * (1 - SCREEN_ERROR) < below:
+                pairs.setdefault(names, []).append((least, list(product(first, second))))
+    chosen = [pair for group in pairs.values() for _, own in sorted(group)[:per_platform] for pair in own]
+    return tuple(_pair(found, question, pools, *places) for places in chosen)
+
+
+def _paired(
+    formats: Mapping[tuple[str, Variant], list[int]], unlike: Sequence[tuple[Platform, Platform]]
+) -> Iterator[tuple[tuple[str, str], tuple[list[int], list[int]]]]:
+    """Accelerators for prompts and for answers, with the tables of each in a format that both have."""
+    names = [(prefill.hardware.name, decode.hardware.name) for prefill, decode in unlike]
+    for (decode, variant), members in formats.items():
+        for ahead, after in names or [(decode, decode)]:
+            if after == decode and (ahead, variant) in formats:
+                yield (ahead, after), (formats[ahead, variant], members)
+
+
+def _least(question: Question, names: tuple[str, str], devices: Sequence[float]) -> float:
+    """Accelerators of both pools for a request a second; of two kinds what they cost an hour."""
+    if names[0] == names[1]:
+        return sum(devices)
+    rule = plan_rule(question.spec)
+    prices = [market_price(question.prices, hardware=name, rule=rule) for name in names]
+    return sum(count * (inf if price is None else price.per_hour) for count, price in zip(devices, prices, strict=True))
+
+
+def _pair(found: ScreenedSpace, question: Question, pools: ScreenedPools, first: int, second: int) -> Candidate:
+    """The tables at two places, each under the limits nearest to its engine's own among those that carry most."""
+    space, made = found.space, []
+    fits = holds_one(found.tables[first], question.demand.mix)
+    for index, good in ((first, fits & alike(pools.prefill_per_s[first])), (second, alike(pools.decode_per_s[second]))):
+        table = found.tables[index]
+        own = own_limits(
+            asked_engine(question.spec), table.platform, table.parallelism, profiles=question.policy.profiles
+        )
+        far = [
+            np.abs(np.log(np.array(axis) / usual))
+            for axis, usual in zip((space.sequences, space.tokens), own, strict=True)
+        ]
+        row, column = divmod(int(np.where(good, far[0][:, None] + far[1], np.inf).argmin()), len(space.tokens))
+        limits = (space.sequences[row], space.tokens[column])
+        made.append(in_pools(candidate_of(question, table, limits=limits), profiles=question.policy.profiles))
+    return replace(made[1], prefill=made[0])

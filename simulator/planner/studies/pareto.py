@@ -12,7 +12,7 @@ from simulator.planner.fleet.fleet import Sized, complete
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.records import Study
 from simulator.planner.search.question import Question
-from simulator.planner.search.shortlist import pareto_front
+from simulator.planner.search.screened_space import pareto_front
 from simulator.records import dataclass
 from simulator.techniques.quality import AnswerQuality, answer_quality
 

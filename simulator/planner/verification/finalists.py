@@ -24,7 +24,7 @@ from simulator.planner.fleet.fleet import Sized, fleet_power
 from simulator.planner.gap.limits import fleet_limits, within
 from simulator.planner.records import BusiestMinute, NotConfirmed
 from simulator.planner.search.question import Question
-from simulator.planner.search.shortlist import pareto_front
+from simulator.planner.search.screened_space import pareto_front
 from simulator.planner.verification.fleet_check import HOLDING, Checked, check_fleet, sized_again
 from simulator.planner.verification.simulation import SURE, beside, hold_chance, refused
 from simulator.planner.verification.traces import CheckOf, steady_states, sure_simulation, surest_simulation

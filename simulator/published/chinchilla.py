@@ -3,8 +3,9 @@
 The paper gives 14.1 ms a token for the target and 1.8 ms for the draft, and the time per token with speculation on
 three tasks; no acceptance. A round of its own parts takes 4 x 1.8 + 14.1 = 21.3 ms, so that a task's mean tokens per
 round follow from its time per token. The simulator then has to find the speedup from those tokens: the ratio of a
-round to a step. Absolute times are farther off (step_s): no kernel of a TPU v4 was measured, the v6e's stand for them. The two times of
-the parts and the figures of the TPU were written from memory of the papers: verify before quoting.
+round to a step. Absolute times are farther off (step_s): no kernel of a TPU v4 was measured, the v6e's stand for
+them. The two times of the parts and the figures of the TPU were written from memory of the papers: verify before
+quoting.
 
 Reference: [Chen2023b]
 """

@@ -124,6 +124,11 @@ def _commands_that_take(option: str, group: Any) -> list[str]:
     ][:3]
 
 
+def _write_no_more() -> None:
+    """Let what waits to be written go nowhere, so that the end of the process does not fail on it again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) -> int:
     """Run ``app`` and return its exit code; with --debug among the arguments, errors raise instead."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -135,6 +140,8 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
     try:
         check_words(command, words)
         code = command.main(args=words, prog_name=name, standalone_mode=False)
+        if sys.stdout is not None:  # one that was closed before is none
+            sys.stdout.flush()
         return int(code) if isinstance(code, int) else int(ExitCode.OK)
     except RoofcastError as error:
         if debug:
@@ -159,8 +166,16 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
     except (BrokenPipeError, SystemExit):
         # The reader went away (head, a pager), upon which the parser of commands asks to leave with 1: not an error,
         # and nothing may be written any more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         return int(ExitCode.OK)
+    except OSError as error:
+        if debug:
+            raise
+        if error.filename is None:
+            _write_no_more()
+        where = "standard output" if error.filename is None else one_line(str(error.filename))
+        print(f"{name}: {where}: {error.strerror or one_line(repr(error))}", file=sys.stderr)
+        return int(ExitCode.IO)
     except Exception as error:
         if debug:
             raise

@@ -139,6 +139,14 @@ def test_what_cannot_be_written_is_no_success() -> None:
     assert b"No space left" in found.stderr
 
 
+@pytest.mark.parametrize("words", [["--version"], ["plan", "--help"], ["model", "llama-3.1-8b", "--json"]])
+def test_an_answer_on_a_full_disk_is_an_error_of_output_in_one_line(words: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "simulator.cli.roofcast", *words]
+        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (found.returncode, found.stderr) == (5, "roofcast: standard output: No space left on device\n")
+
+
 @pytest.mark.parametrize(
     ("given", "taken"), [({}, "1"), ({"OPENBLAS_NUM_THREADS": "3"}, "3"), ({"OMP_NUM_THREADS": "2"}, "2")]
 )

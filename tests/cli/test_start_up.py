@@ -123,18 +123,22 @@ print("printed")
 {before}
 end_process(3)
 """
+BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+"""Whoever writes at once has nothing left to say at the end."""
 THREAD = "threading.Thread(target=lambda: (time.sleep(0.1), print('after'))).start()"
 
 
 @pytest.mark.parametrize(("before", "then"), [("", ""), (THREAD, "after\n"), ("sys.setprofile(lambda *_: None)", "")])
 def test_a_process_ends_with_all_that_it_had_to_say(before: str, then: str) -> None:
-    found = subprocess.run([sys.executable, "-c", ENDS.format(before=before)], capture_output=True, text=True)
+    command = [sys.executable, "-c", ENDS.format(before=before)]
+    found = subprocess.run(command, capture_output=True, text=True, env=BUFFERED)
     assert (found.returncode, found.stdout, found.stderr) == (3, f"printed\n{then}at exit\n", "")
 
 
 def test_what_cannot_be_written_is_no_success() -> None:
     with open("/dev/full", "w") as full:
-        found = subprocess.run([sys.executable, "-c", ENDS.format(before="")], stdout=full, stderr=subprocess.PIPE)
+        command = [sys.executable, "-c", ENDS.format(before="")]
+        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=BUFFERED)
     assert found.returncode != 0
     assert b"No space left" in found.stderr
 
@@ -143,7 +147,7 @@ def test_what_cannot_be_written_is_no_success() -> None:
 def test_an_answer_on_a_full_disk_is_an_error_of_output_in_one_line(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "simulator.cli.roofcast", *words]
-        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=BUFFERED)
     assert (found.returncode, found.stderr) == (5, "roofcast: standard output: No space left on device\n")
 
 

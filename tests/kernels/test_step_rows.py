@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulator.kernels.engine_traits import READ_SHARE
 from simulator.kernels.library import kernel_library
 from simulator.kernels.step_rows import price_rows
 from simulator.operators.formats.tensor_formats import precision_plan
@@ -62,7 +61,7 @@ def test_no_kernel_of_a_step_reads_faster_than_memory_delivers(hardware: str) ->
     """Tables of cards with a large L2 hold layers that were read from it again and again: 1.2 times the memory's rate
     for one row on L40S and RTX PRO 6000 under TensorRT-LLM, 1.5 times for a cache of the size of the L2."""
     facts = load_hardware(hardware)
-    most = READ_SHARE * facts.memory_data_share * facts.memory_bytes_per_s * (1 + 1e-9)
+    most = 0.95 * facts.memory_data_share * facts.memory_bytes_per_s * (1 + 1e-9)
     for model in ("llama-2-7b", "qwen3-30b-a3b"):
         for engine in ("vllm", "sglang", "tensorrt-llm"):
             replica = deploy(model=load_model(model), hardware=facts, engine=EngineSpec(name=engine))

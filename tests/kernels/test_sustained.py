@@ -163,6 +163,22 @@ def test_no_product_of_a_capped_chip_beats_its_cap(capped: str, engine: str) -> 
         assert np.all(work.flops / kernels.price(work).seconds <= spec.peak_flops_per_s[dtype] * (1 + 1e-9))
 
 
+@pytest.mark.parametrize("capped", ["h20-96gb", "l20", "rtx-4090", "rtx-5090"])
+def test_no_part_of_a_prompt_on_a_capped_chip_beats_its_cap(capped: str) -> None:
+    spec = load_hardware(capped)
+    for model in ("llama-3.1-8b", "mixtral-8x7b"):
+        for engine in ("vllm", "sglang", "tensorrt-llm"):
+            replica = deploy(model=load_model(model), hardware=spec, engine=EngineSpec(name=engine))
+            for row in estimate_step(replica, prefill_step(sequences=1, tokens=[512.0, 8192.0, 65536.0])).rows:
+                if row.work.family in (Family.GEMM, Family.PREFILL_ATTENTION, Family.MOE):
+                    rate = row.work.flops / row.timing.seconds
+                    assert np.all(rate <= spec.peak_flops_per_s[Dtype.BF16] * (1 + 1e-9)), (
+                        model,
+                        engine,
+                        row.work.name,
+                    )
+
+
 @pytest.mark.parametrize(("capped", "whole"), [("h20-96gb", "h200-sxm-141gb"), ("rtx-4090", "l40s")])
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_only_the_cap_takes_a_capped_chip_longer(capped: str, whole: str, engine: str) -> None:

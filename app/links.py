@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from math import isinf
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app import baseline, opening, previews, question, widgets
-from app.named import NAMED, named, named_id
-from app.uploaded import FILES, has_files, shared_id
+from app.named import NAMED, QUESTIONS, named, named_id
+from app.uploaded import FILES, UPLOADS, has_files, shared_id
 from simulator import __version__
 from simulator.specs.measured.validation_rows import library_digest
 
@@ -22,6 +23,8 @@ _OWN = (VERSION, SAID, FILES, NAMED, *baseline.KEYS)
 _STREAMLIT = "embed"
 _LONGEST_SHOWN = 40
 _MOST_STEPS = 50
+_OUTLIVING = frozenset((opening.PAGES, UPLOADS, *QUESTIONS))
+"""What a visitor keeps whatever page is opened."""
 
 
 def version() -> str:
@@ -36,6 +39,22 @@ def said(headline: str) -> None:
 
 def _fingerprint() -> str:
     return blake2b(st.session_state.get(_SAID, "").encode(), digest_size=4).hexdigest()
+
+
+def reopen(page: str) -> None:
+    """Answer a page that the browser goes back or forward to as its address asks, as if a link had opened it.
+
+    What other pages asked since would win over the address otherwise, and parameters that they have too are taken for
+    theirs and left out of it. Called before anything else changes the address.
+    """
+    state, run = st.session_state, get_script_run_ctx()
+    if run is None or not run.is_history_navigation or state.get(_OPENED, page) == page:
+        return
+    for key in set(state).difference(_OUTLIVING):
+        del state[key]
+    asked = parse_qs(run.query_string, keep_blank_values=True)
+    st.query_params.update({key: texts for key, texts in asked.items() if key not in st.query_params})
+    st.rerun()
 
 
 def begin(page: str) -> None:

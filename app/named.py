@@ -21,6 +21,8 @@ _LARGEST_STORE = 1000
 _store: OrderedDict[str, tuple[NamedQuestion, ...]] = OrderedDict()
 _store_lock = threading.Lock()
 _OURS, _ID, _NAME = "_named", "_named_id", "name_of_question"
+QUESTIONS = (_OURS, _ID)
+"""Where a session keeps its questions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

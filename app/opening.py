@@ -16,7 +16,8 @@ from simulator.specs.measured.validation_rows import RunFacts
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import TechniquesSpec
 
-_PAGES = "_pages"
+PAGES = "_pages"
+"""Where a session keeps its pages."""
 ASKING = ("What-if", "Serving", "Roofline", "Compare")
 """Pages that ask about one deployment."""
 _TECHNICAL = ("What-if", "Compare")
@@ -27,12 +28,12 @@ _LOADED, _SERVED = ("What-if", "Roofline", "Compare"), ("Serving",)
 
 def register(pages: Mapping[str, Any]) -> None:
     """Remember the pages by their title."""
-    st.session_state[_PAGES] = dict(pages)
+    st.session_state[PAGES] = dict(pages)
 
 
 def pages() -> Mapping[str, Any]:
     """The pages by their title."""
-    found: Mapping[str, Any] = st.session_state[_PAGES]
+    found: Mapping[str, Any] = st.session_state[PAGES]
     return found
 
 

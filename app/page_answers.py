@@ -1,8 +1,8 @@
 """Small additions to every HTML answer of the server.
 
 The front end is told where its server is, so that it does not probe for one below each page's address; it gets the
-style sheet before anything is drawn; and the browser is told to keep the dashboard out of foreign frames and to guess
-no content types.
+style sheet before anything is drawn, and a script each for refused numbers and the browser's history; and the browser
+is told to keep the dashboard out of foreign frames and to guess no content types.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _SCRIPT = b'<script>window.__streamlit={BACKEND_BASE_URL:window.location.origin+"/"}</script>'
-_STYLE, _REFUSED = (Path(__file__).with_name(name).read_bytes() for name in ("style.css", "refused.js"))
-_HEAD = b"".join((_SCRIPT, b"<style>", _STYLE, b"</style><script>", _REFUSED, b"</script></head>"))
+_STYLE, _REFUSED, _HISTORY = (
+    Path(__file__).with_name(name).read_bytes() for name in ("style.css", "refused.js", "history.js")
+)
+_SCRIPTS = b"</script><script>".join((_REFUSED, _HISTORY))
+_HEAD = b"".join((_SCRIPT, b"<style>", _STYLE, b"</style><script>", _SCRIPTS, b"</script></head>"))
 _TITLE = b"<title>roofcast</title>"
 _FIRST_PAGE = b"plan"
 """Relative, so that it holds below any prefix of a proxy."""

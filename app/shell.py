@@ -30,6 +30,7 @@ PAGES: dict[str, tuple[str, str, Body]] = {
 
 def _page(title: str, body: Body) -> None:
     """One page between the question and the banner of its link."""
+    links.reopen(title)
     widgets.begin()
     adopt_files()
     adopt_questions()

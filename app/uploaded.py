@@ -18,7 +18,8 @@ import streamlit as st
 
 from simulator.specs.uploads import LARGEST_KEPT_BYTES, LARGEST_RECORD_BYTES
 
-_KEPT = "_profiles_folder"
+UPLOADS = "_profiles_folder"
+"""Where a session keeps its uploads."""
 FILES = "files"
 """What links call the uploads that they were made with."""
 LARGEST_UPLOADS = 20
@@ -75,13 +76,13 @@ class _Uploads:
 
 
 def _uploads() -> _Uploads:
-    found: _Uploads = st.session_state.setdefault(_KEPT, _Uploads())
+    found: _Uploads = st.session_state.setdefault(UPLOADS, _Uploads())
     return found
 
 
 def session_profiles() -> str | None:
     """The ``profiles`` argument for the library: the session's folder, or None while nothing was uploaded."""
-    found: _Uploads | None = st.session_state.get(_KEPT)
+    found: _Uploads | None = st.session_state.get(UPLOADS)
     return str(found.folders[-1].path) if found is not None and found.folders else None
 
 

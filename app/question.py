@@ -112,10 +112,10 @@ def _value(key: str) -> Any:
     """What a widget of this page says, else the address, else the page before."""
     if key in widgets.shown():
         return st.session_state[key]
-    return _elsewhere(key)
+    return elsewhere(key)
 
 
-def _elsewhere(key: str) -> Any:
+def elsewhere(key: str) -> Any:
     """What the address says of a key that no widget of this page has, else the page before."""
     return read(key, st.query_params[key]) if key in st.query_params else kept().get(key)
 
@@ -124,7 +124,7 @@ def keep() -> None:
     """Remember what this page asks; called when its widgets are complete."""
     found, shown = kept(), widgets.shown()
     for key in READ:
-        value = st.session_state[key] if key in shown else _elsewhere(key)
+        value = st.session_state[key] if key in shown else elsewhere(key)
         found.pop(key, None)
         if value is not None:
             found[key] = value

@@ -47,8 +47,7 @@ _MEANINGS = {
 
 def _context() -> int:
     """Prompts of the question; without one what a step of the command attends to."""
-    found: int = question.kept().get("isl", STEP_CONTEXT_TOKENS)
-    return found
+    return min(question.elsewhere("isl") or STEP_CONTEXT_TOKENS, inputs.LARGEST_TOKENS)
 
 
 def asked() -> tuple[ScenarioSpec, int]:

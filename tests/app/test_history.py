@@ -43,7 +43,7 @@ def shows(page: Any, path: str, said: str) -> None:
 
 
 def batch(page: Any) -> str:
-    return str(page.get_by_role("slider", name="Batch").get_attribute("aria-valuenow"))
+    return str(page.get_by_role("slider", name="Batch").input_value())
 
 
 def test_back_shows_the_page_before_as_its_address_asks(page: Any, address: str) -> None:
@@ -52,14 +52,13 @@ def test_back_shows_the_page_before_as_its_address_asks(page: Any, address: str)
     assert page.url == asked
     go(page, "Roofline")
     shows(page, "roofline", "A step of 40 sequences")
-    ahead = page.url
+    ahead = headline(page)
     page.go_back()
     shows(page, "what-if", before)
     assert (page.url, batch(page)) == (asked, "40")
     page.go_forward()
-    shows(page, "roofline", "A step of 40 sequences")
-    assert page.url.startswith(f"{address}/roofline?")
-    assert "batch=40" in page.url, ahead
+    shows(page, "roofline", ahead)
+    assert "batch=40" in page.url
     page.go_back()
     shows(page, "what-if", before)
     page.reload()
@@ -96,4 +95,3 @@ def test_back_is_pressed_before_the_next_page_answers(page: Any, address: str) -
     page.go_back()
     shows(page, "what-if", before)
     assert batch(page) == "40"
-    assert headline(page) == before

@@ -120,6 +120,13 @@ def test_what_a_link_cannot_show_is_said(name: str, query: dict[str, str], said:
         assert part in text
 
 
+@pytest.mark.parametrize(("isl", "context"), [("1155", 1155), ("999999999", 131_072)])
+def test_a_step_attends_to_the_prompts_that_an_address_asks_about(isl: str, context: int) -> None:
+    page = opened("roofline", {"isl": isl})
+    assert not page.exception
+    assert page.number_input(key="context").value == context
+
+
 def test_a_banner_goes_when_its_input_is_changed() -> None:
     page = opened("what_if", {"batch": "0"})
     assert _banner(page)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf
 from typing import TypeVar
 
 import numpy as np
@@ -52,7 +51,12 @@ def derived_machine(hardware: AcceleratorSpec, format: MatmulFormat) -> GemmMach
             code="unsupported_option",
             hint="have: " + (", ".join(sorted(hardware.sparse_peak_flops_per_s)) or "none"),
         )
-    return replace(gemm_machine(hardware, format), peak_flops_per_s=peak, cap_flops_per_s=inf)
+    dense = gemm_machine(hardware, format)
+    faster = peak / hardware.peak_flops_per_s[format.math]
+    # A cap is of the units, so that it cuts the sparse rate as it cuts the dense one.
+    return replace(
+        dense, peak_flops_per_s=faster * dense.peak_flops_per_s, cap_flops_per_s=faster * dense.cap_flops_per_s
+    )
 
 
 def dequantise_seconds(

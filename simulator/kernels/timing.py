@@ -70,18 +70,18 @@ def chance_within(bound: float, *, value: float, ends: Range) -> float:
     """Probability that a prediction with an 80 % interval stays at or under a bound.
 
     Log-normal on either side of the value, with that side's own width, so that waiting times, which grow faster than
-    step times, keep their longer upper end. A value without an interval is taken as certain, an infinite end as
-    overload, which meets no bound.
+    step times, keep their longer upper end. A value without an interval is taken as certain, an infinite one as
+    overload, which meets no bound; nothing takes no time.
 
     >>> round(chance_within(0.11, value=0.1, ends=(0.09, 0.11)), 2)
     0.9
     """
-    if not isfinite(value):
+    if not isfinite(value) or bound <= 0 < value:
         return 0.0
     end = ends[1] if bound >= value else ends[0]
     if end == value:
         return 1.0 if value <= bound else 0.0
-    if not isfinite(end):
+    if not 0 < end < inf:
         return 0.5
     return NormalDist().cdf(DEVIATE * log(bound / value) / abs(log(end / value)))
 

@@ -54,3 +54,10 @@ def test_what_is_less_sure_is_less_likely_to_keep_a_bound_above_it(value: float,
     bound = 1.2 * value
     sure, unsure = (chance_within(bound, value=value, ends=interval(value, log_sigma=one)) for one in (narrow, wide))
     assert sure > unsure > 0.5
+
+
+@pytest.mark.parametrize("bound", [0.0, -0.0, -1.0])
+def test_nothing_is_done_within_no_time(bound: float) -> None:
+    assert chance_within(bound, value=0.1, ends=(0.09, 0.11)) == 0.0
+    assert chance_within(bound, value=0.1, ends=(0.0, 0.11)) == 0.0
+    assert chance_within(0.05, value=0.1, ends=(0.0, 0.11)) == 0.5

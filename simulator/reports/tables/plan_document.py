@@ -59,7 +59,7 @@ def _latencies(at: Latencies, objectives: tuple[Objective, ...]) -> dict[str, An
         **_picked(at, "rate_per_s", "load", "kv_utilization", *_MEANS_AND_PERCENTILES),
         "mean_batch": at.mean_sequences,
         "objectives": [
-            {"metric": item.metric.value, "percentile": item.percentile, "bound_s": item.bound_s, "value_s": value}
+            {**_picked(item, "metric", "percentile", "bound_s"), "value_s": plain(value)}
             for item, value in zip(objectives, at.objectives_s, strict=True)
         ],
     }

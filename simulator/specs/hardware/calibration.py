@@ -100,6 +100,14 @@ def _physical(parameters: dict[str, float]) -> FittedValues[float]:
     return FittedValues(parameters)
 
 
+def _ordered(box: dict[str, tuple[float, float]]) -> FittedValues[tuple[float, float]]:
+    """Ranges by coordinate. Raises ValueError: one that ends before it begins, or has no logarithm."""
+    for name, (low, high) in box.items():
+        if not 0 < low <= high:
+            raise ValueError(f"{name} runs from {low:g} to {high:g}; ranges begin above 0 and end no earlier")
+    return FittedValues(box)
+
+
 class KernelFit(Spec):
     """One kernel model with its parameters for one family and number format.
 
@@ -117,7 +125,7 @@ class KernelFit(Spec):
     model: str
     parameters: Annotated[dict[str, float], AfterValidator(_physical)]
     correction: LatticeSpec | None = None
-    box: Annotated[dict[str, tuple[float, float]], AfterValidator(FittedValues)]
+    box: Annotated[dict[str, tuple[float, float]], AfterValidator(_ordered)]
     error: FitError
     physics_log_sigma: PositiveFloat | None = None
     includes_quantisation: bool = True

@@ -104,6 +104,21 @@ def test_tables_for_short_requests_and_few_of_them_say_what_the_whole_ones_do(
     )
 
 
+@pytest.mark.parametrize("longest", [700, 1500, 2048])
+def test_tables_for_short_requests_hold_the_last_chunk_of_the_longest_and_the_fullest_step(longest: int) -> None:
+    """Where nothing longer is tabulated, the nodes beyond the edge are still read by what lies before it."""
+    made = without_graphs(deployment("llama-3.1-8b", "h100-sxm-80gb", 1))
+    whole, small = compile_steps(made), compile_steps(made, longest=longest, most=100)
+    new = np.arange(1.0, longest)
+    last = mixed_step(prefill_sequences=1, prefill_tokens=new, prefill_context=longest - new)
+    full = mixed_step(
+        prefill_sequences=MAX_TOKENS // new[40:], prefill_tokens=new[40:], prefill_context=longest - new[40:]
+    )
+    for step in (last, full):
+        np.testing.assert_array_equal(steps_seconds(small, step), steps_seconds(whole, step))
+        np.testing.assert_allclose(steps_seconds(small, step), estimate_step(made, step).step_s, rtol=3 * TOLERANCE)
+
+
 def test_an_eager_engine_waits_for_its_launches() -> None:
     made = deployment("llama-3.1-8b", "a100-sxm-80gb", 1, engine="torch")
     made = replace(made, engine=replace(made.engine, eager=True))

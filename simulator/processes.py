@@ -55,7 +55,7 @@ class LineProcesses:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._ended = True
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for process in self._started:
+        for process in tuple(self._started):  # their threads take them off it meanwhile
             process.stop()
 
     def answers(self, lines: Iterable[str]) -> Iterator[str | RoofcastError]:

@@ -104,3 +104,23 @@ def test_a_process_that_starts_while_the_others_are_ended_ends_too(monkeypatch: 
     with LineProcesses(ENTRY, jobs=1) as processes:
         assert [str(answer) for answer in processes.answers(["ab"])] != ["ba"]
     assert started[0]._process.poll() is not None
+
+
+def test_every_process_is_ended_while_those_before_it_leave_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What asked an ended process takes it off the list of those to end, which the next one may not slip through."""
+    started: list[_LineProcess] = []
+    stop = _LineProcess.stop
+
+    def slowly(process: _LineProcess) -> None:
+        stop(process)
+        started.append(process)
+        if process in processes._started and len(started) == 1:
+            processes._started.remove(process)
+
+    with LineProcesses(ENTRY, jobs=2) as processes:
+        found = processes.answers(["ab", "cd", "ef", "gh"])
+        assert [str(next(found)) for _ in range(4)] == ["ba", "dc", "fe", "hg"]
+        both = list(processes._started)
+        monkeypatch.setattr(_LineProcess, "stop", slowly)
+    assert len(both) == 2
+    assert all(process._process.poll() is not None for process in both)

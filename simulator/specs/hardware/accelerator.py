@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt
 
 from simulator.errors import ProfileError, plain_word, said_of
 from simulator.specs.base import CalendarDate, Source, Spec
@@ -51,6 +51,13 @@ class LinkSpec(Spec):
         return self.bytes_per_s_per_direction * (participants - 1) / (self.domain_size - 1)
 
 
+def _with_fp32(rates: dict[Dtype, float]) -> dict[Dtype, float]:
+    """Rates by format. Raises ValueError: without the one that work outside the matrix units is counted by."""
+    if Dtype.FP32 not in rates:
+        raise ValueError("no fp32: work outside the matrix units is counted by it")
+    return rates
+
+
 class AcceleratorSpec(Spec):
     """Datasheet facts of one accelerator; peaks are dense [FLOP/s], a multiply-add is 2 FLOPs.
 
@@ -71,7 +78,7 @@ class AcceleratorSpec(Spec):
     status: Literal["available", "announced"] = "available"
     peak_flops_per_s: dict[Dtype, PositiveFloat]
     sparse_peak_flops_per_s: dict[Dtype, PositiveFloat] = Field(default_factory=dict)
-    vector_flops_per_s: dict[Dtype, PositiveFloat]
+    vector_flops_per_s: Annotated[dict[Dtype, PositiveFloat], AfterValidator(_with_fp32)]
     library_flops_per_s: dict[Dtype, PositiveFloat] = Field(default_factory=dict)
     memory_kind: str
     memory_bytes: PositiveFloat
@@ -108,7 +115,7 @@ class AcceleratorSpec(Spec):
     def parallel_units(self) -> int:
         """Units as kernel models count them: where one is wider than a GPU's 128 lanes (a TPU core has 2048), as many
         of that width as go into it. An estimate for devices that are not programmed in blocks of threads."""
-        flops_per_s = self.vector_flops_per_s.get(Dtype.FP32, 0.0)
+        flops_per_s = self.vector_flops_per_s[Dtype.FP32]
         lanes = flops_per_s / (2 * self.boost_clock_hz * self.compute_units)
         return self.compute_units * max(1, int(lanes) // GPU_LANES)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any
 
 import streamlit as st
@@ -99,8 +99,8 @@ def _kept_as(plan: CapacityPlan) -> str:
     return f"{best.hardware} {best.label} {[pool.replicas for pool in best.pools]} {plan.spec.model_dump_json()}"
 
 
-def _check(plan: CapacityPlan) -> CapacityPlan:
-    turns.let_others_ask()
+def _check(plan: CapacityPlan, run: int) -> CapacityPlan:
+    turns.let_others_ask(run)
     changed = PATIENT.ask(work.check_of, plan)
     return replace(plan, **changed) if changed else plan
 
@@ -123,7 +123,7 @@ def _awaited(plan: CapacityPlan) -> CapacityPlan:
     with _BEGUN:
         check = kept.get(question)
         if check is None or check.cancelled():
-            check = kept[question] = _CHECKS.submit(_check, plan)
+            check = kept[question] = _CHECKS.submit(_check, plan, get_ident())
         if len(kept) > _MOST_CHECKS:
             del kept[next(iter(kept))]
     try:

@@ -63,10 +63,11 @@ def number_sent() -> None:
         _changed.wait_for(lambda: set(_unseen) <= {visitor}, timeout=_SEEN_S)
 
 
-def let_others_ask() -> None:
-    """Before work that no reader waits for: until everybody has a number, or for as long as patience lasts."""
+def let_others_ask(run: int | None = None) -> None:
+    """Before work that no reader waits for: until everybody has a number, or for as long as patience lasts. ``run``:
+    the thread of a page's run that waits for this work itself."""
     with _changed:
-        _changed.wait_for(lambda: not _asking, timeout=PATIENCE_S)
+        _changed.wait_for(lambda: _asking.keys() <= {run}, timeout=PATIENCE_S)
 
 
 def wait_until(ready: Callable[[], bool]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from threading import Event, Thread
 
@@ -93,3 +94,12 @@ def test_a_chart_waits_until_others_see_what_they_were_sent(monkeypatch: pytest.
         turns._is_seen(visitor, number)
     thread.join()
     assert drawn.is_set()
+
+
+def test_what_a_run_waits_for_itself_does_not_wait_for_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE_S", 60.0)
+    with turns.asking():
+        thread = Thread(target=turns.let_others_ask, args=(threading.get_ident(),), daemon=True)
+        thread.start()
+        thread.join(timeout=30.0)
+        assert not thread.is_alive()

@@ -14,7 +14,7 @@ def gemma4_audio(fields: Fields) -> int:
     if audio.has("audio_embed_dim"):
         return audio.size("audio_embed_dim") * width
     hidden, outputs = audio.size("hidden_size"), audio.size("output_proj_dims")
-    channels = audio.integers("subsampling_conv_channels") or (128, 32)
+    channels = audio.integers("subsampling_conv_channels", least=1) or (128, 32)
     if len(channels) != 2:
         raise audio.refusal("subsampling_conv_channels", f"has {len(channels)} entries, allowed are two")
     first, second = channels

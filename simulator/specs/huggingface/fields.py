@@ -148,15 +148,15 @@ class Fields:
                 raise self.refusal(name, f"holds {shown(word)}, understood are {', '.join(sorted(choices))}")
         return tuple(value)
 
-    def integers(self, name: str) -> tuple[int, ...] | None:
-        """A list of integers of at least 0, or None."""
+    def integers(self, name: str, *, least: int = 0) -> tuple[int, ...] | None:
+        """A list of integers of at least ``least``, or None."""
         value = self._take(name)
         if value is None:
             return None
         if not isinstance(value, list | tuple) or any(
-            type(item) is not int or not 0 <= item <= LARGEST_SIZE for item in value
+            type(item) is not int or not least <= item <= LARGEST_SIZE for item in value
         ):
-            raise self.refusal(name, f"must be a list of integers of 0 to {LARGEST_SIZE:,}")
+            raise self.refusal(name, f"must be a list of integers of {least} to {LARGEST_SIZE:,}")
         return tuple(value)
 
     def expect(self, name: str, *, value: object, why: str) -> None:

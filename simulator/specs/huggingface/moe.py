@@ -77,7 +77,7 @@ def read_laguna(fields: Fields) -> ModelSpec:
     depth = trunk.num_hidden_layers
     attention = usual.read_attention(fields, bias="attention_bias", qk_norm="head")
     attention = attention.model_copy(update={"output_gate": "headwise"})
-    heads = fields.integers("num_attention_heads_per_layer") or (attention.num_attention_heads,) * depth
+    heads = fields.integers("num_attention_heads_per_layer", least=1) or (attention.num_attention_heads,) * depth
     types = fields.words("layer_types", length=depth, allowed=(usual.SLIDING, usual.FULL))
     if types is None or len(heads) != depth:
         missing = "layer_types" if types is None else "num_attention_heads_per_layer"

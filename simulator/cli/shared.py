@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -22,9 +22,6 @@ from simulator.errors import LONGEST_VALUE, ExitCode, RoofcastError, did_you_mea
 from simulator.reports.words.fields import error_line, flag_of, flagged
 from simulator.specs.base import LARGEST_INTEGER
 from simulator.specs.question.plan_values import WrittenField
-
-if TYPE_CHECKING:
-    pass
 
 _INTEGER = re.compile(r"[-+]?[0-9]+(?:\.0*)?")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")

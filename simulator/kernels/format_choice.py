@@ -4,7 +4,7 @@ Formats without measurements on a device are derived from its 16-bit product: by
 kernel streams narrow weights and widens each of them once per tile row that reads it [Frantar2024]; an 8-bit kernel
 multiplies at the 8-bit rate and has to quantise its input first [Xiao2022]; a 2:4 kernel streams the kept half with its
 indices and multiplies at the sparse rate [Mishra2021]. What differs between implementations is a handful of named
-parameters (specs/hardware/format_kernels), fitted on few published rows or measured kernels and tested on others.
+parameters (specs/model/precision), fitted on few published rows or measured kernels and tested on others.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from simulator.operators.work import ActivationPasses, Array, ElementwiseShape, 
 from simulator.specs.engine.releases import SplitProducts
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
-from simulator.specs.hardware.format_kernels import FormatKernelSpec, load_format_kernels
-from simulator.specs.model.precision import BITS, Dtype
+from simulator.specs.model.precision import BITS, Dtype, FormatKernelSpec, load_format_kernels
 from simulator.units import BITS_PER_BYTE
 
 FLOPS_PER_INSTRUCTION = 2.0

@@ -46,8 +46,7 @@ from simulator.kernels.format_choice import (
     with_passes,
 )
 from simulator.kernels.gemm import gemm_timing
-from simulator.kernels.memory import elementwise_timing, host_transfer_timing
-from simulator.kernels.roofline import fitted_timing, user_timing
+from simulator.kernels.roofline import elementwise_timing, fitted_timing, host_transfer_timing, user_timing
 from simulator.kernels.step_rows import in_step, price_rows
 from simulator.kernels.timing import Provenance, Timing, between, chosen, widened
 from simulator.operators.work import (

@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.kernels.engine_traits import traits_on, with_recipe
 from simulator.kernels.library import STAND_IN_FORMAT, KernelLibrary, kernel_library
-from simulator.kernels.memory import ASSUMED_PARAMETERS
+from simulator.kernels.roofline import ASSUMED_PARAMETERS
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
 from simulator.records import dataclass

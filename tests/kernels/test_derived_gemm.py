@@ -14,8 +14,7 @@ from simulator.operators.formats.schemes import fixed_format, format_of_pair, sc
 from simulator.operators.formats.sparse_formats import sparse_product
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work
 from simulator.specs.hardware.accelerator import load_hardware
-from simulator.specs.hardware.format_kernels import FormatKernelSpec, load_format_kernels
-from simulator.specs.model.precision import Dtype
+from simulator.specs.model.precision import Dtype, FormatKernelSpec, load_format_kernels
 
 M = np.array([1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0])
 N, K = 28672.0, 8192.0
@@ -218,7 +217,7 @@ def test_every_family_says_where_it_comes_from_and_fits_are_scored_elsewhere() -
 
 
 def test_a_table_with_a_family_twice_is_refused() -> None:
-    from simulator.specs.hardware.format_kernels import FormatKernelTable
+    from simulator.specs.model.precision import FormatKernelTable
 
     family = FormatKernelSpec(name="a", formats=("x",), log_sigma=0.1, known_as="assumed", source="nobody")
     with pytest.raises(ValueError, match="twice"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import ProfileError
-from simulator.kernels.memory import ASSUMED_PARAMETERS, elementwise_timing
+from simulator.kernels.roofline import ASSUMED_PARAMETERS, elementwise_timing
 from simulator.kernels.timing import Provenance
 from simulator.kernels.transfer import Relative, calibrated_relative, kernel_distance, link_relative
 from simulator.operators.work import ElementwiseShape

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
 from simulator.planner.money.market import MarketPrice, PriceRule, check_rule, market_price, named_provider
-from simulator.planner.plan import plan_capacity
-from simulator.planner.plausibility import stale_prices
+from simulator.planner.plan import plan_capacity, stale_prices
 from simulator.reports.words.derivation import price_source_text, taken_text
 from simulator.reports.words.plan_inputs import warning_text
 from simulator.specs.money.prices import OfferKind, OfferSpec, PriceOf, PriceProfile, ProviderKind, load_prices

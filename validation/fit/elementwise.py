@@ -22,7 +22,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from simulator.fitting.kernel_fits import NORMAL_80
-from simulator.kernels.memory import pass_seconds
+from simulator.kernels.roofline import pass_seconds
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit, RegimeSigma
 from simulator.units import MICRO

@@ -20,12 +20,12 @@ from scipy.optimize import minimize
 
 from simulator.kernels.fits import FitSet, fit_set
 from simulator.kernels.format_choice import derived_gemm_timing, pass_shape, passes_of
-from simulator.kernels.memory import elementwise_timing
+from simulator.kernels.roofline import elementwise_timing
 from simulator.operators.work import GemmShape
 from simulator.published.figures import ComparedFigure
 from simulator.published.techniques import figures
 from simulator.specs.hardware.accelerator import load_hardware
-from simulator.specs.hardware.format_kernels import FormatKernelSpec, FormatKernelTable, load_format_kernels
+from simulator.specs.model.precision import FormatKernelSpec, FormatKernelTable, load_format_kernels
 from validation.end_to_end.runs import MeasuredRun
 from validation.end_to_end.sources import load_source
 from validation.end_to_end.speedups import deployment_key, is_plain, speedups

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from simulator.specs.hardware.format_kernels import load_format_kernels
+from simulator.specs.model.precision import load_format_kernels
 from validation.fit.vendor_engines import cases_of, own_errors
 
 FAMILY, CHIP, MODEL = "widened-mxfp4", "MI300X", "openai/gpt-oss-120b"

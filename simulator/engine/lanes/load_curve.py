@@ -7,8 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from simulator.engine.lanes.pricing import SIZE_WEIGHTS, NodeSteps, StepTimes, node_steps
-from simulator.engine.lanes.prompt_costs import PromptCosts, prompt_costs
+from simulator.engine.lanes.pricing import SIZE_WEIGHTS, NodeSteps, PromptCosts, StepTimes, node_steps, prompt_costs
 from simulator.engine.lanes.queueing import arrival_rate_per_s
 from simulator.operators.work import StepShape
 from simulator.phases.deployment import Deployment
@@ -155,14 +154,15 @@ class LaneSteps:
     def curve(self, seconds: Array) -> LoadCurve:
         """The load curve from the times of the cases of ``at.step`` [s]. Costs of prompts are expectations over the
         tokens that meet in a step, because a step's time is convex in them."""
-        priced, new_tokens = self.at.priced(seconds), self.mix.new_prompt_tokens
-        nodes, every = priced.nodes, np.arange(self.slots + 1)
+        steps, new_tokens = self.at, self.mix.new_prompt_tokens
+        priced = steps.priced(seconds)
+        nodes, every = steps.nodes, np.arange(self.slots + 1)
         added_s = np.maximum(priced.shared_s - priced.plain_s, 0.0)
-        mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ priced.size_tokens
+        mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ steps.size_tokens
         # A prompt beyond the budget comes in pieces, each of them a step.
         prompts_s, all_tokens = (
-            SIZE_WEIGHTS @ (added_s * priced.pieces),
-            SIZE_WEIGHTS @ (priced.size_tokens * priced.pieces),
+            SIZE_WEIGHTS @ (added_s * steps.pieces),
+            SIZE_WEIGHTS @ (steps.size_tokens * steps.pieces),
         )
         size_variance = SIZE_WEIGHTS @ (added_s / np.maximum(mean_added_s, _TINY)) ** 2 - 1
         return LoadCurve(
@@ -174,7 +174,7 @@ class LaneSteps:
             prefill_s=np.interp(every, nodes, prompts_s * new_tokens / all_tokens),
             prompt_step_tokens=np.interp(every, nodes, mean_tokens),
             size_variance=np.interp(every, nodes, np.maximum(size_variance, 0.0)),
-            full_prompt_s=np.interp(every, nodes, priced.full_s * new_tokens / priced.room_tokens),
+            full_prompt_s=np.interp(every, nodes, priced.full_s * new_tokens / steps.room_tokens),
             costs=prompt_costs(priced),
             nodes=nodes,
         )

@@ -8,7 +8,7 @@ from math import erf, log1p, sqrt
 import numpy as np
 
 from simulator.engine.lanes.load_curve import LoadCurve
-from simulator.engine.lanes.prompt_costs import PromptCostsAt
+from simulator.engine.lanes.pricing import PromptCostsAt
 from simulator.engine.lanes.queueing import (
     busy_servers_probability,
     followers,

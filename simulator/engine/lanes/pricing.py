@@ -1,4 +1,4 @@
-"""The steps of a lane that are priced: each kind of step at a few batch sizes, in one call.
+"""The steps of a lane that are priced, each kind at a few batch sizes in one call, and what prompts add to them.
 
 The kinds, node by node: a plain step; one with the prompts that usually arrive; one filled to the token budget. At
 every other node also: one with fewer and one with more prompt tokens than usual, and one filled with the beginnings of
@@ -7,9 +7,10 @@ prompts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from functools import lru_cache
+from itertools import pairwise
 from math import sqrt
 
 import numpy as np
@@ -20,6 +21,7 @@ from simulator.phases.step import graph_tokens
 from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix
 
+Places = NDArray[np.intp]
 StepTimes = Callable[[StepShape], Array]
 """Seconds of each case of a StepShape; positive, and not falling when work is added."""
 
@@ -27,34 +29,9 @@ StepTimes = Callable[[StepShape], Array]
 # fifth degree are exact.
 _DEVIATES = np.array([0.0, -sqrt(3), sqrt(3)])
 SIZE_WEIGHTS = np.array([4.0, 1.0, 1.0]) / 6
+_ASCENDING = (1, 0, 2)
+"""Sizes of prompts from small to large, in the order of ``SIZE_WEIGHTS``."""
 _TINY = float(np.finfo(np.float64).tiny)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PricedNodes:
-    """Step times [s] over the nodes (batch sizes).
-
-    plain_s : decoding alone; shared_s : with prompts of ``size_tokens``, [sizes, nodes], in the order of SIZE_WEIGHTS
-    cut_tokens : context that the earlier pieces of these prompts are in their shared steps, 0 where they fit the budget
-    pieces : steps that so many tokens take, one where they fit the budget
-    full_s : filled with an average piece of a prompt; fresh_full_s : with the beginnings of prompts
-    room_tokens : what the token budget leaves to prompts; earlier_tokens : context of that average piece
-    own_tokens : context that one prompt as long as the room has beyond that of the beginnings
-    cached_per_token : context from the prefix cache for each token that is computed
-    """
-
-    nodes: Array
-    plain_s: Array
-    shared_s: Array
-    full_s: Array
-    fresh_full_s: Array
-    size_tokens: Array
-    cut_tokens: Array
-    pieces: Array
-    room_tokens: Array
-    earlier_tokens: Array
-    own_tokens: Array
-    cached_per_token: float
 
 
 def _prompt_sizes(mix: RequestMix, nodes: Array) -> tuple[Array, Array]:
@@ -140,12 +117,18 @@ class NodeSteps:
     """The steps of a lane that have to be priced: ``step`` holds every kind at its nodes.
 
     few : nodes of the kinds that are priced at every other node only; computed : sequences that graphs compute, on
-    average, between the captured sizes ``smaller`` and ``larger``; the rest as in ``PricedNodes``
+    average, between the captured sizes ``smaller`` and ``larger``
+    size_tokens : prompt tokens of the shared steps, [sizes, nodes], in the order of SIZE_WEIGHTS
+    cut_tokens : context that the earlier pieces of these prompts are in their shared steps, 0 where they fit the budget
+    pieces : steps that so many tokens take, one where they fit the budget
+    room_tokens : what the token budget leaves to prompts; earlier_tokens : context of an average piece
+    own_tokens : context that one prompt as long as the room has beyond that of the beginnings
+    cached_per_token : context from the prefix cache for each token that is computed
     """
 
     step: StepShape
     nodes: Array
-    few: NDArray[np.intp]
+    few: Places
     computed: Array
     smaller: Array
     larger: Array
@@ -167,19 +150,27 @@ class NodeSteps:
         at = self.nodes[self.few]
         low_s, high_s, fresh_full_s = (np.interp(self.nodes, at, some - plain_s[self.few]) + plain_s for some in sparse)
         return PricedNodes(
-            nodes=self.nodes,
+            steps=self,
             plain_s=plain_s,
             shared_s=np.stack((usual_s, low_s, high_s)),
             full_s=full_s,
             fresh_full_s=fresh_full_s,
-            size_tokens=self.size_tokens,
-            cut_tokens=self.cut_tokens,
-            pieces=self.pieces,
-            room_tokens=self.room_tokens,
-            earlier_tokens=self.earlier_tokens,
-            own_tokens=self.own_tokens,
-            cached_per_token=self.cached_per_token,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedNodes:
+    """Step times [s] over the nodes (batch sizes) of ``steps``.
+
+    plain_s : decoding alone; shared_s : with prompts of ``size_tokens``, [sizes, nodes], in the order of SIZE_WEIGHTS
+    full_s : filled with an average piece of a prompt; fresh_full_s : with the beginnings of prompts
+    """
+
+    steps: NodeSteps
+    plain_s: Array
+    shared_s: Array
+    full_s: Array
+    fresh_full_s: Array
 
 
 def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int) -> NodeSteps:
@@ -206,7 +197,7 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
     smaller, larger = _graph_sizes(computed, largest=graph_sequences)
     few = np.array(sorted({*range(0, len(nodes), 2), len(nodes) - 1}))
 
-    def beside(tokens: Array, each: Array, before: Array, *, at: NDArray[np.intp] | slice) -> _Cases:
+    def beside(tokens: Array, each: Array, before: Array, *, at: Places | slice) -> _Cases:
         sequences = nodes[at]
         attended = np.full(len(sequences), mix.decode_context_tokens)
         return _Cases(tokens=tokens[at], piece=each[at], earlier=before[at], sequences=sequences, attended=attended)
@@ -233,4 +224,157 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
         earlier_tokens=earlier,
         own_tokens=(room - piece) / 2 + cached_per_token * room - cached_piece,
         cached_per_token=cached_per_token,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCostsAt:
+    """Prompt costs beside one number of decoding sequences a row: tokens, added_s [points, rows], growth_s [rows]."""
+
+    tokens: Array
+    added_s: Array
+    growth_s: Array
+
+    def added_by_s(self, tokens: Array) -> Array:
+        """Time that one prompt of each length adds to the steps it is in, [rows, lengths] [s]. Longer prompts than the
+        budget leaves room for take several full steps, each with the earlier ones as context."""
+        known, added_s, growth_s = self.tokens, self.added_s, self.growth_s
+        room = known[-1][:, None]
+        steps = np.floor(tokens / room)
+        rest = tokens - steps * room
+        spent_s: Array = steps * added_s[-1][:, None]
+        # From the longest down, so that two times of one length are a jump behind it.
+        for row, (lengths, points, times_s) in enumerate(zip(-rest, -known[::-1].T, added_s[::-1].T, strict=True)):
+            spent_s[row] += np.interp(lengths, points, times_s)
+        if np.max(tokens) <= room.min():
+            return spent_s
+        context_s: Array = tokens / room * growth_s[:, None] * np.maximum(tokens - room, 0.0) / 2
+        return spent_s + context_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptCosts:
+    """What steps of a lane take longer for prompt tokens, at the nodes.
+
+    tokens, added_s : prompt tokens of a step, ascending, and the time they add as one prompt [points, nodes]
+    together_s : the time they add as several prompts, which do not have each other as context [points, nodes]
+    growth_s : more time of a full step per token and half of the context that its prompt's length brings it [s]
+    """
+
+    nodes: Array
+    tokens: Array
+    added_s: Array
+    together_s: Array
+    growth_s: Array
+
+    def scaled(self, factor: float) -> PromptCosts:
+        """All times ``factor`` times as long."""
+        return replace(
+            self, added_s=factor * self.added_s, together_s=factor * self.together_s, growth_s=factor * self.growth_s
+        )
+
+    def of_several(self) -> PromptCosts:
+        """What several prompts add that have so many tokens together."""
+        return replace(self, added_s=self.together_s)
+
+    def added_by_s(self, tokens: Array, *, sequences: Array) -> Array:
+        """``PromptCostsAt.added_by_s`` beside each number of decoding sequences, [len(sequences), lengths] [s]."""
+        return stack_costs((self,)).at(np.zeros(len(sequences), dtype=np.intp), sequences).added_by_s(tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneCosts:
+    """Prompt costs of several lanes: arrays as in ``PromptCosts``, with lanes as a first axis.
+
+    nodes : infinite beyond each lane's last, which ``last`` counts from 0
+    """
+
+    nodes: Array
+    last: Places
+    tokens: Array
+    added_s: Array
+    growth_s: Array
+
+    def at(self, of: Places, sequences: Array) -> PromptCostsAt:
+        """Costs beside one number of decoding sequences in each row; ``of`` is the row's lane."""
+        nodes, last = self.nodes[of], self.last[of]
+        below = (nodes < sequences[:, None]).sum(axis=1)
+        high = np.minimum(np.maximum(below, np.minimum(1, last)), last)
+        low = np.maximum(high - 1, 0)
+        rows = np.arange(len(of))
+        left = nodes[rows, low]
+        share = (sequences - left) / np.maximum(nodes[rows, high] - left, 1.0)
+
+        def between(values: Array) -> Array:
+            at_low, at_high = values[of, ..., low].T, values[of, ..., high].T
+            mixed: Array = at_low + share * (at_high - at_low)
+            return mixed
+
+        return PromptCostsAt(
+            tokens=between(self.tokens), added_s=between(self.added_s), growth_s=between(self.growth_s)
+        )
+
+
+def padded(arrays: Sequence[Array], *, fill: float | None = None) -> Array:
+    """Arrays of several lengths on top of each other; beyond its end each repeats its last number or holds ``fill``."""
+    longest = max(array.shape[-1] for array in arrays)
+    whole = np.empty((len(arrays), *arrays[0].shape[:-1], longest))
+    for place, array in enumerate(arrays):
+        whole[place, ..., : array.shape[-1]] = array
+        whole[place, ..., array.shape[-1] :] = array[..., -1:] if fill is None else fill
+    return whole
+
+
+def stack_costs(costs: Sequence[PromptCosts]) -> LaneCosts:
+    """Prompt costs of lanes side by side."""
+    return LaneCosts(
+        nodes=padded([cost.nodes for cost in costs], fill=float("inf")),
+        last=np.array([len(cost.nodes) - 1 for cost in costs], dtype=np.intp),
+        tokens=padded([cost.tokens for cost in costs]),
+        added_s=padded([cost.added_s for cost in costs]),
+        growth_s=padded([cost.growth_s for cost in costs]),
+    )
+
+
+def prompt_costs(priced: PricedNodes) -> PromptCosts:
+    """What one prompt adds at the nodes, from nothing to a full step of its own.
+
+    A step full of several prompts has less context than one that a long prompt fills: the difference is priced by what
+    context costs between the steps that are full of beginnings and of average pieces. It grows with the square of the
+    length, which takes points between those that are priced.
+    """
+    steps = priced.steps
+    earlier, room = steps.earlier_tokens, steps.room_tokens
+    growth_s = np.maximum(priced.full_s - priced.fresh_full_s, 0.0) / np.maximum(earlier, 1.0)
+    growth_s = np.where(earlier > 0, growth_s, 0.0)
+    slope = 1 / 2 + steps.cached_per_token
+
+    def own_s(tokens: Array) -> Array:
+        """More time of a prompt than of as many tokens of the full step."""
+        priced_s: Array = growth_s * tokens / room * (steps.own_tokens + slope * (tokens - room))
+        return priced_s
+
+    low, usual, longest = steps.size_tokens[list(_ASCENDING)]
+    # What earlier pieces cost as context is counted by the length of the prompt that was cut.
+    bare_s = priced.shared_s - priced.plain_s - growth_s * steps.cut_tokens
+    low_s, usual_s, longest_s = bare_s[list(_ASCENDING)]
+    fresh_s = priced.fresh_full_s - priced.plain_s
+    tokens, alone_s, among_s = [np.zeros_like(room), low], [np.zeros_like(room), low_s], [np.zeros_like(room), low_s]
+    ends = (
+        (usual, usual_s, usual_s - own_s(usual)),
+        (longest, longest_s, longest_s - own_s(longest)),
+        (room, fresh_s, fresh_s),
+    )
+    for (left, left_s, left_bare_s), (right, right_s, right_bare_s) in pairwise(ends):
+        middle = np.sqrt(left * right)
+        share = (middle - left) / np.maximum(right - left, 1.0)
+        tokens += [left, middle]
+        alone_s += [left_s, left_bare_s + share * (right_bare_s - left_bare_s) + own_s(middle)]
+        among_s += [left_s, left_s + share * (right_s - left_s)]
+    return PromptCosts(
+        nodes=steps.nodes,
+        tokens=np.stack((*tokens, room)),
+        added_s=np.maximum.accumulate(np.stack((*alone_s, fresh_s + own_s(room)))),
+        together_s=np.maximum.accumulate(np.stack((*among_s, fresh_s))),
+        growth_s=2 * slope * growth_s,
     )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.engine.lanes.load_curve import LoadCurve, held_tokens
-from simulator.engine.lanes.prompt_costs import LaneCosts, Places, PromptCostsAt, padded, stack_costs
+from simulator.engine.lanes.pricing import LaneCosts, Places, PromptCostsAt, padded, stack_costs
 from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix
 

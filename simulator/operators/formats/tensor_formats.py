@@ -11,9 +11,8 @@ from simulator.operators.formats.schemes import PLAIN_SCHEMES, Scheme, as_publis
 from simulator.operators.work import MatmulFormat
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.hardware.format_kernels import load_format_kernels
 from simulator.specs.model import architecture as arch
-from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, PrecisionSpec, scheme_word
+from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, PrecisionSpec, load_format_kernels, scheme_word
 from simulator.units import BITS_PER_BYTE
 
 

@@ -23,7 +23,7 @@ from simulator.engine.lanes.load_curve import (
     lanes,
     load_curve,
 )
-from simulator.engine.lanes.prompt_costs import Places
+from simulator.engine.lanes.pricing import Places
 from simulator.engine.lanes.steady_state import Objective, SteadyState, rows_of
 from simulator.operators.work import StepShape
 from simulator.phases.deployment import Deployment

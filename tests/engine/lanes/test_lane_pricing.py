@@ -29,12 +29,10 @@ def mix(*, isl: float = 900.0, isl_cv: float = 0.0, osl: float = 200.0) -> Reque
 def test_weights_are_a_probability_and_sizes_keep_their_mean() -> None:
     assert SIZE_WEIGHTS.sum() == pytest.approx(1.0)
     nodes = np.array([0.0, 1.0, 4.0, 16.0, 64.0])
-    steps = affine_steps(DECODE_S, SEQUENCE_S, TOKEN_S)
     at_nodes = node_steps(mix=mix(isl_cv=0.5), nodes=nodes, batched_tokens=100_000, graph_sequences=0)
-    priced = at_nodes.priced(steps(at_nodes.step))
     arrivals = nodes / 199
     number = np.where(arrivals > 0, arrivals / -np.expm1(-np.maximum(arrivals, 1e-300)), 1.0)
-    np.testing.assert_allclose(SIZE_WEIGHTS @ priced.size_tokens, 900 * number, rtol=0.01)
+    np.testing.assert_allclose(SIZE_WEIGHTS @ at_nodes.size_tokens, 900 * number, rtol=0.01)
 
 
 def test_graphs_pad_small_batches_to_their_sizes() -> None:

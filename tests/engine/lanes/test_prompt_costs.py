@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.engine.lanes.pricing import node_steps
-from simulator.engine.lanes.prompt_costs import PromptCosts, PromptCostsAt, padded, prompt_costs, stack_costs
+from simulator.engine.lanes.pricing import PromptCosts, PromptCostsAt, node_steps, padded, prompt_costs, stack_costs
 from simulator.operators.work import StepShape
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 

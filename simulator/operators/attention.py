@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simulator.operators.elementwise import GATHER, NORM, ROTARY, SPLIT_NORM, elementwise
-from simulator.operators.linear import DeviceShare, all_reduce_after, collective, has_decode, has_prefill, linear
+from simulator.operators.device_share import GATHER, NORM, ROTARY, SPLIT_NORM, DeviceShare, has_decode, has_prefill
 from simulator.operators.work import Array, AttentionShape, Collective, Family, Work
 from simulator.specs.model.architecture import AttentionSpec, OutputGate
 
@@ -121,9 +120,9 @@ def context_rows(
             tokens = step.prefill_sequences * (step.prefill_context + step.prefill_tokens) / ranks
             busy = step.prefill_tokens > 0
             rows.append(
-                collective("kv_ring", share=share, operation=Collective.P2P, role="attention",
-                           message_bytes=np.where(busy, tokens * kv_bytes, 0.0), count=count * (ranks - 1),
-                           beside_flops=work.flops / ranks, participants=ranks, spacing=share.tp_size)
+                share.collective("kv_ring", operation=Collective.P2P, role="attention",
+                                 message_bytes=np.where(busy, tokens * kv_bytes, 0.0), count=count * (ranks - 1),
+                                 beside_flops=work.flops / ranks, participants=ranks, spacing=share.tp_size)
             )  # fmt: skip
             continue
         heads = shape.sequences * shape.query_tokens * shape.num_heads * share.element_bytes
@@ -132,8 +131,8 @@ def context_rows(
             ("partial_output_all_to_all", Collective.ALL_TO_ALL, shape.v_head_dim),
         ):
             rows.append(
-                collective(name, share=share, operation=operation, role="attention", message_bytes=heads * width,
-                           count=count, participants=ranks, spacing=share.tp_size)
+                share.collective(name, operation=operation, role="attention", message_bytes=heads * width, count=count,
+                                 participants=ranks, spacing=share.tp_size)
             )  # fmt: skip
     return tuple(rows)
 
@@ -170,7 +169,7 @@ def attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: float) -> 
         ),
         *_kept_rows(spec, share=share, shapes=shapes, count=count),
         output_projection(share, width=heads * spec.value_dim, bias=spec.o_bias, count=count),
-        *all_reduce_after("attention", share=share, count=count),
+        *share.all_reduce_after("attention", count=count),
     )
 
 
@@ -194,15 +193,8 @@ def _kept_rows(
 
 def output_projection(share: DeviceShare, *, width: float, bias: bool, count: float) -> Work:
     """Values of this rank's heads back to the residual stream; the bias is held by every tensor-parallel rank."""
-    return linear(
-        "o_proj",
-        share=share,
-        role="attention",
-        m=share.tokens,
-        n=share.hidden_size,
-        k=width,
-        bias=share.hidden_size if bias else 0.0,
-        count=count,
+    return share.linear(
+        "o_proj", role="attention", n=share.hidden_size, k=width, bias=share.hidden_size if bias else 0.0, count=count
     )
 
 
@@ -227,15 +219,8 @@ def _qkv(spec: AttentionSpec, *, share: DeviceShare, heads: float, kv_heads: flo
     value = kv_heads * spec.value_dim if stores_kv and not spec.value_is_key else 0.0
     gate = gate_width(spec.output_gate, heads=heads, value_dim=spec.value_dim)
     bias = (query + value + (key if spec.k_bias else 0.0)) if spec.qkv_bias else 0.0
-    return linear(
-        "qkv_proj",
-        share=share,
-        role="attention",
-        m=share.tokens,
-        n=query + key + value + gate,
-        k=share.hidden_size,
-        bias=bias,
-        count=count,
+    return share.linear(
+        "qkv_proj", role="attention", n=query + key + value + gate, k=share.hidden_size, bias=bias, count=count
     )
 
 
@@ -252,11 +237,9 @@ def _before_scores(
         parts = [heads, kv_heads] if stores_kv else [heads]
         rows += _qk_norm(spec, share=share, parts=parts, count=count)
     rows.append(
-        elementwise(
+        share.elementwise(
             "rotary_kv_write",
-            share=share,
             cost=ROTARY,
-            rows=share.tokens,
             width=turned if spec.rotary else cached,
             count=count,
             role="attention",
@@ -275,11 +258,9 @@ def _qk_norm(spec: AttentionSpec, *, share: DeviceShare, parts: Sequence[float],
     own_weights = spec.qk_norm in ("each_head", "full")
     widths = [spec.head_dim * (part if own_weights else 1.0) for part in parts]
     added_up = spec.qk_norm == "full" and share.tp_size > 1
-    norm = elementwise(
+    norm = share.elementwise(
         "qk_norm",
-        share=share,
         cost=SPLIT_NORM if added_up else NORM,
-        rows=share.tokens,
         width=spec.head_dim * sum(parts),
         count=count,
         role="attention",
@@ -287,9 +268,8 @@ def _qk_norm(spec: AttentionSpec, *, share: DeviceShare, parts: Sequence[float],
     )
     if not added_up:
         return (norm,)
-    squares = collective(
+    squares = share.collective(
         "qk_norm_all_reduce",
-        share=share,
         operation=Collective.ALL_REDUCE,
         message_bytes=share.tokens * len(parts) * SUM_BYTES,
         participants=share.tp_size,
@@ -303,11 +283,9 @@ def cross_attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: floa
     """Keys and values of the source are projected and cached once, at prefill; queries come with every token."""
     heads, kv_heads = spec.num_attention_heads / share.tp_size, share.split(spec.num_key_value_heads)
     query = heads * spec.head_dim
-    q_row = linear(
+    q_row = share.linear(
         "cross_q_proj",
-        share=share,
         role="attention",
-        m=share.tokens,
         n=query,
         k=share.hidden_size,
         bias=query if spec.qkv_bias else 0.0,
@@ -318,7 +296,7 @@ def cross_attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: floa
         *_source_rows(spec, share=share, kv_heads=kv_heads, count=count),
         *_score_rows(spec, share=share, heads=heads, kv_heads=kv_heads, count=count),
         output_projection(share, width=heads * spec.value_dim, bias=spec.o_bias, count=count),
-        *all_reduce_after("attention", share=share, count=count),
+        *share.all_reduce_after("attention", count=count),
     )
 
 
@@ -326,19 +304,11 @@ def _source_rows(spec: AttentionSpec, *, share: DeviceShare, kv_heads: float, co
     key, value = kv_heads * spec.head_dim, kv_heads * spec.value_dim
     source = share.source.prefill_sequences * share.source.prefill_tokens
     bias = (value + (key if spec.k_bias else 0.0)) if spec.qkv_bias else 0.0
-    projection = linear(
-        "cross_kv_proj",
-        share=share,
-        role="attention",
-        m=source,
-        n=key + value,
-        k=share.hidden_size,
-        bias=bias,
-        count=count,
+    projection = share.linear(
+        "cross_kv_proj", role="attention", m=source, n=key + value, k=share.hidden_size, bias=bias, count=count
     )
-    write = elementwise(
+    write = share.elementwise(
         "cross_kv_write",
-        share=share,
         cost=GATHER,
         rows=source,
         width=(key + value) / 2.0,

@@ -15,10 +15,9 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.operators.attention import attended_pairs, keys_read
-from simulator.operators.elementwise import NORM, ROTARY, PassCost, elementwise
+from simulator.operators.device_share import NORM, ROTARY, DeviceShare, PassCost, has_decode, has_prefill
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.kept_tokens import index_key_bytes, index_score_rows
-from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
 from simulator.operators.work import Array, Family, GroupedGemmShape, Work
 from simulator.specs.model.architecture import CompressedAttentionSpec
 from simulator.specs.model.precision import BITS, Dtype
@@ -95,7 +94,7 @@ def compressed_attention_rows(spec: CompressedAttentionSpec, *, share: DeviceSha
         *_index(spec, share=share, count=count),
         *_scores(spec, share=share, heads=heads, count=count),
         *_output(spec, share=share, heads=heads, count=count),
-        *all_reduce_after("attention", share=share, count=count),
+        *share.all_reduce_after("attention", count=count),
     )
 
 
@@ -106,14 +105,13 @@ def _query_and_key(
     latent = spec.q_lora_rank + spec.head_dim
     query = heads * spec.head_dim
     return (
-        linear("q_a_kv_proj", share=share, role="attention", m=share.tokens, n=latent, k=share.hidden_size,
-               count=count),
-        elementwise("latent_norm", share=share, cost=NORM, rows=share.tokens, width=latent, count=count,
-                    role="attention", parameters=share.norm_parameters(latent, bias=False)),
-        linear("q_b_proj", share=share, role="attention", m=share.tokens, n=query, k=spec.q_lora_rank, count=count),
-        elementwise("query_norm_rotary_kv_write", share=share, cost=NORM, rows=share.tokens, width=query, count=count,
-                    role="attention", parameters=heads,
-                    kv_bytes=share.tokens * entry_bytes(spec, plan=share.plan), extra_launches=1.0),
+        share.linear("q_a_kv_proj", role="attention", n=latent, k=share.hidden_size, count=count),
+        share.elementwise("latent_norm", cost=NORM, width=latent, count=count, role="attention",
+                          parameters=share.norm_parameters(latent, bias=False)),
+        share.linear("q_b_proj", role="attention", n=query, k=spec.q_lora_rank, count=count),
+        share.elementwise("query_norm_rotary_kv_write", cost=NORM, width=query, count=count, role="attention",
+                          parameters=heads, kv_bytes=share.tokens * entry_bytes(spec, plan=share.plan),
+                          extra_launches=1.0),
     )  # fmt: skip
 
 
@@ -126,21 +124,17 @@ def _pools(spec: CompressedAttentionSpec, *, share: DeviceShare, count: float) -
     widths = (spec.head_dim,) if indexer is None else (spec.head_dim, indexer.index_head_dim)
     pooled = 2 * copies * sum(widths)
     written = entry_bytes(spec, plan=share.plan) + (0.0 if indexer is None else index_key_bytes(indexer))
-    product = linear(
+    product = share.linear(
         "pool_proj",
-        share=share,
         role="attention",
-        m=share.tokens,
         n=pooled + (0 if indexer is None else indexer.index_n_heads),
         k=share.hidden_size,
         count=count,
         product=share.plan.plain,
     )
-    pool = elementwise(
+    pool = share.elementwise(
         "pool",
-        share=share,
         cost=POOL,
-        rows=share.tokens,
         width=pooled,
         count=count,
         role="attention",
@@ -156,11 +150,9 @@ def _index(spec: CompressedAttentionSpec, *, share: DeviceShare, count: float) -
     indexer = spec.indexer
     if indexer is None or spec.compress_ratio is None:
         return ()
-    queries = linear(
+    queries = share.linear(
         "index_q_proj",
-        share=share,
         role="attention",
-        m=share.tokens,
         n=indexer.index_n_heads * indexer.index_head_dim,
         k=spec.q_lora_rank,
         count=count,
@@ -214,9 +206,8 @@ def _score_rows(
         kv_bytes=sequences * read * entry_bytes(spec, plan=share.plan),
         activation_bytes=share.zeros,
     )
-    ends = elementwise(
+    ends = share.elementwise(
         f"{phase}_attention_ends",
-        share=share,
         cost=TILE_ENDS,
         rows=sequences * queries,
         width=heads * spec.head_dim,
@@ -231,10 +222,9 @@ def _output(spec: CompressedAttentionSpec, *, share: DeviceShare, heads: float, 
     """Rotary part turned back, one projection per group of heads, then their sum into the residual stream."""
     groups = spec.o_groups / share.tp_size
     return (
-        elementwise("output_rotary", share=share, cost=ROTARY, rows=share.tokens, width=heads * spec.qk_rope_head_dim,
-                    count=count, role="attention"),
-        linear("o_a_proj", share=share, role="attention", m=share.tokens, n=spec.o_lora_rank,
-               k=spec.num_attention_heads * spec.head_dim / spec.o_groups, batch=groups, count=count),
-        linear("o_b_proj", share=share, role="attention", m=share.tokens, n=share.hidden_size,
-               k=groups * spec.o_lora_rank, count=count),
+        share.elementwise("output_rotary", cost=ROTARY, width=heads * spec.qk_rope_head_dim, count=count,
+                          role="attention"),
+        share.linear("o_a_proj", role="attention", n=spec.o_lora_rank,
+                     k=spec.num_attention_heads * spec.head_dim / spec.o_groups, batch=groups, count=count),
+        share.linear("o_b_proj", role="attention", n=share.hidden_size, k=groups * spec.o_lora_rank, count=count),
     )  # fmt: skip

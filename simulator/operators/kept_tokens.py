@@ -16,8 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulator.operators.elementwise import NORM, ROTARY, elementwise
-from simulator.operators.linear import DeviceShare, has_decode, has_prefill, linear
+from simulator.operators.device_share import NORM, ROTARY, DeviceShare, has_decode, has_prefill
 from simulator.operators.work import Array, AttentionShape, ElementwiseShape, Family, Work
 from simulator.specs.model.architecture import AttentionSpec, IndexerSpec, KeptTokensSpec
 from simulator.specs.model.precision import BITS, Dtype
@@ -157,30 +156,24 @@ def index_rows(spec: IndexerSpec, *, share: DeviceShare, query_width: float | No
     if spec.reuses_previous:
         return ()
     plan = share.plan
-    query = linear(
+    query = share.linear(
         "index_q_proj",
-        share=share,
         role="attention",
-        m=share.tokens,
         n=spec.index_n_heads * spec.index_head_dim,
         k=share.hidden_size if query_width is None else query_width,
         count=count,
     )
-    key = linear(
+    key = share.linear(
         "index_k_proj",
-        share=share,
         role="attention",
-        m=share.tokens,
         n=spec.index_head_dim + spec.index_n_heads,
         k=share.hidden_size,
         count=count,
         product=plan.plain,
     )
-    norm = elementwise(
+    norm = share.elementwise(
         "index_k_norm",
-        share=share,
         cost=NORM,
-        rows=share.tokens,
         width=spec.index_head_dim,
         count=count,
         role="attention",

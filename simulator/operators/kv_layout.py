@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.operators.formats.tensor_formats import PrecisionPlan
-from simulator.operators.linear import stage_layers
+from simulator.operators.parallelism import stage_layers
 from simulator.operators.work import Array
 from simulator.records import dataclass
 from simulator.specs.model import architecture as arch

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from simulator.operators.attention import attention_shapes, attention_work, context_rows, gate_width, output_projection
-from simulator.operators.elementwise import NORM, ROTARY, elementwise
+from simulator.operators.device_share import NORM, ROTARY, DeviceShare, has_decode, has_prefill
 from simulator.operators.formats.schemes import NVFP4_FORMATS
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.kept_tokens import index_rows
-from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
 from simulator.operators.work import Array, AttentionShape, MatmulFormat, Work
 from simulator.specs.model.architecture import MlaSpec
 from simulator.units import BITS_PER_BYTE
@@ -32,7 +31,7 @@ def mla_rows(spec: MlaSpec, *, share: DeviceShare, count: float) -> tuple[Work, 
         *index,
         *_scores(spec, share=share, heads=heads, count=count),
         *_output(spec, share=share, heads=heads, count=count),
-        *all_reduce_after("attention", share=share, count=count),
+        *share.all_reduce_after("attention", count=count),
     )
 
 
@@ -51,12 +50,10 @@ def _query_and_latent(spec: MlaSpec, *, share: DeviceShare, heads: float, count:
     down_width = latent + (q_rank or query)
     product = latent_format(share.plan)
     rows = [
-        linear(
+        share.linear(
             "q_a_kv_a_proj" if q_rank else "q_kv_a_proj",
-            share=share,
             role="attention",
             product=product,
-            m=share.tokens,
             n=down_width,
             k=share.hidden_size,
             bias=down_bias,
@@ -65,11 +62,9 @@ def _query_and_latent(spec: MlaSpec, *, share: DeviceShare, heads: float, count:
     ]
     norm_width = spec.kv_lora_rank + q_rank
     rows.append(
-        elementwise(
+        share.elementwise(
             "latent_norm",
-            share=share,
             cost=NORM,
-            rows=share.tokens,
             width=norm_width,
             count=count,
             role="attention",
@@ -78,15 +73,12 @@ def _query_and_latent(spec: MlaSpec, *, share: DeviceShare, heads: float, count:
     )
     if q_rank:
         rows.append(
-            linear("q_b_proj", share=share, role="attention", product=product, m=share.tokens, n=query, k=q_rank,
-                   count=count)
+            share.linear("q_b_proj", role="attention", product=product, n=query, k=q_rank, count=count)
         )  # fmt: skip
     rows.append(
-        elementwise(
+        share.elementwise(
             "rotary_kv_write",
-            share=share,
             cost=ROTARY,
-            rows=share.tokens,
             width=(heads + 1) * spec.qk_rope_head_dim,
             count=count,
             role="attention",
@@ -123,9 +115,8 @@ def _expanded(spec: MlaSpec, *, share: DeviceShare, heads: float, count: float, 
         head_dim=spec.qk_nope_head_dim + spec.qk_rope_head_dim,
         v_head_dim=spec.v_head_dim,
     )
-    expand = linear(
+    expand = share.linear(
         "kv_b_proj",
-        share=share,
         role="attention",
         product=latent_format(share.plan),
         m=latents,
@@ -180,17 +171,8 @@ def _absorb(
     name: str, *, share: DeviceShare, m: Array, n: float, k: float, heads: float, count: float, held: bool
 ) -> Work:
     """One half of ``kv_b`` as a batched 16-bit product; in memory it is ``kv_b`` in the checkpoint's format."""
-    row = linear(
-        name,
-        share=share,
-        role="attention",
-        m=m,
-        n=n,
-        k=k,
-        batch=heads,
-        count=count,
-        held=held,
-        product=share.plan.plain,
+    row = share.linear(
+        name, role="attention", m=m, n=n, k=k, batch=heads, count=count, held=held, product=share.plan.plain
     )
     bits = latent_format(share.plan).weight_bits
     return replace(row, stored_bytes=row.parameters * bits / BITS_PER_BYTE)
@@ -202,7 +184,5 @@ def _output(spec: MlaSpec, *, share: DeviceShare, heads: float, count: float) ->
     output = output_projection(share, width=width, bias=spec.bias, count=count)
     if not gate:
         return (output,)
-    gating = linear(
-        "gate_proj", share=share, role="attention", m=share.tokens, n=gate, k=share.hidden_size, count=count
-    )
+    gating = share.linear("gate_proj", role="attention", n=gate, k=share.hidden_size, count=count)
     return gating, output

@@ -8,8 +8,7 @@ from statistics import NormalDist
 import numpy as np
 
 from simulator.operators.dense import dense_block
-from simulator.operators.elementwise import TOP_K, elementwise
-from simulator.operators.linear import DeviceShare, all_reduce_after, collective, linear
+from simulator.operators.device_share import TOP_K, DeviceShare
 from simulator.operators.work import Array, Collective, Family, MoeShape, Work
 from simulator.records import dataclass
 from simulator.specs.model.architecture import MoeSpec
@@ -223,25 +222,16 @@ def expert_devices(share: DeviceShare) -> int:
 
 def _router(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[Work, Work]:
     held = spec.router_parameters_extra + (spec.num_experts if spec.correction_bias else 0)
-    scores = linear(
+    scores = share.linear(
         "router",
-        share=share,
         role="router",
-        m=share.tokens,
         n=spec.num_experts,
         k=share.hidden_size,
         bias=spec.num_experts if spec.router_bias else 0.0,
         count=count,
     )
-    top_k = elementwise(
-        "router_top_k",
-        share=share,
-        cost=TOP_K,
-        rows=share.tokens,
-        width=spec.num_experts,
-        count=count,
-        role="router",
-        parameters=float(held),
+    top_k = share.elementwise(
+        "router_top_k", cost=TOP_K, width=spec.num_experts, count=count, role="router", parameters=float(held)
     )
     return scores, top_k
 
@@ -258,15 +248,8 @@ def _shared_expert(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[
     )
     if not spec.shared_expert_gate:
         return rows
-    gate = linear(
-        "shared_expert_gate",
-        share=share,
-        role="shared_expert",
-        m=share.tokens,
-        n=1.0,
-        k=share.hidden_size,
-        count=count,
-        product=share.plan.plain,
+    gate = share.linear(
+        "shared_expert_gate", role="shared_expert", n=1.0, k=share.hidden_size, count=count, product=share.plan.plain
     )
     return (*rows, gate)
 
@@ -277,11 +260,9 @@ def _latent(spec: MoeSpec, *, share: DeviceShare, count: float, enters: bool) ->
         return ()
     hidden, latent = share.hidden_size, spec.latent_size
     return (
-        linear(
+        share.linear(
             "latent_in_proj" if enters else "latent_out_proj",
-            share=share,
             role="mlp",
-            m=share.tokens,
             n=latent if enters else hidden,
             k=hidden if enters else latent,
             count=count,
@@ -293,7 +274,7 @@ def _communication(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[
     """Dispatch and combine: all-to-all when attention is data parallel, otherwise one sum over the ranks. The busiest
     rank takes in more than the others send: its link sets the time."""
     if not is_exchanged(share):
-        return (), all_reduce_after("experts", share=share, count=count)
+        return (), share.all_reduce_after("experts", count=count)
     width = float(spec.latent_size or share.hidden_size)
     tokens = share.tokens * share.dp_size
     busiest = rank_load(spec, tokens=tokens, local_experts=spec.num_experts / share.ep_size).assignments
@@ -301,9 +282,8 @@ def _communication(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[
     product = share.plan.format_for("experts")
     dispatched = product.activation_bits / BITS_PER_BYTE
     rows = [
-        collective(
+        share.collective(
             name,
-            share=share,
             operation=Collective.ALL_TO_ALL,
             message_bytes=sent * element_bytes,
             participants=share.ep_size,
@@ -315,9 +295,8 @@ def _communication(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[
     gather: tuple[Work, ...] = ()
     if share.tp_size > 1:
         gather = (
-            collective(
+            share.collective(
                 "experts_all_gather",
-                share=share,
                 operation=Collective.ALL_GATHER,
                 message_bytes=np.asarray(share.tokens * share.hidden_size * share.element_bytes),
                 participants=share.tp_size,

@@ -10,8 +10,7 @@ The state is kept in FP32, the convolution's window at the activation dtype.
 
 from __future__ import annotations
 
-from simulator.operators.elementwise import CONVOLUTION, NORM, elementwise
-from simulator.operators.linear import DeviceShare, all_reduce_after, has_decode, has_prefill, linear
+from simulator.operators.device_share import CONVOLUTION, NORM, DeviceShare, has_decode, has_prefill
 from simulator.operators.work import Array, Family, RecurrentShape, Work
 from simulator.records import dataclass
 from simulator.specs.model import architecture as arch
@@ -90,23 +89,13 @@ def state_bytes(size: RecurrentSize, *, element_bytes: float) -> float:
 def recurrent_rows(spec: arch.RecurrentSpec, *, share: DeviceShare, count: float) -> tuple[Work, ...]:
     """Rows of ``count`` equal layers."""
     size = recurrent_size(spec, hidden_size=share.hidden_size, tp_size=share.tp_size)
-    tokens = share.tokens
     rows = [
-        linear(
-            "mixer_in_proj",
-            share=share,
-            role="mixer",
-            m=tokens,
-            n=size.in_width,
-            k=share.hidden_size,
-            bias=size.in_bias,
-            count=count,
+        share.linear(
+            "mixer_in_proj", role="mixer", n=size.in_width, k=share.hidden_size, bias=size.in_bias, count=count
         ),
-        elementwise(
+        share.elementwise(
             "mixer_conv",
-            share=share,
             cost=CONVOLUTION,
-            rows=tokens,
             width=size.conv_width,
             count=count,
             role="mixer",
@@ -115,33 +104,18 @@ def recurrent_rows(spec: arch.RecurrentSpec, *, share: DeviceShare, count: float
     ]
     for position, (name, n, k) in enumerate(size.inner):
         bias = size.inner_bias if position == len(size.inner) - 1 else 0.0
-        rows.append(linear(name, share=share, role="mixer", m=tokens, n=n, k=k, bias=bias, count=count))
+        rows.append(share.linear(name, role="mixer", n=n, k=k, bias=bias, count=count))
     rows += _updates(size, share=share, count=count) if size.state_elements else []
     if size.gated_norm:
         rows.append(
-            elementwise(
-                "mixer_gated_norm",
-                share=share,
-                cost=NORM,
-                rows=tokens,
-                width=1.5 * size.inner_width,
-                count=count,
-                role="mixer",
-            )
+            share.elementwise("mixer_gated_norm", cost=NORM, width=1.5 * size.inner_width, count=count, role="mixer")
         )
     rows.append(
-        linear(
-            "mixer_out_proj",
-            share=share,
-            role="mixer",
-            m=tokens,
-            n=share.hidden_size,
-            k=size.inner_width,
-            bias=size.out_bias,
-            count=count,
+        share.linear(
+            "mixer_out_proj", role="mixer", n=share.hidden_size, k=size.inner_width, bias=size.out_bias, count=count
         )
     )
-    return (*rows, *all_reduce_after("mixer", share=share, count=count))
+    return (*rows, *share.all_reduce_after("mixer", count=count))
 
 
 def update_flops_per_token(size: RecurrentSize, *, is_decode: bool) -> float:

@@ -9,11 +9,11 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.attention import attention_rows, cross_attention_rows
-from simulator.operators.dense import embedding_rows, head_rows, mlp_rows, stage_send
-from simulator.operators.elementwise import NORM, RESIDUAL_NORM, PassCost, elementwise, held_only, hyper_rows
+from simulator.operators.dense import embedding_rows, head_rows, hyper_rows, mlp_rows, stage_send
+from simulator.operators.device_share import NORM, RESIDUAL_NORM, DeviceShare, PassCost, has_decode
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
-from simulator.operators.linear import DeviceShare, check_parallelism, has_decode, linear, stage_layers
+from simulator.operators.parallelism import check_parallelism, stage_layers
 from simulator.operators.work import Array, CollectiveShape, StepShape, Work, decode_step, mixed_step, prefill_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -58,7 +58,7 @@ def operator_list(
     else:
         rows.append(stage_send(share))
     if first and model.extra_parameters:
-        rows.append(held_only("unused", share=share, role="unused", parameters=model.extra_parameters))
+        rows.append(share.held_only("unused", role="unused", parameters=model.extra_parameters))
     if first and model.vision is not None:
         from simulator.operators.vision import vision_rows
 
@@ -190,15 +190,8 @@ def _feed_forward_rows(block: arch.MlpSpec | arch.MoeSpec, *, share: DeviceShare
 def _norm_row(name: str, *, layers: int, norms: int, extra: int, share: DeviceShare, cost: PassCost) -> Work:
     """``layers`` fused residual-and-norm passes that together hold ``norms`` norms and ``extra`` small parameters."""
     held = norms * share.norm_parameters(share.hidden_size) + extra
-    return elementwise(
-        name,
-        share=share,
-        cost=cost,
-        rows=share.tokens,
-        width=share.hidden_size,
-        count=layers,
-        role="norm",
-        parameters=held / layers,
+    return share.elementwise(
+        name, cost=cost, width=share.hidden_size, count=layers, role="norm", parameters=held / layers
     )
 
 
@@ -209,7 +202,7 @@ def _per_layer_input(share: DeviceShare, *, count: int) -> tuple[Work, ...]:
         return ()
     hidden = share.hidden_size
     return tuple(
-        linear(name, share=share, role="embedding", m=share.tokens, n=n, k=k, count=count)
+        share.linear(name, role="embedding", n=n, k=k, count=count)
         for name, n, k in (("per_layer_gate", width, hidden), ("per_layer_proj", hidden, width))
     )
 

@@ -9,9 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from simulator.errors import contradiction, ignored_option
-from simulator.operators.elementwise import held_only
+from simulator.operators.device_share import DeviceShare, has_prefill
 from simulator.operators.formats.tensor_formats import PrecisionPlan
-from simulator.operators.linear import DeviceShare, has_prefill, linear
 from simulator.operators.work import Array, MatmulFormat, StepShape, Work, mixed_step, prefill_step
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, PicturesSpec, VisionSpec
 from simulator.specs.model.precision import BITS, Dtype
@@ -30,7 +29,7 @@ def vision_rows(share: DeviceShare, *, layer_rows: LayerRows) -> tuple[Work, ...
     vision = share.model.vision
     if vision is None:
         return ()
-    held = held_only("vision_weights", share=share, role="unused", parameters=vision_parameters(vision, layer_rows))
+    held = share.held_only("vision_weights", role="unused", parameters=vision_parameters(vision, layer_rows))
     if vision.pictures is None or not has_prefill(share.step):
         return (held,)
     prompts = share.step.prefill_sequences * share.step.prefill_tokens
@@ -79,10 +78,8 @@ def _tower_rows(
     patches = pictures * load.patches
     width = float(vision.hidden_size)
     rows = [
-        linear(
-            "patch_embedding", share=tower, role="embedding", m=patches, n=width, k=float(vision.patch_inputs),
-            bias=width if vision.patch_bias else 0.0, count=1.0,
-        )
+        tower.linear("patch_embedding", role="embedding", m=patches, n=width, k=float(vision.patch_inputs),
+                     bias=width if vision.patch_bias else 0.0, count=1.0)
     ]  # fmt: skip
     for index, layer in enumerate(vision.layers):
         inside, plain = _windowed(layer, tower=tower, pictures=pictures, patches=load.patches)
@@ -91,10 +88,8 @@ def _tower_rows(
         bias = float(product.outputs) if product.bias else 0.0
         projected = patches if product.per_patch else pictures * load.tokens
         rows.append(
-            linear(
-                "projection", share=tower, role="embedding", m=projected, n=float(product.outputs),
-                k=float(product.inputs), bias=bias, count=1.0,
-            )
+            tower.linear("projection", role="embedding", m=projected, n=float(product.outputs), k=float(product.inputs),
+                         bias=bias, count=1.0)
         )  # fmt: skip
     return rows
 

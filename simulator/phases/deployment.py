@@ -11,7 +11,7 @@ from simulator.errors import RoofcastError
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.sustained import engine_kernels
 from simulator.operators.formats.tensor_formats import PrecisionPlan, on_chip, precision_plan
-from simulator.operators.linear import check_parallelism
+from simulator.operators.parallelism import check_parallelism
 from simulator.operators.transformer import is_encoder_only
 from simulator.phases.engine_settings import EngineSettings, engine_assumptions, engine_settings
 from simulator.records import dataclass

@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Protocol
 
 from simulator.errors import no_effect
+from simulator.operators.device_share import DeviceShare
 from simulator.operators.formats.tensor_formats import PrecisionPlan
-from simulator.operators.linear import DeviceShare
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import StepShape, Work, behind_prefix
 from simulator.records import dataclass

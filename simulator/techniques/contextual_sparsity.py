@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.errors import contradiction, no_effect
-from simulator.operators.linear import linear
 from simulator.operators.work import Array, AttentionShape, ElementwiseShape, GemmShape, Work
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -135,7 +134,7 @@ class ContextualRows:
         choices = _choices(row, context)
         rank = float(self.spec.predictor_rank)
         return [
-            linear(f"{role}_predictor_{part}", share=share, role="router", m=row.shape.m, n=n, k=k, count=row.count)
+            share.linear(f"{role}_predictor_{part}", role="router", m=row.shape.m, n=n, k=k, count=row.count)
             for part, n, k in (("in", rank, float(context.model.hidden_size)), ("out", choices, rank))
         ]
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.operators.linear import stage_layers
+from simulator.operators.parallelism import stage_layers
 from simulator.operators.transformer import is_encoder_only, operator_list
 from simulator.operators.work import Array, Family, GemmShape, Work
 from simulator.records import dataclass

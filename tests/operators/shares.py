@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from simulator.operators.device_share import DeviceShare
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.linear import DeviceShare
 from simulator.operators.work import StepShape, Work, decode_step, prefill_step
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 from simulator.specs.model.precision import PrecisionSpec

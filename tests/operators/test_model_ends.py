@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from simulator.operators.dense import embedding_rows, head_rows, stage_send
+from simulator.operators.device_share import DeviceShare
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.kept_tokens import bounded, index_key_bytes, score_bytes
-from simulator.operators.linear import DeviceShare
 from simulator.operators.mla import mla_rows
 from simulator.operators.transformer import model_counts
 from simulator.operators.work import AttentionShape, CollectiveShape, StepShape, decode_step, prefill_step

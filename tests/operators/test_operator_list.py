@@ -7,7 +7,7 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.linear import allowed_tp_sizes, stage_layers
+from simulator.operators.parallelism import allowed_tp_sizes, stage_layers
 from simulator.operators.transformer import model_flops, operator_list, parameter_counts, stored_bytes, total_flops
 from simulator.operators.work import (
     Collective,

@@ -1,4 +1,4 @@
-"""``simulator.operators.elementwise``: what passes bound by memory read and write, fused and one operator at a time."""
+"""``simulator.operators.device_share``: what passes bound by memory read and write, fused and operator by operator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.operators.elementwise import (
+from simulator.operators.dense import SCALES, SINKHORN_LAUNCHES, hyper_expand, hyper_head, hyper_rows, mixing_numbers
+from simulator.operators.device_share import (
     ACTIVATION,
     CONVOLUTION,
     GATED_ACTIVATION,
@@ -16,16 +17,8 @@ from simulator.operators.elementwise import (
     RESIDUAL_NORM,
     ROTARY,
     SAMPLE,
-    SCALES,
-    SINKHORN_LAUNCHES,
     TOP_K,
     PassCost,
-    elementwise,
-    held_only,
-    hyper_expand,
-    hyper_head,
-    hyper_rows,
-    mixing_numbers,
 )
 from simulator.operators.work import ElementwiseShape, Family, Work
 from simulator.specs.model.architecture import HyperConnectionSpec
@@ -41,9 +34,8 @@ COSTS = {
 def one_pass(
     cost: PassCost, *, rows: float = 10.0, width: float = 100.0, fused: bool = True, **changes: object
 ) -> Work:
-    return elementwise(
+    return share(PREFILL, fused=fused).elementwise(
         "x",
-        share=share(PREFILL, fused=fused),
         cost=cost,
         rows=np.array([rows]),
         width=width,
@@ -116,7 +108,7 @@ def test_extra_kernels_are_launched_beside() -> None:
 
 @pytest.mark.parametrize("active", [False, True])
 def test_weights_without_a_time_of_their_own(active: bool) -> None:
-    row = held_only("tower", share=share(DECODE), role="vision", parameters=500.0, active=active)
+    row = share(DECODE).held_only("tower", role="vision", parameters=500.0, active=active)
     assert (row.parameters, row.stored_bytes) == (500, 1000)
     assert row.active_parameters == (500 if active else 0)
     assert row.bytes[0] == row.flops[0] == launches(row) == 0

@@ -1,4 +1,5 @@
-"""``simulator.operators.linear``: one product's FLOPs, bytes and parameters, and who holds which part of a model."""
+"""``simulator.operators.device_share`` and ``parallelism``: FLOPs, bytes and parameters of one product, and who holds
+which part of a model."""
 
 from __future__ import annotations
 
@@ -7,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.operators.linear import (
-    all_reduce_after,
-    allowed_tp_sizes,
-    collective,
-    has_decode,
-    has_prefill,
-    linear,
-    stage_layers,
-)
+from simulator.operators.device_share import has_decode, has_prefill
+from simulator.operators.parallelism import allowed_tp_sizes, stage_layers
 from simulator.operators.work import (
     Collective,
     CollectiveShape,
@@ -36,7 +30,7 @@ SIZES = st.integers(1, 4096)
 @given(m=SIZES, n=SIZES, k=SIZES)
 def test_a_product_is_two_flops_a_weight_and_row(m: int, n: int, k: int) -> None:
     step = prefill_step(sequences=1.0, tokens=float(m))
-    row = linear("x", share=share(step), role="mlp", m=np.array([float(m)]), n=n, k=k, count=1.0)
+    row = share(step).linear("x", role="mlp", m=np.array([float(m)]), n=n, k=k, count=1.0)
     assert row.flops[0] == 2 * m * n * k
     assert row.weight_bytes[0] == 2 * n * k
     assert row.activation_bytes[0] == 2 * m * (k + n)
@@ -47,7 +41,7 @@ def test_a_product_is_two_flops_a_weight_and_row(m: int, n: int, k: int) -> None
 def test_no_product_beats_the_intensity_of_its_smallest_side(m: int, n: int, k: int) -> None:
     """2 m n k over 2 (m k + n k + m n): the harmonic sum of the sides bounds it."""
     step = prefill_step(sequences=1.0, tokens=float(m))
-    row = linear("x", share=share(step), role="mlp", m=np.array([float(m)]), n=n, k=k, count=1.0)
+    row = share(step).linear("x", role="mlp", m=np.array([float(m)]), n=n, k=k, count=1.0)
     assert row.arithmetic_intensity[0] == pytest.approx(1 / (1 / m + 1 / n + 1 / k))
     assert row.arithmetic_intensity[0] < min(m, n, k)
 
@@ -55,7 +49,7 @@ def test_no_product_beats_the_intensity_of_its_smallest_side(m: int, n: int, k: 
 def test_a_bias_is_held_and_read_beside_the_weights() -> None:
     tokens = np.array([4.0])
     plain, biased = (
-        linear("x", share=share(PREFILL), role="mlp", m=tokens, n=30, k=20, bias=bias, count=1.0) for bias in (0, 30)
+        share(PREFILL).linear("x", role="mlp", m=tokens, n=30, k=20, bias=bias, count=1.0) for bias in (0, 30)
     )
     assert biased.parameters - plain.parameters == 30
     assert biased.stored_bytes - plain.stored_bytes == 60
@@ -64,13 +58,13 @@ def test_a_bias_is_held_and_read_beside_the_weights() -> None:
 
 
 def test_nothing_to_multiply_reads_nothing_and_is_still_held() -> None:
-    row = linear("x", share=share(PREFILL), role="mlp", m=np.array([0.0]), n=30, k=20, count=1.0)
+    row = share(PREFILL).linear("x", role="mlp", m=np.array([0.0]), n=30, k=20, count=1.0)
     assert row.flops[0] == row.weight_bytes[0] == row.activation_bytes[0] == 0
     assert row.stored_bytes == 2 * 30 * 20
 
 
 def test_weights_that_another_row_holds_are_read_and_not_held() -> None:
-    row = linear("x", share=share(PREFILL), role="mlp", m=np.array([3.0]), n=30, k=20, count=1.0, held=False)
+    row = share(PREFILL).linear("x", role="mlp", m=np.array([3.0]), n=30, k=20, count=1.0, held=False)
     assert row.weight_bytes[0] == 2 * 30 * 20
     assert (row.parameters, row.active_parameters, row.stored_bytes) == (0, 0, 0)
 
@@ -79,8 +73,7 @@ def test_weights_that_another_row_holds_are_read_and_not_held() -> None:
 def test_independent_products_add_up(batch: float) -> None:
     tokens = np.array([5.0])
     one, many = (
-        linear("x", share=share(PREFILL), role="mlp", m=tokens, n=30, k=20, count=1.0, batch=size)
-        for size in (1.0, batch)
+        share(PREFILL).linear("x", role="mlp", m=tokens, n=30, k=20, count=1.0, batch=size) for size in (1.0, batch)
     )
     for figure in ("flops", "weight_bytes", "activation_bytes"):
         assert getattr(many, figure)[0] == batch * getattr(one, figure)[0]
@@ -92,7 +85,7 @@ def test_independent_products_add_up(batch: float) -> None:
 @pytest.mark.parametrize(("weights", "each"), [(Dtype.FP8, 1.0), (Dtype.BF16, 2.0), (Dtype.FP32, 4.0)])
 def test_the_format_of_the_role_sets_the_bytes_of_a_weight(weights: Dtype, each: float) -> None:
     precision = PrecisionSpec(weights=weights, activations=weights)
-    row = linear("x", share=share(PREFILL, precision=precision), role="mlp", m=np.array([1.0]), n=128, k=128, count=1.0)
+    row = share(PREFILL, precision=precision).linear("x", role="mlp", m=np.array([1.0]), n=128, k=128, count=1.0)
     assert row.stored_bytes == pytest.approx(128 * 128 * each, rel=0.03)
 
 
@@ -118,7 +111,7 @@ def test_allowed_sizes_divide_heads_and_the_width_between_the_products() -> None
 
 @pytest.mark.parametrize("tp_size", [2, 4, 8])
 def test_an_all_reduce_carries_the_residual_stream(tp_size: int) -> None:
-    (row,) = all_reduce_after("mlp", share=share(PREFILL, tp_size=tp_size), count=LAYERS)
+    (row,) = share(PREFILL, tp_size=tp_size).all_reduce_after("mlp", count=LAYERS)
     assert isinstance(row.shape, CollectiveShape)
     assert row.family is Family.COLLECTIVE
     assert row.shape.operation is Collective.ALL_REDUCE
@@ -128,18 +121,12 @@ def test_an_all_reduce_carries_the_residual_stream(tp_size: int) -> None:
 
 
 def test_one_device_reduces_nothing() -> None:
-    assert all_reduce_after("mlp", share=share(PREFILL), count=LAYERS) == ()
+    assert share(PREFILL).all_reduce_after("mlp", count=LAYERS) == ()
 
 
 def test_collectives_hold_and_compute_nothing() -> None:
-    row = collective(
-        "x",
-        share=share(DECODE, tp_size=2),
-        operation=Collective.ALL_GATHER,
-        message_bytes=np.array([1e6]),
-        participants=2,
-        count=3.0,
-        role="lm_head",
+    row = share(DECODE, tp_size=2).collective(
+        "x", operation=Collective.ALL_GATHER, message_bytes=np.array([1e6]), participants=2, count=3.0, role="lm_head"
     )
     assert (row.parameters, row.stored_bytes) == (0, 0)
     assert row.count == 3.0

@@ -14,8 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.errors import contradiction
-from simulator.operators.elementwise import SAMPLE, PassCost, elementwise
-from simulator.operators.linear import linear
+from simulator.operators.device_share import SAMPLE, PassCost
 from simulator.operators.work import Array, Family, Work
 from simulator.records import dataclass
 from simulator.specs.model.architecture import ModelSpec
@@ -55,15 +54,8 @@ def join_features(rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ..
     """Rows with the product that brings embedding and feature, side by side, back to hidden_size."""
     share = context.share()
     hidden = context.model.hidden_size
-    joined = linear(
-        "feature_proj",
-        share=share,
-        role="mlp",
-        m=share.tokens,
-        n=hidden / share.tp_size,
-        k=2 * hidden,
-        bias=hidden / share.tp_size,
-        count=1.0,
+    joined = share.linear(
+        "feature_proj", role="mlp", n=hidden / share.tp_size, k=2 * hidden, bias=hidden / share.tp_size, count=1.0
     )
     return (joined, *rows)
 
@@ -90,9 +82,8 @@ class PredictionHeads:
         share = context.share()
         step, hidden = context.step, context.model.hidden_size
         scored = step.logits_tokens if self.every_token else step.prefill_logits + step.decode_sequences
-        blocks = linear(
+        blocks = share.linear(
             "head_blocks",
-            share=share,
             role="lm_head",
             m=scored,
             n=hidden,
@@ -100,9 +91,8 @@ class PredictionHeads:
             bias=hidden,
             count=self.count * (1 if self.own_vocabulary else 2),
         )
-        vocabulary = linear(
+        vocabulary = share.linear(
             "head_vocabulary",
-            share=share,
             role="lm_head",
             m=scored,
             n=context.model.vocab_size / share.tp_size,
@@ -149,16 +139,16 @@ def _head(context: RowContext, *, place: int, width: float) -> tuple[Work, ...]:
     hidden, vocabulary = context.model.hidden_size, context.model.vocab_size / share.tp_size
     guesses = step.prefill_logits + width * step.decode_sequences
     return (
-        linear(f"head_{place}_input", share=share, role="lm_head", m=guesses, n=hidden, k=(place + 1) * hidden,
-               bias=hidden, count=1.0),
-        linear(f"head_{place}_blocks", share=share, role="lm_head", m=guesses, n=hidden, k=hidden, bias=hidden,
-               count=HYDRA_BLOCKS - 1.0),
-        elementwise(f"head_{place}_activations", share=share, cost=RESIDUAL_ACTIVATION, rows=guesses, width=hidden,
-                    count=HYDRA_BLOCKS, role="lm_head"),
-        linear(f"head_{place}_vocabulary", share=share, role="lm_head", m=guesses, n=vocabulary, k=hidden, count=1.0,
-               family=Family.LM_HEAD),
-        elementwise(f"head_{place}_guesses", share=share, cost=SAMPLE, rows=guesses, width=vocabulary, count=1.0,
-                    role="lm_head"),
+        share.linear(f"head_{place}_input", role="lm_head", m=guesses, n=hidden, k=(place + 1) * hidden, bias=hidden,
+                     count=1.0),
+        share.linear(f"head_{place}_blocks", role="lm_head", m=guesses, n=hidden, k=hidden, bias=hidden,
+                     count=HYDRA_BLOCKS - 1.0),
+        share.elementwise(f"head_{place}_activations", cost=RESIDUAL_ACTIVATION, rows=guesses, width=hidden,
+                          count=HYDRA_BLOCKS, role="lm_head"),
+        share.linear(f"head_{place}_vocabulary", role="lm_head", m=guesses, n=vocabulary, k=hidden, count=1.0,
+                     family=Family.LM_HEAD),
+        share.elementwise(f"head_{place}_guesses", cost=SAMPLE, rows=guesses, width=vocabulary, count=1.0,
+                          role="lm_head"),
     )  # fmt: skip
 
 

@@ -1,5 +1,9 @@
 """Lines answered by processes of their own: a line that takes too long or kills its process costs that line alone. A
-process reads one line, writes one line, and reads the next. It is started anew where it was stopped or died."""
+process reads one line, writes one line, and reads the next. It is started anew where it was stopped or died.
+
+Where nothing but the asking thread runs yet, the first processes are forks of it, which have imported what they need;
+later ones start from nothing, because what another thread held at a fork would stay held for ever.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,29 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Semaphore, Thread, Timer
 from types import TracebackType
+from typing import IO
 
 from simulator.errors import RoofcastError
-from simulator.units import MIB
+from simulator.records import dataclass
+from simulator.units import KIB, MIB
 
 TIMEOUT_CODE, DIED_CODE = "timeout", "process_died"
 """Codes of the refusals that a line gets in place of its answer."""
 AHEAD = 8
 """Lines taken in for each process before the first of them is handed out: what a stop loses, what memory holds."""
 _READY = "ready"
+_SHORT = KIB
+"""Characters of a line that is handed over while the one before it is worked on: a pipe holds as much (POSIX promises
+512 bytes, every system of today 16 KiB), so that neither end waits for the other to read."""
 _COLLECT_EVERY = 200_000
 """Allocations between garbage collections: lines leave few cycles."""
 _KEPT_MEMORY = {
@@ -34,6 +45,14 @@ _KEPT_MEMORY = {
 """For glibc, of which others know nothing: what the arrays of a line leave is kept for those of the next."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line that was taken in, and what will be its answer."""
+
+    text: str
+    answer: Future[str | RoofcastError]
+
+
 class LineProcesses:
     """``jobs`` processes that turn lines into lines with the function ``entry`` (``"module:function"``).
 
@@ -42,11 +61,12 @@ class LineProcesses:
 
     def __init__(self, entry: str, *, jobs: int, timeout_s: float | None = None) -> None:
         self._entry, self._jobs, self._timeout_s = entry, jobs, timeout_s
-        self._threads = ThreadPoolExecutor(max_workers=jobs)
-        self._idle: SimpleQueue[_LineProcess | None] = SimpleQueue()
-        for _ in range(jobs):
-            self._idle.put(None)
+        self._asked: SimpleQueue[_Line] = SimpleQueue()
         self._started: list[_LineProcess] = []
+        if _may_fork(entry):
+            for _ in range(jobs):
+                self._started.append(_LineProcess(_Fork(entry)))
+        self._waiting = deque(self._started)
         self._ended = False
 
     def __enter__(self) -> LineProcesses:
@@ -54,7 +74,8 @@ class LineProcesses:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._ended = True
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for _ in range(self._jobs):
+            self._asked.put(_Line("", Future()))  # its thread wakes up and ends
         for process in tuple(self._started):  # their threads take them off it meanwhile
             process.stop()
 
@@ -62,43 +83,125 @@ class LineProcesses:
         """The answer to each line, in their order, as soon as it and those before it are there; a refusal where there
         is none. ``lines`` are taken in by a thread, so that a source that waits holds nothing up."""
         room = Semaphore(self._jobs * AHEAD)
-        waiting: SimpleQueue[Future[str | RoofcastError] | BaseException | None] = SimpleQueue()
+        taken: SimpleQueue[_Line | BaseException | None] = SimpleQueue()
 
         def take_in() -> None:
             try:
-                for line in lines:
+                for text in lines:
                     room.acquire()
-                    waiting.put(self._threads.submit(self._ask, line))
-                waiting.put(None)
+                    line = _Line(text, Future())
+                    taken.put(line)
+                    self._asked.put(line)
+                taken.put(None)
             except BaseException as error:  # of the source: raised where the answers are read
-                waiting.put(error)
+                taken.put(error)
 
-        Thread(target=take_in, daemon=True).start()
-        while (item := waiting.get()) is not None:
+        for work in (take_in, *[self._ask] * self._jobs):
+            Thread(target=work, daemon=True).start()
+        while (item := taken.get()) is not None:
             if isinstance(item, BaseException):
                 raise item
-            yield item.result()
+            yield item.answer.result()
             room.release()
 
-    def _ask(self, line: str) -> str | RoofcastError:
-        process = self._idle.get()
-        if process is None:
-            process = _LineProcess(self._entry)
-            self._started.append(process)
-            if self._ended:  # by another thread, while this one was started: nobody else would stop it
+    def _ask(self) -> None:
+        """What one thread does: it has a process answer lines, and hands over the next one before the last is answered
+        where enough wait for the other processes too."""
+        process: _LineProcess | None = None
+        held: deque[_Line] = deque()
+        handed = 0
+        while True:
+            with suppress(Empty):
+                if not held or (len(held) == 1 and self._asked.qsize() >= self._jobs):
+                    held.append(self._asked.get(block=not held))
+            if self._ended:
+                return
+            try:
+                process, handed = (self._process(), 0) if process is None else (process, handed)
+            except BaseException as error:  # no process could be started: raised where the answers are read
+                held[0].answer.set_exception(error)
+                return
+            while handed < len(held) and (handed == 0 or len(held[handed].text) <= _SHORT):
+                process.hand_over(held[handed].text)
+                handed += 1
+            answer = process.answer(timeout_s=self._timeout_s)
+            handed -= 1
+            if isinstance(answer, RoofcastError):
+                self._started.remove(process)
                 process.stop()
-        answer = process.ask(line, timeout_s=self._timeout_s)
-        if isinstance(answer, RoofcastError):
-            self._started.remove(process)
+                process = None
+            held.popleft().answer.set_result(answer)
+
+    def _process(self) -> _LineProcess:
+        """A process that has nothing to do: a fork that waits, or a new one."""
+        with suppress(IndexError):
+            return self._waiting.popleft()
+        process = _LineProcess(_Interpreter(self._entry))
+        self._started.append(process)
+        if self._ended:  # by another thread, while this one was started: nobody else would stop it
             process.stop()
-            self._idle.put(None)
-        else:
-            self._idle.put(process)
-        return answer
+        return process
 
 
 class _LineProcess:
-    """One process, its standard streams, and whether its time ran out."""
+    """One process that answers lines, and whether its time ran out."""
+
+    def __init__(self, process: _Interpreter | _Fork) -> None:
+        self._process = process
+        self._expired = False
+        self._greeted = False
+
+    def hand_over(self, line: str) -> None:
+        """Write a line to the process; where it has ended, its answer will say so."""
+        with suppress(OSError, ValueError):
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def answer(self, *, timeout_s: float | None) -> str | RoofcastError:
+        """The answer to the first line that was handed over and not answered."""
+        if not self._greeted:  # its imports are no part of a line's time
+            self._greeted = self._line() == _READY + "\n"
+        timer = None if timeout_s is None else Timer(timeout_s, self._expire)
+        if timer is not None:
+            timer.daemon = True
+            timer.start()
+        answer = self._line() if self._greeted else ""
+        if timer is not None:
+            timer.cancel()
+        if answer.endswith("\n") and not self._expired:
+            return answer[:-1]
+        if self._expired:
+            return RoofcastError(
+                f"no answer within {timeout_s:g} s", code=TIMEOUT_CODE, hint="give more time, or ask for less work"
+            )
+        self.stop()
+        return RoofcastError(
+            f"its process ended without an answer ({_ending(self._process.exit_code())})",
+            code=DIED_CODE,
+            hint="the other lines go on; it may have run out of memory",
+        )
+
+    def _line(self) -> str:
+        try:
+            return self._process.stdout.readline()
+        except (OSError, ValueError):
+            return ""
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._process.kill()
+
+    def stop(self) -> None:
+        """End the process, whatever it does."""
+        self._process.kill()
+        self._process.exit_code()
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):  # what was not yet sent goes nowhere
+                stream.close()
+
+
+class _Interpreter:
+    """A process of Python's own: it imports what it needs, which takes it as long as it takes a command."""
 
     def __init__(self, entry: str) -> None:
         # The child finds this package where it is, and nothing in the folder that it happens to run in (-P).
@@ -113,79 +216,81 @@ class _LineProcess:
             text=True,
             encoding="utf-8",
         )
-        self._expired = False
-        self._greeted = False
-
-    def ask(self, line: str, *, timeout_s: float | None) -> str | RoofcastError:
-        """The answer to one line."""
-        if not self._greeted:  # its imports are no part of a line's time
-            self._greeted = self._line() == _READY + "\n"
-        timer = None if timeout_s is None else Timer(timeout_s, self._expire)
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
-        answer = self._exchange(line) if self._greeted else ""
-        if timer is not None:
-            timer.cancel()
-        if answer.endswith("\n") and not self._expired:
-            return answer[:-1]
-        if self._expired:
-            return RoofcastError(
-                f"no answer within {timeout_s:g} s", code=TIMEOUT_CODE, hint="give more time, or ask for less work"
-            )
-        self.stop()
-        return RoofcastError(
-            f"its process ended without an answer ({_ending(self._process.returncode)})",
-            code=DIED_CODE,
-            hint="the other lines go on; it may have run out of memory",
-        )
-
-    def _exchange(self, line: str) -> str:
         assert self._process.stdin is not None, "a pipe"
-        try:
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
-        except (OSError, ValueError):
-            return ""
-        return self._line()
-
-    def _line(self) -> str:
         assert self._process.stdout is not None, "a pipe"
-        try:
-            return self._process.stdout.readline()
-        except (OSError, ValueError):
-            return ""
+        self.stdin: IO[str] = self._process.stdin
+        self.stdout: IO[str] = self._process.stdout
 
-    def _expire(self) -> None:
-        self._expired = True
+    def kill(self) -> None:
         self._process.kill()
 
-    def stop(self) -> None:
-        """End the process, whatever it does."""
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except OSError:  # what was not yet sent goes nowhere
-                    continue
+    def exit_code(self) -> int | None:
+        """What it ended with, once it has."""
+        return self._process.wait()
 
 
-def _ending(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+class _Fork:
+    """A copy of this process, with everything that it has imported."""
+
+    def __init__(self, entry: str) -> None:
+        from multiprocessing import get_context
+
+        (asked, stdin), (stdout, answers) = os.pipe(), os.pipe()
+        self._process = get_context("fork").Process(target=_answer_in_fork, args=(entry, asked, answers))
+        self._process.start()
+        os.close(asked)
+        os.close(answers)
+        self.stdin: IO[str] = open(stdin, "w", encoding="utf-8")  # noqa: SIM115
+        self.stdout: IO[str] = open(stdout, encoding="utf-8")  # noqa: SIM115
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def exit_code(self) -> int | None:
+        """What it ended with, once it has; None where another thread was told it."""
+        self._process.join()
+        return self._process.exitcode
+
+
+def _may_fork(entry: str) -> bool:
+    """Whether a fork saves imports and is safe: nothing runs here but the thread that asks, none of libraries' either.
+    Elsewhere than on Linux, systems' own libraries do not bear it."""
+    if sys.platform != "linux" or entry.partition(":")[0] not in sys.modules:
+        return False
+    with suppress(OSError):
+        return len(os.listdir("/proc/self/task")) == 1
+    return False
+
+
+def _ending(code: int | None) -> str:
+    return f"exit code {code}" if code is None or code >= 0 else signal.Signals(-code).name
 
 
 def answer_lines(entry: str) -> None:
     """What a process does: answer lines of standard input until it ends. What else is printed goes to stderr."""
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    _answer(entry, asked=0, answers=answers)
+
+
+def _answer_in_fork(entry: str, asked: int, answers: int) -> None:
+    """The same of pipes. Files of the process that was forked are closed: a lock on one, or the end of a pipe, would
+    outlive it."""
+    os.dup2(2, 1)
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the folder's own, closed by now
+            if int(name) not in (0, 1, 2, asked, answers):
+                os.close(int(name))
+    _answer(entry, asked=asked, answers=answers)
+
+
+def _answer(entry: str, *, asked: int, answers: int) -> None:
     # An interrupt is for the process that asks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     gc.set_threshold(_COLLECT_EVERY)
     module, _, name = entry.partition(":")
-    answer = getattr(import_module(module), name)
-    print(_READY, file=answers, flush=True)
-    for line in open(sys.stdin.fileno(), encoding="utf-8", closefd=False):  # noqa: SIM115
-        print(answer(line.rstrip("\n")), file=answers, flush=True)
+    with open(answers, "w", encoding="utf-8") as written:
+        answer = getattr(import_module(module), name)
+        print(_READY, file=written, flush=True)
+        for line in open(asked, encoding="utf-8", closefd=False):  # noqa: SIM115
+            print(answer(line.rstrip("\n")), file=written, flush=True)

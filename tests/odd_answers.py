@@ -7,6 +7,9 @@ import os
 import signal
 import time
 
+told = "nothing"
+"""What the process that imported this module was told; a fork of it knows it too."""
+
 
 def answer(line: str) -> str:
     """The line backwards, unless it says what else to do."""
@@ -20,6 +23,8 @@ def answer(line: str) -> str:
         print("not an answer")
     if line == "which":
         return str(os.getpid())
+    if line == "told":
+        return told
     if line == "settings":
         return f"{gc.get_threshold()[0]} {os.environ['MALLOC_TOP_PAD_']}"
     return line[::-1]

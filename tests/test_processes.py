@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +30,78 @@ def answers(*lines: str, jobs: int = 2, timeout_s: float | None = None, entry: s
 
 def test_answers_come_in_the_order_of_their_lines() -> None:
     assert answers("sleep 0.3", "ab", "", "print", "c" * 300_000) == ["3.0 peels", "ba", "", "tnirp", "c" * 300_000]
+
+
+def test_long_lines_are_no_dead_end() -> None:
+    """Neither side waits for the other to read, though a pipe holds less than a line or its answer."""
+    long = "c" * 300_000
+    assert answers(*[long, "ab", long, long] * 3, jobs=1) == [long, "ba", long, long] * 3
+
+
+FORKS = """
+import sys, threading
+import tests.odd_answers
+from simulator.processes import LineProcesses
+tests.odd_answers.told = "this"
+if "thread" in sys.argv:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print("before")
+with LineProcesses("tests.odd_answers:answer", jobs=2) as processes:
+    print(*processes.answers(["told", "told"]))
+    print(*[str(one)[:10] for one in processes.answers(["kill", "kill"])])
+    print(*processes.answers(["told", "told", "told", "print"]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks elsewhere are not safe")
+@pytest.mark.parametrize(("argument", "first"), [("alone", "this"), ("thread", "nothing")])
+def test_the_first_processes_are_forks_where_nothing_else_runs(argument: str, first: str) -> None:
+    found = subprocess.run([sys.executable, "-c", FORKS, argument], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == [
+        "before",
+        f"{first} {first}",
+        "its proces its proces",
+        "nothing nothing nothing tnirp",
+    ]
+    assert found.stderr == "not an answer\n"
+
+
+HOLDS = """
+import fcntl, sys
+import tests.odd_answers
+from simulator.processes import LineProcesses
+held = open(sys.argv[1], "w")
+fcntl.flock(held, fcntl.LOCK_EX)
+with LineProcesses("tests.odd_answers:answer", jobs=2) as processes:
+    answers = processes.answers(["ab", "cd", "sleep 600", "sleep 0.3"])
+    print(*[next(answers), next(answers)], flush=True)
+    next(answers)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks elsewhere are not safe")
+def test_a_fork_holds_no_file_of_its_parent(tmp_path: Path) -> None:
+    """A process that was killed leaves no lock behind, and its forks end when they have answered."""
+    target = tmp_path / "held"
+    process = subprocess.Popen([sys.executable, "-c", HOLDS, str(target)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ba dc\n"
+    forks = [int(word) for word in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    assert len(forks) == 2
+    process.kill()
+    process.wait()
+    try:
+        with target.open() as free:
+            fcntl.flock(free, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        await_end = time.monotonic() + 60
+        while all(Path(f"/proc/{fork}").exists() for fork in forks):
+            assert time.monotonic() < await_end
+            time.sleep(0.05)
+    finally:
+        process.stdout.close()
+        for fork in forks:
+            with suppress(ProcessLookupError):
+                os.kill(fork, signal.SIGKILL)
 
 
 def test_a_process_rarely_looks_for_garbage_and_keeps_what_arrays_leave() -> None:
@@ -95,15 +175,15 @@ def test_a_process_that_starts_while_the_others_are_ended_ends_too(monkeypatch: 
     started = []
 
     class Late(_LineProcess):
-        def __init__(self, entry: str) -> None:
-            super().__init__(entry)
+        def __init__(self, process: Any) -> None:
+            super().__init__(process)
             started.append(self)
             processes.__exit__(None, None, None)
 
     monkeypatch.setattr("simulator.processes._LineProcess", Late)
     with LineProcesses(ENTRY, jobs=1) as processes:
         assert [str(answer) for answer in processes.answers(["ab"])] != ["ba"]
-    assert started[0]._process.poll() is not None
+    assert started[0]._process.exit_code() is not None
 
 
 def test_every_process_is_ended_while_those_before_it_leave_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,4 +203,4 @@ def test_every_process_is_ended_while_those_before_it_leave_the_list(monkeypatch
         both = list(processes._started)
         monkeypatch.setattr(_LineProcess, "stop", slowly)
     assert len(both) == 2
-    assert all(process._process.poll() is not None for process in both)
+    assert all(process._process.exit_code() is not None for process in both)

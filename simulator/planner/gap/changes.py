@@ -13,7 +13,7 @@ from simulator.planner.search.candidates import USUAL_DP_SIZES, USUAL_SPARSITY, 
 from simulator.planner.search.question import WIDE_SCHEMES, Question
 from simulator.records import dataclass
 from simulator.specs.model.precision import Dtype, NumberFormat, PrecisionSpec
-from simulator.specs.question.plan import NONE, TEXTS, PlanSpec
+from simulator.specs.question.plan import NONE, STUDIES, TEXTS, PlanSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import techniques_spec
 from simulator.techniques.quality import AnswerQuality, answer_quality
@@ -247,12 +247,12 @@ def gap_changes(question: Question) -> list[GapChange]:
 
 
 # Studies beside the plan and what only they read, and the floor that chose between answers: the fleet is chosen.
-_STUDIES: dict[str, Any] = {
-    **dict.fromkeys(("explain_gap", "pareto", "pools", "resilience", "rental", "uncertainty"), False),
-    **dict.fromkeys(("growth", "horizon", "start", "lead_time", "draws", "seed", "demand_sigma", "ramp")),
-    **dict.fromkeys(("weekend", "startup", "autoscaler_lag", "ownership", "verify")),
-    "load_profile": (),
-    "max_quality_loss": None,
+_CHOSEN: dict[str, Any] = {
+    name: PlanSpec.model_fields[name].default
+    for name in (
+        *(field for study, options in STUDIES.items() for field in (study, *options)),
+        *("horizon", "load_profile", "weekend", "ownership", "verify", "max_quality_loss"),
+    )
 }
 _LIMITS: dict[str, Any] = dict.fromkeys(("max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks"))
 
@@ -298,7 +298,7 @@ def pinned_spec(question: Question, candidate: Candidate, *, texts: tuple[str, .
         "search": "usual",
         **dict.fromkeys(("any_precision", "any_technique"), False),
         **_technique_texts(candidate.techniques, texts=(*texts, *asked, *USUAL_SPECULATION, *USUAL_SPARSITY)),
-        **_STUDIES,
+        **_CHOSEN,
         **({} if keeps_limits else _LIMITS),
     }
     return spec.model_copy(update=_changed(spec, pinned))

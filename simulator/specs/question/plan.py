@@ -45,6 +45,22 @@ _OBJECTIVE = re.compile(r"(ttft|tpot|e2e|latency)_p([0-9]+(?:\.[0-9]+)?)")
 LONGEST_HORIZON = 120
 TEXTS = ("speculation", "sparsity", "kv_policy", "weight_offload")
 """Techniques that a plan takes as text."""
+STUDIES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("explain_gap", "pareto", "pools", "rental"), ()),
+    "growth": ("lead_time", "start"),
+    "uncertainty": ("draws", "seed", "demand_sigma"),
+    "resilience": ("ramp", "startup", "autoscaler_lag"),
+}
+"""What asks for a study that leaves the fleet as it is, with the options that change nothing without it."""
+_NEEDS: Mapping[str, str] = {
+    "horizon": "growth",
+    **{option: study for study, options in STUDIES.items() for option in options},
+    **dict.fromkeys(("mtbf_hours", "mttr_hours"), "availability"),
+    **dict.fromkeys(("image_pixels", "encoder_hardware"), "images_per_request"),
+    "measured_at": "measured_rps_per_gpu",
+    "kv_tiers": "trace",
+}
+"""By option, what it changes nothing without; a horizon also says how long commitments may be."""
 NONE = "none"
 """The text that compares with the technique left out."""
 _LISTS = (
@@ -263,23 +279,8 @@ class PlanSpec(Spec):
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
         """An option of a study that was not asked for changes nothing, and is refused."""
-        for option, asked, needs in (
-            ("horizon", self.growth is not None or self.price_kind is None, "growth"),
-            ("lead_time", self.growth is not None, "growth"),
-            ("start", self.growth is not None, "growth"),
-            ("draws", self.uncertainty, "uncertainty"),
-            ("seed", self.uncertainty, "uncertainty"),
-            ("demand_sigma", self.uncertainty, "uncertainty"),
-            ("measured_at", self.measured_rps_per_gpu is not None, "measured_rps_per_gpu"),
-            ("mtbf_hours", self.availability is not None, "availability"),
-            ("mttr_hours", self.availability is not None, "availability"),
-            ("ramp", self.resilience, "resilience"),
-            ("startup", self.resilience, "resilience"),
-            ("autoscaler_lag", self.resilience, "resilience"),
-            ("image_pixels", self.images_per_request is not None, "images_per_request"),
-            ("encoder_hardware", self.images_per_request is not None, "images_per_request"),
-            ("kv_tiers", self.trace is not None, "trace"),
-        ):
+        for option, needs in _NEEDS.items():
+            asked = getattr(self, needs) not in (None, False) or (option == "horizon" and self.price_kind is None)
             if getattr(self, option) not in (None, ()) and not asked:
                 raise no_effect(f"changes nothing without `{needs}`", field=Option(option), hint="")
         techniques = self.speculation or self.sparsity or self.dp_size

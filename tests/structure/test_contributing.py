@@ -9,8 +9,9 @@ import typer
 
 from simulator.cli import plan_capacity
 from simulator.operators.work import Family
+from simulator.planner.capacity_plan import KINDS
 from simulator.reports.charts.latency_breakdown import FAMILY_NAMES, family_color
-from simulator.specs.question.plan import PlanSpec
+from simulator.specs.question.plan import STUDIES, PlanSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from tests.for_every import for_every
 
@@ -34,6 +35,14 @@ def test_every_kernel_family_has_a_name_and_a_colour(family: Family) -> None:
 def test_every_field_of_a_plan_has_a_flag() -> None:
     known = {parameter.name for parameter in typer.main.get_command(plan_capacity.app).params}
     assert {OTHER_FLAGS.get(field, field) for field in PlanSpec.model_fields} <= known
+
+
+def test_what_asks_for_a_study_alone_is_known_as_such() -> None:
+    """Else a gap would compute the study again for each of its fleets."""
+    switches = [name for name, field in PlanSpec.model_fields.items() if field.default is False]
+    asking = {name for name in switches if any(kind.asked(PlanSpec.model_construct(**{name: True})) for kind in KINDS)}
+    assert asking <= STUDIES.keys()
+    assert all(options <= PlanSpec.model_fields.keys() for options in map(set, STUDIES.values()))
 
 
 def test_files_and_tests_that_the_guide_names_exist() -> None:

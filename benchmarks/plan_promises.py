@@ -49,8 +49,8 @@ from simulator.planner.verification.traces import once_each, steady_states
 from simulator.planner.verified import Verification
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import PROMISE_SEEDS
-from simulator.traffic.demand import requests_of_mix
 from simulator.traffic.requests import Requests, make_requests
+from simulator.traffic.workload_requests import requests_of_mix
 
 KEPT_SHARE, MOST_ABOVE = 0.95, 1
 KINDS = ("steady", "lengths", "trace", "public")

@@ -30,8 +30,8 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
-from simulator.traffic.demand import build_requests
 from simulator.traffic.requests import Requests, make_requests
+from simulator.traffic.workload_requests import build_requests
 from simulator.units import KIB, MIB
 
 # ru_maxrss counts KiB on Linux and bytes on macOS.

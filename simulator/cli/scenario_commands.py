@@ -298,7 +298,7 @@ def _base(source: str | None, options: Mapping[str, Any]) -> ScenarioSpec:
     from simulator.specs.question.plan_values import HARDWARE
     from simulator.specs.question.scenario import Kind
     from simulator.specs.question.scenario_file import read_scenario
-    from simulator.traffic.kinds_of_demand import CHAT
+    from simulator.traffic.workload_presets import CHAT
 
     given = {name: options[name] for name in batch_group.__annotations__ if options.get(name) is not None}
     if source is None:

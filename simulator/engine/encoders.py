@@ -30,8 +30,8 @@ from simulator.specs.engine.deployment import EncoderPoolSpec, ParallelismSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, default_server_for
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, Dtype
-from simulator.traffic.demand import mean_rate_per_s
 from simulator.traffic.requests import Requests
+from simulator.traffic.workload_requests import mean_rate_per_s
 from simulator.units import BITS_PER_BYTE, GIGA
 
 

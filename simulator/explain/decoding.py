@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.engine.encoders import wait_percentile_s
 from simulator.engine.lanes.queueing import gg1_wait_mean_s
-from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.engine.uniform.loops import closed_loop, static_batch
 from simulator.engine.uniform.speculation_gain import speedup_by_batch
 from simulator.errors import RoofcastError

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
-from simulator.traffic.kinds_of_demand import WorkloadPreset
 from simulator.traffic.lengths import RequestMix
+from simulator.traffic.workload_presets import WorkloadPreset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

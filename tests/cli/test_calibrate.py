@@ -11,7 +11,7 @@ import pytest
 
 from simulator.cli.roofcast import app
 from simulator.cli.shared import run
-from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.engine.uniform.loops import closed_loop
 from simulator.fitting.measured_work import measured_work
 from simulator.kernels.library import kernel_library

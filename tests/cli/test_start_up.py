@@ -90,7 +90,7 @@ OF_OTHERS = (
     "simulator.specs.model.fitted",
     "simulator.specs.money.prices",
     "simulator.techniques.speculation.scenario",
-    "simulator.traffic.demand",
+    "simulator.traffic.workload_requests",
     "simulator.traffic.recorded",
 )
 """What other questions need: served loads, searches of rates, pictures, drafters, plans and their tables."""

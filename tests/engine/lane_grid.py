@@ -16,8 +16,8 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
-from simulator.traffic.demand import requests_of_mix
 from simulator.traffic.lengths import LengthDistribution, RequestMix
+from simulator.traffic.workload_requests import requests_of_mix
 
 MODELS = (("llama-3.1-8b", (1, 2)), ("llama-3.1-70b", (4, 8)), ("qwen3-32b", (2, 4)), ("mixtral-8x7b", (2, 4)))
 HARDWARE = ("h100", "a100", "h200", "l40s", "b200")

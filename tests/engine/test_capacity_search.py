@@ -23,9 +23,9 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.question.plan_values import parse_objectives
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
-from simulator.traffic.demand import at_rate, requests_of_mix
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from simulator.traffic.requests import Requests
+from simulator.traffic.workload_requests import at_rate, requests_of_mix
 
 DEPLOYMENT = deploy(
     model=load_model("llama-3.1-8b"),

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from simulator.engine.pools import HAND_OVER_S
-from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.engine.uniform.loops import closed_loop
 from simulator.engine.uniform.pools_loop import disaggregated_loop, loop_pools_powers_w
 from simulator.engine.uniform.record import UniformRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.engine.runs.answers import answer
-from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.engine.uniform.loops import offline, static_batch
 from simulator.engine.uniform.record import UniformRun
 from simulator.phases.deployment import Deployment, deploy

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.engine.lanes.load_curve import lane_curve
 from simulator.engine.runs.answers import answer
-from simulator.engine.uniform.demand import LoopDemand, LoopLengths
+from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths
 from simulator.engine.uniform.loops import closed_loop, offline, static_batch
 from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.speculation_gain import speedup_by_batch, token_s

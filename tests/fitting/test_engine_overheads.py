@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.engine.uniform.loops import closed_loop
 from simulator.errors import RoofcastError
 from simulator.fitting.engine_overheads import MeasuredRun, fit_overheads

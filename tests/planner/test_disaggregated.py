@@ -41,7 +41,7 @@ from simulator.planner.verification.simulation import small_group
 from simulator.reports.plan_text import plan_markdown, plan_text
 from simulator.reports.tables.plan_document import plan_csv, plan_document
 from simulator.specs.question.plan import plan_spec
-from simulator.traffic.demand import requests_of_mix
+from simulator.traffic.workload_requests import requests_of_mix
 
 BOTH = ("aggregated", "disaggregated")
 

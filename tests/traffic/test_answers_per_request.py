@@ -8,7 +8,7 @@ import pytest
 from simulator import plan, serve
 from simulator.errors import RoofcastError
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.traffic.demand import build_requests
+from simulator.traffic.workload_requests import build_requests
 
 STAGE = {"rate_per_s": 4.0, "duration_s": 50.0}
 LENGTHS = {"question_tokens": 960, "system_prompt_tokens": 64, "osl_tokens": 100}

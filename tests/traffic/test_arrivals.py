@@ -10,8 +10,8 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.arrivals import constant_arrivals, gamma_arrivals, stage_arrivals, trace_arrivals
-from simulator.traffic.demand import build_requests
 from simulator.traffic.requests import grouped_prompts, hashed_prompts, make_requests
+from simulator.traffic.workload_requests import build_requests
 
 STAGES = (StageSpec(rate_per_s=5, duration_s=600), StageSpec(rate_per_s=20, duration_s=300))
 

@@ -11,7 +11,6 @@ import pytest
 from simulator.engine.settings import SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
-from simulator.traffic.demand import build_requests
 from simulator.traffic.lengths import LARGEST_TOKENS
 from simulator.traffic.recorded.traces import read_trace
 from simulator.traffic.requests import (
@@ -22,6 +21,7 @@ from simulator.traffic.requests import (
     check_steps,
     make_requests,
 )
+from simulator.traffic.workload_requests import build_requests
 from tests.golden.entry_points import run
 
 STAGE = StageSpec(rate_per_s=5.0, duration_s=10.0)

@@ -1,4 +1,4 @@
-"""``simulator.traffic.lengths`` and ``simulator.traffic.demand``: moments, evenly spread points, requests of a mix."""
+"""``simulator.traffic.lengths`` and ``workload_requests``: moments, evenly spread points, requests of a mix."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.traffic.demand import at_rate, mean_rate_per_s, mix_of_requests, requests_of_mix
 from simulator.traffic.lengths import (
     DIMENSIONS,
     LengthDistribution,
@@ -16,6 +15,7 @@ from simulator.traffic.lengths import (
     uniform_points,
     whole_lengths,
 )
+from simulator.traffic.workload_requests import at_rate, mean_rate_per_s, mix_of_requests, requests_of_mix
 
 FEW = settings(max_examples=20, deadline=None)
 MEAN, CV = st.floats(2, 5000), st.floats(0.05, 2.0)

@@ -9,8 +9,8 @@ from simulator.engine.runs.serving import simulate_serving
 from simulator.engine.settings import SchedulerSettings
 from simulator.phases.compiled import uniform_tables
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.traffic.demand import at_rate, mean_rate_per_s, mix_of_requests, requests_of_mix
 from simulator.traffic.lengths import LengthDistribution, RequestMix
+from simulator.traffic.workload_requests import at_rate, mean_rate_per_s, mix_of_requests, requests_of_mix
 
 
 def mix(*, hit: float = 0.0, arrival_cv: float = 1.0) -> RequestMix:

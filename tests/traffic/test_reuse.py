@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from simulator.specs.question.workload import ConversationSpec, StageSpec, WorkloadSpec
-from simulator.traffic.demand import build_requests
 from simulator.traffic.requests import Ints, RequestRecords, Requests, make_requests
 from simulator.traffic.reuse import reuse_fractions
+from simulator.traffic.workload_requests import build_requests
 
 BLOCK = 4
 

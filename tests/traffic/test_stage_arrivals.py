@@ -17,7 +17,7 @@ from simulator.traffic.arrivals import (
     trace_arrivals,
     turn_counts,
 )
-from simulator.traffic.demand import build_requests
+from simulator.traffic.workload_requests import build_requests
 
 FEW = settings(max_examples=25, deadline=None)
 RATE, DURATION = st.floats(0.1, 50), st.floats(1, 100)

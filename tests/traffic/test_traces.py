@@ -12,10 +12,10 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.specs.question.workload import ConversationSpec, StageSpec, WorkloadSpec
 from simulator.traffic.arrivals import turn_counts
-from simulator.traffic.demand import build_requests
 from simulator.traffic.recorded.trace_formats import trace_rows
 from simulator.traffic.recorded.traces import read_trace, resampled_requests
 from simulator.traffic.requests import Requests
+from simulator.traffic.workload_requests import build_requests
 
 BURST = (
     "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"

@@ -31,7 +31,7 @@ from simulator.engine.runs.scenario_setup import (
     scenario_options,
     server_between,
 )
-from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.engine.uniform.loops import closed_loop, offline, static_batch
 from simulator.engine.uniform.record import Percentiles, UniformRun
 from simulator.engine.uniform.steps import check_speculation_matters

@@ -46,8 +46,8 @@ from simulator.specs.base import Assumption
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.traffic.demand import mix_of_requests
 from simulator.traffic.lengths import RequestMix
+from simulator.traffic.workload_requests import mix_of_requests
 
 FEWER_SEEDS = 2
 """Seeds of the searches with longer and shorter steps."""

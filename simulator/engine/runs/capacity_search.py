@@ -13,8 +13,8 @@ from simulator.errors import InfeasibleError, Option, missing_field
 from simulator.kernels.timing import DEVIATE, Provenance
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
-from simulator.traffic.demand import build_requests
 from simulator.traffic.requests import Requests
+from simulator.traffic.workload_requests import build_requests
 
 RequestSource = Callable[[int, int], Requests]
 """(count, seed) -> that many requests at any rate, the same for the same seed."""

@@ -22,8 +22,8 @@ from simulator.engine.runs.metrics import (
 )
 from simulator.records import dataclass
 from simulator.specs.question.plan_values import ObjectiveSpec
-from simulator.traffic.demand import at_rate, mean_rate_per_s
 from simulator.traffic.requests import Floats, Outcome, Requests
+from simulator.traffic.workload_requests import at_rate, mean_rate_per_s
 
 WARM_UP_SHARE = 0.1
 """First requests of a run whose latencies are left out: they meet a lane that is still filling up."""

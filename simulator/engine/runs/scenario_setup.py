@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.engine.pools import Pool, slower_network, unlike_vendors
 from simulator.engine.settings import Routing
-from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.errors import ProfileError, RoofcastError, contradiction, ignored_option, missing_field, said_of
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import power_capped, power_limited

@@ -22,9 +22,9 @@ from simulator.records import dataclass
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.techniques.applied import check_budget
-from simulator.traffic.demand import build_requests
 from simulator.traffic.lengths import check_tokens
 from simulator.traffic.requests import Requests
+from simulator.traffic.workload_requests import build_requests
 from simulator.units import format_si
 
 HISTORY_POINTS = 9

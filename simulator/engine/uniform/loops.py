@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.engine.uniform.clock import StepClock
-from simulator.engine.uniform.demand import LoopDemand, LoopLengths, LoopRecords, LoopRounds
+from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths, LoopRecords, LoopRounds
 from simulator.engine.uniform.record import (
     LatencySpread,
     Percentiles,

@@ -12,7 +12,7 @@ from math import inf
 
 import numpy as np
 
-from simulator.engine.uniform.demand import LoopDemand, LoopRecords
+from simulator.engine.uniform.loop_requests import LoopDemand, LoopRecords
 from simulator.engine.uniform.scheduler import Engine
 from simulator.errors import RoofcastError
 

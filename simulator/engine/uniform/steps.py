@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.settings import SpeculativeSteps
-from simulator.engine.uniform.demand import LoopDemand, LoopRounds
+from simulator.engine.uniform.loop_requests import LoopDemand, LoopRounds
 from simulator.errors import RoofcastError, ignored_option
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import Array, Family, StepShape, decode_step, mixed_step, prefill_step

@@ -21,9 +21,9 @@ from simulator.planner.verified import ObjectiveVerification, Verification
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.question.plan_values import ObjectiveSpec
-from simulator.traffic.demand import requests_of_mix
 from simulator.traffic.lengths import RequestMix
 from simulator.traffic.requests import Requests
+from simulator.traffic.workload_requests import requests_of_mix
 
 SEEDS = 3
 LEAST_REQUESTS, MOST_REQUESTS = 3_000, 10_000

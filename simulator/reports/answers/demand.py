@@ -18,9 +18,9 @@ from simulator.reports.content.quantities import number_text
 from simulator.reports.words.fields import burst_text, flagged
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import HOURS_PER_DAY, LARGEST_CV
-from simulator.traffic.kinds_of_demand import CHAT, WorkloadPreset, nearest_preset
 from simulator.traffic.lengths import LengthDistribution
 from simulator.traffic.recorded.demand import RecordedDemand, Spread
+from simulator.traffic.workload_presets import CHAT, WorkloadPreset, nearest_preset
 
 _CACHED_AT_MOST = 0.99
 

@@ -16,8 +16,8 @@ from simulator.reports.words.fields import assumption_text, burst_text, cut_text
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.model.checkpoints import PublishedCheckpoint
 from simulator.specs.money.prices import PriceProfile
-from simulator.traffic.kinds_of_demand import WorkloadPreset
 from simulator.traffic.lengths import LengthDistribution
+from simulator.traffic.workload_presets import WorkloadPreset
 from simulator.units import KILO, bound_text, percent_text, plain_text
 
 _NAMES: Mapping[str, str] = MappingProxyType(

@@ -44,8 +44,8 @@ from simulator.specs.engine.engine import EngineName, EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
-from simulator.traffic.demand import build_requests
 from simulator.traffic.requests import Outcome, Requests, grouped_prompts, make_requests
+from simulator.traffic.workload_requests import build_requests
 
 TRACE_STEPS = 20_000
 TABLES = uniform_tables(

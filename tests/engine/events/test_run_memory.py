@@ -17,8 +17,8 @@ from simulator.errors import RoofcastError
 from simulator.phases.compiled import uniform_tables
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic import requests as traffic
-from simulator.traffic.demand import build_requests
 from simulator.traffic.requests import Requests
+from simulator.traffic.workload_requests import build_requests
 from simulator.units import KIB
 
 LIMITS = SchedulerSettings(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.engine.lanes.load_curve import lane_curve
-from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.engine.uniform.loops import closed_loop
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -26,8 +26,8 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.workload import WorkloadSpec
-from simulator.traffic.demand import requests_of_mix
 from simulator.traffic.lengths import LengthDistribution, RequestMix
+from simulator.traffic.workload_requests import requests_of_mix
 
 LOADS = np.array([0.4, 0.6, 0.8, 0.9])
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simulator.engine.uniform import simulation
 from simulator.engine.uniform.clock import StepClock
-from simulator.engine.uniform.demand import LoopDemand, LoopLengths, LoopRecords
+from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths, LoopRecords
 from simulator.engine.uniform.loops import loop_work
 from simulator.engine.uniform.scheduler import Engine, LoopPolicy
 from simulator.engine.uniform.simulation import simulate_loop

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from simulator.engine.uniform.demand import LoopLengths
+from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.engine.uniform.loops import closed_loop, offline, static_batch
 from simulator.engine.uniform.record import UniformRun
 from simulator.phases.deployment import Deployment, deploy

@@ -51,6 +51,7 @@ class ScenarioFields(TypedDict, total=False):
     range_ratio: float
     isl_cv: float
     osl_cv: float
+    lengths_trace: str
     ramp_s: float
     seed: int
     images_per_request: float

@@ -1,8 +1,10 @@
-"""Two host overheads of an engine from measured serving runs: time per step and time per request.
+"""Two host overheads of an engine from measured serving runs: time per step and time per request or per prompt.
 
 Time per output token says what a step takes beyond its kernels, time to first token what a request takes beyond its
-steps. Everything else of the engine, and all kernels, stay as they are. Benchmark results of a served model become an
-engine profile: two overheads, their errors, and the text.
+steps. That is spent before the request is in the queue, where nobody else waits for it, or inside the step that takes
+in its prompt, for which every running request waits: the runs say which, by the median of first tokens and by how both
+times grow with load. Everything else of the engine, and all kernels, stay as they are. Benchmark results of a served
+model become an engine profile: two overheads, their errors, and the text.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import numpy as np
 
 from simulator.engine.runs.answers import run_of
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
+from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.fitting.replay import run_scenario
 from simulator.phases.deployment import Deployment
@@ -31,6 +34,8 @@ OVERLOAD = 0.9
 """A run that answers less than this share of what is sent builds a queue, and its TTFT says how long it lasted."""
 ROUNDS = 6
 PRECISION = 1e-3
+LEAST_SLOPE = 0.5
+"""Of TTFT over the time of a prompt, which delays its own request by itself at least."""
 STEP_S_AT_MOST = 0.2
 """A host that takes longer per step is not what is being fitted."""
 SEEDS = range(1, 6)
@@ -49,14 +54,19 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """Means over the requests of a run: TTFT and TPOT [s], or what they differ by as a share."""
+    """Means over the requests of a run: TTFT and TPOT [s], or what they differ by as a share.
+
+    ttft_p50 : median, 0 as a difference where it was not measured
+    """
 
     ttft: float
     tpot: float
+    ttft_p50: float = 0.0
 
     def errors(self, run: ServingRun) -> Means:
         """Predicted over measured minus 1."""
-        return Means(ttft=self.ttft / run.ttft_s - 1, tpot=self.tpot / run.tpot_s - 1)
+        median = self.ttft_p50 / run.ttft_p50_s - 1 if run.ttft_p50_s is not None else 0.0
+        return Means(ttft=self.ttft / run.ttft_s - 1, tpot=self.tpot / run.tpot_s - 1, ttft_p50=median)
 
     def within(self, chance: Means) -> bool:
         """Whether both are as small as what chance makes."""
@@ -76,24 +86,33 @@ class RunErrors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverheadFit:
-    """The two overheads [s] and the errors of every run; changed : whether they differ from those in force."""
+    """The overheads [s] and the errors of every run; changed : whether they differ from those in force.
+
+    request_s, prompt_s : of a request outside the steps, and inside (``EngineOverheads.step_per_prompt_s``); a fit has
+        one of them
+    """
 
     step_s: float
     request_s: float
+    prompt_s: float = 0.0
     errors: tuple[RunErrors, ...]
     changed: bool
 
 
-def with_overheads(deployment: Deployment, *, step_s: float, request_s: float) -> Deployment:
-    """The deployment whose host takes these times a step and a request [s]."""
-    overheads = deployment.engine.overheads.model_copy(update={"step_s": step_s, "request_s": request_s})
+def with_overheads(
+    deployment: Deployment, *, step_s: float = 0.0, request_s: float = 0.0, prompt_s: float = 0.0
+) -> Deployment:
+    """The deployment whose host takes these times a step, a request, and a prompt inside its step [s]."""
+    updates = {"step_s": step_s, "request_s": request_s, "step_per_prompt_s": prompt_s}
+    overheads = deployment.engine.overheads.model_copy(update=updates)
     return replace(deployment, engine=replace(deployment.engine, overheads=overheads))
 
 
 def predicted_means(deployment: Deployment, scenario: ScenarioSpec) -> Means:
     """TTFT and TPOT [s] of the scenario's load on this deployment."""
     run = run_of(scenario, deployment, options=ServeOptions(intervals=False))
-    return Means(ttft=run.ttft_s, tpot=run.tpot_s)
+    spread = run.spread if isinstance(run, UniformRun) else run.result.overall
+    return Means(ttft=run.ttft_s, tpot=run.tpot_s, ttft_p50=spread.ttft.p50_s if spread else 0.0)
 
 
 def _drawn_again(scenario: ScenarioSpec, seed: int) -> ScenarioSpec | None:
@@ -149,13 +168,17 @@ def _check_floor(run: ServingRun, *, floor: Means, chance: Means) -> None:
             )
 
 
-def _step_s(deployment: Deployment, measured: MeasuredRun, *, floor_tpot_s: float) -> float:
-    """Host time per step with which TPOT is the measured one [s]: secant steps, TPOT rises with it."""
+def _step_s(bare: Deployment, measured: MeasuredRun, *, floor_tpot_s: float, prompt_s: float = 0.0) -> float:
+    """Host time per step with which TPOT is the measured one [s]: secant steps, TPOT rises with it.
+
+    floor_tpot_s : TPOT with the time per prompt alone [s]
+    """
     target_s = measured.run.tpot_s
     low_s, low_tpot_s = 0.0, floor_tpot_s
     step_s = max(0.0, target_s - floor_tpot_s)
     for _ in range(ROUNDS):
-        tpot_s = predicted_means(with_overheads(deployment, step_s=step_s, request_s=0.0), measured.scenario).tpot
+        slower = with_overheads(bare, step_s=step_s, prompt_s=prompt_s)
+        tpot_s = predicted_means(slower, measured.scenario).tpot
         if abs(tpot_s / target_s - 1) < PRECISION or step_s == low_s:
             break
         slope = (tpot_s - low_tpot_s) / (step_s - low_s)
@@ -180,10 +203,38 @@ def _request_s(stepped: Deployment, runs: Sequence[MeasuredRun], *, chances: Seq
     return max(0.0, request_s)
 
 
-def fit_overheads(deployment: Deployment, *, runs: Sequence[MeasuredRun]) -> OverheadFit:
-    """Fit ``step_s`` and ``request_s`` to the runs, each one's solution counting once (median over the runs).
+def _inside_s(bare: Deployment, measured: MeasuredRun, *, floor: Means) -> tuple[float, float]:
+    """Times per step and per prompt inside its step with which TPOT and TTFT are the measured ones [s]: secant steps
+    over the latter, TTFT rises with it; nothing a prompt where the time per step explains TTFT."""
+    target_s = measured.run.ttft_s
 
-    The overheads in force stay where they predict every run as closely as chance lets them, or closer than the fit.
+    def tried(prompt_s: float) -> tuple[float, float]:
+        alone = predicted_means(with_overheads(bare, prompt_s=prompt_s), measured.scenario) if prompt_s else floor
+        step_s = _step_s(bare, measured, floor_tpot_s=alone.tpot, prompt_s=prompt_s)
+        slower = with_overheads(bare, step_s=step_s, prompt_s=prompt_s)
+        return step_s, predicted_means(slower, measured.scenario).ttft
+
+    prompt_s, low_s = 0.0, 0.0
+    step_s, low_ttft_s = tried(prompt_s)
+    if low_ttft_s >= target_s:
+        return step_s, 0.0
+    prompt_s = (target_s - low_ttft_s) / 2
+    for _ in range(ROUNDS):
+        step_s, ttft_s = tried(prompt_s)
+        if abs(ttft_s / target_s - 1) < PRECISION or prompt_s == low_s:
+            break
+        slope = max((ttft_s - low_ttft_s) / (prompt_s - low_s), LEAST_SLOPE)
+        low_s, low_ttft_s = prompt_s, ttft_s
+        prompt_s = float(np.clip(prompt_s + (target_s - ttft_s) / slope, 0.0, STEP_S_AT_MOST))
+    return step_s, prompt_s
+
+
+def fit_overheads(deployment: Deployment, *, runs: Sequence[MeasuredRun]) -> OverheadFit:
+    """Fit ``step_s`` and a time per request to the runs, each one's solution counting once (median over the runs).
+
+    The time per request is ``request_s``, or ``step_per_prompt_s`` where the runs are closer with that: one run of
+    which the mean of first tokens alone is known cannot tell. The overheads in force stay where they predict every run
+    as closely as chance lets them, or closer than the fit.
 
     Raises RoofcastError: a run is overloaded, or faster than the kernels alone, so that its overheads cannot be told.
     """
@@ -193,29 +244,58 @@ def fit_overheads(deployment: Deployment, *, runs: Sequence[MeasuredRun]) -> Ove
     chances = [_chance(deployment, item.scenario) for item in runs]
     if all(error.within(chance) for error, chance in zip(before, chances, strict=True)):
         return _kept(deployment, runs, before)
-    steps, bare = [], with_overheads(deployment, step_s=0.0, request_s=0.0)
-    for item, chance in zip(runs, chances, strict=True):
-        floor = predicted_means(bare, item.scenario)
+    bare = with_overheads(deployment)
+    floors = [predicted_means(bare, item.scenario) for item in runs]
+    for item, floor, chance in zip(runs, floors, chances, strict=True):
         _check_floor(item.run, floor=floor, chance=chance)
-        steps.append(_step_s(bare, item, floor_tpot_s=floor.tpot))
-    step_s = float(np.median(steps))
-    request_s = _request_s(with_overheads(deployment, step_s=step_s, request_s=0.0), runs, chances=chances)
-    fitted = with_overheads(deployment, step_s=step_s, request_s=request_s)
+    step_s = float(np.median([_step_s(bare, item, floor_tpot_s=floor.tpot) for item, floor in _pairs(runs, floors)]))
+    request_s = _request_s(with_overheads(bare, step_s=step_s), runs, chances=chances)
+    found = _fit(bare, runs, before, step_s=step_s, request_s=request_s)
+    if request_s:
+        beside = np.array([_inside_s(bare, item, floor=floor) for item, floor in _pairs(runs, floors)])
+        held_s, prompt_s = np.median(beside, axis=0).tolist()
+        found = min(found, _fit(bare, runs, before, step_s=held_s, prompt_s=prompt_s), key=lambda one: one.size)
+    return _kept(deployment, runs, before) if found.size >= _size(before) else found.fit
+
+
+def _pairs(runs: Sequence[MeasuredRun], floors: Sequence[Means]) -> list[tuple[MeasuredRun, Means]]:
+    return list(zip(runs, floors, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tried:
+    """Overheads, and how far all runs are off with them."""
+
+    fit: OverheadFit
+    size: float
+
+
+def _fit(
+    bare: Deployment, runs: Sequence[MeasuredRun], before: Sequence[Means], *, step_s: float, request_s: float = 0.0,
+    prompt_s: float = 0.0,
+) -> _Tried:  # fmt: skip
+    fitted = with_overheads(bare, step_s=step_s, request_s=request_s, prompt_s=prompt_s)
     after = [predicted_means(fitted, item.scenario).errors(item.run) for item in runs]
-    if _size(after) >= _size(before):
-        return _kept(deployment, runs, before)
     errors = tuple(_errors(item.run, *both) for item, *both in zip(runs, before, after, strict=True))
-    return OverheadFit(step_s=step_s, request_s=request_s, errors=errors, changed=True)
+    fit = OverheadFit(step_s=step_s, request_s=request_s, prompt_s=prompt_s, errors=errors, changed=True)
+    # What is known to a tenth of a percent decides nothing: times outside the steps come first.
+    return _Tried(fit=fit, size=_size(after) + (PRECISION if prompt_s else 0.0))
 
 
 def _kept(deployment: Deployment, runs: Sequence[MeasuredRun], before: Sequence[Means]) -> OverheadFit:
     overheads = deployment.engine.overheads
     errors = tuple(_errors(item.run, error, error) for item, error in zip(runs, before, strict=True))
-    return OverheadFit(step_s=overheads.step_s, request_s=overheads.request_s, errors=errors, changed=False)
+    return OverheadFit(
+        step_s=overheads.step_s,
+        request_s=overheads.request_s,
+        prompt_s=overheads.step_per_prompt_s,
+        errors=errors,
+        changed=False,
+    )
 
 
 def _size(errors: Sequence[Means]) -> float:
-    return float(np.mean([abs(error.ttft) + abs(error.tpot) for error in errors]))
+    return float(np.mean([abs(error.ttft) + abs(error.tpot) + abs(error.ttft_p50) for error in errors]))
 
 
 def _errors(run: ServingRun, before: Means, after: Means) -> RunErrors:
@@ -246,9 +326,10 @@ def _fitted_profile(
     source = Source(
         source=f"fitted by roofcast calibrate on {names} ({tools})",
         date=datetime.now(UTC).date().isoformat(),
-        note=f"step_s and request_s from {what}{rest}",
+        note=f"step_s, request_s and step_per_prompt_s from {what}{rest}",
     )
-    values = {"step_s": float(f"{fit.step_s:.4g}"), "request_s": float(f"{fit.request_s:.4g}")}
+    fitted = {"step_s": fit.step_s, "request_s": fit.request_s, "step_per_prompt_s": fit.prompt_s}
+    values = {name: float(f"{value:.4g}") for name, value in fitted.items()}
     overheads = served.engine.overheads.model_copy(update=values)
     return profile.model_copy(update={"overheads": overheads, "sources": {**profile.sources, "overheads": source}})
 

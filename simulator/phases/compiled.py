@@ -32,7 +32,7 @@ class StepTables(NamedTuple):
     prefill_s : [sequence node, token node, context node]
     decode_places : where each whole number of tokens attended to lies among the nodes of ``decode_s``
     sequence_places, token_places : the same of sequences and tokens among those of ``prefill_s``
-    step_s, sequence_s : engine time per step and per sequence in it
+    step_s, sequence_s, prompt_s : engine time per step, per sequence in it, per prompt that it takes in
     issue_s : time that the host needs to launch a step's kernels one by one, 0 where CUDA graphs do; a step of
         the device takes at least that
     context_nodes : nodes per octave of the context axis of ``prefill_s``
@@ -47,6 +47,7 @@ class StepTables(NamedTuple):
     token_places: Array
     step_s: float
     sequence_s: float
+    prompt_s: float
     issue_s: float
     context_nodes: int
 
@@ -162,7 +163,7 @@ def step_seconds(
         tables, prefill_sequences, prefill_tokens, prefill_work2, prefill_logits, decode_sequences, 1, decode_context
     )
     host_s = tables.step_s + tables.sequence_s * (prefill_sequences + decode_sequences)
-    return host_s + seconds
+    return host_s + tables.prompt_s * prefill_sequences + seconds
 
 
 SCALAR_FUNCTIONS = (_place, _between, decode_seconds, _prefill_plane, prefill_seconds, device_seconds, step_seconds)
@@ -191,6 +192,7 @@ def uniform_tables(
         token_places=np.zeros(max_tokens + 2),
         step_s=step_s,
         sequence_s=0.0,
+        prompt_s=0.0,
         issue_s=0.0,
         context_nodes=1,
     )
@@ -206,6 +208,7 @@ def scale_tables(tables: StepTables, *, factor: ArrayLike) -> StepTables:
         prefill_s=tables.prefill_s * scale,
         step_s=tables.step_s * scale,
         sequence_s=tables.sequence_s * scale,
+        prompt_s=tables.prompt_s * scale,
         issue_s=tables.issue_s * scale,
     )
 

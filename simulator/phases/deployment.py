@@ -219,7 +219,8 @@ def _drafting(deployment: Deployment, draft: Draft) -> Deployment:
     """The drafter as a deployment: it drafts inside the engine's step, whose scheduling is paid once."""
     engine = replace(deployment.engine, sampled_logits=0)
     if not engine.eager:
-        overheads = engine.overheads.model_copy(update={"step_s": 0.0, "step_per_sequence_s": 0.0})
+        paid_once = dict.fromkeys(("step_s", "step_per_sequence_s", "step_per_prompt_s"), 0.0)
+        overheads = engine.overheads.model_copy(update=paid_once)
         engine = replace(engine, overheads=overheads)
     return replace(
         deployment,

@@ -229,7 +229,8 @@ def scheduling_s(deployment: Deployment, step: StepShape) -> Array:
     """Engine time of a step whatever it launches [s]."""
     overheads = deployment.engine.overheads
     sequences = step.prefill_sequences + step.decode_sequences
-    return overheads.step_s + overheads.step_per_sequence_s * sequences + sampling_s(deployment, step.logits_tokens)
+    host_s = overheads.step_s + overheads.step_per_sequence_s * sequences
+    return host_s + overheads.step_per_prompt_s * step.prefill_sequences + sampling_s(deployment, step.logits_tokens)
 
 
 SORTED_ONE_BY_ONE = 128

@@ -392,6 +392,7 @@ def _compile(part: _Part) -> compiled.StepTables:
         token_places=_places(lengths, largest=tokens + 1),
         step_s=engine.overheads.step_s,
         sequence_s=engine.overheads.step_per_sequence_s,
+        prompt_s=engine.overheads.step_per_prompt_s,
         issue_s=_issue_s(part),
         context_nodes=compiled.CONTEXT_NODES,
     )

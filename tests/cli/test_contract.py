@@ -138,6 +138,9 @@ def test_pools_answer_clients() -> None:
         ({"isl_cv": -1}, "isl_cv", None),
         ({"range_ratio": 0.5, "isl_cv": 0.3}, "range_ratio", "contradiction"),
         ({"kind": "offline", "concurrency": None, "range_ratio": 0.8}, "range_ratio", "ignored_option"),
+        ({"kind": "offline", "concurrency": None, "lengths_trace": "a.csv"}, "lengths_trace", "ignored_option"),
+        ({"lengths_trace": "a.csv", "osl_cv": 0.3}, "osl_cv", "contradiction"),
+        ({"lengths_trace": "no-such-file.csv"}, "trace", None),
     ],
 )
 def test_lengths_out_of_range_are_refused_by_field(fields: dict[str, Any], field: str, code: str | None) -> None:

@@ -59,6 +59,18 @@ def test_a_lone_request_sees_the_bare_steps() -> None:
     assert not result.saturated
 
 
+def test_what_a_prompt_takes_inside_its_step_delays_it_and_whoever_decodes() -> None:
+    made, prompt_s = deployment(), 0.02
+    overheads = made.engine.overheads.model_copy(update={"step_per_prompt_s": prompt_s})
+    slow = replace(made, engine=replace(made.engine, overheads=overheads))
+    alone = [serve_workload(one, workload=workload(0.01, duration_s=300.0)).overall for one in (made, slow)]
+    assert alone[1].ttft.mean_s - alone[0].ttft.mean_s == pytest.approx(prompt_s, rel=1e-3)
+    assert alone[1].tpot.mean_s == pytest.approx(alone[0].tpot.mean_s, rel=1e-3)
+    beside = [serve_workload(one, workload=workload(5.0)).overall for one in (made, slow)]
+    # Each of the 5 prompts/s holds the device for that long, and the others with it.
+    assert beside[1].tpot.mean_s / beside[0].tpot.mean_s == pytest.approx(1 / (1 - 5.0 * prompt_s), rel=0.03)
+
+
 def test_latency_grows_with_load_until_it_saturates() -> None:
     made = deployment()
     results = [

@@ -25,17 +25,26 @@ def plain() -> Deployment:
     return deploy(model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"))
 
 
-def slower(step_s: float, request_s: float) -> Deployment:
+def slower(step_s: float, request_s: float = 0.0, prompt_s: float = 0.0) -> Deployment:
     engine = plain().engine
-    overheads = engine.overheads.model_copy(update={"step_s": step_s, "request_s": request_s})
-    return replace(plain(), engine=replace(engine, overheads=overheads))
+    updates = {"step_s": step_s, "request_s": request_s, "step_per_prompt_s": prompt_s}
+    return replace(plain(), engine=replace(engine, overheads=engine.overheads.model_copy(update=updates)))
 
 
 def run_of(
-    deployment: Deployment, *, concurrency: int, requests: int = 16, ttft: float = 1.0, tpot: float = 1.0
+    deployment: Deployment,
+    *,
+    concurrency: int,
+    requests: int = 16,
+    ttft: float = 1.0,
+    tpot: float = 1.0,
+    spread: float = 0.0,
 ) -> MeasuredRun:
-    """What a benchmark of closed-loop clients would have measured, perhaps with an error."""
-    lengths = LoopLengths(isl_tokens=ISL, osl_tokens=OSL)
+    """What a benchmark of closed-loop clients would have measured, perhaps with an error.
+
+    spread : of lengths, without which all requests run in waves; then the median of first tokens is known too
+    """
+    lengths = LoopLengths(isl_tokens=ISL, osl_tokens=OSL, isl_cv=spread, osl_cv=spread)
     result = closed_loop(deployment, concurrency=concurrency, lengths=lengths, num_requests=requests)
     run = ServingRun(
         path="run.json",
@@ -47,6 +56,9 @@ def run_of(
         request_rate_per_s=None,
         answered_per_s=result.requests_per_s,
         ttft_s=result.ttft_s * ttft,
+        ttft_p50_s=result.spread.ttft.p50_s if spread and result.spread else None,
+        isl_cv=spread,
+        osl_cv=spread,
         tpot_s=result.tpot_s * tpot,
     )
     served = ServedSpec(model="llama-3.1-8b", hardware="h100")
@@ -61,6 +73,28 @@ def test_known_overheads_come_back(step_s: float, request_s: float, concurrency:
     (errors,) = fit.errors
     assert abs(errors.tpot_after) < 0.01
     assert abs(errors.ttft_after) < 0.02
+
+
+@pytest.mark.parametrize(("request_s", "prompt_s"), [(2e-2, 0.0), (0.0, 2e-2)])
+def test_a_median_tells_whether_others_wait_for_a_prompt(request_s: float, prompt_s: float) -> None:
+    measured = slower(1e-3, request_s, prompt_s)
+    fit = fit_overheads(plain(), runs=[run_of(measured, concurrency=8, requests=64, spread=0.2)])
+    assert (fit.request_s, fit.prompt_s) == pytest.approx((request_s, prompt_s), rel=0.1)
+    # Delayed requests decode beside fewer prompts, which the time per step, found without the delay, does not know.
+    assert fit.step_s == pytest.approx(1e-3, rel=0.15)
+
+
+def test_two_loads_tell_it_without_medians() -> None:
+    measured = slower(1e-3, prompt_s=2e-2)
+    fit = fit_overheads(plain(), runs=[run_of(measured, concurrency=size, requests=64) for size in (2, 16)])
+    assert fit.prompt_s == pytest.approx(2e-2, rel=0.1)
+    assert fit.request_s == 0
+
+
+def test_one_mean_does_not_tell_and_leaves_the_time_outside_the_steps() -> None:
+    fit = fit_overheads(plain(), runs=[run_of(slower(1e-3, prompt_s=2e-2), concurrency=1)])
+    assert fit.prompt_s == 0
+    assert fit.request_s > 0
 
 
 def test_one_odd_run_of_three_does_not_decide() -> None:

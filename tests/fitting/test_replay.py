@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
 from simulator.fitting.replay import UNKNOWN_CV, replay_results, run_scenario
 from simulator.specs.measured.serving_results import ServedSpec, load_serving_runs
@@ -53,6 +54,25 @@ def test_lengths_of_a_file_are_taken_over(tmp_path: Path) -> None:
     listed = run_scenario(load_serving_runs(written(tmp_path, data))[0], identifier="x", served=WHERE)
     assert listed.isl_cv == pytest.approx(0.2)
     assert listed.osl_cv == 0
+
+
+def test_requests_of_a_closed_loop_are_replayed_in_their_order(tmp_path: Path) -> None:
+    """Long answers first or last: a drain of one long answer takes longer than one that runs beside the others."""
+    data = json.loads((DATA / "vllm_bench.json").read_text("utf-8"))
+    answers = [16] * 31 + [640]
+    made = []
+    for lengths in (answers, answers[::-1]):
+        times = [float(place) for place in range(len(lengths))]
+        listed = {"start_times": times, "input_lens": [300] * len(lengths), "output_lens": lengths}
+        totals = {"total_input_tokens": 300 * len(lengths), "total_output_tokens": sum(lengths)}
+        path = written(tmp_path, data | listed | totals | {"completed": len(lengths), "max_concurrency": 4})
+        (run,) = load_serving_runs(path)
+        scenario = run_scenario(run, identifier="x", served=WHERE)
+        assert (scenario.lengths_trace, scenario.isl_cv, scenario.num_requests) == (path, None, len(lengths))
+        result = answer(scenario).run
+        assert (result.isl_tokens, result.osl_tokens) == (300, sum(lengths) / len(lengths))
+        made.append(result.requests_per_s)
+    assert made[1] > 1.1 * made[0]
 
 
 @pytest.mark.parametrize("field", ["isl", "osl", "conc", "mean_tpot"])

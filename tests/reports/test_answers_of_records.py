@@ -242,7 +242,7 @@ class TestMeasuredRuns:
         assert "vllm: step_s 2 ms, request_s 1 ms" in text
         assert "use it with --profiles own" in text
         kept = EngineCalibrationAnswer(replace(found, fit=replace(fit, changed=False)), ())
-        assert kept.to_text().endswith("vllm: no change needed: step_s 2 ms and request_s 1 ms stay, nothing written\n")
+        assert kept.to_text().endswith("vllm: no change needed: step_s 2 ms, request_s 1 ms stay, nothing written\n")
         assert kept.to_dict()["changed"] is False
         assert [series.name for series in kept.chart().series] == ["before", "after"]
 

@@ -224,7 +224,7 @@ def loop_runs(visit: Visit, *, kind: str) -> list[LoopRun]:
 
 def _loop_run(visit: Visit, path: Path, *, fit: OverheadFit, deployed: partial, is_fitted: bool) -> LoopRun:
     item = measured_run(visit, path)
-    replica = with_overheads(deployed(item.scenario), step_s=fit.step_s, request_s=fit.request_s)
+    replica = with_overheads(deployed(item.scenario), step_s=fit.step_s, request_s=fit.request_s, prompt_s=fit.prompt_s)
     run = run_of(item.scenario, replica, options=ServeOptions(intervals=False))
     waits = np.array(json.loads(path.read_text("utf-8"))["ttfts"])
     spread = run.spread.ttft if isinstance(run, UniformRun) and run.spread else None

@@ -189,6 +189,7 @@ def stacked_tables(stages: tuple[StepTables, ...]) -> Any:
         token_places=np.ascontiguousarray(first.token_places, dtype=np.float64),
         step_s=float(first.step_s),
         sequence_s=float(first.sequence_s),
+        prompt_s=float(first.prompt_s),
         issue_s=issue_s,
         context_nodes=int(first.context_nodes),
     )

@@ -56,6 +56,7 @@ def _stage_tables(tables: Any, stage: int) -> Any:
         tables.token_places,
         tables.step_s,
         tables.sequence_s,
+        tables.prompt_s,
         tables.issue_s[stage],
         tables.context_nodes,
     )
@@ -67,6 +68,7 @@ def launch(state: Any, limits: Any, tables: Any, now_s: float) -> None:
     count, stage_free_s = state.count, state.clock[at.CLOCKS :]
     prefills, decodes = count[at.PREFILL_SEQUENCES], count[at.DECODING]
     host_s = tables.step_s + tables.sequence_s * (prefills + decodes) + limits.drafts[at.DRAFT_S, decodes]
+    host_s += tables.prompt_s * prefills
     start_s = end_s = max(now_s, stage_free_s[0])
     length_s = 0.0
     for stage in range(len(stage_free_s)):

@@ -32,10 +32,11 @@ def _workload_assumptions(workload: WorkloadSpec) -> list[Assumption]:
 
 def _loop_assumptions(scenario: ScenarioSpec) -> list[Assumption]:
     """How many requests a closed loop has and how long they are, where that was not said."""
-    said = [Assumption(key="seed", value=0)] if scenario.seed is None else []
+    is_drawn = scenario.lengths_trace is None
+    said = [Assumption(key="seed", value=0)] if scenario.seed is None and is_drawn else []
     if scenario.num_requests is None:
         said.append(Assumption(key="num_requests", value=REQUESTS_PER_CLIENT * (scenario.concurrency or 0)))
-    if scenario.range_ratio is None and scenario.isl_cv is None and scenario.osl_cv is None:
+    if is_drawn and scenario.range_ratio is None and scenario.isl_cv is None and scenario.osl_cv is None:
         said.append(Assumption(key="range_ratio", value=DEFAULT_RANGE_RATIO))
     return said
 

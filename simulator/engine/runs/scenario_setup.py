@@ -28,6 +28,7 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.question.plan_values import ObjectiveSpec, parse_objectives
 from simulator.specs.question.scenario import (
     DEFAULT_RANGE_RATIO,
+    DRAWN_LENGTHS,
     IDLE_ENGINE_FIELDS,
     IDLE_FIELDS,
     REQUIRED_FIELDS,
@@ -69,12 +70,7 @@ def _check_fields(scenario: ScenarioSpec) -> None:
             field="engine.chunked_prefill",
             hint="leave it out, or choose another kind",
         )
-    if scenario.range_ratio is not None and (scenario.isl_cv is not None or scenario.osl_cv is not None):
-        raise contradiction(
-            f"{scenario.range_ratio:g} beside isl_cv or osl_cv: lengths are drawn one way or the other",
-            field="range_ratio",
-            hint="leave one of them out",
-        )
+    _check_lengths(scenario)
     if scenario.disaggregation is not None and scenario.answers_per_request is not None:
         raise contradiction(
             "is not modelled beside disaggregation, whose pools would send a prompt's cache to every answer",
@@ -91,6 +87,23 @@ def _check_fields(scenario: ScenarioSpec) -> None:
         )
     if scenario.disaggregation is not None and "replicas" in scenario.model_fields_set:
         raise ignored_option("has no effect beside disaggregation", field="replicas")
+
+
+def _check_lengths(scenario: ScenarioSpec) -> None:
+    """Refuse a closed loop whose lengths are said twice."""
+    if scenario.range_ratio is not None and (scenario.isl_cv is not None or scenario.osl_cv is not None):
+        raise contradiction(
+            f"{scenario.range_ratio:g} beside isl_cv or osl_cv: lengths are drawn one way or the other",
+            field="range_ratio",
+            hint="leave one of them out",
+        )
+    for field in DRAWN_LENGTHS:
+        if scenario.lengths_trace is not None and getattr(scenario, field) is not None:
+            raise contradiction(
+                f"{getattr(scenario, field):g} beside lengths_trace: lengths are drawn, or those of the file",
+                field=field,
+                hint="leave one of them out",
+            )
 
 
 def _with_interconnect(hardware: AcceleratorSpec, interconnect: str | None, *, profiles: str | None) -> AcceleratorSpec:
@@ -340,7 +353,14 @@ def scenario_options(scenario: ScenarioSpec, options: ServeOptions) -> ServeOpti
 
 
 def loop_lengths(scenario: ScenarioSpec, deployment: Deployment) -> LoopLengths:
-    """How long the requests of a closed loop are."""
+    """How long the requests of a closed loop are. Raises FileError: the file of their lengths cannot be read."""
+    isl_given: tuple[int, ...] = ()
+    osl_given: tuple[int, ...] = ()
+    if scenario.lengths_trace is not None:
+        from simulator.traffic.recorded.traces import read_trace
+
+        trace = read_trace(scenario.lengths_trace)
+        isl_given, osl_given = (tuple(map(int, lengths.tolist())) for lengths in (trace.isl_tokens, trace.osl_tokens))
     varied = scenario.isl_cv is not None or scenario.osl_cv is not None
     return LoopLengths(
         isl_tokens=scenario.isl_tokens or 1,
@@ -351,4 +371,6 @@ def loop_lengths(scenario: ScenarioSpec, deployment: Deployment) -> LoopLengths:
         seed=scenario.seed or 0,
         context_tokens=deployment.engine.max_model_len,
         answers=scenario.answers_per_request or 1,
+        isl_given=isl_given,
+        osl_given=osl_given,
     )

@@ -82,7 +82,8 @@ class StepClock:
     def fixed_s(self, sequences: int, *, prefills: int = 0) -> float:
         """Host time of a step and drafting of its decoding sequences [s]."""
         drafting = 0.0 if self._draft_s is None or sequences == 0 else float(self._draft_s[sequences])
-        return self._tables.step_s + self._tables.sequence_s * (sequences + prefills) + drafting
+        scheduling_s = self._tables.step_s + self._tables.sequence_s * (sequences + prefills)
+        return scheduling_s + self._tables.prompt_s * prefills + drafting
 
     def tokens_s(self, tokens: int, *, logits: int | None = None) -> float:
         """What depends on the number of new tokens and of logits alone [s]."""

@@ -33,6 +33,7 @@ class LoopLengths:
     seed : of the lengths within a range, as the client of vLLM's benchmarks takes it, or of the order of log-normal
         ones; context_tokens : log-normal lengths end there
     answers : to each prompt, one after the other in the order of requests; every answer counts as a request
+    isl_given, osl_given : lengths of the requests in their order, in place of drawn ones; more requests begin again
     """
 
     isl_tokens: int
@@ -43,16 +44,18 @@ class LoopLengths:
     seed: int = 0
     context_tokens: float = inf
     answers: int = 1
+    isl_given: tuple[int, ...] = ()
+    osl_given: tuple[int, ...] = ()
 
     @property
     def mean_isl_tokens(self) -> int:
         """Mean prompt length, whole [tokens]."""
-        return max(1, round(self.isl_tokens * self._mean_share))
+        return max(1, round(_mean(self.isl_given) or self.isl_tokens * self._mean_share))
 
     @property
     def mean_osl_tokens(self) -> int:
         """Mean answer length, whole [tokens]."""
-        return max(1, round(self.osl_tokens * self._mean_share))
+        return max(1, round(_mean(self.osl_given) or self.osl_tokens * self._mean_share))
 
     @property
     def _mean_share(self) -> float:
@@ -66,7 +69,9 @@ class LoopLengths:
         requests has the mean lengths of an endless one.
         """
         prompts = -(-requests // self.answers)
-        if self.isl_cv or self.osl_cv:
+        if self.isl_given:
+            isl, osl = np.resize(self.isl_given, prompts), np.resize(self.osl_given, requests)
+        elif self.isl_cv or self.osl_cv:
             rng = np.random.default_rng(self.seed)
             isl = self._varied(self.isl_tokens, cv=self.isl_cv, beside=self.osl_tokens, order=rng.permutation(prompts))
             osl = self._varied(self.osl_tokens, cv=self.osl_cv, beside=self.isl_tokens, order=rng.permutation(requests))
@@ -88,6 +93,10 @@ class LoopLengths:
         normal = np.array([inverse((place + 0.5) / len(order)) for place in order.tolist()])
         lengths = LengthDistribution(mean_tokens=nominal, cv=cv).within(self.context_tokens - beside).at(normal)
         return np.maximum(np.rint(lengths), 1).astype(np.int64)
+
+
+def _mean(lengths: tuple[int, ...]) -> float:
+    return sum(lengths) / max(1, len(lengths))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

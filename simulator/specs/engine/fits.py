@@ -13,10 +13,12 @@ class EngineOverheads(Spec):
 
     step_s : host time per step that the GPU does not hide [s]
     step_per_sequence_s : the same per running sequence [s]
+    step_per_prompt_s : the same per prompt, or part of one, that a step takes in: whoever decodes waits for it too [s]
     sampled_logit_s : time of a step per logit of a token that is drawn from a nucleus, which takes a sort of the
         vocabulary, while the rows of a step are sorted one after the other [s]
     sampled_bytes_per_logit : traffic per logit where they are sorted together
-    request_s : from a request's arrival to its entry into the scheduler's queue, plus first-token return [s]
+    request_s : from a request's arrival to its entry into the scheduler's queue, plus first-token return, for which
+        nobody else waits [s]
     prompt_token_s : tokenisation and similar per prompt token [s]
     eager_launch_s : host time to issue one kernel in eager execution [s]
     collective_lag_s : mean lag of a host that issues a collective; its devices wait for the slowest of them [s]
@@ -37,6 +39,7 @@ class EngineOverheads(Spec):
 
     step_s: NonNegativeFloat
     step_per_sequence_s: NonNegativeFloat
+    step_per_prompt_s: NonNegativeFloat = 0.0
     sampled_logit_s: NonNegativeFloat = 0.0
     sampled_bytes_per_logit: NonNegativeFloat = 0.0
     request_s: NonNegativeFloat

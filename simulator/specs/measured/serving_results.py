@@ -36,6 +36,7 @@ UNITS_S = {"ms": MILLI, "milliseconds": MILLI, "s": 1.0, "sec": 1.0, "seconds": 
 class ServingRun:
     """Means over the answered requests of one run [s, tokens].
 
+    ttft_p50_s : median, None where the file does not tell
     tpot_s : (E2E - TTFT) / (OSL - 1), the definition of all three tools; requests : how many were answered
     request_rate_per_s : what the client sent, where arrivals did not wait for answers; else None
     concurrency : requests in flight, as set by the client or by Little's law from rate and latency
@@ -57,6 +58,7 @@ class ServingRun:
     answered_per_s: float
     request_rate_per_s: float | None
     concurrency: float
+    ttft_p50_s: float | None = None
     isl_cv: float | None = None
     osl_cv: float | None = None
     range_ratio: float | None = None
@@ -130,6 +132,7 @@ def _vllm(file: ResultFile) -> ServingRun:
         isl_tokens=isl,
         osl_tokens=osl,
         ttft_s=ttft_s,
+        ttft_p50_s=file.positive("median_ttft_ms") * MILLI if file.find("median_ttft_ms") is not None else None,
         tpot_s=tpot_s,
         requests=max(1, round(answered)),
         answered_per_s=answered_per_s,

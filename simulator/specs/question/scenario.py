@@ -25,7 +25,9 @@ REQUIRED_FIELDS: dict[str, tuple[str, ...]] = {
 }
 DEFAULT_RANGE_RATIO = 0.8
 """Shortest requests of a closed loop over the nominal ones where nothing is said: InferenceX's random-range-ratio."""
-_LOOP_FIELDS = ("range_ratio", "isl_cv", "osl_cv", "ramp_s", "seed")
+DRAWN_LENGTHS = ("range_ratio", "isl_cv", "osl_cv", "seed")
+"""What says how the lengths of a closed loop are drawn, where they are not those of a file."""
+_LOOP_FIELDS = (*DRAWN_LENGTHS, "lengths_trace", "ramp_s")
 # Fields that would silently change nothing under a kind are refused there.
 IDLE_FIELDS: dict[str, tuple[str, ...]] = {
     "batch": (
@@ -74,8 +76,9 @@ class ScenarioSpec(Spec):
     Of kinds closed_loop and offline: ``answers_per_request`` answers to every prompt, of which the first computes it;
     kind serve has them in its workload.
     Of kind closed_loop: lengths are uniform between ``range_ratio`` times the nominal ones and those (1: identical
-    requests, which run in waves), or log-normal around them with ``isl_cv`` and ``osl_cv``; clients start evenly over
-    ``ramp_s``; ``seed`` is that of the lengths (0, the benchmark client's own).
+    requests, which run in waves), log-normal around them with ``isl_cv`` and ``osl_cv``, or those of the requests of a
+    file, in their order (``lengths_trace``); clients start evenly over ``ramp_s``; ``seed`` is that of the lengths (0,
+    the benchmark client's own).
     """
 
     id: str | int
@@ -102,6 +105,7 @@ class ScenarioSpec(Spec):
     range_ratio: float | None = Field(default=None, gt=0, le=1)
     isl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
     osl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
+    lengths_trace: str | None = None
     ramp_s: NonNegativeFloat | None = None
     seed: NonNegativeInt | None = None
     images_per_request: PositiveFloat | None = None

@@ -27,11 +27,21 @@ def tables() -> StepTables:
 def test_a_mixed_step_costs_what_the_tables_say(
     tables: StepTables, sequences: int, tokens: int, work2: float, decoding: int, context: float
 ) -> None:
+    tables = tables._replace(step_s=1e-3, sequence_s=1e-5, prompt_s=4e-3)
     asked = step_seconds(tables, sequences, tokens, work2, sequences, decoding, decoding * (context + 1))
     found = StepClock(tables).mixed_step_s(
         Chunks(sequences, tokens, work2, sequences), sequences=decoding, context=context
     )
     assert found == pytest.approx(float(asked), rel=1e-9)
+
+
+def test_whoever_decodes_waits_for_what_a_prompt_takes(tables: StepTables) -> None:
+    plain, slow = StepClock(tables), StepClock(tables._replace(prompt_s=4e-3))
+    prompts = Chunks(3, 900, 3 * 300.0**2, 3)
+    waits_s = [clock.mixed_step_s(prompts, sequences=8, context=500.0) for clock in (plain, slow)]
+    assert waits_s[1] - waits_s[0] == pytest.approx(3 * 4e-3)
+    runs_s = [clock.decode_run_s(8, context=500.0, growth=1.0, steps=50) for clock in (plain, slow)]
+    assert runs_s[0] == runs_s[1]
 
 
 @pytest.mark.parametrize("sequences", [1, 33, 128])

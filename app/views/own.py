@@ -48,11 +48,12 @@ from simulator.reports.answers.prices import PriceFilter, quotes_table
 from simulator.reports.answers.profiles import beside, hardware_facts, model_facts
 from simulator.reports.answers.replay import REPLAY_COLUMNS, replay_rows
 from simulator.reports.content.document import Section
-from simulator.specs.base import read_text, validate
+from simulator.specs.base import validate
 from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.measured.serving_results import ServedSpec
 from simulator.specs.model.loading import list_models, named_model
 from simulator.specs.money.prices import load_prices
+from simulator.specs.parsing import read_text
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.writing import ProfileText
 

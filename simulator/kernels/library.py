@@ -307,7 +307,7 @@ class KernelLibrary:
         if fits is None or fit is None:
             return self._roofline(work, family="decode_attention", fmt=STAND_IN_FORMAT)
         timing = recurrent_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit))
-        return at_most_peak(fits.transferred(timing), flops=work.flops, hardware=self.hardware, fit=fit)
+        return at_most_peak(fits.transferred(timing), work, hardware=self.hardware, fit=fit)
 
     def memory_pass(self, shape: ElementwiseShape) -> Timing:
         """Price of a pass bound by memory."""

@@ -14,7 +14,7 @@ import numpy as np
 from simulator.kernels.attention.cases import ACTIVATION_BYTES, AttentionMachine, attention_machine, kernel_dtype
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
-from simulator.operators.work import Array, RecurrentShape
+from simulator.operators.work import Array, RecurrentShape, Work
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
@@ -156,8 +156,11 @@ def recurrent_timing(
     )
 
 
-def at_most_peak(timing: Timing, *, flops: Array, hardware: AcceleratorSpec, fit: KernelFit) -> Timing:
-    """``timing``, which is not faster than the matrix units: fits know chunks as long as models have them, whose share
-    of the work a configuration with far longer ones multiplies."""
-    least_s = flops / hardware.peak_flops_per_s[kernel_dtype(fit, hardware)]
-    return replace(timing, seconds=np.maximum(timing.seconds, least_s), compute_s=np.maximum(timing.compute_s, least_s))
+def at_most_peak(timing: Timing, work: Work, *, hardware: AcceleratorSpec, fit: KernelFit) -> Timing:
+    """``timing``, which is not faster than the matrix units, nor than memory with what the L2 does not hold: fits know
+    chunks and convolutions as long as models have them, and a configuration may have far longer ones."""
+    compute_s = np.maximum(timing.compute_s, work.flops / hardware.peak_flops_per_s[kernel_dtype(fit, hardware)])
+    missed = 1.0 - l2_hit_share(work.bytes, l2_bytes=hardware.l2_bytes)
+    memory_s = np.maximum(timing.memory_s, missed * work.bytes / hardware.memory_bytes_per_s)
+    seconds = np.maximum(timing.seconds, np.maximum(compute_s, memory_s))
+    return replace(timing, seconds=seconds, compute_s=compute_s, memory_s=memory_s)

@@ -12,15 +12,17 @@ from typing import Annotated, Any, Generic, TypeVar, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
-from simulator.errors import FileError, Option, ProfileError, RoofcastError, closest, did_you_mean, same_words, shown
+from simulator.errors import Option, ProfileError, RoofcastError, closest, did_you_mean, same_words, shown
 from simulator.records import dataclass
-from simulator.specs.parsing import MalformedError, parse_json, parse_yaml
-from simulator.units import GIGA, MEGA, TERA
+from simulator.specs.parsing import MalformedError, parse_json, parse_yaml, read_text
+from simulator.units import MEGA, TERA
 
 LARGEST_INTEGER = int(2 / sys.float_info.epsilon)
 """What JSON programs exchange without loss: 2 to the 53rd (RFC 8259, section 6); larger ones are mistakes."""
 LARGEST_NUMBER = TERA * TERA * MEGA
 """1e30: far above every quantity of the field (a training run has 1e26 FLOPs), and products of several stay finite."""
+SMALLEST_NUMBER = 1 / LARGEST_NUMBER
+"""1e-30 beside 0: what is divided by it stays finite too."""
 
 
 _INNER = ("schema", "items_schema", "values_schema")  # keys of JSON are text
@@ -31,7 +33,8 @@ def _strict(schema: Any, *, own: object) -> Any:
     JSON programs write them."""
     kind = schema["type"]
     if kind == "float":
-        return {"le": LARGEST_NUMBER, "ge": -LARGEST_NUMBER, **schema, "strict": True}
+        bounded = {"le": LARGEST_NUMBER, "ge": -LARGEST_NUMBER, **schema, "strict": True}
+        return core_schema.no_info_after_validator_function(_of_a_size, bounded)
     if kind == "bool":
         return {**schema, "strict": True}
     if kind == "int":
@@ -61,6 +64,12 @@ def _strict(schema: Any, *, own: object) -> Any:
 def _choice(choice: Any, *, own: object) -> Any:
     """One member of a union, which may stand with its label."""
     return (_strict(choice[0], own=own), choice[1]) if isinstance(choice, tuple) else _strict(choice, own=own)
+
+
+def _of_a_size(value: float) -> float:
+    if 0 < abs(value) < SMALLEST_NUMBER:
+        raise PydanticCustomError("too_small", f"Input should be 0 or at least {SMALLEST_NUMBER:g}")
+    return value
 
 
 def _number(value: Any) -> Any:
@@ -133,6 +142,10 @@ def calendar_date(text: str) -> str:
     return text
 
 
+LogSpread = Annotated[float, Field(ge=0, le=10)]
+"""Standard deviation of a logarithm: at 10, a tenth of the cases lie beyond 370,000 times either way."""
+LogSigma = Annotated[LogSpread, Field(gt=0)]
+"""One that is known not to be nothing."""
 IsoDate = Annotated[str, AfterValidator(iso_date)]
 CalendarDate = Annotated[str, AfterValidator(calendar_date)]
 """A day, or the month or year alone, as announcements and papers are known; compared as texts they come first."""
@@ -301,9 +314,6 @@ def found_at(data: object, path: str) -> Any:
 
 SpecT = TypeVar("SpecT", bound=Spec)
 
-LARGEST_FILE_BYTES = int(GIGA)
-"""A week of a large service's requests has some hundred megabytes; a device that never ends stops here."""
-
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read one YAML mapping.
@@ -339,26 +349,6 @@ def _text(path: str | Path) -> str:
         return read_text(path)
     except MalformedError as error:
         raise ProfileError(f"{path}: {error}", code="invalid_profile") from None
-
-
-def read_text(path: str | Path, *, field: str = "") -> str:
-    """A file of at most a gigabyte as text.
-
-    Raises FileError: it cannot be read or is larger; names ``field``.
-    Raises MalformedError: it is not UTF-8.
-    """
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(LARGEST_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise FileError(f"{path}: cannot be read: {reason}", field=field) from None
-    if len(content) > LARGEST_FILE_BYTES:
-        raise FileError(f"{path}: larger than {LARGEST_FILE_BYTES / MEGA:,.0f} MB", field=field)
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise MalformedError(f"not UTF-8 text (byte {error.start})") from None
 
 
 def _mapping(data: object, *, path: str | Path, kind: str) -> dict[str, Any]:

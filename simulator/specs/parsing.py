@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from yaml.events import MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
 
-from simulator.errors import shown
-from simulator.units import MEGA
+from simulator.errors import FileError, shown
+from simulator.units import GIGA, MEGA
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as _Loader
 else:  # libyaml parses about ten times faster, and start-up time is part of the contract
     _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+LARGEST_FILE_BYTES = int(GIGA)
+"""A week of a large service's requests has some hundred megabytes; a device that never ends stops here."""
 LARGEST_YAML_BYTES = int(4 * MEGA)
 """The largest shipped one, a calibration, has a fifth of a megabyte."""
 LONGEST_INTEGER = 100
@@ -47,6 +50,26 @@ class MalformedError(Exception):
     def place(self, source: object) -> str:
         """``FILE, line N``."""
         return str(source) if self.line is None else f"{source}, line {self.line}"
+
+
+def read_text(path: str | Path, *, field: str = "") -> str:
+    """A file of at most a gigabyte as text.
+
+    Raises FileError: it cannot be read or is larger; names ``field``.
+    Raises MalformedError: it is not UTF-8.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(LARGEST_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(f"{path}: cannot be read: {reason}", field=field) from None
+    if len(content) > LARGEST_FILE_BYTES:
+        raise FileError(f"{path}: larger than {LARGEST_FILE_BYTES / MEGA:,.0f} MB", field=field)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise MalformedError(f"not UTF-8 text (byte {error.start})") from None
 
 
 class _StrictLoader(_Loader):

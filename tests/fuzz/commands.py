@@ -8,22 +8,55 @@ import random
 import shutil
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from typer.main import get_command
+
+from simulator.cli.plan_capacity import app as plan_capacity
+from simulator.cli.roofcast import app as roofcast
 from simulator.errors import RoofcastError
+from simulator.specs.engine.engine import EngineProfile
+from simulator.specs.engine.fits import EngineFits
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
+from simulator.specs.hardware.calibration import CalibrationSpec, PowerFits
+from simulator.specs.money.ownership import OwnershipProfile
+from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import profile_root
 from simulator.specs.question.plan import PlanSpec
 from tests.fuzz import samples
+from tests.fuzz.allowed import allowed_words, allowing
 from tests.fuzz.laws import BrokenError
-from tests.fuzz.mutation import TEXTS, mutated_yaml, odd_json, odd_text, odd_tree, words_of
+from tests.fuzz.mutation import TEXTS, mutated_yaml, near_tree, odd_json, odd_text, odd_tree, words_of
 from tests.fuzz.records import file_of, mutated_record
 from tests.fuzz.samples import EXAMPLES, Answer, Case
 from tests.golden.entry_points import Printed, run
 
 
+@cache
+def _options(*names: str) -> tuple[Any, ...]:
+    """What the command of these words takes."""
+    if names[0] == "plan-capacity":
+        return tuple(get_command(plan_capacity).params)
+    command: Any = get_command(roofcast)
+    for name in names[1:]:
+        found = command.get_command(None, name) if hasattr(command, "get_command") else None
+        if found is None:
+            break
+        command = found
+    return tuple(command.params)
+
+
+_WRITING = ("out", "report", "force", "debug", "profiles", "trace", "help_all", "version", "help", "workload")
+"""Options that write, or that a case gives itself."""
+
+
 def mutated_words(rng: random.Random, case: Case) -> Case:
-    """Words left out, doubled, in odd places or exchanged."""
+    """Options that the command takes; or words left out, doubled, in odd places or exchanged."""
     words = list(case)
+    if rng.random() < 0.6:
+        names = [word for word in words[:3] if not word.startswith("-")]
+        more = allowed_words(rng, _options(*names), but=_WRITING)
+        return [*words, *(word for word in more if word not in words or not word.startswith("--"))]
     for _ in range(rng.choice((1, 1, 2))):
         place = rng.randrange(1, len(words))
         draw = rng.random()
@@ -159,10 +192,23 @@ def own_profiles() -> list[Case]:
     ]
 
 
+_OWN_SPECS = {
+    "my-gpu": AcceleratorSpec,
+    "prices": PriceProfile,
+    "servers": ServerSpec,
+    "engines": EngineProfile,
+    "ownership": OwnershipProfile,
+    "calibration/engines": EngineFits,
+    "calibration/power": PowerFits,
+    "calibration/h100": CalibrationSpec,
+}
+
+
 def mutated_own(rng: random.Random, case: Case) -> Case:
     """Another file; the command stays."""
     path, text, *words = case
-    return [path, str(mutated_yaml(rng, text)), *words]
+    spec = next((spec for start, spec in _OWN_SPECS.items() if path.startswith(start)), None)
+    return [path, mutated_yaml(rng, text, allowed=allowing(spec) if spec else near_tree), *words]
 
 
 def owned(case: Case) -> Answer:

@@ -21,7 +21,7 @@ from simulator.operators.transformer import is_encoder_only, model_counts
 from simulator.reports.answer import dump
 from simulator.specs.base import validate, yaml_mapping
 from simulator.specs.engine.engine import EngineProfile
-from simulator.specs.hardware.accelerator import ServerSpec
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.money.ownership import OwnershipProfile
@@ -29,14 +29,15 @@ from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import profile_root
 from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.plan_values import parse_objectives
-from simulator.specs.question.scenario import ScenarioSpec
+from simulator.specs.question.scenario import IDLE_FIELDS, ScenarioSpec
 from simulator.specs.question.scenario_file import parse_change
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import parse_fine_tune, techniques_spec
 from simulator.specs.uploads import hardware_from_upload, model_from_upload
 from tests.fuzz import commands, records, samples, visitors
+from tests.fuzz.allowed import allowed_tree, allowing, integer, text_of
 from tests.fuzz.laws import BrokenError
-from tests.fuzz.mutation import mutated_yaml, odd_json, odd_text, odd_tree, words_of, yaml_tree
+from tests.fuzz.mutation import mutated_yaml, near_tree, odd_json, odd_text, odd_tree, words_of, yaml_tree
 from tests.fuzz.records import file_of, mutated_record
 from tests.fuzz.samples import Answer, Case
 from tests.golden.questions import HERE as GOLDEN
@@ -52,6 +53,10 @@ class Kind:
     seeds: Callable[[], list[Case]]
     make: Callable[[random.Random, Case], Case]
     answer: Callable[[Case], Answer]
+
+
+_ODD = 0.5
+"""Which share of the cases has what no gate lets pass; the others have what it does, as nobody asks it."""
 
 
 # Scenarios, one a line.
@@ -72,16 +77,28 @@ def _scenario(case: Case) -> Answer:
     raise RoofcastError(error["message"], field=error["field"], code=error["code"], hint=error["hint"])
 
 
-def _mutated_json(spec: type[Any]) -> Callable[[random.Random, Case], Case]:
-    def make(rng: random.Random, case: Case) -> Case:
-        assert isinstance(case, str)
-        try:
-            tree = json.loads(case)
-        except ValueError:
-            return odd_text(rng, case)
-        return odd_json(rng, tree, words=words_of(spec))
+@cache
+def _scenario_trees() -> tuple[dict[str, Any], ...]:
+    trees = [_tree(line) for line in _scenarios()]
+    return tuple(tree for tree in trees if isinstance(tree, dict))
 
-    return make
+
+def _tree(text: Case) -> Any:
+    """What a text holds, None where it is no JSON."""
+    try:
+        return json.loads(str(text))
+    except ValueError:
+        return None
+
+
+def _mutated_scenario(rng: random.Random, case: Case) -> Case:
+    tree = _tree(case)
+    if tree is None:
+        return odd_text(rng, str(case))
+    if rng.random() < _ODD or not isinstance(tree, dict):
+        return odd_json(rng, tree, words=words_of(ScenarioSpec))
+    idle = {"kind", "id", *IDLE_FIELDS.get(str(tree.get("kind")), ())}
+    return json.dumps(allowed_tree(rng, tree, spec=ScenarioSpec, others=_scenario_trees(), idle=idle))
 
 
 # Configurations of models.
@@ -103,8 +120,21 @@ def _config_words() -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def _crossed(rng: random.Random, tree: Any) -> Any:
+    """``tree`` with up to three fields as other configurations have them."""
+    for _ in range(rng.choice((0, 0, 1, 2, 3))):
+        other = json.loads(str(rng.choice(_configs())))
+        name = rng.choice(sorted(other))
+        tree[name] = other[name]
+    if rng.random() < 0.1:
+        tree["quantization_config"] = dict(rng.choice(samples.QUANTIZED))
+    return tree
+
+
 def _mutated_config(rng: random.Random, case: Case) -> Case:
     tree = json.loads(str(case))
+    if rng.random() < _ODD:
+        return json.dumps(_crossed(rng, near_tree(rng, tree)))
     if rng.random() < 0.1:
         tree["quantization_config"] = odd_tree(rng, rng.choice(samples.QUANTIZED), words=_config_words())
     return odd_json(rng, tree, words=_config_words())
@@ -116,12 +146,30 @@ def _config(case: Case) -> Answer:
 
 
 def _stepped(case: Case) -> Answer:
-    """Both phases of a model on eight devices, as a user prices a configuration of his own."""
-    path = str(file_of(case, f"{hashlib.sha256(str(case).encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.json"))
+    """Both phases of a model, as a user prices a configuration of his own: on eight devices, or as he asks."""
+    text, asked = (case, '{"hardware": "h100", "batch_size": 4, "tp_size": 8}') if isinstance(case, str) else case
+    path = str(file_of(text, f"{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.json"))
     model = load_model(path)
     phases = ("prefill",) if is_encoder_only(model) else ("prefill", "decode")
-    asked = {"model": path, "hardware": "h100", "batch_size": 4, "tp_size": 8}
-    return {phase: step(**asked, phase=phase).to_dict() for phase in phases}
+    fields = json.loads(asked)
+    answers = {phase: step(model=path, **fields, phase=phase).to_dict() for phase in phases}
+    return {"hardware": fields["hardware"], **answers}
+
+
+def _mutated_step(rng: random.Random, case: Case) -> Case:
+    """Another configuration, in a deployment of any size and format."""
+    asked: dict[str, Any] = {"hardware": text_of(rng, "hardware"), "batch_size": integer(rng, low=1, high=10**5)}
+    if rng.random() < 0.5:
+        asked["context_tokens"] = integer(rng, low=1, high=10**6)
+    for name in rng.sample(("tp_size", "ep_size", "dp_size", "pp_size", "cp_size"), rng.choice((0, 0, 1, 1, 2))):
+        asked[name] = rng.choice((1, 2, 3, 4, 8, 16, 64))
+    formats = rng.sample(("weights", "kv_cache", "activations", "scheme"), rng.choice((0, 0, 1, 2)))
+    asked["precision"] = {name: text_of(rng, name) for name in formats}
+    if rng.random() < 0.3:
+        asked["techniques"] = allowed_tree(rng, {}, spec=TechniquesSpec)
+    if rng.random() < 0.3:
+        asked["engine"] = text_of(rng, "engine")
+    return [str(_mutated_config(rng, case)), json.dumps(asked)]
 
 
 # Profiles and plans in YAML.
@@ -169,8 +217,11 @@ def _link(case: Case) -> Answer:
 
 
 def _mutated_link(rng: random.Random, case: Case) -> Case:
-    words = words_of(PlanSpec) if "rps" in str(case) else words_of(ScenarioSpec)
-    return json.dumps(odd_tree(rng, json.loads(str(case)), words=words))
+    spec = PlanSpec if "rps" in str(case) else ScenarioSpec
+    tree = json.loads(str(case))
+    if rng.random() < _ODD:
+        return json.dumps(odd_tree(rng, tree, words=words_of(spec)))
+    return json.dumps(allowed_tree(rng, tree, spec=spec, others=[json.loads(str(other)) for other in samples.links()]))
 
 
 # Short texts in flags.
@@ -197,20 +248,27 @@ def _mutated_upload(rng: random.Random, case: Case) -> Case:
     return [odd_text(rng, name, most=2) if rng.random() < 0.2 else name, str(make(rng, text))]
 
 
-def _yaml_kind(weight: float, folder: str, answer: Callable[[Case], Answer]) -> Kind:
-    return Kind(weight=weight, seeds=_yaml_seeds(folder), make=mutated_yaml, answer=answer)
+def _mutated_yaml(spec: type[Any]) -> Callable[[random.Random, Case], Case]:
+    def make(rng: random.Random, case: Case) -> Case:
+        return mutated_yaml(rng, str(case), allowed=allowing(spec))
+
+    return make
+
+
+def _yaml_kind(weight: float, folder: str, spec: type[Any], answer: Callable[[Case], Answer] | None = None) -> Kind:
+    return Kind(weight=weight, seeds=_yaml_seeds(folder), make=_mutated_yaml(spec), answer=answer or _profile(spec))
 
 
 KINDS: Mapping[str, Kind] = {
-    "scenario": Kind(weight=30, seeds=_scenarios, make=_mutated_json(ScenarioSpec), answer=_scenario),
+    "scenario": Kind(weight=30, seeds=_scenarios, make=_mutated_scenario, answer=_scenario),
     "config": Kind(weight=22, seeds=_configs, make=_mutated_config, answer=_config),
-    "model": Kind(weight=4, seeds=_configs, make=_mutated_config, answer=_stepped),
-    "hardware": _yaml_kind(5, "", _hardware),
-    "server": _yaml_kind(2, "servers", _profile(ServerSpec)),
-    "prices": _yaml_kind(2, "prices", _profile(PriceProfile)),
-    "engine": _yaml_kind(3, "engines", _profile(EngineProfile)),
-    "ownership": _yaml_kind(3, "ownership", _profile(OwnershipProfile)),
-    "workload": Kind(weight=5, seeds=_workloads, make=mutated_yaml, answer=_workload),
+    "model": Kind(weight=4, seeds=_configs, make=_mutated_step, answer=_stepped),
+    "hardware": _yaml_kind(5, "", AcceleratorSpec, _hardware),
+    "server": _yaml_kind(2, "servers", ServerSpec),
+    "prices": _yaml_kind(2, "prices", PriceProfile),
+    "engine": _yaml_kind(3, "engines", EngineProfile),
+    "ownership": _yaml_kind(3, "ownership", OwnershipProfile),
+    "workload": Kind(weight=5, seeds=_workloads, make=_mutated_yaml(PlanSpec), answer=_workload),
     "link": Kind(weight=6, seeds=samples.links, make=_mutated_link, answer=_link),
     "text": Kind(weight=5, seeds=lambda: list(samples.TEXTS), make=_mutated_text, answer=_text),
     "record": Kind(weight=12, seeds=records.records, make=mutated_record, answer=records.recorded),

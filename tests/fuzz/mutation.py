@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -150,6 +150,41 @@ def _one_change(rng: random.Random, tree: Tree, words: tuple[str, ...]) -> Tree:
     return tree
 
 
+def near_tree(rng: random.Random, tree: Tree) -> Tree:
+    """``tree`` with one to four of its numbers near to what they were, or a list shorter, longer, turned or doubled."""
+    changed = json.loads(json.dumps(tree))
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        places = [(path, held) for path in paths(changed) if path and not isinstance(held := _at(changed, path), dict)]
+        if not places:
+            break
+        (*parents, last), old = rng.choice(places)
+        _at(changed, parents)[last] = _near(rng, old, [held for _, held in places])
+    return changed
+
+
+def _at(tree: Tree, path: Sequence[Any]) -> Tree:
+    for part in path:
+        tree = tree[part]
+    return tree
+
+
+def _near(rng: random.Random, old: Tree, others: list[Tree]) -> Tree:
+    """A value of the same type, another's of the tree among them."""
+    same = [other for other in others if type(other) is type(old)]
+    if isinstance(old, list):
+        return deepcopy(
+            rng.choice((old[1:], old[:-1], old[::-1], old + old, old[:1], [*old, *old[-1:]], rng.choice(same)))
+        )
+    if isinstance(old, bool):
+        return not old
+    if isinstance(old, int):
+        return rng.choice((old + 1, old - 1, 2 * old, old // 2, 0, 1, 10**6 * old, rng.choice(same)))
+    if isinstance(old, float):
+        scaled = old * rng.choice((0.0, 1e-300, 1e-9, 0.01, 0.5, 0.9, 1.1, 2.0, 100.0, 1e9, -1.0))
+        return rng.choice((scaled, scaled, 5e-324, 1.0, rng.choice(same)))
+    return rng.choice(same) if same else old
+
+
 def odd_text(rng: random.Random, text: str, *, most: int = 4) -> str:
     """``text`` with pieces cut out, doubled, exchanged or put in."""
     for _ in range(rng.randint(1, most)):
@@ -202,13 +237,19 @@ def words_of(spec: type[Any]) -> tuple[str, ...]:
     return (*_fields(spec), *TEXTS[-12:])
 
 
-def mutated_yaml(rng: random.Random, text: str) -> str:
-    """``text`` with other bytes, or another tree as YAML or JSON."""
-    if rng.random() < 0.4:
+def mutated_yaml(rng: random.Random, text: str, *, allowed: Callable[[random.Random, Tree], Tree] | None = None) -> str:
+    """``text`` with other bytes, or another tree as YAML or JSON; half of the time one that is ``allowed``."""
+    draw = rng.random()
+    if draw < 0.2:
         return odd_text(rng, text)
-    tree = yaml_tree(text)
-    words = tuple(str(word) for word in tree) if isinstance(tree, dict) and tree else ("name",)
-    changed = odd_tree(rng, json.loads(json.dumps(tree, default=str)), words=words)
+    tree = json.loads(json.dumps(yaml_tree(text), default=str))
+    if allowed is not None and draw < 0.7:
+        changed = allowed(rng, tree)
+    elif draw < 0.5:
+        changed = near_tree(rng, tree)
+    else:
+        words = tuple(str(word) for word in tree) if isinstance(tree, dict) and tree else ("name",)
+        changed = odd_tree(rng, tree, words=words)
     if rng.random() < 0.5:
         return json.dumps(changed)
     return str(yaml.dump(changed, Dumper=_Dumper, sort_keys=False))

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.specs.base import LARGEST_NUMBER, Same, Source, Spec
+from simulator.specs.base import LARGEST_NUMBER, SMALLEST_NUMBER, Same, Source, Spec
 from simulator.specs.hardware.calibration import load_calibration
 from simulator.specs.parsing import MalformedError, parse_yaml
 from simulator.specs.writing import json_yaml_text
@@ -21,7 +21,11 @@ class Number(Spec):
     value: float
 
 
-@given(st.floats(min_value=-LARGEST_NUMBER, max_value=LARGEST_NUMBER))
+@given(
+    st.floats(min_value=-LARGEST_NUMBER, max_value=LARGEST_NUMBER).filter(
+        lambda value: not 0 < abs(value) < SMALLEST_NUMBER
+    )
+)
 def test_every_number_is_one_to_yaml_and_to_json(value: float) -> None:
     text = json_yaml_text(Number(value=value), heading="Written by a test.")
     assert parse_yaml(text)["value"] == value

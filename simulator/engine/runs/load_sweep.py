@@ -19,6 +19,7 @@ from simulator.kernels.timing import DEVIATE, Range
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.records import dataclass
+from simulator.specs.base import validate
 from simulator.specs.question.plan_values import SERVED_DURATION_S
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
@@ -246,17 +247,20 @@ def demand_of(
     """Poisson arrivals of requests with these lengths; the cached share of the prompt is a common system prompt.
 
     different_prompts : as many come again and again, in turn; None where every question is new
+
+    Raises RoofcastError: a length or its variation is out of its range (names it).
     """
     system = min(round(isl_tokens * prefix_hit_fraction), isl_tokens - 1)
-    return WorkloadSpec(
-        arrival="poisson",
-        system_prompt_tokens=system,
-        question_tokens=isl_tokens - system,
-        osl_tokens=osl_tokens,
-        isl_cv=isl_cv,
-        osl_cv=osl_cv,
-        **({} if different_prompts is None else {"prompts_per_group": different_prompts}),
-    )
+    asked = {
+        "arrival": "poisson",
+        "system_prompt_tokens": system,
+        "question_tokens": isl_tokens - system,
+        "osl_tokens": osl_tokens,
+        "isl_cv": isl_cv,
+        "osl_cv": osl_cv,
+        "prompts_per_group": different_prompts,
+    }
+    return validate(WorkloadSpec, WorkloadSpec.given(asked), where="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

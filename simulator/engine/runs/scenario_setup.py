@@ -77,7 +77,12 @@ def _check_fields(scenario: ScenarioSpec) -> None:
             field="answers_per_request",
             hint="leave one of them out",
         )
-    pools = scenario.disaggregation
+    pools, encoders = scenario.disaggregation, scenario.encoder_pool
+    apart = (pools.prefill_replicas + pools.decode_replicas if pools else 0, encoders.replicas if encoders else 0)
+    if any(apart):
+        from simulator.traffic.requests import check_replicas
+
+        check_replicas(max(apart))
     if pools is not None and pools.decode_ffn is not None and scenario.kind != "serve":
         raise RoofcastError(
             f"has no effect under kind {scenario.kind}",

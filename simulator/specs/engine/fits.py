@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
-from simulator.specs.base import Source, Spec
+from simulator.specs.base import LogSpread, Source, Spec
 from simulator.specs.engine.releases import came_before
 
 
@@ -84,13 +84,13 @@ class EngineSpread(Spec):
         on whole runs and take up part of what the kernels' errors have in common
     """
 
-    ttft: NonNegativeFloat
-    tpot: NonNegativeFloat
-    e2e: NonNegativeFloat
-    ttft_tail: NonNegativeFloat = 0.0
-    loops: NonNegativeFloat | None = None
-    loops_of: dict[str, NonNegativeFloat] = Field(default_factory=dict)
-    pools: NonNegativeFloat | None = None
+    ttft: LogSpread
+    tpot: LogSpread
+    e2e: LogSpread
+    ttft_tail: LogSpread = 0.0
+    loops: LogSpread | None = None
+    loops_of: dict[str, LogSpread] = Field(default_factory=dict)
+    pools: LogSpread | None = None
     steps: float = Field(default=1.0, gt=0, le=1)
 
     def of_loop(self, model_class: str, *, pools: bool) -> Self:

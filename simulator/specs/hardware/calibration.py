@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from simulator.errors import ProfileError
-from simulator.specs.base import IsoDate, Spec, read_yaml, validate
+from simulator.specs.base import IsoDate, LogSigma, LogSpread, Spec, read_yaml, validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.profiles import (
     changed_ns,
@@ -47,7 +47,7 @@ class FitError(Spec):
     score_mape: float
     fit_mape: float
     score_bias: float
-    log_sigma: PositiveFloat
+    log_sigma: LogSigma
     coverage_80: float
     score_points: NonNegativeInt
     fit_points: NonNegativeInt
@@ -71,7 +71,7 @@ class RegimeSigma(Spec):
 
     axis: str
     upper: float
-    log_sigma: PositiveFloat
+    log_sigma: LogSigma
 
 
 class FittedValues(dict[str, Fitted]):
@@ -127,7 +127,7 @@ class KernelFit(Spec):
     correction: LatticeSpec | None = None
     box: Annotated[dict[str, tuple[float, float]], AfterValidator(_ordered)]
     error: FitError
-    physics_log_sigma: PositiveFloat | None = None
+    physics_log_sigma: LogSigma | None = None
     includes_quantisation: bool = True
     regimes: tuple[RegimeSigma, ...] = ()
     note: str = ""
@@ -285,8 +285,8 @@ class TransferRow(Spec):
     distance: NonNegativeFloat
     mape: NonNegativeFloat
     bias: float
-    log_sigma: PositiveFloat
-    log_sigma_extra: NonNegativeFloat
+    log_sigma: LogSigma
+    log_sigma_extra: LogSpread
     points: PositiveInt
 
 
@@ -295,7 +295,7 @@ class TransferPoint(Spec):
 
     distance: NonNegativeFloat
     mape: NonNegativeFloat
-    log_sigma_extra: NonNegativeFloat
+    log_sigma_extra: LogSpread
     pairs: PositiveInt
 
 

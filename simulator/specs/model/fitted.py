@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from simulator.specs.base import Source, Spec, SpecT, read_yaml, validate
+from simulator.specs.base import LogSpread, Source, Spec, SpecT, read_yaml, validate
 from simulator.specs.model.architecture import MoeSpec
 from simulator.specs.profiles import load_file, profile_root
 from simulator.specs.question.techniques import SpeculationMethod, Task
@@ -29,7 +29,7 @@ class MethodAcceptance(Spec):
 
     rates: Rates
     tasks: dict[Task, Rates] = Field(default_factory=dict)
-    log_sigma: NonNegativeFloat
+    log_sigma: LogSpread
 
 
 class AcceptanceFit(Spec):
@@ -99,7 +99,7 @@ class MethodTraits(Spec):
     bookkeeping: Bookkeeping
     k: PositiveInt
     tokens: PositiveFloat | None = None
-    task_sigma: NonNegativeFloat = 0.0
+    task_sigma: LogSpread = 0.0
     usual: str
     measured: str
     tree: PositiveInt | tuple[PositiveInt, ...] | None = None

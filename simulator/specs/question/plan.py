@@ -24,9 +24,11 @@ from simulator.specs.engine.engine import AtOnce, EngineName
 from simulator.specs.model.precision import Dtype, NumberFormat, number_word
 from simulator.specs.money.prices import OfferKind, PriceOf
 from simulator.specs.question.plan_values import (
+    FEWEST_PICTURES,
     HOURS_PER_WEEK,
     LARGEST_CV,
     MOST_ANSWERS,
+    MOST_PICTURES,
     READING,
     SHORT_FIELDS,
     ObjectiveSpec,
@@ -123,7 +125,7 @@ class PlanSpec(Spec):
     isl_cv: float | None = open_field("Spread of prompt lengths, std/mean.", ge=0, le=LARGEST_CV)
     osl_cv: float | None = open_field("Spread of answer lengths, std/mean.", ge=0, le=LARGEST_CV)
     images_per_request: float | None = open_field(
-        "Pictures in a prompt; `isl_tokens` counts their tokens too.", gt=0, le=KILO
+        "Pictures in a prompt; `isl_tokens` counts their tokens too.", ge=FEWEST_PICTURES, le=MOST_PICTURES
     )
     image_pixels: PositiveInt | None = open_field("Width x height of a picture.")
     trace: str | None = open_field("Lengths and peak from an Azure CSV or Mooncake JSONL.")

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from simulator.errors import RoofcastError
 from simulator.records import dataclass
 from simulator.specs.base import LARGEST_NUMBER, Spec, validate
-from simulator.units import KILO, MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE, percent_text
+from simulator.units import GIGA, KILO, MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE, percent_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +232,9 @@ SHORT_FIELDS: Mapping[str, str] = {
 
 LARGEST_CV = 10.0
 """Largest coefficient of variation that is taken: beyond it a log-normal's moments say nothing about requests."""
+
+FEWEST_PICTURES, MOST_PICTURES = 1 / GIGA, KILO
+"""Of a request, on average, where some have them."""
 
 MOST_ANSWERS = 128
 """To one request: the most that vLLM and the APIs of its kind take as n."""

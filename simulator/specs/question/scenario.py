@@ -9,7 +9,7 @@ from simulator.specs.base import Spec
 from simulator.specs.engine.deployment import DisaggregationSpec, EncoderPoolSpec, ParallelismSpec
 from simulator.specs.engine.engine import AtOnce, EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
-from simulator.specs.question.plan_values import LARGEST_CV, MOST_ANSWERS
+from simulator.specs.question.plan_values import FEWEST_PICTURES, LARGEST_CV, MOST_ANSWERS, MOST_PICTURES
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.units import MEGA
@@ -108,7 +108,7 @@ class ScenarioSpec(Spec):
     lengths_trace: str | None = None
     ramp_s: NonNegativeFloat | None = None
     seed: NonNegativeInt | None = None
-    images_per_request: PositiveFloat | None = None
+    images_per_request: float | None = Field(default=None, ge=FEWEST_PICTURES, le=MOST_PICTURES)
     image_pixels: PositiveInt | None = None
     workload: WorkloadSpec | None = Field(default=None)
     disaggregation: DisaggregationSpec | None = None

@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 from simulator.errors import Option, ProfileError, RoofcastError, contradiction, did_you_mean, missing_field, no_effect
 from simulator.records import dataclass
-from simulator.specs.base import read_text, validate, yaml_mapping
+from simulator.specs.base import validate, yaml_mapping
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
-from simulator.specs.parsing import MalformedError, parse_json, parse_yaml
+from simulator.specs.parsing import MalformedError, parse_json, parse_yaml, read_text
 from simulator.specs.question.plan_values import SHORT_FIELDS
 from simulator.specs.question.scenario import Kind, ScenarioSpec
 from simulator.specs.question.technique_words import technique_value

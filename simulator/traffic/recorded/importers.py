@@ -8,9 +8,8 @@ from math import inf
 
 from simulator.errors import FileError, Option, RoofcastError
 from simulator.records import dataclass
-from simulator.specs.base import read_text
 from simulator.specs.measured.serving_results import ResultFile
-from simulator.specs.parsing import MalformedError, parse_json
+from simulator.specs.parsing import MalformedError, parse_json, read_text
 from simulator.traffic.recorded.benchmarks import aiperf_demand, guidellm_demand, vllm_bench_demand
 from simulator.traffic.recorded.demand import RecordedDemand, measured_demand
 from simulator.traffic.recorded.prometheus import parsed, prometheus_demand, range_demand

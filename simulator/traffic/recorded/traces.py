@@ -13,8 +13,8 @@ import numpy as np
 
 from simulator.errors import FileError, contradiction
 from simulator.records import dataclass
-from simulator.specs.base import Same, read_text
-from simulator.specs.parsing import MalformedError, parse_json
+from simulator.specs.base import Same
+from simulator.specs.parsing import MalformedError, parse_json, read_text
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.trace_formats import AZURE_COLUMNS, HASH_BLOCK_TOKENS, TraceRow, malformed, trace_rows
 from simulator.traffic.requests import (

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from simulator.kernels.timing import Provenance, Terms, Timing
 from simulator.operators.work import Array
 from simulator.records import dataclass
-from simulator.specs.base import Same
-from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
+from simulator.specs.base import LARGEST_INTEGER, Same
+from simulator.specs.hardware.calibration import LARGEST_CORRECTION, KernelFit, LatticeSpec
 from simulator.units import MICRO
 
 WIDENING_PER_OCTAVE = 0.05
@@ -189,13 +189,21 @@ def lattice_of(correction: LatticeSpec | None, arrays: Mapping[str, Array]) -> L
 
     ``key`` holds the values and ``key.axis`` the sizes at the nodes of each axis (not their logarithms); lattices with
     the same nodes share those under ``axis``.
+
+    Raises KeyError: an array is missing.
+    Raises ValueError: nodes do not rise, or values are not one for every crossing, or no corrections.
     """
     if correction is None:
         return None
     own = ((f"{correction.key}.{axis}", axis) for axis in correction.axes)
+    nodes = tuple(np.asarray(arrays[key if key in arrays else axis]) for key, axis in own)
+    values = arrays[correction.key]
+    for axis, sizes in zip(correction.axes, nodes, strict=True):
+        rising = sizes.ndim == 1 and len(sizes) and np.all(np.diff(sizes, prepend=0.0) > 0)
+        if not rising or sizes[-1] > LARGEST_INTEGER:
+            raise ValueError(f"the nodes of {axis} are no sizes that rise from above 0")
+    if values.shape != tuple(len(sizes) for sizes in nodes) or not np.all(np.abs(values) <= LARGEST_CORRECTION):
+        raise ValueError(f"{correction.key} is not one correction within {LARGEST_CORRECTION:g} of 0 for every node")
     return Lattice(
-        axes=correction.axes,
-        nodes=tuple(np.log2(arrays[key if key in arrays else axis]) for key, axis in own),
-        values=arrays[correction.key],
-        reach=correction.reach,
+        axes=correction.axes, nodes=tuple(np.log2(sizes) for sizes in nodes), values=values, reach=correction.reach
     )

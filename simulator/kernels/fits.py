@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from functools import lru_cache
+from zipfile import BadZipFile
 
-from simulator.errors import ProfileError
+from simulator.errors import ProfileError, shown
 from simulator.kernels.collectives.laws import FROM_BYTES, fitted_model
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Timing, widened
@@ -26,6 +28,11 @@ from simulator.specs.hardware.calibration import (
 )
 from simulator.specs.profiles import list_profiles
 
+_UNREADABLE = (
+    *(KeyError, ValueError, TypeError, EOFError, OSError, RuntimeError, MemoryError),
+    *(BadZipFile, zlib.error),
+)
+"""What reading an archive that somebody else wrote can end in."""
 # What a user's own measurements (roofcast calibrate) are filed under: the harness runs torch's kernels.
 MEASURED_LIBRARY = "torch"
 # Libraries to fall back on where the asked one was not measured: their kernels are the closest relatives.
@@ -112,7 +119,27 @@ def _carried(calibration: Same[CalibrationSpec], port_share: float) -> tuple[Ker
 def _lattice(
     hardware: str, library: str, group: CalibrationGroup, profiles: str | None, correction: Same[LatticeSpec]
 ) -> Lattice | None:
-    return lattice_of(correction.held, load_arrays(hardware, library=library, group=group, profiles=profiles))
+    try:
+        return lattice_of(correction.held, load_arrays(hardware, library=library, group=group, profiles=profiles))
+    # What reading an archive of one's own can end in; zlib's own error has no better base.
+    except (
+        KeyError,
+        ValueError,
+        EOFError,
+        OSError,
+        RuntimeError,
+        MemoryError,
+        BadZipFile,
+        zlib.error,
+        TypeError,
+    ) as error:
+        name = calibration_name(hardware, library=library, group=group)
+        raise ProfileError(
+            f"the arrays of {name} cannot be read: {shown(str(error) or type(error).__name__)}",
+            field="calibration",
+            code="invalid_profile",
+            hint="files of fits are written by commands (roofcast calibrate): fit it again",
+        ) from None
 
 
 @lru_cache(maxsize=64)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from io import BytesIO
 from pathlib import Path
+from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from simulator.api.steps import step
+from simulator.errors import ProfileError
 from simulator.specs.hardware.calibration import CORRECTION_STEP, StoredArrays, _read_array
 from simulator.specs.profiles import profile_root
 from tests.for_every import for_every
@@ -73,3 +78,59 @@ def test_a_file_cut_short_is_refused() -> None:
 def test_an_unknown_array_is_a_missing_key() -> None:
     with pytest.raises(KeyError):
         StoredArrays(SHIPPED[0])["nothing of this name"]
+
+
+def _packed(arrays: dict[str, bytes]) -> bytes:
+    packed = BytesIO()
+    with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+        for key, content in arrays.items():
+            archive.writestr(f"{key}.npy", content)
+    return packed.getvalue()
+
+
+def _saved(array: NDArray[Any]) -> bytes:
+    written = BytesIO()
+    np.save(written, array, allow_pickle=True)
+    return written.getvalue()
+
+
+_GOOD = {"m": np.array([1.0, 2.0]), "n": np.array([8.0]), "k": np.array([4.0]), "gemm.bf16": np.zeros((2, 1, 1))}
+_HEADING = b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (999999999999,), }"
+
+
+def _with(**changed: NDArray[Any] | None) -> bytes:
+    arrays = {**_GOOD, **{key.replace("bf16", "gemm.bf16"): value for key, value in changed.items()}}
+    return _packed({key: _saved(value) for key, value in arrays.items() if value is not None})
+
+
+_HOSTILE: dict[str, tuple[bytes, str]] = {
+    "no archive": (b"hello", "not a zip file"),
+    "cut short": (_with()[:-40], "not a zip file"),
+    "no array": (_packed({key: b"hello" for key in _GOOD}), "magic"),
+    "missing": (_with(m=None), "no item named"),
+    "objects": (_with(m=np.array([{}, 1], dtype=object)), "pickle"),
+    "text": (_with(m=np.array(["a", "b"])), "float"),
+    "complex": (_with(bf16=np.zeros((2, 1, 1), dtype=complex)), "complex"),
+    "one number": (_with(m=np.array(1.0)), "rise"),
+    "falling": (_with(m=np.array([2.0, 1.0])), "rise"),
+    "from nothing": (_with(m=np.array([0.0, 1.0])), "rise"),
+    "endless": (_with(m=np.array([1.0, np.inf])), "rise"),
+    "no numbers": (_with(bf16=np.full((2, 1, 1), np.nan)), "within 10"),
+    "too far": (_with(bf16=np.full((2, 1, 1), 11.0)), "within 10"),
+    "another shape": (_with(bf16=np.zeros((1, 1, 1))), "every node"),
+    "a bomb": (_with(m=np.arange(1.0, 3e6)), "more than 16 MB"),
+    "a heading": (_packed({key: _HEADING + b" " * 40 + b"\n" for key in _GOOD}), "."),
+}
+
+
+@pytest.mark.parametrize("name", _HOSTILE)
+def test_an_archive_of_ones_own_is_read_or_refused_in_a_line(name: str, tmp_path: Path) -> None:
+    content, said = _HOSTILE[name]
+    stem = "h100-sxm-80gb--sglang.gemm"
+    (tmp_path / "calibration").mkdir()
+    shutil.copy(profile_root("hardware_profiles") / "calibration" / f"{stem}.yaml", tmp_path / "calibration")
+    (tmp_path / "calibration" / f"{stem}.npz").write_bytes(content)
+    with pytest.raises(ProfileError, match=said) as refused:
+        step(model="llama-3.1-8b", hardware="h100", profiles=str(tmp_path))
+    assert f"the arrays of {stem} cannot be read" in str(refused.value)
+    assert str(refused.value).isprintable()

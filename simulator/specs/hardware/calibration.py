@@ -32,6 +32,7 @@ from simulator.specs.profiles import (
     profile_directories,
     profile_root,
 )
+from simulator.units import MEGA
 
 Fitted = TypeVar("Fitted")
 
@@ -70,7 +71,7 @@ class RegimeSigma(Spec):
     """Interval by regime: log_sigma applies where ``axis`` (a named coordinate) is at most ``upper``."""
 
     axis: str
-    upper: float
+    upper: PositiveFloat
     log_sigma: LogSigma
 
 
@@ -86,7 +87,7 @@ class FittedValues(dict[str, Fitted]):
         )
 
 
-_LARGEST_CORRECTION = 10.0
+LARGEST_CORRECTION = 10.0
 """Of log(measured / physics) as a parameter: 22,000 times as long."""
 
 
@@ -95,8 +96,8 @@ def _physical(parameters: dict[str, float]) -> FittedValues[float]:
     for name, value in parameters.items():
         if name.endswith(("fraction", "speedup")) and value <= 0:
             raise ValueError(f"{name} is {value:g}; shares and speed-ups are above 0")
-        if name.startswith("residual.") and abs(value) > _LARGEST_CORRECTION:
-            raise ValueError(f"{name} is {value:g}; corrections lie within {_LARGEST_CORRECTION:g} of 0")
+        if name.startswith("residual.") and abs(value) > LARGEST_CORRECTION:
+            raise ValueError(f"{name} is {value:g}; corrections lie within {LARGEST_CORRECTION:g} of 0")
     return FittedValues(parameters)
 
 
@@ -154,6 +155,7 @@ _NUMPY_MAGIC = b"\x93NUMPY\x01\x00"
 _HEADING_START = len(_NUMPY_MAGIC) + 2
 _PLAIN_HEADING = re.compile(rb"\{'descr': '([<|][fi][128])', 'fortran_order': False, 'shape': \(([0-9, ]*)\), \}\s*")
 _ARRAY_SUFFIX = ".npy"
+_LARGEST_ARRAY_BYTES = int(16 * MEGA)
 
 CORRECTION_STEP = 0.01
 """What the corrections of a file are multiples of, in log(measured / physics)."""
@@ -211,7 +213,7 @@ def _read_array(stored: bytes) -> NDArray[np.float64]:
 
 def _in_full(stored: NDArray[np.generic]) -> NDArray[np.float64]:
     """Numbers as they were before `packed_corrections`; others as they are."""
-    numbers = stored.astype(np.float64, copy=False)
+    numbers = stored.astype(np.float64, copy=False, casting="same_kind" if stored.dtype.kind in "fc" else "unsafe")
     if stored.dtype.kind != "i":
         return numbers
     for axis in _neighbours(numbers):
@@ -246,11 +248,10 @@ class StoredArrays(Mapping[str, NDArray[np.float64]]):
 
     def __getitem__(self, key: str) -> NDArray[np.float64]:
         if key not in self._unpacked:
+            if self._archive.getinfo(key + _ARRAY_SUFFIX).file_size > _LARGEST_ARRAY_BYTES:
+                raise ValueError(f"{key} has more than {_LARGEST_ARRAY_BYTES / MEGA:.0f} MB")
             self._unpacked[key] = _read_array(self._archive.read(key + _ARRAY_SUFFIX))
         return self._unpacked[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._keys
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._keys)

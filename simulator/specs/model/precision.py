@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from simulator.errors import RoofcastError, did_you_mean, plain_word
-from simulator.specs.base import Spec, open_field, read_yaml, validate
+from simulator.specs.base import LogSigma, Spec, open_field, read_yaml, validate
 from simulator.specs.profiles import profile_root
 
 DTYPES: Mapping[str, str] = {
@@ -276,7 +276,7 @@ class FormatKernelSpec(Spec):
     launch_s: NonNegativeFloat = 0.0
     dequantise_ops: NonNegativeFloat = 0.0
     fused_rows: PositiveInt | None = None
-    log_sigma: PositiveFloat
+    log_sigma: LogSigma
     known_as: Literal["fitted", "assumed"]
     source: str
     fitted_on: str = ""

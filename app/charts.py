@@ -151,7 +151,7 @@ def side_by_side(count: int = 2) -> DeltaGenerator:
 
 def _heading(described: Chart, *, key: str) -> None:
     """What the chart says, and the chart as a file that says which question it answers."""
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"heading_{key}"):
+    with st.container(horizontal=True, wrap=False, vertical_alignment="center", gap="small", key=f"heading_{key}"):
         st.markdown(f"**{described.title}**")
         if not described.series:
             return

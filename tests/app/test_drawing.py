@@ -1,0 +1,39 @@
+"""What a browser draws anew when a page changes: the parts that changed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.app.served import chromium, chromium_path, dashboard
+
+_STYLE = Path(__file__).resolve().parents[2] / "app" / "style.css"
+_MOST_MOVING = 40
+"""Parts that fade or move at once: numbers that are old, and what the front end moves of its own."""
+# How many parts of the page ever were animated together.
+_COUNT = """() => { window.moving = 0; const look = () => {
+  window.moving = Math.max(window.moving, document.getAnimations().length); requestAnimationFrame(look) }; look() }"""
+
+
+def test_no_rule_asks_for_a_part_of_a_class() -> None:
+    # Such a rule has a browser restyle all that stands below any element whose class changes.
+    assert re.findall(r"\[class\W?=[^\]]*\]", _STYLE.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(chromium_path() is None, reason="needs the system package chromium")
+def test_old_parts_of_a_page_are_not_animated_one_by_one() -> None:
+    with dashboard() as address, chromium() as browser:
+        page = browser.new_page()
+        page.goto(f"{address}/what-if?model=llama-3.1-8b&batch=40")
+        page.locator("h2").wait_for(timeout=60_000)
+        page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]')", timeout=60_000)
+        before = page.locator("h2").inner_text()
+        page.evaluate(_COUNT)
+        page.get_by_role("slider", name="Batch").focus()
+        page.keyboard.press("ArrowRight")
+        changed = "before => document.querySelector('h2').innerText !== before"
+        page.wait_for_function(changed, arg=before, timeout=60_000)
+        assert page.evaluate("window.moving") < _MOST_MOVING

@@ -1,4 +1,4 @@
-"""What a capacity plan starts from, a kind of demand and the demand itself, and what to check before it is used."""
+"""Inputs of a capacity plan with their origins, the demand, warnings, and summaries of the search."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SparesWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldValue:
-    """A field of the question and what to give for it; a value of None leaves open which, () leaves the field out."""
+    """A field of the question and a value for it: None stands for any value, () for leaving the field out."""
 
     field: str
     value: object = None
@@ -95,7 +95,7 @@ class AcceptanceAssumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoSpareReplica:
-    """The first failure already loads the rest above plan."""
+    """Without spares the first failure already loads the remaining replicas above the plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class PriceUnknown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallerUnpriced:
-    """Accelerators of which fewer would do, ranked last because nobody's price of them is known."""
+    """Accelerators of which fewer would be needed, ranked last because no price is known for them."""
 
     hardware: tuple[str, ...]
 
@@ -135,7 +135,7 @@ class StalePrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptsNotChunked:
-    """Mixed steps of the plan are those of an engine that chunks prompts; this one does not."""
+    """The plan's steps mix pieces of prompts with decoding; this engine does not split prompts into pieces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ class NotConfirmed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoUnlikePools:
-    """Of the pools on two kinds of accelerator that were asked for none serves; the nearest, and ``reason`` why not."""
+    """None of the requested pools on two kinds of accelerator can serve; the nearest one, and the ``reason``."""
 
     hardware: str
     label: str
@@ -232,12 +232,12 @@ class Demand:
 
     @property
     def computed_fraction(self) -> float:
-        """Of all requests, those that no cache answers."""
+        """Share of the requests that accelerators compute, the rest being answered from a cache [-]."""
         return 1 - self.cache_hit_fraction
 
     @property
     def headroom_factor(self) -> float:
-        """What the fleet is sized for, over the peak."""
+        """Rate that the fleet is sized for over the peak rate [-]."""
         return 1 + self.headroom_fraction
 
     @property
@@ -247,12 +247,12 @@ class Demand:
 
     @property
     def mean_load(self) -> float:
-        """Mean rate over the planned one: the one load of tokens, energy and rented hours."""
+        """Mean rate over the planned rate [-]; tokens, energy and rented hours are counted at this load."""
         return self.served_mean_rate_per_s / self.planned_rate_per_s
 
 
 class SearchFamily(StrEnum):
-    """What people deploy beside one kind of replica under the engine's own limits."""
+    """Deployments that are searched beside replicas of one kind under the engine's own limits."""
 
     LIMITS = "engine limits"
     EXPERTS = "data-parallel attention and expert parallelism"
@@ -263,8 +263,9 @@ class SearchFamily(StrEnum):
 class FamilyFound:
     """The best fleet of a family on the accelerators that were searched for it.
 
-    saving : of its cost, or of devices where no price is known, over the best fleet of the same accelerator without the
-    family; negative where it takes more; kept : worth its place among the options
+    saving : share of the cost (of the devices where no price is known) that it saves against the best fleet of the same
+        accelerator outside the family; negative where it needs more
+    kept : whether it is listed among the options
     """
 
     family: SearchFamily
@@ -276,12 +277,12 @@ class FamilyFound:
 
 
 TECHNIQUES_SAVE = 4.0
-"""Most that techniques are taken to save: on an accelerator whose fleet, even when full, would still cost more than
-the best of another they are not tried."""
+"""Largest factor by which techniques are assumed to cut costs. They are not tried on an accelerator whose fleet, fully
+loaded and made cheaper by this factor, would still cost more than the best fleet of another accelerator."""
 
 FORMATS_DIFFER = 2.0
-"""Times what the best fleet costs up to which a format is compared whose least cost is told from another's: the least
-is no exact one, and techniques save more with some formats than with others."""
+"""A number format whose lowest cost is only estimated, from that of another format, is compared while the estimate is
+at most this many times the cost of the best fleet: it is not exact, and techniques save more with some formats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,7 +292,8 @@ class SearchSummary:
     candidates : replica set-ups screened with the vectorised steady state; feasible : of them that can serve
     finalists : of them that were priced again exactly, one by one, and sized as fleets
     axes : what was varied, with the number of values of each
-    combined, in_all_formats, platforms : on how many accelerators techniques and every format were tried, of how many
+    platforms : accelerators that were searched; combined, in_all_formats : those of them on which techniques, and on
+        which all number formats were tried
     """
 
     candidates: int

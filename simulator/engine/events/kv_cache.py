@@ -214,7 +214,7 @@ def _put(state: Any, limits: Any, content: int, tier: int) -> None:
 
 @compiled
 def _keep(state: Any, limits: Any, content: int) -> None:
-    """Note that a block which the device gives up is below it. content : its id, -1 where nobody knows it"""
+    """Move a block that the device evicts into the tiers. content : its id, -1 where it has none"""
     if content >= 0 and state.holder[at.BELOW, content] >= 0:
         _put_first(state, limits, int(state.holder[at.BELOW, content]))
     _put(state, limits, content, 0)
@@ -254,7 +254,7 @@ def unpin_places(state: Any, limits: Any, slot: int) -> None:
 
 @compiled
 def _ready_s(state: Any, limits: Any, tier: int, now_s: float) -> float:
-    """When the blocks that are counted for a tier have come, behind those that are on its link already."""
+    """When the blocks counted in COMING_BLOCKS of a tier have arrived, after those already on its link."""
     tiers = limits.tiers[tier]
     free_s = max(now_s, state.tiers[tier, at.LINK_FREE_S])
     return float(free_s + tiers[at.TIER_LATENCY_S] + state.tiers[tier, at.COMING_BLOCKS] * tiers[at.TIER_LOAD_S])
@@ -281,7 +281,7 @@ def _tier_of(state: Any, demand: Any, limits: Any, content: int) -> int:
 
 @compiled
 def _touch(state: Any, demand: Any, limits: Any, content: int) -> None:
-    """Make a block the last of its tier to be forgotten, where it stands in one."""
+    """Make a block the most recently used of its tier, if a tier holds it."""
     places, place = state.places, int(state.holder[at.BELOW, content])
     if place < 0:
         replica = _sharer(demand, limits, content)
@@ -295,7 +295,7 @@ def _touch(state: Any, demand: Any, limits: Any, content: int) -> None:
 def _worth_loading(
     state: Any, demand: Any, limits: Any, ids: Any, first: int, last: int, kept: int, now_s: float
 ) -> int:
-    """Up to which block of ``first``..``last`` it is soonest to load and compute what follows. All tiers load at once;
+    """Up to which block of ``first``..``last`` loading, and computing the rest, is fastest. All tiers load at once;
     without times of computing (``limits.prompt_s``) everything is loaded."""
     if len(limits.prompt_s) == 0:
         return last
@@ -338,7 +338,7 @@ def blocks_below(
 
 @compiled
 def load(state: Any, limits: Any, now_s: float, counted: bool) -> float:
-    """Take the links for the blocks of COMING_BLOCKS. counted : among the hits. Returns when all have come."""
+    """Occupy the links for the blocks in COMING_BLOCKS; returns when all have arrived. counted : as hits of tiers"""
     ready_s = now_s
     for tier in range(len(limits.tiers)):
         blocks = state.tiers[tier, at.COMING_BLOCKS]

@@ -28,9 +28,9 @@ TIER_PLACES, TIER_LOAD_S, TIER_LATENCY_S, TIER_COLUMNS = range(4)
 LINK_FREE_S, COMING_BLOCKS, TIER_STATES = range(3)
 MOST_TIERS = 3
 EMPTY = -2
-"""Content of a place that nothing was put into; -1 is content that nobody knows the id of."""
+"""Content of an empty place; -1 stands for content without an id."""
 
-# Columns of ``EngineState.slots``: of a sequence; and two stacks of slots, which have nothing to do with their row.
+# Columns of ``EngineState.slots``: those of a sequence, and two stacks of slot numbers, not indexed by slot.
 (
     SLOT_REQUEST,
     SLOT_STATUS,
@@ -198,7 +198,7 @@ class Fate(NamedTuple):
     log, sent_s, heap_s, heap : in conversations the requests in the order of their coming, when each was sent, and a
         heap by time of the turns still to be sent
     loaded_s : with tiers below the device, when its blocks have come from there
-    numbers : how many have come, and how many are in the heap; rows of ``log`` and heap have nothing to do with theirs
+    numbers : how many requests have come, and how many are in the heap; ``log`` and heap are not indexed by request
     """
 
     outcome: Any
@@ -224,11 +224,11 @@ class Limits(NamedTuple):
     groups, group : replicas that are simulated one at a time, and which of them this is
     depth : steps under way at once; step_mask : the rows of a step are at its number & step_mask
     pipelined : a sequence's next token has to wait until the last one has returned
-    counted_ahead : a step enters the sums when it is formed, not when it starts
+    counted_ahead : a step is added to the sums when it is formed, not when it starts
     ring, finish_lists, phase_lists : where the lists of the scheduler begin that keeps lists
     tiers : below the device, a row of the TIER_* columns each; shared_tier : which of them all replicas read, or -1
-    prompt_s : what computing the first so many blocks of a
-        prompt takes [s], empty where everything found below is loaded
+    prompt_s : time to compute the first n blocks of a prompt, by n [s]; empty where every block that a tier holds is
+        loaded
     drafts : time of drafting by sequences [s]; per position of a draft the chance that all up to it are accepted
     ratio_first, ratio_decay, ratio_least : SGLang's new-token ratio at first, its loss per step, and its least value
     """

@@ -19,18 +19,18 @@ from simulator.phases.compiled import CONTEXT_UNIT_TOKENS, StepTables
 
 Array = NDArray[np.float64]
 _LONG_RUN = 32
-"""Steps over which the pace hardly changes, so that the first one's is taken for all."""
+"""Up to this many steps the time of a step hardly changes: that of the first is used for all."""
 
 
 class _Row(NamedTuple):
-    """A number of decoding sequences: seconds of a step at each context node, and their integral over the context."""
+    """For one number of decoding sequences: seconds of a step at each context node, and their integral over it."""
 
     seconds: list[float]
     integral: list[float]
 
 
 class Chunks(NamedTuple):
-    """What a step takes in of prompts.
+    """Pieces of prompts that one step computes.
 
     work2 : sum of q (2 c + q) over the sequences, for q new tokens after c; logits : prompts that it completes
     """
@@ -48,7 +48,7 @@ class StepClock:
     """Seconds of the steps of one rank.
 
     verify_tokens : tokens that a decoding sequence adds in a step, those of ``tables``
-    draft_s : what drafting takes beside, by number of decoding sequences from 0 on [s]
+    draft_s : additional time of drafting, by number of decoding sequences from 0 on [s]
     prompt_token_s : what the drafter takes for one token of a prompt [s]
     """
 

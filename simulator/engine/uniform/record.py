@@ -1,4 +1,4 @@
-"""What a run of like requests is: latencies, throughput, the steps that explain it; and how many run at once."""
+"""The result of a run of equal requests: latencies, throughput, the steps behind them; and how many run at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simulator.units import GIGA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentiles:
-    """Of one latency over the requests of a run, linear between order statistics [s]."""
+    """Percentiles of one latency over the requests of a run, linear between order statistics [s]."""
 
     p50_s: float
     p90_s: float
@@ -27,7 +27,7 @@ class Percentiles:
 
     @classmethod
     def of(cls, values_s: Array) -> Percentiles:
-        """Those of at least one value."""
+        """Percentiles of at least one value."""
         # Not np.percentile, which loads the masked arrays of NumPy: a fortieth of a short command.
         ranks = np.array((50, 90, 95, 99)) / 100 * (len(values_s) - 1)
         p50, p90, p95, p99 = np.interp(ranks, np.arange(len(values_s)), np.sort(values_s)).tolist()
@@ -92,18 +92,18 @@ class CacheUse:
 
 
 MOMENTS = 12
-"""At which the use of a cache is told."""
+"""Points in time at which the use of a cache is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UniformRun:
-    """What like requests see, and what a replica delivers; latencies are means over the requests.
+    """Latencies of equal requests (means) and the throughput of a replica.
 
     TTFT includes queueing; TPOT = (E2E - TTFT) / (OSL - 1) of each request; throughput is over the run, from the first
     request to the last answer.
     isl_tokens, osl_tokens : means
-    ranks : attention-data-parallel ranks that throughput counts; it is that of each where there are more
-    spread, steady_requests_per_s : percentiles, and the rate between the first and the last round, of loops alone
+    ranks : attention-data-parallel ranks whose throughput is counted together
+    spread, steady_requests_per_s : of closed loops alone: percentiles, and the rate between first and last round
     pools : the prefill pool where decode has one of its own; throughput is then that of both pools together
     """
 

@@ -1,4 +1,4 @@
-"""The same fleet for other rates: its replicas, devices and money as arrays, without working anything out again."""
+"""A sized fleet at other rates: replicas, devices and cost as arrays, without evaluating a deployment again."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def _carrying(rate_per_s: ArrayLike, capacity_per_s: ArrayLike) -> Array:
 class ResizedPart:
     """Replicas of one part of a fleet.
 
-    capacity_per_s, devices : of one of them; server_devices : of a server it is bought in, 0 for single devices
-    per_replica : as planned, beside each replica of the last part
+    capacity_per_s, devices : of one replica; server_devices : of the server that it is bought in, 0 for single devices
+    per_replica : planned replicas of this part for each replica of the last part
     """
 
     capacity_per_s: float
@@ -37,7 +37,7 @@ class ResizedPart:
     per_replica: float = 1.0
 
     def beside(self, replicas: ArrayLike) -> Array:
-        """Replicas without spares beside so many of the last part, in the planned proportion."""
+        """Replicas, without spares, that go with ``replicas`` of the last part in the planned proportion."""
         planned: Array = np.ceil(np.asarray(replicas, dtype=np.float64) * self.per_replica * (1 - ROUNDING))
         return planned
 
@@ -52,10 +52,10 @@ class ResizedPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resizer:
-    """What turns rates into devices and money for the replicas of a fleet.
+    """Numbers of a sized fleet from which its devices and cost follow at any rate.
 
     price_per_hour : of an accelerator, on average where they are of two kinds
-    log_sigma : spread of their step times; step_margin : how many times as long as predicted those may take
+    log_sigma : standard deviation of log(step time); step_margin : planned over predicted step time
     """
 
     parts: tuple[ResizedPart, ...]
@@ -65,11 +65,11 @@ class Resizer:
 
     @property
     def capacity_per_s(self) -> float:
-        """Of a replica of the last part [1/s]."""
+        """Rate of a replica of the last part [1/s]."""
         return self.parts[-1].capacity_per_s
 
     def pace(self, deviates: Array) -> Array:
-        """Capacity over the planned one where steps are slower than predicted by so many standard deviations."""
+        """Capacity over the planned one where steps take ``deviates`` standard deviations longer than predicted."""
         share: Array = self.step_margin * np.exp(-self.log_sigma * deviates)
         return share
 
@@ -143,7 +143,7 @@ def _in_servers(members: Sequence[tuple[ResizedPart, Array]]) -> Array:
 
 
 def resizer(sized: Sized) -> Resizer:
-    """The numbers of a sized fleet that stay when its demand changes."""
+    """The numbers of a sized fleet that do not depend on its demand."""
     servers = {
         item.hardware: item.server.accelerators_per_server if item.server and item.servers is not None else 0
         for item in sized.housing

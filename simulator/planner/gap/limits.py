@@ -1,4 +1,4 @@
-"""Limits of the whole fleet (devices, money, power, racks): which hold, by how much, what is nearest otherwise."""
+"""Limits of the whole fleet (devices, cost, power, racks): which fleets hold them, and by how much others miss."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ def _unknown(limit: FleetLimit) -> InfeasibleError:
     """No fleet can be shown to hold the limit."""
     racks = limit.kind == "racks"
     return InfeasibleError(
-        "nobody sells these accelerators in servers that have a profile, so that racks cannot be counted"
+        "no server with a profile holds these accelerators, so racks cannot be counted"
         if racks
-        else "no price is known for any accelerator that serves, so that none can be shown to stay within",
+        else "no accelerator that can serve has a known price, so no fleet can be compared with the limit",
         field=Option(limit.field),
         code="over_budget",
         hint="add a server profile (`profiles`)" if racks else "add prices (`prices`)",
@@ -176,12 +176,12 @@ Order = tuple[float, tuple[bool, float, int, str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrun:
-    """What a fleet takes over what is allowed, of the limit that it breaks most; without limits its accelerators."""
+    """How far a fleet is over its limits: the largest ratio of needed to allowed; without limits its devices."""
 
     limits: tuple[FleetLimit, ...]
 
     def of(self, sized: Sized) -> float:
-        """At most 1 where every limit holds."""
+        """The ratio; at most 1 where every limit holds."""
         return max((limit.share(sized) for limit in self.limits), default=float(sized.devices))
 
     def order(self, sized: Sized) -> Order:
@@ -190,7 +190,7 @@ class Overrun:
         return (max(over, 1.0) if self.limits else over, sized.rank)
 
     def taken(self, sized: Sized) -> tuple[float | None, ...]:
-        """Of every limit."""
+        """What a fleet needs of each limited quantity."""
         return tuple(limit.taken(sized) for limit in self.limits)
 
     def holds(self, sized: Sized) -> bool:
@@ -289,7 +289,7 @@ def option_of(
     start: Sized | None,
     texts: tuple[str, ...] = (),
 ) -> GapOption:
-    """A fleet that one change leads to."""
+    """A fleet that follows from one change, as an option to close the gap."""
     candidate, closes = item.evaluated.candidate, overrun.holds(item)
     quality = quality_of(item.evaluated)
     if start is None:

@@ -19,7 +19,7 @@ RESIDUAL_END, RATE_END = 0.1, 0.03
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bill:
-    """Everything that the bill is made from."""
+    """The inputs of the bill."""
 
     plan: CapacityPlan
     cost: TotalCost
@@ -34,7 +34,7 @@ class _Bill:
         ownership: OwnershipProfile | None = None,
         offer: OfferSpec | None = None,
     ) -> float:
-        """With what is given in place of the plan's."""
+        """Equivalent annual cost, with what is given in place of the plan's own inputs."""
         found: Owning = owning_cost(
             self.plan.best,
             tokens=self.cost.tokens,
@@ -45,16 +45,16 @@ class _Bill:
         return found.annual
 
     def figure(self, name: str, value: float) -> float:
-        """With another figure of the ownership profile."""
+        """Annual cost with another value of one figure of the ownership profile."""
         changed = getattr(self.ownership, name).model_copy(update={"value": value})
         return self.annual(ownership=self.ownership.model_copy(update={name: changed}))
 
     def price(self, value: float) -> float:
-        """With another purchase price."""
+        """Annual cost with another purchase price."""
         return self.annual(offer=self.offer.model_copy(update={"per_device": value}))
 
     def listed(self, name: str, value: float) -> float:
-        """With another figure of the price list."""
+        """Annual cost with another value of one figure of the price list."""
         return self.annual(prices=self.prices.model_copy(update={name: value}))
 
 

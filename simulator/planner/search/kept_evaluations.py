@@ -1,8 +1,8 @@
-"""Replicas that another process evaluated: kept in a file, so that another rate or price starts from them.
+"""Evaluated replicas in a file, from which a later process starts when it plans another rate or price.
 
-A file holds what ``search.usual`` remembers of one model. Profiles are stood for by their names and read again, so
-that what is found are the objects that the next question asks about. The caller names the file after everything behind
-an evaluation; what is damaged, cut short or another user's is not read.
+A file holds what ``search.usual`` remembers of one model. It names profiles instead of storing them; reading it loads
+them anew, so that evaluations refer to the very objects of the next question. The caller derives the file's name from
+everything that an evaluation depends on. Files that are damaged, truncated or owned by another user are not read.
 """
 
 from __future__ import annotations

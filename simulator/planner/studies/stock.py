@@ -1,4 +1,4 @@
-"""Fleets side by side: accelerators that exist serve first, the rest of the demand is bought."""
+"""Fleets side by side: existing accelerators serve first, accelerators for the rest of the demand are bought."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from simulator.specs.question.plan_values import stock_entry
 class FleetShare:
     """One of several fleets side by side, each with its share of the demand.
 
-    from_stock, bought : devices that exist and that have to be obtained, by_kind : the latter of each accelerator
+    from_stock, bought : devices that exist and devices to be bought; by_kind : the latter by accelerator
     rate_per_s : of the planned peak
     cost_per_hour : of the bought devices only, None where no price is known
     """
@@ -44,7 +44,7 @@ class FleetShare:
 
     @property
     def load(self) -> float:
-        """Share of what it carries that its requests take at the planned peak."""
+        """Rate at the planned peak over what the fleet can carry [-]."""
         return self.rate_per_s / self.capacity_per_s
 
 
@@ -136,7 +136,7 @@ def _per_device(use: tuple[Sized, int]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Uses:
-    """Fleets at work before the demand is routed, stock that stays idle, and the rate that stock leaves."""
+    """Fleets from stock before the demand is divided among them, idle stock, and the rate that stock cannot carry."""
 
     shares: tuple[FleetShare, ...]
     unused: tuple[str, ...]
@@ -144,7 +144,7 @@ class _Uses:
 
 
 def _filled(question: Question, uses: list[tuple[Sized, int]]) -> _Uses:
-    """Each kind of stock filled before the next."""
+    """Load the kinds of stock one after the other, each up to its capacity."""
     left = question.demand.planned_rate_per_s
     shares: list[FleetShare] = []
     unused: list[str] = []
@@ -203,7 +203,7 @@ def _extended(question: Question, sized: Sized, *, stock: Mapping[str, int], rat
 
 
 def _purchase(shares: tuple[FleetShare, ...]) -> tuple[bool, float, int, int]:
-    """Order of preference of what has to be obtained: known prices by cost, then fewer to obtain, then fewer."""
+    """Sort key of a purchase: known prices first, then lower cost, fewer bought devices, fewer devices in all."""
     costs = [share.cost_per_hour for share in shares]
     bought, devices = (sum(counts) for counts in zip(*((item.bought, item.devices) for item in shares), strict=True))
     return (None in costs, sum(cost or 0.0 for cost in costs), bought, devices)
@@ -212,7 +212,7 @@ def _purchase(shares: tuple[FleetShare, ...]) -> tuple[bool, float, int, int]:
 def _completed(
     question: Question, found: _Uses, uses: list[tuple[Sized, int]], ranked: list[Sized]
 ) -> tuple[FleetShare, ...]:
-    """Shares with what has to be obtained: a new fleet beside the stock, or more of one kind of it, what costs less."""
+    """Shares with the cheapest purchase for the rest: a new fleet, or more accelerators of a kind that exists."""
     if found.left_per_s <= 0:
         return found.shares
     on_sale = {(item.evaluated.candidate.hardware, item.evaluated.candidate.label) for item in ranked}
@@ -227,7 +227,7 @@ def _completed(
 
 
 def _worth_using(question: Question, uses: list[tuple[Sized, int]], ranked: list[Sized]) -> tuple[_Uses, list[str]]:
-    """Stock without the kinds that spare no purchase, the weakest first: what they draw would be for nothing."""
+    """Leave out kinds of stock, weakest first, that reduce no purchase: they would only draw power."""
     idle: list[str] = []
     found = _filled(question, uses)
     while uses and ranked and found.left_per_s > 0:
@@ -277,7 +277,7 @@ def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
 
 
 def _unlike(question: Question, ranked: list[Sized], stock: Mapping[str, int], *, beside: StockPlan) -> StockPlan:
-    """The whole demand on one fleet with pools on two kinds, of which some exist, where less has to be obtained."""
+    """One fleet with pools on two kinds of accelerator, one of them in stock, where that needs a smaller purchase."""
     best = beside
     for item in ranked:
         kinds = [part.hardware for part in item.housing]
@@ -318,5 +318,5 @@ def _check_limits(question: Question, plan: StockPlan) -> None:
 
 
 def study(context: StudyContext) -> StockPlan | None:
-    """What exists serving first, and what has to be obtained beside it."""
+    """Existing accelerators with their share of the demand, and what has to be bought beside them."""
     return stock_plan(context.question, list(context.allowed))

@@ -102,7 +102,7 @@ class UniformRun:
     TTFT includes queueing; TPOT = (E2E - TTFT) / (OSL - 1) of each request; throughput is over the run, from the first
     request to the last answer.
     isl_tokens, osl_tokens : means
-    ranks : attention-data-parallel ranks whose throughput is counted together
+    ranks : attention-data-parallel ranks that the throughput includes; 1 of a run that was computed for one of several
     spread, steady_requests_per_s : of closed loops alone: percentiles, and the rate between first and last round
     pools : the prefill pool where decode has one of its own; throughput is then that of both pools together
     """

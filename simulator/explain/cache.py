@@ -6,7 +6,7 @@ import numpy as np
 
 from simulator.explain.formats import known_schemes
 from simulator.explain.topic import Example, Value, Worked, bars, facts, lines, rows_table
-from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
+from simulator.operators.parallelism import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.work import Family
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan, sequences_that_fit

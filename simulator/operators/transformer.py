@@ -12,8 +12,13 @@ from simulator.operators.attention import attention_rows, cross_attention_rows
 from simulator.operators.dense import embedding_rows, head_rows, hyper_rows, mlp_rows, stage_send
 from simulator.operators.device_share import NORM, RESIDUAL_NORM, DeviceShare, PassCost, has_decode
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
-from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
-from simulator.operators.parallelism import check_parallelism, stage_layers
+from simulator.operators.parallelism import (
+    check_parallelism,
+    kv_bytes_per_sequence,
+    kv_bytes_per_token,
+    stage_layers,
+    state_bytes_per_sequence,
+)
 from simulator.operators.work import Array, CollectiveShape, StepShape, Work, decode_step, mixed_step, prefill_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.kernels.timing import Provenance
 from simulator.operators.formats.tensor_formats import PrecisionPlan
-from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
+from simulator.operators.parallelism import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
 from simulator.operators.transformer import stored_bytes
 from simulator.operators.work import prefill_step
 from simulator.phases.deployment import Deployment, without_speculation

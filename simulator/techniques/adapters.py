@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.errors import RoofcastError, contradiction
 from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
-from simulator.operators.kv_layout import kv_bytes_per_sequence
+from simulator.operators.parallelism import kv_bytes_per_sequence
 from simulator.operators.work import Array, ElementwiseShape, Family, GemmShape, GroupedGemmShape, StepShape, Work
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin

@@ -11,8 +11,12 @@ from simulator.kernels.library import kernel_library
 from simulator.operators.compressed import compressed_entries_read, compressed_pairs, entry_bytes
 from simulator.operators.dense import mixing_numbers
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
-from simulator.operators.parallelism import allowed_tp_sizes
+from simulator.operators.parallelism import (
+    allowed_tp_sizes,
+    kv_bytes_per_sequence,
+    kv_bytes_per_token,
+    state_bytes_per_sequence,
+)
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import CollectiveShape, StepShape, Work, decode_step, prefill_step
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, kv_layout, state_bytes_per_sequence
+from simulator.operators.parallelism import (
+    kv_bytes_per_sequence,
+    kv_bytes_per_token,
+    kv_layout,
+    state_bytes_per_sequence,
+)
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.units import KIB

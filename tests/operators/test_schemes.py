@@ -9,7 +9,7 @@ from simulator.operators.formats.gguf_formats import BLOCK_BITS
 from simulator.operators.formats.schemes import SCHEME_NAMES, scheme_named
 from simulator.operators.formats.sparse_formats import bitmap_bits, pattern_bits
 from simulator.operators.formats.tensor_formats import model_roles, precision_plan
-from simulator.operators.kv_layout import kv_bytes_per_token
+from simulator.operators.parallelism import kv_bytes_per_token
 from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.operators.work import Work, decode_step
 from simulator.specs.engine.deployment import ParallelismSpec

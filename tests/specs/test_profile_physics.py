@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token, kv_layout
-from simulator.operators.parallelism import allowed_tp_sizes
+from simulator.operators.parallelism import allowed_tp_sizes, kv_bytes_per_sequence, kv_bytes_per_token, kv_layout
 from simulator.operators.transformer import is_encoder_only, operator_list, parameter_counts, stored_bytes, total_flops
 from simulator.operators.work import CollectiveShape, GemmShape, MoeShape, StepShape, Work, decode_step, prefill_step
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.kv_layout import kv_bytes_per_sequence
+from simulator.operators.parallelism import kv_bytes_per_sequence
 from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan, sequences_that_fit

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.kv_layout import kv_bytes_per_sequence
+from simulator.operators.parallelism import kv_bytes_per_sequence
 from simulator.operators.transformer import parameter_counts, stored_bytes, total_flops
 from simulator.operators.work import (
     Collective,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.kv_layout import kv_bytes_per_sequence, kv_bytes_per_token
+from simulator.operators.parallelism import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, deploy

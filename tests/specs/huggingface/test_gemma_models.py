@@ -6,7 +6,7 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
-from simulator.operators.kv_layout import kv_bytes_per_sequence
+from simulator.operators.parallelism import kv_bytes_per_sequence
 from simulator.specs.model.architecture import AttentionSpec, ModelSpec
 from simulator.specs.model.precision import PrecisionSpec
 from tests.specs.huggingface.tensors import SIZES, Sizes, linear, plain_config, read, total

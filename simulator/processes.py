@@ -7,7 +7,6 @@ later ones start from nothing, because what another thread held at a fork would 
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -23,9 +22,10 @@ from threading import Semaphore, Thread, Timer
 from types import TracebackType
 from typing import IO
 
+from simulator.allocation import collect_seldom, keep_freed_memory
 from simulator.errors import RoofcastError
 from simulator.records import dataclass
-from simulator.units import KIB, MIB
+from simulator.units import KIB
 
 TIMEOUT_CODE, DIED_CODE = "timeout", "process_died"
 """Codes of the refusals that a line gets in place of its answer."""
@@ -35,14 +35,6 @@ _READY = "ready"
 _SHORT = KIB
 """Characters of a line that is handed over while the one before it is worked on: a pipe holds as much (POSIX promises
 512 bytes, every system of today 16 KiB), so that neither end waits for the other to read."""
-_COLLECT_EVERY = 200_000
-"""Allocations between garbage collections: lines leave few cycles."""
-_KEPT_MEMORY = {
-    "MALLOC_TRIM_THRESHOLD_": f"{64 * MIB:.0f}",
-    "MALLOC_TOP_PAD_": f"{16 * MIB:.0f}",
-    "MALLOC_MMAP_THRESHOLD_": f"{4 * MIB:.0f}",
-}
-"""For glibc, of which others know nothing: what the arrays of a line leave is kept for those of the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +204,7 @@ class _Interpreter:
             [sys.executable, "-P", "-c", f"from {__name__} import answer_lines; answer_lines({entry!r})"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**_KEPT_MEMORY, **os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path},
             text=True,
             encoding="utf-8",
         )
@@ -287,7 +279,8 @@ def _answer_in_fork(entry: str, asked: int, answers: int) -> None:
 def _answer(entry: str, *, asked: int, answers: int) -> None:
     # An interrupt is for the process that asks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.set_threshold(_COLLECT_EVERY)
+    collect_seldom()
+    keep_freed_memory()
     module, _, name = entry.partition(":")
     with open(answers, "w", encoding="utf-8") as written:
         answer = getattr(import_module(module), name)

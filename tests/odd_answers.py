@@ -7,6 +7,8 @@ import os
 import signal
 import time
 
+from simulator.allocation import keep_freed_memory
+
 told = "nothing"
 """What the process that imported this module was told; a fork of it knows it too."""
 
@@ -15,7 +17,9 @@ def answer(line: str) -> str:
     """The line backwards, unless it says what else to do."""
     if line.startswith("sleep"):
         time.sleep(float(line.split()[1]))
-    if line == "kill":
+    if line == "linger":
+        time.sleep(0.2)
+    if line in ("kill", "linger"):
         os.kill(os.getpid(), signal.SIGKILL)
     if line == "leave":
         os._exit(7)
@@ -26,7 +30,7 @@ def answer(line: str) -> str:
     if line == "told":
         return told
     if line == "settings":
-        return f"{gc.get_threshold()[0]} {os.environ['MALLOC_TOP_PAD_']}"
+        return f"{gc.get_threshold()[0]} {keep_freed_memory.cache_info().misses}"
     return line[::-1]
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli import keep_freed_memory
+from simulator.allocation import keep_freed_memory
 from simulator.cli.shared import Force, Output, Profiles
 from simulator.errors import FileError, RoofcastError, missing_field
 from simulator.files import STANDARD_STREAM

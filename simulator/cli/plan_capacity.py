@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simulator.cli import keep_freed_memory
+from simulator.allocation import keep_freed_memory
 from simulator.cli.shared import (
     HELP_ALL,
     PlanCommand,

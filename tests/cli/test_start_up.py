@@ -110,7 +110,7 @@ def test_one_estimate_loads_what_it_uses(tmp_path: Path) -> None:
 
 
 def test_arrays_leave_their_memory_to_the_next_where_glibc_is() -> None:
-    code = "import simulator.cli as cli; print(cli.keep_freed_memory())"
+    code = "from simulator.allocation import keep_freed_memory; print(keep_freed_memory())"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == str(platform.libc_ver()[0] == "glibc")
 

@@ -1,0 +1,38 @@
+"""Memory that short processes keep: how often garbage is collected, and what the C library does not give back.
+
+A process that answers one command or one line after another makes thousands of arrays and few cycles of references.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from functools import cache
+
+from simulator.units import MIB
+
+COLLECT_EVERY = 200_000
+"""Allocations between garbage collections: enough for a plan to finish before the first."""
+
+# Numbers of options in glibc's malloc.h, with bytes: what is kept at the end of the heap when it is freed, by how much
+# the heap grows, and from which size on an array is mapped by itself.
+_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+_KEPT_BYTES = {_M_TRIM_THRESHOLD: 64 * MIB, _M_TOP_PAD: 16 * MIB, _M_MMAP_THRESHOLD: 4 * MIB}
+
+
+def collect_seldom() -> None:
+    """Look for cycles of references every COLLECT_EVERY allocations: looking takes a tenth of a command's time, half of
+    that while its modules are imported."""
+    gc.set_threshold(COLLECT_EVERY)
+
+
+@cache
+def keep_freed_memory() -> bool:
+    """Have the C library keep what arrays leave for the next ones: a plan makes thousands, and asking the system for
+    their pages again takes a few percent of its time. False where it is another library than glibc."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and all(mallopt(option, int(size)) for option, size in _KEPT_BYTES.items())

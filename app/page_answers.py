@@ -28,6 +28,8 @@ _HEAD = b"".join((_SCRIPT, b"<style>", _STYLE, b"</style><script>", _SCRIPTS, b"
 _TITLE = b"<title>roofcast</title>"
 _FIRST_PAGE = b"plan"
 """Relative, so that it holds below any prefix of a proxy."""
+_OTHERS = ("_stcore", "static", "media", "component")
+"""Where the server keeps what is no page."""
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
@@ -43,8 +45,7 @@ class PageAnswers:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Handle one connection."""
-        headers = dict(scope.get("headers", ()))
-        if scope["type"] != "http" or b"text/html" not in headers.get(b"accept", b""):
+        if scope["type"] != "http" or not _is_page(scope["path"]):
             await self.app(scope, receive, send)
             return
         if scope["path"] == "/":
@@ -55,6 +56,9 @@ class PageAnswers:
         held: list[Message] = []
 
         async def collect(message: Message) -> None:
+            if not held and not _is_html(message):
+                await send(message)
+                return
             held.append(message)
             if message["type"] == "http.response.body" and not message.get("more_body", False):
                 found = preview_of(scope["path"], scope.get("query_string", b"").decode("latin-1"))
@@ -62,6 +66,19 @@ class PageAnswers:
                     await send(item)
 
         await self.app({**scope, "headers": plain}, receive, collect)
+
+
+def _is_page(path: str) -> bool:
+    """Whether people or programs that show links may be sent HTML for it. What they say that they accept tells
+    nothing: most of the latter take anything.
+    """
+    name = path.rpartition("/")[2]
+    return "." not in name and not any(f"/{part}/" in path for part in _OTHERS)
+
+
+def _is_html(message: Message) -> bool:
+    kind = next((value for name, value in message.get("headers", ()) if name.lower() == b"content-type"), b"")
+    return bytes(kind).startswith(b"text/html")
 
 
 async def _to_first_page(scope: Message, send: Send) -> None:

@@ -275,7 +275,7 @@ def page() -> None:
         gap_details(error)
         actions.before(_answer)
         return
-    question.show(fleet=fleet_text(plan.best))
+    question.show(fleet=fleet_text(plan))
     hand_on(plan)
     found = judged(plan)
     with place:
@@ -288,8 +288,9 @@ def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> N
     command, known = plan_command(flags), plan.best.provenance
     compared, name = _baseline(flags)
     found = judged(plan)
-    alone = "Numbers below are of a new fleet alone, as if nothing existed. " if plan.spec.stock else ""
-    display.headline(plan_headline(plan), provenance=known, detail=f"{alone}{fleet_equation(plan.best)}")
+    display.headline(plan_headline(plan), provenance=known, detail=fleet_equation(plan))
+    if plan.spec.stock:
+        st.caption("The chance above and the numbers below are of a new fleet alone, as if nothing existed.")
     _figures(plan, compared, name)
     with st.container(horizontal=True, gap="small"):
         baseline.pin_button(_BASELINE, flags)

@@ -19,6 +19,7 @@ from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.records import GapError
 from simulator.planner.replica_setup import fleet_setups, refused_setup
 from simulator.planner.studies.growth import Growth
+from simulator.planner.studies.stock import FleetShare, StockPlan
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.charts.chart import Chart
 from simulator.reports.charts.load import replica_load_chart
@@ -54,9 +55,11 @@ class Outlook:
     failures: Mapping[str, object]
 
 
-def fleet_text(fleet: Fleet) -> str:
-    """``192 mi355x TP1 fp8``."""
-    return controls.named(f"{count_text(fleet.devices)} {fleet.hardware} {fleet.label}")
+def fleet_text(plan: CapacityPlan) -> str:
+    """``192 mi355x TP1 fp8``; where something exists, what works side by side."""
+    stock = plan.study(StockPlan)
+    fleets: Sequence[Fleet | FleetShare] = (plan.best,) if stock is None else stock.shares
+    return " + ".join(controls.named(f"{count_text(item.devices)} {item.hardware} {item.label}") for item in fleets)
 
 
 def hand_on(plan: CapacityPlan) -> None:

@@ -146,7 +146,11 @@ def test_a_limit_that_is_too_tight_is_widened_by_one_click(limit: str, low: str)
 
 def test_what_exists_is_used_first_and_nothing_is_solved_without_a_limit() -> None:
     page = opened("plan", {"model": "llama-3.1-8b", "gpus": "l40s", "rps": "5", "owned": "h100-sxm-80gb"})
-    assert "0 of them to obtain" in headline(page)
+    assert "0 of them to obtain, for 5.00 requests/s: $0" in headline(page)
+    bar = page.markdown[0].value
+    assert "h100-sxm-80gb" in bar, "what serves, as the headline has it"
+    assert "l40s" not in bar
+    assert any("of a new fleet alone" in item for item in captions(page))
     assert page.button(key="solve_rps")
     plain = opened("plan", SMALL)
     assert "solve_rps" not in [button.key for button in plain.button]

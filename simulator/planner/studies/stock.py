@@ -18,6 +18,7 @@ from simulator.planner.search.search import try_platforms
 from simulator.planner.serving.shapes import Counts
 from simulator.records import dataclass
 from simulator.specs.question.plan_values import stock_entry
+from simulator.units import HOURS_PER_MONTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +73,11 @@ class StockPlan(Study):
         """Of what has to be obtained, in the price list's currency; None where a price is unknown."""
         costs = [share.cost_per_hour for share in self.shares]
         return None if None in costs else sum(cost or 0.0 for cost in costs)
+
+    @property
+    def cost_per_month(self) -> float | None:
+        """The same of a month of 730 hours."""
+        return None if self.cost_per_hour is None else self.cost_per_hour * HOURS_PER_MONTH
 
     @property
     def typical_w(self) -> float:

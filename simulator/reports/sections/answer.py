@@ -69,18 +69,22 @@ def _existing(share: FleetShare) -> str:
     return f", {share.from_stock} of them stock" if share.bought else ", stock"
 
 
-def _stock_headline(stock: StockPlan) -> str:
+def _stock_equation(stock: StockPlan) -> str:
     parts = [
         f"{counted_text(share.replicas, 'replica')} + {share.spares} spare on {share.devices} {share.hardware} "
         f"({share.label}{_existing(share)})"
         for share in stock.shares
     ]
-    return f"{stock.devices} GPUs, {stock.bought} of them to obtain = {' + '.join(parts)}"
+    return f"{_to_obtain_text(stock)} = {' + '.join(parts)}"
+
+
+def _to_obtain_text(stock: StockPlan) -> str:
+    return f"{stock.devices} GPUs, {stock.bought} of them to obtain"
 
 
 def _stock_sentence(stock: StockPlan, currency: str) -> str:
     cost, power = price_text(stock.cost_per_hour, currency), kilowatts_text(stock.typical_w)
-    return f"{_stock_headline(stock)}: {cost}/h, {power} kW"
+    return f"{_stock_equation(stock)}: {cost}/h, {power} kW"
 
 
 def _new_fleet_sentence(plan: CapacityPlan) -> str:
@@ -309,14 +313,12 @@ def _limited(value_s: float) -> str:
 
 
 def plan_headline(plan: CapacityPlan) -> str:
-    """``296 GPUs (mi325x) for 1,000 requests/s: $431k a month``; with stock, its shares."""
+    """``296 GPUs (mi325x) for 1,000 requests/s: $431k a month``; with stock, how many of them are to obtain."""
     fleet, stock = plan.best, _stock(plan)
-    if stock is not None:
-        return _stock_headline(stock)
-    monthly = fleet.cost.per_month
+    monthly = fleet.cost.per_month if stock is None else stock.cost_per_month
     paid = "price unknown" if monthly is None else f"{money_text(monthly, fleet.cost.currency)} a month"
-    served = rate_text(plan.demand.mean_rate_per_s, "requests")
-    return f"{_fleet_text(fleet)} ({fleet.hardware}) for {served}: {paid}"
+    needed = f"{_fleet_text(fleet)} ({fleet.hardware})" if stock is None else f"{_to_obtain_text(stock)},"
+    return f"{needed} for {rate_text(plan.demand.mean_rate_per_s, 'requests')}: {paid}"
 
 
 def _fleet_text(fleet: Fleet) -> str:
@@ -325,8 +327,11 @@ def _fleet_text(fleet: Fleet) -> str:
     return f"{count_text(fleet.devices)} {word.removesuffix('s') if fleet.devices == 1 else word}"
 
 
-def fleet_equation(fleet: Fleet) -> str:
-    """``296 GPUs = 295 × 1 mi325x (TP1) + 1 spare``."""
+def fleet_equation(plan: CapacityPlan) -> str:
+    """``296 GPUs = 295 × 1 mi325x (TP1) + 1 spare``; with stock, the fleets side by side."""
+    fleet, stock = plan.best, _stock(plan)
+    if stock is not None:
+        return _stock_equation(stock)
     parts = [
         f"{count_text(pool.replicas)} × {pool.replica.devices} {pool.hardware} ({pool.label})"
         + (f" for {pool.role}" if pool.role else "")

@@ -26,6 +26,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "tpot_p95": ("tpot",),
         "workload": ("preset",),
         "model": ("model",),
+        "axes": ("axis_2",),
         "hardware": ("gpus", "gpu"),
         "scheme": ("formats", "weights"),
         "weights": ("formats", "weights"),

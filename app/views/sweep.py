@@ -33,6 +33,8 @@ _AXES = tuple(axis.value for axis in SweepAxis)
 _METRICS = {metric.name: metric for metric in METRICS}
 _NAMES = tuple(_METRICS)
 _POINT, _BASELINE = "point", "baseline"
+_AXIS_WIDTH = 240
+"""Pixels in which the longest name of a metric is not cut."""
 
 
 def asked() -> tuple[ScenarioSpec, tuple[float, float]]:
@@ -93,7 +95,7 @@ def page() -> None:
     try:
         scenario, bounds_s = asked()
         top = st.container()
-        with st.grid(4, min_column_width=display.FIELD_WIDTH, gap="small"):
+        with st.grid(4, min_column_width=_AXIS_WIDTH, gap="small"):
             first = _choice("Along", _AXES, key="axis", place=0, help="What changes from point to point of a series.")
             second = _choice("For each", _AXES, key="axis_2", place=1, help="What tells the series apart.")
             across = _choice("Across", _NAMES, key="x", place=0, help="The horizontal axis.")

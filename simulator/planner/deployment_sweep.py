@@ -94,6 +94,11 @@ def _served(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "kind": "serve", "workload": {**workload, "stages": [stage]}}
 
 
+def _change_apart(first: SweepAxis, second: SweepAxis) -> bool:
+    """A batch is what a rate makes of it."""
+    return first is not second and {first, second} != {SweepAxis.BATCH, SweepAxis.RATE}
+
+
 def sweep_points(
     scenario: ScenarioSpec, *, first: SweepAxis, second: SweepAxis, profiles: str | None = None
 ) -> tuple[SweepPoint, ...]:
@@ -101,10 +106,12 @@ def sweep_points(
 
     Raises RoofcastError: both axes are the same, or a batch and the rate that makes one.
     """
-    if first is second or {first, second} == {SweepAxis.BATCH, SweepAxis.RATE}:
+    partners = [axis for axis in SweepAxis if _change_apart(first, axis)]
+    if second not in partners:
+        names = ", ".join(partners)
         raise RoofcastError(
-            f"{first} and {second} cannot be swept together", field="axes", hint="choose two that change apart"
-        )
+            f"{first} and {second} cannot be swept together", field="axes", hint=f"{first} can be with {names}"
+        ).offering({"axes": partners[0]})
     points = []
     values = (axis_values(axis, scenario=scenario, profiles=profiles) for axis in (first, second))
     for one, two in product(*values):

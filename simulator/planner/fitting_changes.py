@@ -52,15 +52,19 @@ def _tried(scenario: ScenarioSpec) -> Iterator[tuple[FittingChange, ...]]:
 
 
 def fitting_changes(scenario: ScenarioSpec, *, profiles: str | None = None) -> tuple[FittingChange, ...]:
-    """The nearest change of each kind with which a request of the scenario fits; empty where none is enough."""
+    """The nearest change of each kind with which a request of the scenario fits; empty where none is enough, or where
+    it fits as it is and was refused for something else."""
 
-    def fits(change: FittingChange) -> bool:
+    def fits(change: FittingChange | None) -> bool:
         try:
-            deployment = deployment_of(_with(scenario, change.field, change.value), profiles=profiles)
+            changed = scenario if change is None else _with(scenario, change.field, change.value)
+            deployment = deployment_of(changed, profiles=profiles)
             require_fit(deployment, memory_plan(deployment), tokens=_tokens(scenario))
         except (RoofcastError, ValueError):
             return False
         return True
 
+    if fits(None):
+        return ()
     nearest = (next((change for change in changes if fits(change)), None) for changes in _tried(scenario))
     return tuple(change for change in nearest if change is not None)

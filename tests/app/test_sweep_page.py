@@ -90,6 +90,33 @@ def test_what_cannot_be_swept_is_refused_in_a_sentence() -> None:
     assert large.error or any(item.label.startswith("Refused") for item in large.expander)
 
 
+def test_axes_that_go_together_are_one_click_away_and_nothing_else_is_offered() -> None:
+    page = opened("sweep", {"axis": "batch", "axis_2": "rate"})
+    assert page.error
+    assert [button.key for button in page.button if (button.key or "").startswith("fit_")] == ["fit_axis_2"]
+    page.button(key="fit_axis_2").click().run()
+    assert not page.error
+    assert headline(page)
+
+
+def test_a_value_keeps_its_colour_whichever_points_hold() -> None:
+    axes = (SweepAxis.BATCH, SweepAxis.TP)
+    answers = [
+        (point, answered(point.scenario, profiles=None)) for point in sweep_points(BASE, first=axes[0], second=axes[1])
+    ]
+    colors: dict[str, set[int | None]] = {}
+    for refused in (0, 1, 2, 4):
+        swept = [
+            SweptPoint(point=point, what_if=answer.what_if, document=answer.document, holds=point.second != refused)
+            for point, answer in answers
+        ]
+        chart = sweep_chart(swept, x=METRICS[0], y=METRICS[1], axes=axes, bounds_s=(1.0, 0.05))
+        for series in chart.series[1:]:
+            colors.setdefault(series.name, set()).add(series.color)
+    assert all(len(found) == 1 for found in colors.values())
+    assert len({color for found in colors.values() for color in found}) == len(colors)
+
+
 def test_a_pinned_deployment_is_swept_along() -> None:
     page = opened("sweep", {"axis": "batch", "axis_2": "weights"})
     said = [item.value for item in page.caption]

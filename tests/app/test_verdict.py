@@ -62,7 +62,9 @@ def test_the_robust_fleet_is_no_smaller_than_the_cheapest() -> None:
 
 def test_a_load_is_judged_against_its_objectives() -> None:
     assert headline(opened("serving")).startswith("Holds its objectives at 8.00 requests/s")
-    assert headline(opened("serving", {"tpot": "0.002"})).startswith("Misses TPOT p95 ")
+    missed = headline(opened("serving", {"tpot": "0.002"}))
+    assert missed.startswith("Misses TPOT p95 ")
+    assert "< 1 % likely held" in missed
     assert headline(opened("serving", {"rate": "500"})).startswith("Overloaded at 500 requests/s")
 
 
@@ -111,6 +113,8 @@ def test_changes_that_fit_do_and_the_step_below_does_not() -> None:
               "isl_tokens": 100, "osl_tokens": 10}  # fmt: skip
     found = {item.field: item.value for item in fitting_changes(validate(ScenarioSpec, fields, where=""))}
     assert found == {"tp_size": 4, "scheme": "gptq-g128"}
+    small = validate(ScenarioSpec, {**fields, "model": "llama-3.1-8b"}, where="")
+    assert not fitting_changes(small), "it fits: whatever else is refused of it, no change of these mends it"
 
 
 def test_a_refused_plan_offers_what_would_serve() -> None:

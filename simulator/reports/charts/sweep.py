@@ -9,7 +9,7 @@ from simulator.planner.deployment_sweep import SweepAxis, SweepPoint
 from simulator.planner.what_if import WhatIf
 from simulator.records import dataclass
 from simulator.reports.answer import Json
-from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.charts.chart import NEUTRAL, Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content.document import BEST, Cell, number, ordered
 from simulator.reports.content.quantities import number_text, range_text
 from simulator.units import MILLI
@@ -160,7 +160,14 @@ def point_label(point: SweepPoint, first: SweepAxis, second: SweepAxis) -> str:
 
 
 def _series(
-    name: str, members: Sequence[SweptPoint], x: SweepMetric, y: SweepMetric, axes: tuple[SweepAxis, SweepAxis]
+    name: str,
+    members: Sequence[SweptPoint],
+    x: SweepMetric,
+    y: SweepMetric,
+    axes: tuple[SweepAxis, SweepAxis],
+    *,
+    color: int | None = None,
+    dashed: bool = False,
 ) -> Series:
     def ends(metric: SweepMetric) -> tuple[tuple[float, ...], tuple[float, ...]]:
         found = [
@@ -181,6 +188,8 @@ def _series(
         low=low,
         high=high,
         labels=tuple(point_label(item.point, *axes) for item in members),
+        color=color,
+        dashed=dashed,
     )
 
 
@@ -224,17 +233,18 @@ def sweep_chart(
     bounds_s : objectives on TTFT and TPOT; against : another deployment's name and points, of which the frontier shows
     """
     known = _known(swept, x, y)
-    seconds = dict.fromkeys(item.point.second for item in known if item.holds)
+    seconds = list(dict.fromkeys(item.point.second for item in known))
     series = _frontier_series(known, x, y, axes=axes, name="no point that holds is better in both")
     if against is not None:
         series += _frontier_series(_known(against[1], x, y), x, y, axes=axes, name=f"the same of {against[0]}")
-    series += [
-        _series(f"{axes[1]} {value}", [item for item in known if item.holds and item.point.second == value], x, y, axes)
-        for value in seconds
-    ]
+    for place, value in enumerate(seconds):
+        members = [item for item in known if item.holds and item.point.second == value]
+        if members:
+            # A value keeps its colour whichever of the others hold.
+            series.append(_series(f"{axes[1]} {value}", members, x, y, axes, color=1 + place % (NEUTRAL - 1)))
     missing = [item for item in known if not item.holds]
     if missing:
-        series.append(_series("misses an objective", missing, x, y, axes))
+        series.append(_series("misses an objective", missing, x, y, axes, color=NEUTRAL, dashed=True))
     bounds = [metric.bound(*bounds_s) for metric in (x, y)]
     marks = [
         Annotation(

@@ -66,10 +66,10 @@ class ObjectiveChance:
 
     @property
     def text(self) -> str:
-        """``TTFT p95 374 ms of 1.00 s (99 %)``."""
+        """``TTFT p95 374 ms of 1.00 s (99 % likely held)``."""
         return (
             f"{self.metric.upper()} p95 {seconds_text(self.value_s)} of {seconds_text(self.bound_s)} "
-            f"({chance_text(self.chance)})"
+            f"({chance_text(self.chance)} likely held)"
         )
 
 

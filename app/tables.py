@@ -23,6 +23,8 @@ _LONGEST_NUMBER = 30
 """Letters of a number with its unit; what is longer holds words too."""
 _ROOM = ((8, 85), (20, 125), (24, 145), (_LONGEST_NUMBER, 165))
 """Letters of the longest number, and pixels of its column where numbers grow longer further down."""
+_WIDE_LETTERS = 60
+"""That a wide column shows; what is longer is a sentence, which cells of such tables would cut."""
 _ABSENT = ("", EMPTY, UNKNOWN)
 Line = Sequence[Cell | str]
 
@@ -77,6 +79,10 @@ def _widths(columns: Mapping[str, Sequence[Any]], *, wide: Sequence[str]) -> dic
     return found
 
 
+def _has_sentences(cells: Sequence[Any]) -> bool:
+    return any(isinstance(cell, str) and len(cell) > _WIDE_LETTERS for cell in cells)
+
+
 def frame(
     rows: Sequence[Line],
     columns: Sequence[str],
@@ -88,15 +94,20 @@ def frame(
 ) -> int | None:
     """A table; short ones without scroll bars of their own. The row that was ticked where it has a ``key``.
 
-    A column that says nothing is left out.
+    A column that says nothing is left out. Rows with long sentences, none of which can be ticked, are :func:`read`.
 
-    wide : columns that hold sentences; words : columns whose cells have their badge behind them
+    wide : columns that may hold sentences; words : columns whose cells have their badge behind them
     """
     made = {
         name: _column([row[place] for row in rows], currency=currency, marked=name in words)
         for place, name in enumerate(columns)
         if not rows or any(cell_text(row[place]) for row in rows)
     }
+    sentences = any(_has_sentences(made[name]) for name in wide if name in made)
+    if key is None and sentences:
+        kept = [place for place, name in enumerate(columns) if name in made]
+        read([[row[place] for place in kept] for row in rows], list(made), currency=currency, words=words)
+        return None
     data: Any = pd.DataFrame({name: pd.Series(cells, dtype=object) for name, cells in made.items()})
     numbers = [name for name, cells in made.items() if any(isinstance(cell, _Read) for cell in cells)]
     if numbers:
@@ -117,12 +128,18 @@ def frame(
     return ticked[0] if ticked and ticked[0] < len(rows) else None
 
 
-def read(rows: Sequence[Line], columns: Sequence[str]) -> None:
+def read(rows: Sequence[Line], columns: Sequence[str], *, currency: str = "", words: Sequence[str] = ()) -> None:
     """A table that is read and not sorted: its cells wrap, so that a narrow screen keeps every column in sight.
 
-    The first column heads the rows.
+    The first column heads the rows. words : as :func:`frame` has them
     """
-    texts = [[inert(cell_text(cell)) for cell in row] for row in rows]
+    texts = [
+        [
+            inert(cell_text(cell, currency=currency, marked=name in words))
+            for name, cell in zip(columns, row, strict=True)
+        ]
+        for row in rows
+    ]
     heads = pd.Index([row[0] for row in texts], name=columns[0])
     st.table(pd.DataFrame([row[1:] for row in texts], columns=list(columns[1:]), index=heads))
 
@@ -134,13 +151,14 @@ def inert(text: str) -> str:
 
 def framed(table: Table, *, currency: str, key: str | None = None) -> int | None:
     """:func:`frame` for a table of a report; badges stand in columns of words alone."""
-    return frame(
-        [row.cells for row in table.rows],
-        [column.title for column in table.columns],
-        key=key,
-        currency=currency,
-        words=[column.title for column in table.columns if not column.numeric],
-    )
+    words = [column.title for column in table.columns if not column.numeric]
+    long = [
+        column.title
+        for place, column in enumerate(table.columns)
+        if not column.numeric and _has_sentences([cell_text(row.cells[place]) for row in table.rows])
+    ]
+    columns = [column.title for column in table.columns]
+    return frame([row.cells for row in table.rows], columns, key=key, currency=currency, words=words, wide=long)
 
 
 @st.fragment

@@ -33,7 +33,7 @@ def test_fleets_sort_by_devices_money_and_latency() -> None:
     [
         ("sweep", {}, {"point", "objectives", "known"}),
         ("validation", {}, {"accelerator", "engine", "models", "mode"}),
-        ("learn", {"topic": "attention"}, {"figure", "what it is", "unit", "verdict"}),
+        ("learn", {"topic": "engines"}, {"figure", "what it is", "unit", "verdict"}),
         ("roofline", {"operators": "true"}, {"operator", "phase", "shape of one", "known"}),
         ("serving", {"rates": "true"}, {"state"}),
     ],
@@ -47,6 +47,14 @@ def test_every_column_of_numbers_sorts_as_numbers(name: str, query: dict[str, st
     table = page.dataframe[0].value
     assert set(table.columns) - _numbers(page) == words
     assert list(tables(page)[0].columns) == list(table.columns)
+
+
+def test_sentences_are_read_to_their_end() -> None:
+    page = opened("learn", {"topic": "attention"})
+    assert not page.dataframe, "cells of such a table end at their column"
+    statements = [str(text) for text in tables(page)[0]["what it is"]]
+    assert max(map(len, statements)) > 100
+    assert any(text in markdown.value for text in statements for markdown in page.markdown), "the chosen figure's"
 
 
 def test_the_best_of_a_sweep_is_marked_once_a_metric() -> None:

@@ -115,7 +115,11 @@ def _drawn(described: Chart, *, sideways: bool = False, height: int = _HEIGHT) -
 
 def _broken(name: str, *, narrow: bool) -> str:
     """A name below a bar in lines; narrow ones stand beside each other in half of a small screen."""
-    return fill(name, _NARROW_LETTERS).replace("\n", "<br>") if narrow else name.replace(" ", "<br>", 1)
+    return (
+        fill(name, _NARROW_LETTERS, break_long_words=False).replace("\n", "<br>")
+        if narrow
+        else name.replace(" ", "<br>", 1)
+    )
 
 
 class _Checked(BaseFigure):  # type: ignore[misc]

@@ -121,6 +121,7 @@ def figures(
 ) -> None:
     """Numbers side by side, each with its badge, its interval and, where there is a baseline, its change.
 
+    a_row : how many stand side by side; too narrow then to say what each is compared with
     framed : a card each; without frames they stand closer, on a card of their own
     """
     width = _PART_WIDTH if not framed else _CARD_WIDTH if a_row is None else _ROW_CARD_WIDTH
@@ -133,7 +134,7 @@ def figures(
                     item.text,
                     delta=change,
                     delta_color="inverse" if item.lower_is_better else "normal",
-                    delta_description=f"vs {baseline}" if change and baseline else None,
+                    delta_description=f"vs {baseline}" if change and baseline and a_row is None else None,
                     help=_help(item, item.provenance or provenance),
                 )
                 mark = badge_text(item.provenance or provenance, short=bool(item.interval))

@@ -15,6 +15,7 @@ from app import baseline, opening, previews, question, widgets
 from app.named import NAMED, QUESTIONS, named, named_id
 from app.uploaded import FILES, UPLOADS, has_files, shared_id
 from simulator import __version__
+from simulator.errors import closest
 from simulator.specs.measured.validation_rows import library_digest
 
 _ASKED, _COMPLAINTS, _HISTORY, _OPENED, _SAID = "_asked", "_complaints", "_history", "_opened", "_said"
@@ -118,7 +119,10 @@ def _complaint(key: str, texts: Sequence[str]) -> str:
         if shown.needs:
             return f"`{name}={given}` needs {shown.needs}: left out."
         instead = ", ".join(map(str, value)) if isinstance(value, list) else _number(value)
-        return f"`{name}={given}` is not possible here: {shown.allowed}. Answered with `{instead or 'nothing'}`."
+        like = closest(texts[-1][:_LONGEST_SHOWN], shown.names)
+        allowed = f"{like[:1].upper()}{like[1:]}" if like else f"It takes {shown.allowed}."
+        answered = f"Answered with `{instead or 'nothing'}`."
+        return f"`{name}={given}` is not possible here for {shown.label}. {allowed} {answered}"
     if key in question.READ:
         return "" if question.read(key, texts[-1]) is not None else f"`{name}={given}` is not possible: left out."
     return f"`{name}={given}` asks nothing of this page: left out."

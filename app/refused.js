@@ -3,7 +3,8 @@
 (() => {
   const BOX = '[data-testid="stNumberInputField"]', PLACE = '[data-testid="stNumberInput"]'
   const SET = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set
-  const text = value => Number(value).toLocaleString("en", {maximumSignificantDigits: 6})
+  // Whole numbers digit by digit: rounded, another number than the one that was typed would be refused.
+  const text = value => Number(value).toLocaleString("en", {maximumSignificantDigits: Number.isInteger(Number(value)) ? 21 : 6})
   const nearest = box => box.validity.rangeOverflow ? box.max : box.validity.rangeUnderflow ? box.min : null
   const take = (box, value) => {
     SET.call(box, value)

@@ -22,6 +22,7 @@ class Shown:
 
     read : a value of its kind from its text
     needs : what has to be filled in first; empty once it is
+    names : everything that one of a few names can be; none for numbers
     """
 
     label: str
@@ -29,6 +30,7 @@ class Shown:
     allowed: str
     read: Callable[[str], Any]
     needs: str = ""
+    names: tuple[str, ...] = ()
 
 
 def begin() -> None:
@@ -55,9 +57,17 @@ def _address(key: str) -> Literal["query-params"] | None:
 
 
 def _register(
-    key: str, label: str, default: object, allowed: str, read: Callable[[str], Any], *, needs: str = ""
+    key: str,
+    label: str,
+    default: object,
+    allowed: str,
+    read: Callable[[str], Any],
+    *,
+    needs: str = "",
+    names: Sequence[object] = (),
 ) -> None:
-    shown()[key] = Shown(label=label, default=default, allowed=allowed, read=read, needs=needs)
+    texts = tuple(str(name) for name in names if isinstance(name, str))
+    shown()[key] = Shown(label=label, default=default, allowed=allowed, read=read, needs=needs, names=texts)
     state = st.session_state
     waiting: set[str] = state.setdefault(_WAITING, set())
     if needs:
@@ -111,7 +121,15 @@ def choice(
     """
     index = options.index(default) if default in options else 0
     kind = type(options[index])
-    _register(key, label, options[index], _names(options), lambda text: spelled.get(text) or kind(text), needs=needs)
+    _register(
+        key,
+        label,
+        options[index],
+        _names(options),
+        lambda text: spelled.get(text) or kind(text),
+        needs=needs,
+        names=options,
+    )
     if (asked := st.query_params.get(key)) in spelled:
         st.session_state[key] = spelled[str(asked)]
         st.query_params[key] = str(spelled[str(asked)])
@@ -130,7 +148,7 @@ def choice(
 
 def several(label: str, options: Sequence[str], *, key: str, placeholder: str, help: str) -> tuple[str, ...]:
     """Any of a few names."""
-    _register(key, label, [], _names(options), lambda text: [text])
+    _register(key, label, [], _names(options), lambda text: [text], names=options)
     return tuple(st.multiselect(label, options, key=key, bind="query-params", placeholder=placeholder, help=help))
 
 

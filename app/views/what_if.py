@@ -183,7 +183,7 @@ def _answer(answer: Answer, scenario: ScenarioSpec) -> None:
         _worth(answer, scenario)
     assert isinstance(answer.what_if.result.run, UniformRun), "kind batch"
     inside(answer.what_if.result.run, document)
-    st.markdown("**Phases and memory**")
+    st.markdown(f"**Phases and memory{f', against {name}' if before else ''}**")
     _figures(_below(answer), _below(before) if before else (), answer=answer, name=name, a_row=4)
     display.assumptions(document["assumptions"])
     display.reproduce(simulate_command(), standard_input=scenario_line(scenario))

@@ -214,9 +214,9 @@ def test_a_shared_address_shows_its_state_and_so_does_a_reload(
 def test_a_number_out_of_range_greys_the_answer_and_offers_the_nearest(page: Any, address: str) -> None:
     visit(page, f"{address}/what-if?model=llama-3.1-8b&isl=700")
     tokens = page.get_by_role("spinbutton", name="Prompt tokens")
-    tokens.fill("999999")
+    tokens.fill("99999999")
     tokens.press("Enter")
-    page.get_by_text("999,999 is not possible: 1 to 131,072").wait_for(timeout=60_000)
+    page.get_by_text("99,999,999 is not possible: 1 to 131,072").wait_for(timeout=60_000)
     opacity = "() => Number(getComputedStyle(document.querySelector('.st-key-answered')).opacity)"
     page.wait_for_function(f"{opacity} < 1", timeout=60_000)
     page.get_by_role("button", name="Use 131,072").click()

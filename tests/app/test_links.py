@@ -99,6 +99,7 @@ def test_a_link_to_a_plan_or_a_load_shows_what_its_sender_saw(name: str, query: 
     ("what_if", {"isl": "1" + "0" * 400}, ("`isl=1000", "1 to 131,072")),
     ("roofline", {"context": "9" * 400}, ("`context=999", "1 to 131,072")),
     ("what_if", {"tp": "3"}, ("`tp=3`", "1, 2, 4, 8")),
+    ("what_if", {"model": "llama-3.1-8"}, ("for Model. Did you mean llama-3.1-8b",)),
     ("what_if", {"weights": "fp7"}, ("`weights=fp7`", "Answered with `native`")),
     ("what_if", {"warp": "9"}, ("`warp=9` asks nothing of this page",)),
     ("what_if", {"rps": "abc"}, ("`rps=abc` is not possible",)),

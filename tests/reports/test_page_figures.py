@@ -179,3 +179,13 @@ def test_no_two_of_many_series_look_alike() -> None:
     chart = Chart(key="many", title="Many", x=Axis(title="x"), y=Axis(title="y"), series=many)
     marks = [trace["marker"] for trace in plotly_spec(chart)["data"]]
     assert len({(mark["color"], mark["symbol"]) for mark in marks}) == len(many)
+
+
+@pytest.mark.parametrize(
+    ("isl_tokens", "says"), [(100, "Matrix products take "), (30_000, "Attention (decode) takes ")]
+)
+def test_a_step_says_in_grammar_what_takes_most_of_it(isl_tokens: int, says: str) -> None:
+    run = answer(SCENARIO.model_copy(update={"isl_tokens": isl_tokens})).run
+    assert isinstance(run, UniformRun)
+    assert run.decode is not None
+    assert latency_breakdown_chart([("Decode", run.decode)]).title.startswith(says)

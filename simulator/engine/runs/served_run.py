@@ -153,11 +153,13 @@ def serve_notes(result: ServeResult) -> tuple[str, ...]:
     notes = []
     for index, stage in enumerate(result.stages):
         if stage.saturated:
-            notes.append(f"stage {index} is saturated: the queue grows as long as it lasts")
+            load = f"stage {index}" if len(result.stages) > 1 else "the load"
+            notes.append(f"{load} saturates it: the queue grows as long as it lasts")
     if overall.timed_out:
-        notes.append(f"{overall.timed_out} of {overall.requests} requests were given up by their clients")
+        notes.append(f"{overall.timed_out:,} of {overall.requests:,} requests were given up by their clients")
     if overall.rejected:
-        notes.append(f"{overall.rejected} of {overall.requests} requests were rejected: longer than the engine takes")
+        counted = f"{overall.rejected:,} of {overall.requests:,} requests"
+        notes.append(f"{counted} were rejected: longer than the engine takes")
     return tuple(notes)
 
 

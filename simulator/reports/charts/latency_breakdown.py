@@ -46,6 +46,11 @@ def family_name(family: str) -> str:
     return FAMILY_NAMES.get(family, family.replace("_", " "))
 
 
+def _takes(name: str) -> str:
+    """``Matrix products take``, ``LM head takes``."""
+    return f"{name} {'take' if name.endswith('s') else 'takes'}"
+
+
 def family_color(family: str) -> int | None:
     """Its index in the palette, the same in every figure."""
     return _COLORS.get(family)
@@ -78,7 +83,7 @@ def latency_breakdown_chart(phases: Sequence[tuple[str, PhaseEstimate]]) -> Char
     share = parts[-1][largest] / totals[-1]
     return Chart(
         key="latency_breakdown",
-        title=f"{family_name(largest)} take {percent_text(share)} of a {phases[-1][0].lower()} step",
+        title=f"{_takes(family_name(largest))} {percent_text(share)} of a {phases[-1][0].lower()} step",
         x=Axis(title="", categories=names),
         y=Axis(title="Share of the step", unit="%", low=0.0, high=100.0),
         series=tuple(series),

@@ -79,6 +79,8 @@ def load_latency_chart(
         marks.append(Annotation(text=f"p95 at most {bound_s:.3g} s", y=bound_s, missed="above"))
     elif bound_s is not None:
         caption += f" The objective, {seconds_text(bound_s)}, lies above."
+    if at_per_s is not None and at_per_s > rates[-1]:
+        caption += f" The rate that is asked about, {rate_text(at_per_s, 'requests')}, lies to the right."
     return Chart(
         key=f"load_latency_{metric}",
         title=_title(sweep, metric),

@@ -67,7 +67,7 @@ def memory_over_time_chart(plan: MemoryPlan, use: CacheUse) -> Chart:
     return Chart(
         key="memory_over_time",
         title=f"The KV cache fills to {percent_text(max(use.used))}",
-        x=Axis(title="", categories=tuple(seconds_text(moment) for moment in use.moments_s)),
+        x=Axis(title="Time", categories=tuple(seconds_text(moment) for moment in use.moments_s)),
         y=Axis(title="Memory per device", unit="GB"),
         series=tuple(replace(item, labels=()) for item in series),
         caption="The fullest device of the first replica, at the fullest moment of each stretch, within the engine's "

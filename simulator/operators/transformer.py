@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -111,16 +112,7 @@ def _encoder_rows(share: DeviceShare) -> tuple[Work, ...]:
     step = mixed_step(
         prefill_sequences=source.prefill_sequences, prefill_tokens=source.prefill_tokens, prefill_logits=0.0
     )
-    inside = DeviceShare(
-        model=share.model,
-        plan=share.plan,
-        step=step,
-        source=source,
-        tp_size=share.tp_size,
-        ep_size=share.ep_size,
-        dp_size=share.dp_size,
-        fused=share.fused,
-    )
+    inside = replace(share, step=step)
     rows = list(_stack_rows(encoder.layers, order=encoder.layer_order, share=inside))
     if encoder.final_norm:
         rows.append(_norm_row("encoder_final_norm", layers=1, norms=1, extra=0, share=inside, cost=NORM))

@@ -104,21 +104,7 @@ def _windowed(
     square = min(float(mixer.sliding_window), patches)
     step = mixed_step(prefill_sequences=pictures * (patches / square), prefill_tokens=square, prefill_logits=0.0)
     plain = layer.model_copy(update={"mixer": mixer.model_copy(update={"sliding_window": None})})
-    return replace_step(tower, step), plain
-
-
-def replace_step(share: DeviceShare, step: StepShape) -> DeviceShare:
-    """The same share of the same stack in another step."""
-    return DeviceShare(
-        model=share.model,
-        plan=share.plan,
-        step=step,
-        source=step,
-        tp_size=share.tp_size,
-        ep_size=share.ep_size,
-        dp_size=share.dp_size,
-        fused=share.fused,
-    )
+    return replace(tower, step=step, source=step), plain
 
 
 def _share(vision: VisionSpec, *, plan: PrecisionPlan, step: StepShape, tp_size: int, fused: bool) -> DeviceShare:

@@ -42,63 +42,31 @@ class PlanOutput(StrEnum):
     MD = "md"
 
 
-_PANELS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+_PANELS: Mapping[str, tuple[str, str]] = {
     "Demand": (
-        (
-            "rate_per_s",
-            "model",
-            "isl_tokens",
-            "osl_tokens",
-            "trace",
-            "workload",
-            "peak_to_mean",
-            "prefix_hit",
-            "headroom",
-        ),
-        (
-            *("isl_cv", "osl_cv", "cache_hit", "images_per_request", "image_pixels", "arrival_cv"),
-            *("answers_per_request", "measured_rps_per_gpu", "measured_at"),
-        ),
+        "rate_per_s model isl_tokens osl_tokens trace workload peak_to_mean prefix_hit headroom",
+        "isl_cv osl_cv cache_hit images_per_request image_pixels arrival_cv answers_per_request "
+        "measured_rps_per_gpu measured_at",
     ),
-    "Latency": (("objective",), ()),
+    "Latency": ("objective", ""),
     "Replica": (
-        ("hardware", "weights", "tp_size", "engine"),
-        (
-            *("activations", "kv_cache", "scheme", "pp_size", "max_num_seqs", "max_num_batched_tokens"),
-            *("max_model_len", "gpu_memory_utilization", "power_cap_w", "kv_tiers"),
-        ),
+        "hardware weights tp_size engine",
+        "activations kv_cache scheme pp_size max_num_seqs max_num_batched_tokens max_model_len "
+        "gpu_memory_utilization power_cap_w kv_tiers",
     ),
-    "Fleet": (("spares", "max_gpus"), ("confidence", "utilization", "round_to", "ownership")),
-    "Prices": ((), ("prices", "price_kind", "price_of", "provider")),
+    "Fleet": ("spares max_gpus", "confidence utilization round_to ownership"),
+    "Prices": ("", "prices price_kind price_of provider"),
     "Search": (
-        (),
-        (
-            *("search", "serving", "prefill_hardware", "encoder_hardware", "any_precision", "pareto", "pools"),
-            *(
-                "any_technique",
-                "speculation",
-                "sparsity",
-                "kv_policy",
-                "weight_offload",
-                "kv_allocation",
-                "dp_size",
-                "ep_size",
-                "cp_size",
-            ),
-        ),
+        "",
+        "search serving prefill_hardware encoder_hardware any_precision pareto pools any_technique speculation "
+        "sparsity kv_policy weight_offload kv_allocation dp_size ep_size cp_size",
     ),
-    "Limits of the fleet": ((), ("max_cost_per_hour", "max_power_kw", "max_racks", "stock", "max_quality_loss")),
-    "Gap": ((), ("explain_gap",)),
-    "Resilience": (
-        (),
-        (
-            *("resilience", "server_spares", "availability", "mtbf_hours", "mttr_hours"),
-            *("ramp", "startup", "autoscaler_lag"),
-        ),
-    ),
-    "Uncertainty": (("uncertainty", "verify"), ("demand_sigma", "draws", "seed")),
-    "Growth and rental": (("growth",), ("horizon", "start", "lead_time", "rental", "load_profile", "weekend")),
-    "Output": ((), ("profiles",)),
+    "Limits of the fleet": ("", "max_cost_per_hour max_power_kw max_racks stock max_quality_loss"),
+    "Gap": ("", "explain_gap"),
+    "Resilience": ("", "resilience server_spares availability mtbf_hours mttr_hours ramp startup autoscaler_lag"),
+    "Uncertainty": ("uncertainty verify", "demand_sigma draws seed"),
+    "Growth and rental": ("growth", "horizon start lead_time rental load_profile weekend"),
+    "Output": ("", "profiles"),
 }
 """Fields by panel of the help: those of its short form, and the rest."""
 _METAVARS = {
@@ -129,11 +97,10 @@ def plan_options() -> list[Parameter]:
     fields = {**written_fields(PlanSpec), "objective": _OBJECTIVE}
     fields["model"] = replace(fields["model"], text=_MODELS, several=True)
     return [
-        field_option(
-            fields[name], also=_ALSO.get(name), panel=panel, metavar=_METAVARS.get(name), hidden=name not in usual
-        )
-        for panel, (usual, others) in _PANELS.items()
-        for name in (*usual, *others)
+        field_option(fields[name], also=_ALSO.get(name), panel=panel, metavar=_METAVARS.get(name), hidden=hidden)
+        for panel, short_and_rest in _PANELS.items()
+        for hidden, names in zip((False, True), short_and_rest, strict=True)
+        for name in names.split()
     ]
 
 

@@ -26,7 +26,7 @@ from simulator.planner.search.question import (
     variants_on,
 )
 from simulator.planner.search.screen_tables import ScreenTable, TableMaker
-from simulator.planner.search.screened_space import candidate_of, of_all_ranks, screened_limits
+from simulator.planner.search.screened_space import candidate_of, of_all_ranks, screened_load
 from simulator.planner.search.screening import screen
 from simulator.planner.search.usual import evaluate_all, evaluate_together, usual_search
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -198,15 +198,7 @@ class GapScreen:
     def _overruns(self, tables: tuple[ScreenTable, ...], state: GapState) -> tuple[Array, Array]:
         """Overrun and cost of every table under every engine limit that the state allows, flat [tables, limits]."""
         question = self.question
-        one_rank = screen(
-            tables,
-            steps=self._maker.steps,
-            space=self._space,
-            mix=question.demand.mix,
-            limits=screened_limits(question),
-            objectives=question.objectives,
-            utilization=question.policy.utilization,
-        )
+        one_rank = screen(tables, screened_load(question, steps=self._maker.steps, space=self._space))
         capacity = of_all_ranks(one_rank, tables).capacity_per_s
         if not state.any_limits:
             capacity = np.where(np.stack([self._own_limits(item.platform) for item in tables]), capacity, 0.0)

@@ -20,7 +20,7 @@ from simulator.planner.records import SearchSummary
 from simulator.planner.search.candidates import asked_engine
 from simulator.planner.search.question import Question, own_limits
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable, TableMaker
-from simulator.planner.search.screening import Screened, screen
+from simulator.planner.search.screening import Screened, ScreenedLoad, screen
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -41,16 +41,24 @@ def device_power_w(platform: Platform) -> float:
     return server.expected_w(platform.hardware) / server.accelerators_per_server
 
 
-def screened_limits(question: Question) -> LaneLimits:
-    """What of a lane's limits no set-up changes: block size and host costs."""
+def screened_load(question: Question, *, steps: ScreenedSteps, space: SearchSpace) -> ScreenedLoad:
+    """What a question screens its set-ups for; limits of a lane that no set-up changes: block size and host costs."""
     profile = load_engine(asked_engine(question.spec).name, profiles=question.policy.profiles)
-    return LaneLimits(
+    limits = LaneLimits(
         sequences=1,
         batched_tokens=1,
         kv_tokens=0.0,
         block_tokens=profile.block_size_tokens,
         request_s=profile.overheads.request_s,
         prompt_token_s=profile.overheads.prompt_token_s,
+    )
+    return ScreenedLoad(
+        steps=steps,
+        space=space,
+        mix=question.demand.mix,
+        limits=limits,
+        objectives=question.objectives,
+        utilization=question.policy.utilization,
     )
 
 
@@ -204,16 +212,8 @@ def _nothing(space: SearchSpace) -> Screened:
 
 def capacities(question: Question, found: ScreenedSpace, objectives: tuple[Objective, ...]) -> Screened:
     """What every set-up sustains within the objectives."""
-    screened = screen(
-        found.tables,
-        steps=found.steps,
-        space=found.space,
-        mix=question.demand.mix,
-        limits=screened_limits(question),
-        objectives=objectives,
-        utilization=question.policy.utilization,
-    )
-    return of_all_ranks(screened, found.tables)
+    load = screened_load(question, steps=found.steps, space=found.space)
+    return of_all_ranks(screen(found.tables, replace(load, objectives=objectives)), found.tables)
 
 
 def of_all_ranks(screened: Screened, tables: tuple[ScreenTable, ...]) -> Screened:

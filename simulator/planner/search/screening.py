@@ -36,6 +36,21 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenedLoad:
+    """What set-ups are screened for: requests, engine limits and objectives, up to ``utilization`` of saturation.
+
+    steps : the kinds of step that every table prices
+    """
+
+    steps: ScreenedSteps
+    space: SearchSpace
+    mix: RequestMix
+    limits: LaneLimits
+    objectives: tuple[Objective, ...]
+    utilization: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
     """Per set-up and engine limits [tables, sequences, budgets]; ``capacity_per_s`` is 0 where nothing can be served.
 
@@ -74,8 +89,9 @@ class _Lanes:
     moments: dict[LatencyMetric, Moments]
 
 
-def _lanes(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, *, mix: RequestMix, limits: LaneLimits) -> _Lanes:
+def _lanes(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> _Lanes:
     """Little's law and the moments of TTFT, TPOT and E2E at every node; see ``load_curve`` and ``occupancy``."""
+    steps, mix, limits = load.steps, load.mix, load.limits
     nodes, shared, room = steps.nodes[1:], steps.shared[:, 1:], steps.room[:, 1:]
     decode_s = np.stack([table.decode_s[1:] for table in tables])[:, None, :]
     shared_s = np.stack([table.shared_s[:, 1:] for table in tables])
@@ -95,9 +111,9 @@ def _lanes(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, *, mix: Reques
     prompt_step_s, share = stepping.prompt_step_s, stepping.time_share
     step_s, met_s = stepping.step_s, stepping.length_biased_s
     relaxation_s = prompt_step_s * per_prompt * (1 + mix.isl.cv**2) / (2 * (1 - share))
-    load = np.minimum(rate * full_prompt_s, 1 - _EPSILON)
+    rho = np.minimum(rate * full_prompt_s, 1 - _EPSILON)
     wait_s = gg1_wait_mean_s(
-        arrival_rate_per_s=load / full_prompt_s,
+        arrival_rate_per_s=rho / full_prompt_s,
         service_mean_s=full_prompt_s,
         service_cv=mix.isl.cv,
         arrival_cv=mix.arrival_cv,
@@ -107,7 +123,7 @@ def _lanes(tables: tuple[ScreenTable, ...], steps: ScreenedSteps, *, mix: Reques
     ttft = Moments(
         mean_s=host_s + met_s / 2 + decode_s * (1 + np.maximum(per_prompt, 1.0)) + wait_s + prefill_s * (1 + company),
         variance=met_s**2 / (4 * (2 + 1))
-        + delayed_wait_variance(mean_s=wait_s, probability=np.maximum(load, _EPSILON))
+        + delayed_wait_variance(mean_s=wait_s, probability=np.maximum(rho, _EPSILON))
         + prefill_s**2 * (mix.isl.cv**2 + company * (1 + mix.isl.cv**2)),
     )
     # Occupancy fluctuates like a Poisson number over one stay, prompts come in spells.
@@ -162,13 +178,13 @@ def _place(axis: Array, values: Array) -> _Place:
     return _Place(low=low, share=share)
 
 
-def _slots(tables: tuple[ScreenTable, ...], *, mix: RequestMix, limits: LaneLimits, space: SearchSpace) -> Array:
+def _slots(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> Array:
     """Sequences that run at once in one lane, by batch limit, token budget and cache; as ``load_curve.kv_slots``."""
     kv_tokens = np.stack([table.kv_tokens for table in tables])
     lanes = np.array([table.parallelism.pp_size for table in tables])[:, None, None]
-    by_cache = kv_slots(mix, limits=limits, kv_tokens=np.minimum(kv_tokens, np.finfo(np.float32).max))
-    by_limit = np.maximum(1, np.array(space.sequences)[:, None] // lanes)
-    by_tokens = np.array(space.tokens) - 1
+    by_cache = kv_slots(load.mix, limits=load.limits, kv_tokens=np.minimum(kv_tokens, np.finfo(np.float32).max))
+    by_limit = np.maximum(1, np.array(load.space.sequences)[:, None] // lanes)
+    by_tokens = np.array(load.space.tokens) - 1
     slots: Array = np.floor(np.minimum(np.minimum(by_cache, by_limit), by_tokens))
     return slots
 
@@ -214,17 +230,10 @@ class _Loaded:
 
 
 def _loaded(
-    tables: tuple[ScreenTable, ...],
-    *,
-    steps: ScreenedSteps,
-    space: SearchSpace,
-    mix: RequestMix,
-    limits: LaneLimits,
-    wanted: tuple[tuple[LatencyMetric, float], ...],
+    tables: tuple[ScreenTable, ...], load: ScreenedLoad, *, wanted: tuple[tuple[LatencyMetric, float], ...]
 ) -> _Loaded:
-    lanes = _lanes(tables, steps, mix=mix, limits=limits)
-    slots = _slots(tables, mix=mix, limits=limits, space=space)
-    filled = filled_sequences(mix, batched_tokens=np.array(space.tokens))
+    lanes, slots, mix = _lanes(tables, load), _slots(tables, load), load.mix
+    filled = filled_sequences(mix, batched_tokens=np.array(load.space.tokens))
     full = _place(lanes.nodes[None, None, :], np.minimum(slots, filled))
     by_slots = full.read(lanes.rate_per_s)
     return _Loaded(
@@ -257,24 +266,14 @@ def _capacity_per_s(loaded: _Loaded, *, objectives: tuple[Objective, ...], utili
     return capacity
 
 
-def screen(
-    tables: tuple[ScreenTable, ...],
-    *,
-    steps: ScreenedSteps,
-    space: SearchSpace,
-    mix: RequestMix,
-    limits: LaneLimits,
-    objectives: tuple[Objective, ...],
-    utilization: float,
-) -> Screened:
-    """Capacity of every set-up under every engine limit within the objectives and ``utilization`` of saturation.
+def screen(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> Screened:
+    """Capacity of every set-up under every engine limit.
 
     Reference: [Little1961]; [Agrawal2024].
     """
     shown = tuple((metric, 95.0) for metric in LatencyMetric)
-    wanted = (*shown, *((item.metric, item.percentile) for item in objectives))
-    loaded = _loaded(tables, steps=steps, space=space, mix=mix, limits=limits, wanted=wanted)
-    capacity = _capacity_per_s(loaded, objectives=objectives, utilization=utilization)
+    loaded = _loaded(tables, load, wanted=(*shown, *((item.metric, item.percentile) for item in load.objectives)))
+    capacity = _capacity_per_s(loaded, objectives=load.objectives, utilization=load.utilization)
     values_s = [np.where(capacity > 0, value_s, np.inf) for value_s in loaded.values_s(capacity, shown)]
     lanes_of = np.array([table.parallelism.pp_size for table in tables])[:, None, None]
     return Screened(
@@ -296,27 +295,20 @@ def holds_one(table: ScreenTable, mix: RequestMix) -> NDArray[np.bool_]:
     return found
 
 
-def screen_prefill(
-    tables: tuple[ScreenTable, ...],
-    *,
-    steps: ScreenedSteps,
-    mix: RequestMix,
-    limits: LaneLimits,
-    objectives: tuple[Objective, ...],
-    utilization: float,
-) -> Array:
+def screen_prefill(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> Array:
     """Highest rate of a prefill replica within the objectives on TTFT [tables, budgets] [1/s].
 
     Reference: [Kleinrock1975] section 5.6, mean wait of M/G/1.
     """
+    steps, mix, limits = load.steps, load.mix, load.limits
     new = mix.new_prompt_tokens
     # Nobody decodes: the first node.
     full_s = np.stack([table.full_s[:, 0] for table in tables]) * new / steps.room[:, 0]
     own_s = np.maximum(np.stack([table.shared_s[:, 0] for table in tables]) * new / steps.shared[:, 0], full_s)
     host_s = limits.request_s + limits.prompt_token_s * mix.isl.mean_tokens
     capacity = np.zeros_like(full_s)
-    for load in LOADS:
-        rho = load * utilization
+    for share in LOADS:
+        rho = share * load.utilization
         wait_s = gg1_wait_mean_s(
             arrival_rate_per_s=rho / full_s, service_mean_s=full_s, service_cv=mix.isl.cv, arrival_cv=mix.arrival_cv
         )
@@ -325,7 +317,7 @@ def screen_prefill(
             variance=(own_s * mix.isl.cv) ** 2 + delayed_wait_variance(mean_s=wait_s, probability=rho),
         )
         holds = np.ones_like(full_s, dtype=bool)
-        for item in _of(objectives, LatencyMetric.TTFT):
+        for item in _of(load.objectives, LatencyMetric.TTFT):
             holds &= ttft.quantile_s(item.percentile) <= item.bound_s
         capacity = np.where((capacity == 0) & holds, rho / full_s, capacity)
     lanes = np.array([table.parallelism.pp_size * table.parallelism.dp_size for table in tables])
@@ -334,16 +326,7 @@ def screen_prefill(
     return of_replica
 
 
-def screen_decode(
-    tables: tuple[ScreenTable, ...],
-    *,
-    steps: ScreenedSteps,
-    space: SearchSpace,
-    mix: RequestMix,
-    limits: LaneLimits,
-    objectives: tuple[Objective, ...],
-    utilization: float,
-) -> Screened:
+def screen_decode(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> Screened:
     """Rates of a lane of a decode replica within the objectives on TPOT and E2E."""
     alone = tuple(
         replace(
@@ -353,13 +336,6 @@ def screen_decode(
         )
         for table in tables
     )
-    whole = tuple(replace(item, bound_s=DECODE_SHARE * item.bound_s) for item in _of(objectives, LatencyMetric.E2E))
-    return screen(
-        alone,
-        steps=steps,
-        space=space,
-        mix=decode_mix(mix),
-        limits=limits,
-        objectives=_of(objectives, LatencyMetric.TPOT) + whole,
-        utilization=utilization,
-    )
+    whole = (replace(item, bound_s=DECODE_SHARE * item.bound_s) for item in _of(load.objectives, LatencyMetric.E2E))
+    objectives = (*_of(load.objectives, LatencyMetric.TPOT), *whole)
+    return screen(alone, replace(load, mix=decode_mix(load.mix), objectives=objectives))

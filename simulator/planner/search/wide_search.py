@@ -28,7 +28,7 @@ from simulator.planner.search.screened_space import (
     capacities,
     fleet_axes,
     of_all_ranks,
-    screened_limits,
+    screened_load,
     screened_pairs,
     sizes_that_may_do,
 )
@@ -260,20 +260,8 @@ class ScreenedPools:
 
 def screen_pools(found: ScreenedSpace, question: Question) -> ScreenedPools:
     """Both pools of every set-up that a search has priced; what cannot decode in a pool of its own gets 0."""
-    limits, mix, objectives = screened_limits(question), question.demand.mix, question.objectives
-    utilization = question.policy.utilization
-    prefill = screen_prefill(
-        found.tables, steps=found.steps, mix=mix, limits=limits, objectives=objectives, utilization=utilization
-    )
-    decode = screen_decode(
-        found.tables,
-        steps=found.steps,
-        space=found.space,
-        mix=mix,
-        limits=limits,
-        objectives=objectives,
-        utilization=utilization,
-    )
+    load = screened_load(question, steps=found.steps, space=found.space)
+    prefill, decode = screen_prefill(found.tables, load), screen_decode(found.tables, load)
     guessing = np.array(found.speculates)
     return ScreenedPools(
         prefill_per_s=np.where(guessing[:, None], 0.0, prefill),

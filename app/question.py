@@ -11,6 +11,7 @@ from app import inputs, widgets
 from simulator.reports.content.quantities import count_text, counted_text, rate_text, seconds_text
 from simulator.specs.base import LARGEST_INTEGER
 from simulator.traffic.workload_presets import CHAT, PRESET_NAMES, WorkloadPreset, workload_preset
+from simulator.units import MICRO
 
 _KEPT, _PAGE, _PLACE, _DEPLOYED, _FILLED = "_kept", "_page", "_bar", "_deployed", "_bar_filled"
 _LINE = "_bar_line"
@@ -27,6 +28,7 @@ _TIERS = ("host_gb", "nvme_gb", "nvme_gb_per_s", "remote_gb")
 _AROUND = (*_TIERS, "encoders", "encoder_tp", "encoder_gpu", "ffn", "micro", "ffn_gpu")
 OF_DEPLOYMENT = (*_DEPLOYMENT[1:], *_ORIGIN, *_AROUND)
 POOLS = ("prefill", "decode")
+_OBJECTIVES = ("ttft", "tpot")
 # Every key of the question, and how its text in an address is read.
 READ: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(
@@ -39,7 +41,7 @@ READ: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys((*_DEGREES, "seqs", "step_tokens", "batch", "isl", "osl", "replicas", *_POOLED), int),
     **dict.fromkeys(("prompts", "pixels", "encoders", "encoder_tp", "ffn", "micro"), int),
     **dict.fromkeys((*_TIERS, "images"), float),
-    **dict.fromkeys(("rps", "rate", "ttft", "tpot", "isl_cv", "osl_cv", "prefix", "cap", "max_w"), float),
+    **dict.fromkeys(("rps", "rate", *_OBJECTIVES, "isl_cv", "osl_cv", "prefix", "cap", "max_w"), float),
 }
 
 
@@ -80,7 +82,9 @@ def read(key: str, text: str) -> Any:
         value = READ[key](text)
     except ValueError:
         return None
-    return value if 0 <= value <= LARGEST_INTEGER else None
+    # No latency is within an objective of nothing, nor in any proportion to it.
+    least = MICRO if key in _OBJECTIVES else 0
+    return value if least <= value <= LARGEST_INTEGER else None
 
 
 def kept() -> dict[str, Any]:

@@ -311,7 +311,7 @@ def shared_seconds(deployment: Deployment, *, decode_tokens: int = 1) -> Array:
 def _shared_seconds(part: _Part) -> Array:
     deployment, engine = part.deployment, part.deployment.engine
     shared = {place for place, work in enumerate(_works(part, _trial_step(part))) if _is_shared(work)}
-    largest = max(engine.max_num_batched_tokens, engine.max_num_seqs * part.decode_tokens)
+    largest = max(engine.max_num_batched_tokens, engine.max_num_seqs * part.decode_tokens + 1)
     rows = frozenset(shared & _row_kinds(part).token)
     return _token_table(part, rows, largest=largest, graphs=_graph_tokens(deployment))
 
@@ -362,7 +362,8 @@ class _ByTokens(NamedTuple):
 def _by_tokens(part: _Part) -> _ByTokens:
     kinds, engine = _row_kinds(part), part.deployment.engine
     verified = engine.max_num_seqs * part.decode_tokens
-    largest = max(engine.max_num_batched_tokens, verified)
+    # Beside all that decode a prompt goes on by a token, whatever the limit (`loop_replica`).
+    largest = max(engine.max_num_batched_tokens, verified + 1)
     return _ByTokens(
         kinds=kinds,
         token_s=_token_table(part, kinds.token, largest=largest, graphs=_graph_tokens(part.deployment)),

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from simulator.engine.runs.capacity import capacity_by_simulation, capacity_interval
+from simulator.engine.runs.capacity import (
+    SIDE_BY_SIDE,
+    CapacityResult,
+    capacity_by_simulation,
+    capacity_interval,
+    sustained_rate,
+)
 from simulator.engine.runs.capacity_search import (
     COMPANY_TIMES,
     LONGER,
@@ -21,6 +29,7 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.plan_values import parse_objectives
+from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
@@ -151,3 +160,48 @@ def test_runs_grow_with_the_batch_that_they_find() -> None:
     )
     held = found.at_capacity.mean_batch * 4
     assert found.requests >= COMPANY_TIMES * held / LONGER * 0.9
+
+
+def _sustained(**fields: Any) -> CapacityResult:
+    asked = {
+        **{"id": "fleet", "kind": "serve", "model": "llama-3.1-8b", "hardware": "h100", "slo": ["ttft-p95=1s"]},
+        "engine": {"name": "vllm", "max_num_seqs": 8, "max_num_batched_tokens": 512},
+        "workload": {"isl_tokens": 300, "osl_tokens": 30},
+    }
+    return sustained_rate(ScenarioSpec.model_validate({**asked, **fields}), seeds=1)
+
+
+def test_many_replicas_serve_in_proportion_and_take_no_longer() -> None:
+    """1,024 replicas were given as many requests as 16, found their queues growing, and carried a sixth."""
+    few, many = (_sustained(replicas=replicas) for replicas in (SIDE_BY_SIDE, 64 * SIDE_BY_SIDE))
+    assert many.rate_per_s == pytest.approx(64 * few.rate_per_s)
+    assert many.interval["rate_per_s"] == pytest.approx([64 * end for end in few.interval["rate_per_s"] or ()])
+    assert [point.ttft for point in many.points] == [point.ttft for point in few.points]
+    assert many.served.prefill.replicas == 64 * SIDE_BY_SIDE
+    assert any(item.key == "replicas" for item in many.assumptions)
+    assert 1.0 <= few.rate_per_s / (SIDE_BY_SIDE * _sustained().rate_per_s) <= 1.2
+
+
+def test_pools_are_simulated_in_their_ratio() -> None:
+    pools = {"prefill_replicas": 100, "decode_replicas": 300}
+    few, many = (
+        _sustained(disaggregation={name: round(count * times) for name, count in pools.items()}, workload=_SHORT)
+        for times in (0.04, 1)
+    )
+    assert many.rate_per_s == pytest.approx(25 * few.rate_per_s)
+    assert (many.served.prefill.replicas, many.served.decode.replicas) == (100, 300)
+
+
+_SHORT = {"isl_tokens": 100, "osl_tokens": 5}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"disaggregation": {"prefill_replicas": 499, "decode_replicas": 500}},
+        {"replicas": 1000, "routing": "prefix_aware"},
+    ],
+)
+def test_replicas_in_no_ratio_of_few_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(RoofcastError, match="at most 512 are searched together"):
+        _sustained(**fields)

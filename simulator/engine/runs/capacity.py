@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-from math import hypot
+from dataclasses import field, replace
+from math import gcd, hypot
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from simulator.operators.work import mixed_step
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.step import estimate_step
 from simulator.records import FLAT, INSIDE, dataclass
-from simulator.specs.base import Assumption
+from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
@@ -292,6 +292,54 @@ def served_of(
     )
 
 
+SIDE_BY_SIDE = 16
+"""Replicas whose batches the requests of one run fill many times over; more of them serve in proportion."""
+_MOST_POOLED = 512
+"""Replicas that are in no ratio of few, or depend on each other, and are simulated together."""
+
+
+def _group(scenario: ScenarioSpec) -> tuple[ScenarioSpec, float]:
+    """A deployment of few replicas that sees the same load as all of a scenario's, and how many such there are.
+
+    Raises RoofcastError: pools of many replicas in no ratio of few are more than is simulated.
+    """
+    pools = scenario.disaggregation
+    joined = scenario.encoder_pool is not None or (pools is not None and pools.decode_ffn is not None)
+    if joined or scenario.routing == "prefix_aware":
+        # What encoders or experts work for, or a replica has cached, depends on all of them.
+        divisor, count = 1, pools.prefill_replicas + pools.decode_replicas if pools else scenario.replicas
+    elif pools is None:
+        if scenario.replicas <= SIDE_BY_SIDE:
+            return scenario, 1.0
+        return scenario.model_copy(update={"replicas": SIDE_BY_SIDE}), scenario.replicas / SIDE_BY_SIDE
+    else:
+        common, count = (
+            gcd(pools.prefill_replicas, pools.decode_replicas),
+            pools.prefill_replicas + pools.decode_replicas,
+        )
+        fits = (part for part in range(1, common + 1) if common % part == 0 and count // part >= SIDE_BY_SIDE)
+        divisor = max(fits, default=1)
+    if count // divisor > _MOST_POOLED:
+        raise RoofcastError(
+            f"{count:,} replicas; at most {_MOST_POOLED:,} are searched together",
+            field="disaggregation" if pools else "replicas",
+            code="out_of_range",
+            hint="search a share of them: the rate is in proportion",
+        )
+    if pools is None or divisor == 1:
+        return scenario, 1.0
+    fewer = {name: getattr(pools, name) // divisor for name in ("prefill_replicas", "decode_replicas")}
+    return scenario.model_copy(update={"disaggregation": pools.model_copy(update=fewer)}), float(divisor)
+
+
+def _whole(served: ServedDeployment | ServedPools, *, groups: float) -> ServedDeployment | ServedPools:
+    """All groups of what was served."""
+    if isinstance(served, ServedDeployment):
+        return replace(served, replicas=round(groups * served.replicas))
+    ahead, after = (replace(pool, replicas=round(groups * pool.replicas)) for pool in (served.prefill, served.decode))
+    return replace(served, prefill=ahead, decode=after)
+
+
 def sustained_rate(
     scenario: ScenarioSpec,
     *,
@@ -302,6 +350,8 @@ def sustained_rate(
     profiles: str | None = None,
 ) -> CapacityResult:
     """The highest rate of a scenario's replicas or pools; its stages keep their proportions.
+
+    Of many replicas a group is simulated that sees its share of the rate: the answer is in proportion.
 
     objectives : before those of the scenario's ``slo``; seeds : independent runs at every rate
     requests : of one run, None for enough to fill the batches at capacity many times over
@@ -314,7 +364,8 @@ def sustained_rate(
             hint="such as `slo` ttft-p95=2s, or slo in the scenario",
         )
     workload = scenario.workload or WorkloadSpec()
-    served = served_of(scenario, options, profiles=profiles)
+    group, groups = _group(scenario)
+    served = served_of(group, options, profiles=profiles)
     engine = served.prefill.deployment.engine
     source = workload_source(workload, block_size_tokens=engine.block_size_tokens, context_tokens=engine.max_model_len)
     found = capacity_by_simulation(
@@ -327,9 +378,12 @@ def sustained_rate(
         progress=progress,
     )
     interval = capacity_interval(served, source=source, objectives=options.objectives, capacity=found)
+    found = found.times(groups)
+    detail = f"a group of them was simulated, of {groups:g} such: rates are in proportion"
+    told = (Assumption(key="replicas", origin=ValueOrigin.RULE, detail=detail),) if groups > 1 else ()
     return CapacityResult(
         rate_per_s=found.rate_per_s,
-        interval={"rate_per_s": (interval.low_per_s, interval.high_per_s)},
+        interval={"rate_per_s": (groups * interval.low_per_s, groups * interval.high_per_s)},
         seed_interval={"rate_per_s": (found.low_per_s, found.high_per_s)},
         binding=found.binding,
         failing_rate_per_s=found.failing_per_s,
@@ -340,7 +394,7 @@ def sustained_rate(
         seeds=found.seeds,
         requests_per_seed=found.requests,
         provenance=interval.provenance,
-        assumptions=served.decode.deployment.assumptions,
+        assumptions=(*served.decode.deployment.assumptions, *told),
         scenario=scenario,
-        served=served,
+        served=_whole(served, groups=groups),
     )

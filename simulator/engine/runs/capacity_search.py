@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, exp, inf, log, log2, sqrt
 
 import numpy as np
@@ -60,6 +60,12 @@ class SimulatedCapacity:
     def at_capacity(self) -> RatePoint:
         """The point at the highest rate that holds."""
         return next(point for point in self.points if point.rate_per_s == self.rate_per_s)
+
+    def times(self, groups: float) -> SimulatedCapacity:
+        """Of so many such deployments side by side, which share the arrivals: every rate in proportion."""
+        rates = ("rate_per_s", "low_per_s", "high_per_s", "failing_per_s", "steady_per_s", "saturation_per_s")
+        points = tuple(replace(point, rate_per_s=groups * point.rate_per_s) for point in self.points)
+        return replace(self, points=points, **{name: groups * getattr(self, name) for name in rates})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

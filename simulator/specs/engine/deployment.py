@@ -16,6 +16,10 @@ from pydantic import (
 from simulator.specs.base import Spec
 from simulator.units import GIGA
 
+LARGEST_DEGREE = 4096
+"""Devices that one model is spread over in one way: far more than any fabric joins."""
+Degree = Annotated[int, Field(gt=0, le=LARGEST_DEGREE)]
+
 
 class ParallelismSpec(Spec):
     """Degrees of tensor, pipeline, expert, data (attention) and context parallelism of one replica.
@@ -25,11 +29,11 @@ class ParallelismSpec(Spec):
     the cache of each sequence over ranks that all hold the weights. A replica uses tp * pp * dp * cp devices.
     """
 
-    tp_size: PositiveInt = 1
-    pp_size: PositiveInt = 1
-    ep_size: PositiveInt = 1
-    dp_size: PositiveInt = 1
-    cp_size: PositiveInt = 1
+    tp_size: Degree = 1
+    pp_size: Degree = 1
+    ep_size: Degree = 1
+    dp_size: Degree = 1
+    cp_size: Degree = 1
 
     @property
     def devices(self) -> int:
@@ -49,7 +53,7 @@ class EncoderPoolSpec(Spec):
     """
 
     replicas: PositiveInt
-    tp_size: PositiveInt = 1
+    tp_size: Degree = 1
     hardware: str | None = None
     link: str | None = None
 
@@ -61,7 +65,7 @@ class FfnPoolSpec(Spec):
     ``micro_batches``. ``hardware`` is another kind of accelerator where it is given. ``link`` is "scale_up" or "nic".
     """
 
-    devices: int = Field(ge=2)
+    devices: int = Field(ge=2, le=LARGEST_DEGREE)
     micro_batches: int = Field(default=3, ge=1, le=64)
     hardware: str | None = None
     link: Literal["scale_up", "nic"] | None = None
@@ -87,17 +91,17 @@ class DisaggregationSpec(Spec):
     devices: PositiveInt | None = None
     decode_ffn: FfnPoolSpec | None = None
     prefill_hardware: str | None = None
-    prefill_tp_size: PositiveInt | None = None
-    prefill_pp_size: PositiveInt | None = None
-    prefill_ep_size: PositiveInt | None = None
-    prefill_dp_size: PositiveInt | None = None
-    prefill_cp_size: PositiveInt | None = None
+    prefill_tp_size: Degree | None = None
+    prefill_pp_size: Degree | None = None
+    prefill_ep_size: Degree | None = None
+    prefill_dp_size: Degree | None = None
+    prefill_cp_size: Degree | None = None
     prefill_max_num_batched_tokens: PositiveInt | None = None
-    decode_tp_size: PositiveInt | None = None
-    decode_pp_size: PositiveInt | None = None
-    decode_ep_size: PositiveInt | None = None
-    decode_dp_size: PositiveInt | None = None
-    decode_cp_size: PositiveInt | None = None
+    decode_tp_size: Degree | None = None
+    decode_pp_size: Degree | None = None
+    decode_ep_size: Degree | None = None
+    decode_dp_size: Degree | None = None
+    decode_cp_size: Degree | None = None
 
     def degrees(self, pool: PoolName) -> dict[str, int]:
         """Degrees of parallelism that one pool has of its own, by the scenario's names."""

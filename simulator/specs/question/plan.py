@@ -19,7 +19,7 @@ from pydantic import (
 
 from simulator.errors import FileError, Option, ProfileError, RoofcastError, contradiction, no_effect, plain_word
 from simulator.specs.base import Spec, open_field, read_yaml, validate
-from simulator.specs.engine.deployment import KvTiers, KvTierSpec
+from simulator.specs.engine.deployment import Degree, KvTiers, KvTierSpec
 from simulator.specs.engine.engine import AtOnce, EngineName
 from simulator.specs.model.precision import Dtype, NumberFormat, number_word
 from simulator.specs.money.prices import OfferKind, PriceOf
@@ -146,11 +146,11 @@ class PlanSpec(Spec):
     kv_cache: tuple[CacheDtype, ...] = _several("KV-cache formats.")
     activations: NumberFormat | None = open_field("Format of the products.")
     scheme: str | None = open_field("Quantization method, such as gptq-g128.")
-    tp_size: tuple[PositiveInt, ...] = _several("Tensor-parallel sizes.")
-    pp_size: tuple[PositiveInt, ...] = _several("Pipeline-parallel sizes.")
-    dp_size: tuple[PositiveInt, ...] = _several("Ranks of data-parallel attention to compare, for models with experts.")
-    ep_size: tuple[PositiveInt, ...] = _several("Devices that share the experts to compare: 1, or tp x dp.")
-    cp_size: tuple[PositiveInt, ...] = _several("Ranks that share each long prompt's tokens.")
+    tp_size: tuple[Degree, ...] = _several("Tensor-parallel sizes.")
+    pp_size: tuple[Degree, ...] = _several("Pipeline-parallel sizes.")
+    dp_size: tuple[Degree, ...] = _several("Ranks of data-parallel attention to compare, for models with experts.")
+    ep_size: tuple[Degree, ...] = _several("Devices that share the experts to compare: 1, or tp x dp.")
+    cp_size: tuple[Degree, ...] = _several("Ranks that share each long prompt's tokens.")
     speculation: tuple[str, ...] = _several(
         "Guesses to compare: mtp, eagle3:task=code, ngram:k=4, draft:acceptance=0.7, none."
     )

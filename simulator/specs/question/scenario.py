@@ -6,7 +6,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from simulator.errors import contradiction
 from simulator.specs.base import Spec
-from simulator.specs.engine.deployment import DisaggregationSpec, EncoderPoolSpec, ParallelismSpec
+from simulator.specs.engine.deployment import Degree, DisaggregationSpec, EncoderPoolSpec, ParallelismSpec
 from simulator.specs.engine.engine import AtOnce, EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.plan_values import FEWEST_PICTURES, LARGEST_CV, MOST_ANSWERS, MOST_PICTURES
@@ -87,11 +87,11 @@ class ScenarioSpec(Spec):
     hardware: str
     interconnect: str | None = None
     power_cap_w: PositiveFloat | None = None
-    tp_size: PositiveInt = 1
-    pp_size: PositiveInt = 1
-    ep_size: PositiveInt = 1
-    dp_size: PositiveInt = 1
-    cp_size: PositiveInt = 1
+    tp_size: Degree = 1
+    pp_size: Degree = 1
+    ep_size: Degree = 1
+    dp_size: Degree = 1
+    cp_size: Degree = 1
     replicas: PositiveInt = 1
     precision: PrecisionSpec = PrecisionSpec()
     techniques: TechniquesSpec = TechniquesSpec()

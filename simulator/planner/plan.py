@@ -30,6 +30,7 @@ from simulator.planner.search.question import Question, hand_over_assumption, pr
 from simulator.planner.search.search import search
 from simulator.specs.base import Assumption
 from simulator.specs.money.prices import PriceProfile
+from simulator.specs.profiles import profiles_at_once
 from simulator.specs.question.plan import PlanSpec
 from simulator.units import KILO
 
@@ -118,6 +119,7 @@ def _simulated(question: Question, ranked: list[Sized]) -> CheckedSearch:
     return checked_finalists(question, ranked)
 
 
+@profiles_at_once()
 def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
     """The cheapest fleet that carries the demand within its objectives, and everything it was compared with.
 

@@ -9,11 +9,13 @@ are listed in ``hardware_profiles/aliases.yaml`` (a test holds it to the profile
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from stat import S_ISDIR
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 from simulator.errors import FileError, Option, ProfileError, did_you_mean, plain_word
 from simulator.specs.base import Spec, SpecT, read_yaml, validate
@@ -42,6 +44,35 @@ _NOUNS = {
     "ownership": "ownership profile",
     "models": "model",
 }
+
+
+Found = TypeVar("Found")
+_LOOKED_UP: ContextVar[dict[object, Any] | None] = ContextVar("looked up", default=None)
+
+
+@contextmanager
+def profiles_at_once() -> Iterator[None]:
+    """Within, what was looked up of the profiles stays as it was first found: one question is answered from the files
+    as they were when it began, and asks the system once for each."""
+    if _LOOKED_UP.get() is not None:
+        yield
+        return
+    token = _LOOKED_UP.set({})
+    try:
+        yield
+    finally:
+        _LOOKED_UP.reset(token)
+
+
+def looked_up(key: object, look: Callable[[], Found]) -> Found:
+    """What ``look`` finds, asked once for a key within ``profiles_at_once``."""
+    known = _LOOKED_UP.get()
+    if known is None:
+        return look()
+    if key not in known:
+        known[key] = look()
+    found: Found = known[key]
+    return found
 
 
 @lru_cache(maxsize=2)
@@ -93,13 +124,18 @@ def find_profile(
 ) -> Path | None:
     """The file of a name (also behind its maker's, of accelerators) or alias, or None; a user's names win, unless only
     built-in ones are asked for."""
+    key = (kind, name, profiles, built_in)
+    return looked_up(key, lambda: _find(kind, name, profiles=profiles, built_in=built_in))
+
+
+def _find(kind: ProfileKind, name: str, *, profiles: str | Path | None, built_in: bool) -> Path | None:
     roots = profile_directories(kind, profiles=profiles)[-1 if built_in else 0 :]
     return _found(kind, name, roots, tuple(changed_ns(root) for root in roots))
 
 
 @lru_cache(maxsize=4096)
 def _found(kind: ProfileKind, name: str, roots: tuple[Path, ...], changed: tuple[int, ...]) -> Path | None:
-    """A plan asks for the same few hundred names a thousand times; ``changed`` retires what was found."""
+    """Questions ask for the same few hundred names; ``changed`` retires what was found."""
     wanted = plain_word(name)
     found = _find_spelled(kind, wanted, roots=roots)
     maker, _, product = wanted.partition("-")
@@ -134,6 +170,14 @@ def changed_ns(root: Path) -> int:
     except OSError:
         return 0
     return found.st_mtime_ns if S_ISDIR(found.st_mode) else 0
+
+
+def profiles_changed_ns(kind: ProfileKind, *, profiles: str | Path | None = None) -> tuple[int, ...]:
+    """``changed_ns`` of each directory of a kind."""
+    return looked_up(
+        ("changed", kind, profiles),
+        lambda: tuple(changed_ns(root) for root in profile_directories(kind, profiles=profiles)),
+    )
 
 
 @lru_cache(maxsize=64)
@@ -185,6 +229,13 @@ def load_spec(
     Raises ProfileError: no such profile (with the closest names), or an invalid one.
     Raises FileError: a path was given and cannot be read.
     """
+    key = (spec_class, name_or_path, kind, profiles)
+    return looked_up(key, lambda: _load_named(spec_class, name_or_path, kind=kind, profiles=profiles))
+
+
+def _load_named(
+    spec_class: type[SpecT], name_or_path: str | Path, *, kind: ProfileKind, profiles: str | Path | None
+) -> SpecT:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.lower().endswith(_SUFFIXES) or os.sep in text:
         return load_file(spec_class, Path(os.path.expanduser(text)), profiles=profiles)

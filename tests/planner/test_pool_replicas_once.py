@@ -1,4 +1,4 @@
-"""A replica of a pool is priced once, whatever it is paired with."""
+"""A replica of a pool is priced once, and asked once what it sustains alone, whatever it is paired with."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.search.candidates import candidates, in_pools, platforms
 from simulator.planner.search.question import resolve
 from simulator.planner.search.usual import evaluate_all
-from simulator.planner.serving import disaggregated
+from simulator.planner.serving import capacity, disaggregated
 from simulator.specs.question.plan import plan_spec
 
 
@@ -27,9 +28,17 @@ def test_pairs_of_one_search_share_their_replicas(monkeypatch: pytest.MonkeyPatc
             return made(candidate, **known)  # type: ignore[operator]
 
         monkeypatch.setattr(disaggregated, name, counted)
+    within = capacity.capacity_within
+
+    def asked_alone(*given: object, objectives: tuple[Objective, ...], **known: object) -> object:
+        priced.append(objectives[0].metric.name)
+        return within(*given, objectives=objectives, **known)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(disaggregated, "capacity_within", asked_alone)
     found = evaluate_all(asked, pairs)
     assert len(found.sized) == 4
-    assert sorted(priced) == ["decode_replica"] * 2 + ["prefill_replica"] * 2
+    # The link to the larger pool carries more for one of the prompts.
+    assert sorted(priced) == ["TPOT"] * 2 + ["TTFT"] * 3 + ["decode_replica"] * 2 + ["prefill_replica"] * 2
     for item, pair in zip(found.sized, pairs, strict=True):
         alone = disaggregated.evaluate_pools(
             pair, model=asked.model, mix=asked.demand.mix, objectives=asked.objectives, policy=asked.policy

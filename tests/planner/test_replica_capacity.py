@@ -86,6 +86,30 @@ def test_one_lane_is_the_case_of_one() -> None:
             assert (alone.rate_per_s, alone.binding) == (beside.rate_per_s, beside.binding)
 
 
+@pytest.mark.parametrize(("ttft_s", "tpot_s"), [(0.5, 0.05), (2.0, 0.03), (0.25, 0.2)])
+def test_rates_asked_for_at_once_are_those_of_one_after_another(
+    ttft_s: float, tpot_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curves, objectives = _curves(), _objectives(ttft_s, tpot_s)
+    found = []
+    for most in (0, 20, 1000):
+        monkeypatch.setattr("simulator.planner.serving.capacity._TOGETHER", most)
+        found.append(_together(curves, objectives))
+    for one, some, every in zip(*found, strict=True):
+        assert type(one) is type(some) is type(every)
+        if isinstance(one, Capacity):
+            assert isinstance(some, Capacity)
+            assert isinstance(every, Capacity)
+            assert one.rate_per_s == some.rate_per_s == every.rate_per_s
+            assert one.binding == some.binding == every.binding
+            for metric in ("sorted_ttft_s", "sorted_tpot_s", "sorted_e2e_s"):
+                assert getattr(one.state, metric) == pytest.approx(getattr(every.state, metric), rel=1e-12)
+        else:
+            assert isinstance(some, Missed)
+            assert isinstance(every, Missed)
+            assert one.objective is some.objective is every.objective
+
+
 def test_a_lane_that_misses_even_idle_says_which_objective() -> None:
     curves, objectives = _curves(), _objectives(5.0, 0.05)
     outcomes = _together(curves, objectives)

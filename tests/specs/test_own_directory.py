@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.money.ownership import load_ownership
 from simulator.specs.money.prices import load_prices
-from simulator.specs.profiles import PROFILES_VARIABLE, profile_root
+from simulator.specs.profiles import PROFILES_VARIABLE, profile_root, profiles_at_once
 from tests.golden.entry_points import run
 
 _BUILT_IN = profile_root("hardware_profiles")
@@ -108,3 +109,22 @@ def test_lines_and_the_library_find_them_too(own: str) -> None:
 
 def test_an_engine_of_the_folder_takes_its_fits_from_the_folder(own: str) -> None:
     assert load_engine("brisk", profiles=own).overheads.step_s == _STEP_S != load_engine("vllm").overheads.step_s
+
+
+def test_one_question_is_answered_from_the_files_as_they_were(tmp_path: Path) -> None:
+    """What was looked up within stays, a question within it too; whoever asks afterwards reads what stands there."""
+    text = (_BUILT_IN / "l40s.yaml").read_text(encoding="utf-8").replace("name: l40s", "name: mine")
+    text = text.replace("aliases: [l40s-48gb, nvidia-l40s]", "aliases: []")
+    _written(tmp_path / "mine.yaml", text)
+
+    def memory_bytes() -> float:
+        return load_hardware("mine", profiles=tmp_path).memory_bytes
+
+    with profiles_at_once():
+        before = memory_bytes()
+        _written(tmp_path / "mine.yaml", text.replace("memory_bytes: 48.0e+9", "memory_bytes: 49.0e+9"))
+        os.utime(tmp_path / "mine.yaml", ns=(1, 1))
+        with profiles_at_once():
+            assert memory_bytes() == before
+        assert memory_bytes() == before
+    assert memory_bytes() != before

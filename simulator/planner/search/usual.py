@@ -212,10 +212,9 @@ class _Pools:
     def _priced(self, ahead: list[PoolReplica], after: list[PoolReplica]) -> list[_Priced]:
         """Every pair within the objectives that each pool decides alone, the least expense first."""
         question, found = self._question, []
-        first_of: dict[tuple[int, float], Capacity | Missed] = {}
         for decode in after:
-            second = decode_capacity(decode, objectives=question.objectives, policy=question.policy)
-            for place, prefill in enumerate(ahead):
+            second = decode_capacity(decode, self._made, objectives=question.objectives, policy=question.policy)
+            for prefill in ahead:
                 candidate = replace(decode.found.candidate, prefill=prefill.found.candidate)
                 self._tried += 1
                 try:
@@ -223,10 +222,7 @@ class _Pools:
                 except RoofcastError as error:
                     self._rejections.append(not_deployable(candidate, error))
                     continue
-                key = (place, pair.link.token_s)
-                if key not in first_of:
-                    first_of[key] = prefill_capacity(pair, objectives=question.objectives, policy=question.policy)
-                first = first_of[key]
+                first = prefill_capacity(pair, self._made, objectives=question.objectives, policy=question.policy)
                 if isinstance(first, Missed):
                     self._rejections.append(missed_objective(candidate, first))
                 elif isinstance(second, Missed):
@@ -289,7 +285,7 @@ def try_pair(
     question: Question, prefill: Platform, decode: Platform, *, made: Made | None = None, below: float = inf
 ) -> Trial:
     """The best pairs of pools for every number format; larger degrees where all usual are too small. See ``_Pools``."""
-    made = {} if made is None else made
+    made = Made() if made is None else made
     trial = _Pools(question, prefill, decode, made=made, below=below).trial()
     if not trial.sized and not question.spec.tp_size and trial.all_too_small:
         larger = _Pools(question, prefill, decode, made=made, below=below).trial(large=True)

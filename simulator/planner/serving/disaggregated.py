@@ -12,7 +12,7 @@ Reference: [Patel2024a], [Zhong2024]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -129,6 +129,10 @@ class PoolReplica:
         found = self.found.slowed(1 / self.found.step_margin)
         return PoolReplica(found=found, limit=saturation(found.curve))
 
+    def decode_states(self, rates_per_s: Array) -> SteadyState:
+        """Of a lane of a replica that decodes."""
+        return decode_state(self.found.curve, rates_per_s=rates_per_s)
+
     @property
     def devices(self) -> int:
         """Accelerators of the replica."""
@@ -151,13 +155,6 @@ def _drafts_with_cache(candidate: Candidate, *, model: ModelSpec, policy: LoadPo
     return speculation is not None and (speculation.draft is not None or speculation.kv_bytes_per_token > 0)
 
 
-def without_guesses(candidate: Candidate) -> Candidate:
-    """The candidate without speculation."""
-    if candidate.techniques.speculation is None:
-        return candidate
-    return replace(candidate, techniques=candidate.techniques.model_copy(update={"speculation": None}))
-
-
 def _drafted_prompts(found: Prepared) -> Prepared:
     """A prefill replica whose drafter reads every prompt after the model: nothing is guessed, nothing verified."""
     from simulator.phases.draft_cost import prompt_draft_s
@@ -177,7 +174,9 @@ def prefill_replica(
     """A replica that computes prompts and sends their KV cache on, a drafter's cache with it."""
     own = prefill_mix(mix)
     drafts = _drafts_with_cache(candidate, model=model, policy=policy)
-    found = prepare(candidate if drafts else without_guesses(candidate), model=model, mix=own, policy=policy)
+    if candidate.techniques.speculation is not None and not drafts:
+        candidate = replace(candidate, techniques=candidate.techniques.model_copy(update={"speculation": None}))
+    found = prepare(candidate, model=model, mix=own, policy=policy)
     if isinstance(found, Rejection):
         return found
     return _with_margin(_drafted_prompts(found) if drafts else found, policy)
@@ -193,8 +192,13 @@ def decode_replica(
     return _with_margin(replace(found, curve=decode_curve(found.curve)), policy)
 
 
-Made = dict[tuple[Candidate, bool], PoolReplica | Rejection]
-"""What came of a candidate in one of the pools; the flag says whether it decodes."""
+class Made:
+    """What came of one question's candidates in a pool: their replicas (the flag says whether they decode), and what
+    these sustain alone (prompts over a link)."""
+
+    def __init__(self) -> None:
+        self.replicas: dict[tuple[Candidate, bool], PoolReplica | Rejection] = {}
+        self.capacities: dict[tuple[Candidate, Link | None], Capacity | Missed] = {}
 
 
 def pool_replica(
@@ -202,10 +206,10 @@ def pool_replica(
 ) -> PoolReplica | Rejection:
     """A replica of either pool, priced once whatever it is paired with; ``made`` : those of one question."""
     key = (candidate, decodes)
-    if key not in made:
+    if key not in made.replicas:
         make = decode_replica if decodes else prefill_replica
-        made[key] = make(candidate, model=model, mix=mix, policy=policy)
-    return made[key]
+        made.replicas[key] = make(candidate, model=model, mix=mix, policy=policy)
+    return made.replicas[key]
 
 
 def _with_margin(found: Prepared, policy: LoadPolicy) -> PoolReplica:
@@ -247,10 +251,6 @@ class Pair:
         """Of a lane of the prefill replica."""
         return prefill_state(self.prefill.found.curve, rates_per_s=rates_per_s, link=self.link)
 
-    def decode_states(self, rates_per_s: Array) -> SteadyState:
-        """Of a lane of the decode replica."""
-        return decode_state(self.decode.found.curve, rates_per_s=rates_per_s)
-
     @property
     def prefill_saturation_per_s(self) -> float:
         """Rate of a lane at which the prompts, or the link, take all of the time [1/s]."""
@@ -260,42 +260,46 @@ class Pair:
 
 
 def _alone(
+    key: tuple[Candidate, Link | None],
     states: StatesOf,
+    made: Made,
     *,
     saturation_per_s: float,
-    metric: LatencyMetric,
-    objectives: tuple[Objective, ...],
+    objectives: Mapping[int, Objective],
     policy: LoadPolicy,
 ) -> Capacity | Missed:
-    """A pool's capacity within the objectives that it alone decides; ``binding`` counts in all objectives."""
-    places = [place for place, item in enumerate(objectives) if item.metric is metric]
-    own = tuple(objectives[place] for place in places)
-    found = capacity_within(states, saturation_per_s=saturation_per_s, objectives=own, utilization=policy.utilization)
-    if isinstance(found, Missed) or found.binding is None:
-        return found
-    return replace(found, binding=places[found.binding])
+    """A pool's capacity within ``objectives``, those of all that it alone decides, by their places among them."""
+    if key not in made.capacities:
+        places, own = tuple(objectives), tuple(objectives.values())
+        found = capacity_within(
+            states, saturation_per_s=saturation_per_s, objectives=own, utilization=policy.utilization
+        )
+        if isinstance(found, Capacity) and found.binding is not None:
+            found = replace(found, binding=places[found.binding])
+        made.capacities[key] = found
+    return made.capacities[key]
 
 
-def prefill_capacity(pair: Pair, *, objectives: tuple[Objective, ...], policy: LoadPolicy) -> Capacity | Missed:
+def _on(metric: LatencyMetric, objectives: tuple[Objective, ...]) -> Mapping[int, Objective]:
+    return {place: item for place, item in enumerate(objectives) if item.metric is metric}
+
+
+def prefill_capacity(
+    pair: Pair, made: Made, *, objectives: tuple[Objective, ...], policy: LoadPolicy
+) -> Capacity | Missed:
     """Highest rate of a lane of the prefill pool within the objectives on TTFT."""
-    return _alone(
-        pair.prefill_states,
-        saturation_per_s=pair.prefill_saturation_per_s,
-        metric=LatencyMetric.TTFT,
-        objectives=objectives,
-        policy=policy,
-    )
+    key, limit_per_s = (pair.prefill.found.candidate, pair.link), pair.prefill_saturation_per_s
+    own = _on(LatencyMetric.TTFT, objectives)
+    return _alone(key, pair.prefill_states, made, saturation_per_s=limit_per_s, objectives=own, policy=policy)
 
 
-def decode_capacity(decode: PoolReplica, *, objectives: tuple[Objective, ...], policy: LoadPolicy) -> Capacity | Missed:
+def decode_capacity(
+    decode: PoolReplica, made: Made, *, objectives: tuple[Objective, ...], policy: LoadPolicy
+) -> Capacity | Missed:
     """Highest rate of a lane of the decode pool within the objectives on TPOT."""
-    return _alone(
-        lambda rates: decode_state(decode.found.curve, rates_per_s=rates),
-        saturation_per_s=decode.limit.rate_per_s,
-        metric=LatencyMetric.TPOT,
-        objectives=objectives,
-        policy=policy,
-    )
+    key, limit_per_s = (decode.found.candidate, None), decode.limit.rate_per_s
+    own = _on(LatencyMetric.TPOT, objectives)
+    return _alone(key, decode.decode_states, made, saturation_per_s=limit_per_s, objectives=own, policy=policy)
 
 
 def _together(
@@ -311,7 +315,7 @@ def _together(
     prefill_rates, decode_rates = loads * first.rate_per_s, loads * second.rate_per_s
     at = np.array([divmod(place, _LOADS) for place in range(_LOADS**2)])
     ahead = rows_at(pair.prefill_states(prefill_rates), at[:, 0])
-    after = rows_at(pair.decode_states(decode_rates), at[:, 1])
+    after = rows_at(pair.decode.decode_states(decode_rates), at[:, 1])
     excess = excess_of(both_pools(ahead, after), objectives)
     devices = pair.prefill.devices / (prefill_rates[at[:, 0]] * pair.prefill.lanes)
     devices = devices + pair.decode.devices / (decode_rates[at[:, 1]] * pair.decode.lanes)
@@ -323,7 +327,9 @@ def _together(
     idle = [float(item.state.rates_per_s[0]) for item in (first, second)]
     return (
         Capacity(rate_per_s=chosen[0], binding=binding, state=pair.prefill_states(np.array([idle[0], chosen[0]]))),
-        Capacity(rate_per_s=chosen[1], binding=binding, state=pair.decode_states(np.array([idle[1], chosen[1]]))),
+        Capacity(
+            rate_per_s=chosen[1], binding=binding, state=pair.decode.decode_states(np.array([idle[1], chosen[1]]))
+        ),
     )
 
 
@@ -337,7 +343,7 @@ def evaluate_pair(
     slow, pair = pair, replace(pair, prefill=pair.prefill.as_predicted, decode=pair.decode.as_predicted)
     ahead, after = (
         replace(found, state=states(found.state.rates_per_s))
-        for found, states in zip(held, (pair.prefill_states, pair.decode_states), strict=True)
+        for found, states in zip(held, (pair.prefill_states, pair.decode.decode_states), strict=True)
     )
     prefill = replace(pair.prefill.limit, rate_per_s=pair.prefill_saturation_per_s)
     seen, seen_by_prefill = (both_pools(ahead.state, after.state, of_prefill=place) for place in (False, True))
@@ -374,7 +380,7 @@ def evaluate_pools(
 ) -> Disaggregated | Rejection:
     """What the two pools of ``candidate`` sustain, or why they cannot serve; see ``pool_replica``."""
     prompter, decoder = candidate.parts
-    made = {} if made is None else made
+    made = Made() if made is None else made
     prefill = pool_replica(prompter, made, decodes=False, model=model, mix=mix, policy=policy)
     if isinstance(prefill, Rejection):
         return replace(prefill, candidate=candidate, label=candidate.label, reason=InPrefillPool(reason=prefill.reason))
@@ -385,11 +391,10 @@ def evaluate_pools(
         pair = Pair(prefill=prefill, decode=decode, link=link_of(prefill, decode))
     except RoofcastError as error:
         return not_deployable(candidate, error)
-    first = prefill_capacity(pair, objectives=objectives, policy=policy)
-    second = decode_capacity(decode, objectives=objectives, policy=policy)
-    for missed in (first, second):
-        if isinstance(missed, Missed):
-            return missed_objective(candidate, missed)
-    assert isinstance(first, Capacity)
-    assert isinstance(second, Capacity)
+    first = prefill_capacity(pair, made, objectives=objectives, policy=policy)
+    second = decode_capacity(decode, made, objectives=objectives, policy=policy)
+    if isinstance(first, Missed):
+        return missed_objective(candidate, first)
+    if isinstance(second, Missed):
+        return missed_objective(candidate, second)
     return evaluate_pair(candidate, pair, first, second, objectives=objectives)

@@ -24,14 +24,7 @@ from pydantic import (
 from simulator.errors import ProfileError
 from simulator.specs.base import IsoDate, LogSigma, LogSpread, Spec, read_yaml, validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.profiles import (
-    changed_ns,
-    find_profile,
-    list_profiles,
-    load_spec,
-    profile_directories,
-    profile_root,
-)
+from simulator.specs.profiles import find_profile, list_profiles, load_spec, profile_root, profiles_changed_ns
 from simulator.units import MEGA
 
 Fitted = TypeVar("Fitted")
@@ -176,7 +169,7 @@ def has_calibration(hardware: str, *, library: str, group: CalibrationGroup, pro
 
 def calibrations_changed_ns(profiles: str | None = None) -> tuple[int, ...]:
     """When files were last added to or removed from each directory of calibrations [ns since the epoch]; 0 without."""
-    return tuple(changed_ns(root) for root in profile_directories("calibration", profiles=profiles))
+    return profiles_changed_ns("calibration", profiles=profiles)
 
 
 @lru_cache(maxsize=512)

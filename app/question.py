@@ -14,8 +14,9 @@ from simulator.traffic.workload_presets import CHAT, PRESET_NAMES, WorkloadPrese
 from simulator.units import MICRO
 
 _KEPT, _PAGE, _PLACE, _DEPLOYED, _FILLED = "_kept", "_page", "_bar", "_deployed", "_bar_filled"
-_LINE = "_bar_line"
+_LINE, _TITLE = "_bar_line", "_bar_title"
 _NOTHING = "No question yet: start on Plan or What-if"
+UNASKED_TITLE = "roofcast"
 _DEGREES = ("tp", "pp", "dp", "ep", "cp")
 _DEPLOYMENT = ("model", "gpu", "cap", *_DEGREES, "weights", "kv", "engine", "seqs", "step_tokens")
 # Where a replica comes from; no longer true of one that somebody changes.
@@ -150,6 +151,11 @@ def prices() -> str:
     return str(_value("prices") or inputs.LISTED)
 
 
+def title() -> str:
+    """What the window of the browser is called: the question as it was last."""
+    return str(st.session_state.get(_TITLE, UNASKED_TITLE))
+
+
 def reserve(place: Any) -> None:
     """Where the bar of this run goes."""
     st.session_state[_PLACE], st.session_state[_FILLED], st.session_state[_LINE] = place, False, ""
@@ -279,4 +285,7 @@ def show(*, fleet: str = "") -> None:
     model, *rest = line().split(" · ")
     with st.session_state[_PLACE].container():
         st.markdown(f"**{model}** · {' · '.join(rest)}" if rest else model)
-    st.set_page_config(page_title=f"{model}, {demand_text()} · roofcast" if rest else "roofcast")
+    asked_title = f"{model}, {demand_text()} · roofcast" if rest else UNASKED_TITLE
+    if asked_title != title():
+        st.session_state[_TITLE] = asked_title
+        st.set_page_config(page_title=asked_title)

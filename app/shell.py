@@ -26,6 +26,8 @@ PAGES: dict[str, tuple[str, str, Body]] = {
     "learn": ("Learn", ":material/school:", learn.page),
     "profiles": ("Profiles", ":material/menu_book:", profiles.page),
 }
+_ANSWERED_HERE = ("What-if", "Roofline", "Compare")
+"""Pages whose short answers the server's own process works out."""
 
 
 def _page(title: str, body: Body) -> None:
@@ -41,7 +43,7 @@ def _page(title: str, body: Body) -> None:
         question.reserve(place)
         controls = st.container(key="controls", horizontal=True, width="content", gap="small")
     complaints = st.container()
-    with st.container(key="answered"), turns.asking():
+    with st.container(key="answered"), turns.asking(here=title in _ANSWERED_HERE):
         body()
     question.show_once()
     links.end(complaints)
@@ -52,7 +54,8 @@ def _page(title: str, body: Body) -> None:
 
 def main(first: str = "plan") -> None:
     """The dashboard; the bare address opens ``first``."""
-    st.set_page_config(page_title="roofcast", page_icon=_ICON, layout="wide", initial_sidebar_state="auto")
+    # Its title is the last question's, which mostly is this one's: the window is not called anew at every change.
+    st.set_page_config(page_title=question.title(), page_icon=_ICON, layout="wide", initial_sidebar_state="auto")
     # A default page answers at the bare address alone: the same page once more, so that its path is an address too.
     title, icon, body = PAGES[first]
     hidden = st.Page(

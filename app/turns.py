@@ -20,28 +20,33 @@ _SEEN_S = 0.2
 _ALONE_S = 0.04
 """What it takes at least: a chart that comes sooner is drawn together with the number, before anything is shown."""
 _LOOK, _LOOK_S = "_look", 0.02
-_turn = threading.Semaphore()
+_turn, _turn_here = threading.Semaphore(), threading.Semaphore()
+"""Of pages that others answer, and of those that this process answers: two at once in one interpreter take twice as
+long, and the first of them has its number as late as the second."""
 _changed = threading.Condition()
-_asking: dict[int, bool] = {}
-"""Threads that have no number yet, and whether it is their turn."""
+_asking: dict[int, threading.Semaphore | None] = {}
+"""Threads that have no number yet, and the turn that they have."""
 _unseen: dict[str, object] = {}
 """Visitors who were sent a number a moment ago."""
 
 
 def allow(together: int) -> None:
-    """Let so many have their turn together: as many as are answered without slowing each other down."""
+    """Let so many that others answer have their turn together: as many as do not slow each other down."""
     for _ in range(1, together):
         _turn.release()
 
 
 @contextmanager
-def asking() -> Iterator[None]:
-    """A run of a page, whose reader waits for its numbers until :func:`number_sent`."""
-    run = threading.get_ident()
+def asking(*, here: bool) -> Iterator[None]:
+    """A run of a page, whose reader waits for its numbers until :func:`number_sent`.
+
+    here : whether this process makes them
+    """
+    run, turn = threading.get_ident(), _turn_here if here else _turn
     with _changed:
-        _asking[run] = False
+        _asking[run] = None
     try:
-        _asking[run] = _turn.acquire(timeout=PATIENCE_S)
+        _asking[run] = turn if turn.acquire(timeout=PATIENCE_S) else None
         yield
     finally:
         _done(run)
@@ -93,8 +98,9 @@ def _is_seen(visitor: str, number: object) -> None:
 
 def _done(run: int) -> bool:
     with _changed:
-        mine = _asking.pop(run, None)
-        if mine:
-            _turn.release()
+        asked = run in _asking
+        turn = _asking.pop(run, None)
+        if turn is not None:
+            turn.release()
         _changed.notify_all()
-    return mine is not None
+    return asked

@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+import streamlit as st
 
+from tests.app.pages import opened
 from tests.app.served import chromium, chromium_path, dashboard
 
 _STYLE = Path(__file__).resolve().parents[2] / "app" / "style.css"
@@ -20,6 +22,18 @@ _COUNT = """() => { window.moving = 0; const look = () => {
 def test_no_rule_asks_for_a_part_of_a_class() -> None:
     # Such a rule has a browser restyle all that stands below any element whose class changes.
     assert re.findall(r"\[class\W?=[^\]]*\]", _STYLE.read_text(encoding="utf-8")) == []
+
+
+def test_a_window_gets_another_name_only_with_another_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[str] = []
+    called = st.set_page_config
+    monkeypatch.setattr(st, "set_page_config", lambda **given: names.append(given["page_title"]) or called(**given))
+    page = opened("what_if")
+    assert names == ["roofcast", "llama-3.1-8b, 1,155 → 211 tokens · roofcast"]
+    page.slider(key="batch").set_value(33).run()
+    assert names[2:] == names[1:2]
+    page.number_input(key="isl").set_value(700).run()
+    assert names[3:] == [names[1], "llama-3.1-8b, 700 → 211 tokens · roofcast"]
 
 
 @pytest.mark.browser

@@ -19,7 +19,7 @@ def nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _another(run: Callable[[], None]) -> Thread:
     def page() -> None:
-        with turns.asking():
+        with turns.asking(here=True):
             run()
 
     thread = Thread(target=page)
@@ -30,12 +30,30 @@ def _another(run: Callable[[], None]) -> Thread:
 def test_a_number_waits_for_the_one_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PATIENCE_S", 60.0)
     begun = Event()
-    with turns.asking():
+    with turns.asking(here=True):
         thread = _another(begun.set)
         assert not begun.wait(0.05)
         turns.number_sent()
         thread.join()
     assert begun.is_set()
+
+
+def test_what_workers_answer_waits_for_none_that_is_answered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(turns, "_turn", threading.Semaphore(2))
+    together = threading.Barrier(3, timeout=60.0)
+
+    def page() -> None:
+        with turns.asking(here=False):
+            together.wait()
+
+    with turns.asking(here=True):
+        threads = [Thread(target=page) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        together.wait()
+    for thread in threads:
+        thread.join()
 
 
 def test_a_chart_waits_until_everybody_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +64,7 @@ def test_a_chart_waits_until_everybody_has_a_number(monkeypatch: pytest.MonkeyPa
         turns.let_others_ask()
         drawn.set()
 
-    with turns.asking():
+    with turns.asking(here=True):
         thread = Thread(target=chart)
         thread.start()
         assert not drawn.wait(0.05)
@@ -62,14 +80,14 @@ def test_a_number_that_takes_long_holds_up_nobody(monkeypatch: pytest.MonkeyPatc
         turns.number_sent()
         drawn.set()
 
-    with turns.asking():
+    with turns.asking(here=True):
         _another(page).join()
     assert drawn.is_set()
 
 
 def test_a_run_that_ends_without_a_number_is_waited_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PATIENCE_S", 60.0)
-    with turns.asking():
+    with turns.asking(here=True):
         refused = _another(lambda: None)
         turns.number_sent()
     refused.join()
@@ -78,9 +96,9 @@ def test_a_run_that_ends_without_a_number_is_waited_for_no_more(monkeypatch: pyt
 
 def test_a_chart_waits_until_others_see_what_they_were_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "_SEEN_S", 60.0)
-    with turns.asking():
+    with turns.asking(here=True):
         turns.number_sent()
-    with turns.asking():
+    with turns.asking(here=True):
         turns.number_sent()
     drawn = Event()
 
@@ -98,7 +116,7 @@ def test_a_chart_waits_until_others_see_what_they_were_sent(monkeypatch: pytest.
 
 def test_what_a_run_waits_for_itself_does_not_wait_for_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "PATIENCE_S", 60.0)
-    with turns.asking():
+    with turns.asking(here=True):
         thread = Thread(target=turns.let_others_ask, args=(threading.get_ident(),), daemon=True)
         thread.start()
         thread.join(timeout=30.0)

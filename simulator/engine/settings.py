@@ -157,7 +157,7 @@ class SchedulerSettings:
                 f"{self.kv_blocks} KV blocks; at least 1 is needed to serve",
                 field="kv_blocks",
                 code="no_kv_memory",
-                hint="fewer weights bytes per device (larger tp_size, narrower weights) or more memory",
+                hint="fewer bytes of weights per device (larger tp_size, narrower weights) or more memory",
             )
         if not 0 <= self.watermark_fraction < 1:
             raise RoofcastError(f"{self.watermark_fraction}; allowed: 0 <= x < 1", field="engine.watermark_fraction")
@@ -190,7 +190,7 @@ class SchedulerSettings:
                 )
         if self.batching is Batching.STATIC and self.walks:
             raise RoofcastError(
-                "static batching goes with neither another policy nor offload, speculation or disaggregation",
+                "static batching allows no other policy, offload, speculation or disaggregation",
                 field="engine.scheduler",
                 code="unsupported_option",
             )

@@ -174,7 +174,7 @@ def plan_models(spec: PlanSpec, models: Sequence[str], *, plan: Planner) -> Mode
     mixed = chosen[0][1] is not None
     if spec.measured_rps_per_gpu is not None and len(chosen) > 1:
         raise contradiction(
-            "was measured of one model: plan each model with its own rate", field=Option("measured_rps_per_gpu")
+            "was measured with one model: plan each model with its own rate", field=Option("measured_rps_per_gpu")
         )
     limit = next((name for name in _LIMITS if mixed and getattr(spec, name)), None)
     if limit is not None:

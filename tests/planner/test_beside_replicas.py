@@ -257,7 +257,7 @@ class TestEncoders:
         assert found.hardware == "l40s"
         (refused,) = found.not_possible
         assert (refused.hardware, refused.code) == ("l4", "infeasible")
-        assert refused.reason.startswith("no replicas keep what encoding leaves")
+        assert refused.reason.startswith("no replica meets the objectives in the time that encoding leaves")
         (table,) = beside_blocks(with_encoders("l4", "l40s", ttft_p95="1200ms"))
         assert isinstance(table, Table)
         assert "It is not possible with l4 (no replicas" in table.note

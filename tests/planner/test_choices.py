@@ -269,7 +269,7 @@ class TestPools:
         )
 
     def test_equal_prompts_cannot_be_split(self) -> None:
-        with pytest.raises(RoofcastError, match="one length"):
+        with pytest.raises(RoofcastError, match="the same length"):
             planned(pools=True, isl=1000, isl_cv=0)
 
 

@@ -77,7 +77,7 @@ def test_without_spares_nothing_goes_down() -> None:
 
 
 def test_a_set_up_that_serves_no_more_is_named(plan: CapacityPlan) -> None:
-    with pytest.raises(RoofcastError, match="TP7 serves this question no more"):
+    with pytest.raises(RoofcastError, match="TP7 no longer serves this question"):
         replayed_promise(plan, SignedFleet(hardware="h100-sxm-80gb", label="TP7", replicas=1, spares=0))
 
 

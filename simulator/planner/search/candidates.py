@@ -125,7 +125,7 @@ def unlike_pairs(spec: PlanSpec) -> tuple[tuple[Platform, Platform], ...]:
     found = [(first, last) for first in ahead for last in every if first.hardware.name != last.hardware.name]
     if not found:
         raise no_effect(
-            f"{ahead[0].hardware.name} is what `hardware` names: pools on one kind are compared without it",
+            f"{ahead[0].hardware.name} is also what `hardware` names; pools on one kind need no such option",
             field=option,
             hint="another accelerator for the prompts, or `serving` disaggregated",
         )

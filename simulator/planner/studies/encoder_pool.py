@@ -226,7 +226,7 @@ def _behind(question: Question, encoders: _Encoders) -> Sized:
     tried = tuple(item for item in platforms(question.spec) if item.hardware.vendor == vendor)
     found = sorted(try_platforms(own, tried).trial.sized, key=lambda item: item.rank)
     if not found:
-        raise InfeasibleError("no replicas keep what encoding leaves of the objectives")
+        raise InfeasibleError("no replica meets the objectives in the time that encoding leaves")
     allowed = within(fleet_limits(own), found)
     if not allowed:
         least = min(found, key=Overrun(limits=fleet_limits(own)).order)

@@ -181,7 +181,7 @@ def length_split_of(question: Question, *, devices: int, cost_per_hour: float | 
     """
     isl = question.demand.mix.isl
     if isl.cv == 0:
-        raise no_effect("all prompts have one length, so that nothing can be split", field=Option("pools"), hint="")
+        raise no_effect("all prompts have the same length: there is nothing to split", field=Option("pools"), hint="")
     splitter = _Splitter(question)
     # Beyond the longest prompt, or before the shortest, one of both fleets would get none.
     every = isl.partial_moment(0, below=inf)

@@ -271,7 +271,7 @@ def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
     found, idle = _worth_using(question, uses, ranked)
     if found.left_per_s > 0 and not ranked:
         raise InfeasibleError(
-            f"the stock carries all but {found.left_per_s:.4g} requests/s, and nothing that could be bought can serve",
+            f"the stock carries all but {found.left_per_s:.4g} requests/s, and no accelerator on sale can serve those",
             field=Option("stock"),
             code="over_budget",
         )

@@ -124,7 +124,7 @@ def _set_up(plan: CapacityPlan, fleet: SignedFleet) -> Sized:
         if (candidate.hardware, candidate.label) == (fleet.hardware, fleet.label):
             return sized
     raise RoofcastError(
-        f"{fleet.hardware} {fleet.label} serves this question no more",
+        f"{fleet.hardware} {fleet.label} no longer serves this question",
         field=Option("hardware"),
         code="plan_changed",
         hint="roofcast or a profile has changed since: make the plan anew",

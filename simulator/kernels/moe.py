@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,10 +205,10 @@ def moe_timing(
     machine : where another rate than the format's dense one applies; dequantise_s, cold : see ``moe_seconds``. The
     correction applies to both, as it compares measurement and physics under the same conditions.
     """
-    load = expert_load(shape)
+    load, machine = expert_load(shape), machine or gemm_machine(hardware, shape.format)
     terms = moe_seconds(
         load,
-        machine=machine or gemm_machine(hardware, shape.format),
+        machine=machine,
         parameters=fit.parameters,
         weight_bytes=shape.format.weight_bits / BITS_PER_BYTE,
         activation_bytes=shape.format.activation_bits / BITS_PER_BYTE,
@@ -215,8 +216,12 @@ def moe_timing(
         dequantise_s=dequantise_s,
         cold=cold,
     )
-    points = correction_points(load)
-    return corrected_timing(terms, points, fit=fit, lattice=lattice, axes=BOX_AXES)
+    timing = corrected_timing(terms, correction_points(load), fit=fit, lattice=lattice, axes=BOX_AXES)
+    if machine.cap_flops_per_s == inf:
+        return timing
+    weights = load.hidden_size * load.intermediate_size * (3.0 if shape.gated else 2.0)
+    least_s = 2.0 * load.local_assignments * weights / machine.cap_flops_per_s
+    return replace(timing, seconds=np.maximum(timing.seconds, least_s), compute_s=np.maximum(timing.compute_s, least_s))
 
 
 def on_one_tile(timing: Timing, shape: MoeShape, *, untuned: UntunedExperts, compute_units: int) -> Timing:

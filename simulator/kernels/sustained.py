@@ -65,9 +65,10 @@ def sustained_peaks(library: KernelLibrary) -> dict[Dtype, float]:
 
 def _capped(hardware: AcceleratorSpec, lender: AcceleratorSpec) -> dict[Dtype, float]:
     """Formats that a unit of ``lender`` multiplies at least twice as fast beside its vector lanes, and how many times.
-    Export rules and product lines cut the matrix rate of a chip and leave its units, caches and clocks as they were."""
+    Export rules and product lines cut the matrix rate of a chip and leave its units, caches and clocks as they were.
+    Of an unlike lender the formats that it multiplies so much faster beside 16 bits."""
     if (hardware.architecture, hardware.memory_kind[:3]) != (lender.architecture, lender.memory_kind[:3]):
-        return {}
+        return _not_doubled(hardware, lender)
 
     def beside_lanes(spec: AcceleratorSpec, dtype: Dtype) -> float:
         return spec.peak_flops_per_s[dtype] / spec.vector_flops_per_s[Dtype.FP32]
@@ -75,6 +76,18 @@ def _capped(hardware: AcceleratorSpec, lender: AcceleratorSpec) -> dict[Dtype, f
     shared = [dtype for dtype in hardware.peak_flops_per_s.keys() & lender.peak_flops_per_s.keys() if BITS[dtype] <= 16]
     times = {dtype: beside_lanes(lender, dtype) / beside_lanes(hardware, dtype) for dtype in shared}
     return {dtype: ratio for dtype, ratio in times.items() if round(ratio) >= 2}
+
+
+def _not_doubled(hardware: AcceleratorSpec, lender: AcceleratorSpec) -> dict[Dtype, float]:
+    """Formats of 8 bits that ``lender`` multiplies at least twice as fast beside 16 bits, and how many times. A chip
+    that multiplies both at one rate feeds its units with half the bytes, as the lender's do."""
+    times = {}
+    for dtype in (Dtype.FP8, Dtype.INT8):
+        if all({dtype, Dtype.BF16} <= spec.peak_flops_per_s.keys() for spec in (hardware, lender)):
+            beside = [spec.peak_flops_per_s[dtype] / spec.peak_flops_per_s[Dtype.BF16] for spec in (lender, hardware)]
+            if beside[1] >= 1 and round(beside[0] / beside[1]) >= 2:
+                times[dtype] = beside[0] / beside[1]
+    return times
 
 
 def uncapped_peaks(library: KernelLibrary) -> dict[Dtype, float]:

@@ -13,7 +13,7 @@ from simulator.phases.step import estimate_step
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.model.loading import load_model
-from simulator.specs.model.precision import Dtype
+from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from tests.for_every import for_every
 
@@ -152,6 +152,29 @@ def test_a_chip_that_is_no_capped_one_keeps_its_peaks() -> None:
     for name in ("a10", "l4", "h800-sxm-80gb"):
         kernels = kernel_library(load_hardware(name), library="vllm")
         assert with_sustained_rates(kernels).hardware.peak_flops_per_s == load_hardware(name).peak_flops_per_s
+
+
+@pytest.mark.parametrize("model", ["mixtral-8x7b", "qwen3-30b-a3b", "llama-3.1-8b"])
+@pytest.mark.parametrize("engine", ["vllm", "tensorrt-llm"])
+def test_a_chip_that_multiplies_8_bits_as_fast_as_16_is_fed_by_half_the_bytes(model: str, engine: str) -> None:
+    """Gaudi 3: the kernels that it borrows reach a smaller share of a rate that is twice as high there."""
+    spec, step = load_hardware("gaudi3"), prefill_step(sequences=1, tokens=[8192.0])
+    wide, narrow = (
+        estimate_step(
+            deploy(
+                model=load_model(model),
+                hardware=spec,
+                precision=PrecisionSpec(weights=weights),
+                engine=EngineSpec(name=engine),
+            ),
+            step,
+        )
+        for weights in ("bf16", "fp8")
+    )
+    assert narrow.step_s[0] < 1.1 * wide.step_s[0]
+    for row in narrow.rows:
+        if row.work.family in (Family.GEMM, Family.MOE):
+            assert row.work.flops[0] / row.timing.seconds[0] <= spec.peak_flops_per_s[Dtype.FP8] * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("capped", ["h20-96gb", "l20", "rtx-4090", "rtx-5090"])

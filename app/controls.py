@@ -79,6 +79,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "horizon": ("horizon",),
         "lead_time": ("lead",),
         "availability": ("target",),
+        "over": ("over",),
     }
 )
 """Keys of the widgets that fill a field, the first of which a page has."""

@@ -104,14 +104,14 @@ def _number(value: object) -> object:
     return f"{value:,.10g}" if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """What an address says, as inert text."""
     return "".join(letter for letter in text[:_LONGEST_SHOWN] if letter.isprintable() and letter != "`")
 
 
 def _complaint(key: str, texts: Sequence[str]) -> str:
-    shown, given = widgets.shown().get(key), _quoted(", ".join(texts))
-    name = _quoted(key)
+    shown, given = widgets.shown().get(key), quoted(", ".join(texts))
+    name = quoted(key)
     if shown is not None:
         value = st.session_state[key]
         if _same(texts, value) or _spells(shown, texts, value):
@@ -137,7 +137,7 @@ def _complaints(asked: dict[str, tuple[str, ...]]) -> dict[str, str]:
     made = asked.get(VERSION, (version(),))[-1]
     if made != version():
         found[VERSION] = (
-            f"This link was made with roofcast `{_quoted(made)}`, this is `{version()}`: numbers may differ from what "
+            f"This link was made with roofcast `{quoted(made)}`, this is `{version()}`: numbers may differ from what "
             "its sender saw."
         )
     if asked.get(SAID, (_fingerprint(),))[-1] != _fingerprint():

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import streamlit as st
+
 from app.uploaded import Folder, session_profiles
 from simulator.api.measurements import demand
 from simulator.errors import RoofcastError
@@ -16,10 +18,10 @@ from simulator.files import write_bytes
 from simulator.fitting.engine_overheads import calibrate_engine
 from simulator.fitting.kernel_calibration import calibrate_kernels
 from simulator.reports.answers.calibration import EngineCalibrationAnswer, KernelCalibrationAnswer
-from simulator.specs.hardware.accelerator import list_hardware
+from simulator.specs.hardware.accelerator import list_hardware, load_hardware, nearest_hardware
 from simulator.specs.measured.kernel_times import load_measurements
 from simulator.specs.measured.serving_results import ServedSpec, load_serving_runs
-from simulator.specs.model.loading import list_models
+from simulator.specs.model.loading import list_models, load_model, nearest_model
 from simulator.specs.uploads import (
     check_record_size,
     keep_hardware_upload,
@@ -146,6 +148,18 @@ def is_benchmark(path: str) -> bool:
         return bool(load_serving_runs(path))
     except RoofcastError:
         return False
+
+
+@st.cache_data(max_entries=50, show_spinner=False)
+def most_like_model(name: str, profiles: str | None) -> str:
+    """The built-in model that an uploaded one stands for or is most like."""
+    return nearest_model(load_model(name, profiles=profiles))
+
+
+@st.cache_data(max_entries=50, show_spinner=False)
+def most_like_hardware(name: str, profiles: str | None) -> str:
+    """The same of accelerators."""
+    return nearest_hardware(load_hardware(name, profiles=profiles))
 
 
 def label(kind: str, name: str) -> str:

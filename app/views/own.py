@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import display, inputs, opening, tables, widgets
+from app import controls, display, inputs, links, opening, tables, widgets
 from app.commands import OWN_FOLDER
 from app.own_files import (
     DEMAND,
@@ -25,6 +25,8 @@ from app.own_files import (
     keep_file,
     keep_fit,
     label,
+    most_like_hardware,
+    most_like_model,
 )
 from app.sections import section_body
 from app.uploaded import (
@@ -40,7 +42,7 @@ from app.uploaded import (
     uploaded_paths,
 )
 from simulator.api.models import count
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, closest
 from simulator.fitting.replay import replay_results
 from simulator.reports.answer import Answer
 from simulator.reports.answers.demand import demand_columns, demand_rows, peak_fields
@@ -116,7 +118,7 @@ def _taken(found: UploadedFile, over: str) -> None:
         st.success(said, icon=":material/check_circle:")
     except RoofcastError as error:
         # One line: a file has many fields, and which one is meant belongs to the message.
-        st.error(f"{error}", icon=":material/block:")
+        st.error(controls.named(f"{error}"), icon=":material/block:")
 
 
 def _hub() -> None:
@@ -132,7 +134,10 @@ def _hub() -> None:
     try:
         model = named_model(name, profiles=session_profiles())
     except RoofcastError as error:
-        st.error(f"{error}", icon=":material/block:")
+        like = closest(name.rpartition("/")[2], list_models())
+        known_as = f" {like[:1].upper()}{like[1:]}" if like else ""
+        text = f"`{links.quoted(name)}` is no model known here.{known_as} Upload its config.json: nothing is fetched."
+        st.error(text if error.code == "unknown_profile" else f"{error}", icon=":material/block:")
         return
     known = model.profile or model.name
     st.success(f"{name} is known as {known}.", icon=":material/check_circle:")
@@ -147,7 +152,11 @@ def _open_in(values: Mapping[str, object]) -> None:
 
 def _model(name: str) -> None:
     other = widgets.choice(
-        "Beside", list_models(), key="beside_model", default=name, help="A built-in model to compare with."
+        "Beside",
+        list_models(),
+        key="beside_model",
+        default=most_like_model(name, session_profiles()),
+        help="A built-in model to compare with; at first the one most like it.",
     )
     mine, built_in = (
         model_facts(count(item, context_tokens=_CONTEXT, profiles=profiles).to_dict())
@@ -159,7 +168,11 @@ def _model(name: str) -> None:
 
 def _hardware(name: str) -> None:
     other = widgets.choice(
-        "Beside", list_hardware(), key="beside_gpu", default=name, help="A built-in accelerator to compare with."
+        "Beside",
+        list_hardware(),
+        key="beside_gpu",
+        default=most_like_hardware(name, session_profiles()),
+        help="A built-in accelerator to compare with; at first the one most like it.",
     )
     mine, built_in = (
         hardware_facts(load_hardware(item, profiles=profiles))

@@ -18,6 +18,7 @@ from simulator.specs.profiles import profile_root
 from tests.app.pages import ROOT, headline, opened, tables
 from tests.app.tiny_model import TINY_CONFIG
 from tests.cli.test_calibrate import measured_csv
+from tests.traffic.test_demand_import import METRICS
 
 HEADINGS = "accelerator,provider,term,price,currency,unit,date"
 QUOTES = f"{HEADINGS}\nh100,Acme,on_demand,1.00,USD,accelerator-hour,2026-11-02\n"
@@ -136,8 +137,8 @@ def test_a_trace_becomes_a_demand_to_ask_with() -> None:
     page = _own(_upload(opened("profiles"), "mine.csv", trace))
     assert not page.exception
     found = _frame(page)
-    assert found["isl_tokens"][0] == "1,000"
-    assert float(found["rate_per_s"][0]) == pytest.approx(1, rel=0.01)
+    assert found["prompt tokens"][0] == "1,000"
+    assert float(found["requests per second"][0]) == pytest.approx(1, rel=0.01)
     assert "rate_per_s:" in page.code[0].value
 
 
@@ -176,7 +177,23 @@ def test_a_model_is_known_by_its_hub_id_and_never_by_a_path() -> None:
     page.text_input(key="hub").set_value("RedHatAI/Qwen3-32B-NVFP4").run()
     assert "qwen3-32b" in page.success[0].value
     page.text_input(key="hub").set_value("/etc/hostname").run()
-    assert "unknown model" in page.error[0].value
+    assert "`/etc/hostname` is no model known here" in page.error[0].value
+    page.text_input(key="hub").set_value("meta-llama/Llama-3.1-9B").run()
+    assert "Did you mean llama-3.1-8b" in page.error[0].value
+    assert "Upload its config.json" in page.error[0].value
+
+
+def test_what_is_one_s_own_stands_beside_what_is_most_like_it() -> None:
+    config = {**TINY_CONFIG, "model_type": "qwen3", "hidden_size": 5120, "num_hidden_layers": 64, "head_dim": 128}
+    page = _upload(opened("profiles"), "config.json", json.dumps(config))
+    assert page.selectbox(key="beside_model").value == "qwen3-32b"
+    _upload(page, "my-card.yaml", H100.replace("name: h100-sxm-80gb", "name: my-card"))
+    assert page.selectbox(key="beside_gpu").value == "h100-sxm-80gb"
+
+
+def test_a_refused_record_names_the_box_that_it_is_about() -> None:
+    page = _upload(opened("profiles"), "metrics.txt", METRICS)
+    assert page.error[0].value.startswith("Time that /metrics cover: ")
 
 
 def test_what_was_uploaded_comes_back_as_profiles_for_the_command_line(tmp_path: Path) -> None:

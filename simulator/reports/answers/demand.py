@@ -128,6 +128,16 @@ class DemandAnswer(Answer):
         )
 
 
+_WORDS = {
+    "rate_per_s": "requests per second",
+    "isl_tokens": "prompt tokens",
+    "osl_tokens": "answer tokens",
+    "isl_cv": "variation of prompt lengths (standard deviation over mean)",
+    "osl_cv": "variation of answer lengths (standard deviation over mean)",
+    "prefix_hit": "share of prompt tokens that a cache holds",
+}
+
+
 def peak_fields(workload: PlanSpec) -> dict[str, float]:
     """The numbers of a workload file as a plan of its peak asks them, tokens whole."""
     lengths = {"isl_tokens": workload.isl_tokens, "osl_tokens": workload.osl_tokens}
@@ -141,7 +151,7 @@ def demand_rows(workload: PlanSpec) -> list[tuple[str, str, str]]:
     """Each of these numbers beside that of the nearest kind of demand, which stands in the heading of the last one."""
     found = peak_fields(workload)
     kind = _nearest(workload)
-    return [(name, number_text(value), number_text(getattr(kind, name))) for name, value in found.items()]
+    return [(_WORDS[name], number_text(value), number_text(getattr(kind, name))) for name, value in found.items()]
 
 
 def demand_columns(workload: PlanSpec) -> tuple[str, str, str]:

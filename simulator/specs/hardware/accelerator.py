@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from math import log
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -270,6 +271,18 @@ def load_hardware(
 def list_hardware(*, profiles: str | Path | None = None) -> tuple[str, ...]:
     """Names of all accelerators, sorted, without aliases."""
     return list_profiles("hardware", profiles=profiles)
+
+
+def nearest_hardware(hardware: AcceleratorSpec) -> str:
+    """The built-in accelerator that one of somebody's own stands for, else the nearest in memory [bytes/s, bytes], of
+    its vendor where there is one."""
+
+    def apart(name: str) -> tuple[bool, bool, float]:
+        other = load_hardware(name)
+        ratios = (other.memory_bytes_per_s / hardware.memory_bytes_per_s, other.memory_bytes / hardware.memory_bytes)
+        return name != hardware.name, other.vendor != hardware.vendor, sum(abs(log(ratio)) for ratio in ratios)
+
+    return min(list_hardware(), key=apart)
 
 
 def unnamed_hardware(*, profiles: str | Path | None = None) -> dict[str, str]:

@@ -8,6 +8,7 @@ checkpoint without a profile is its base model in the format that its name says.
 import os
 from collections.abc import Mapping
 from functools import lru_cache
+from math import log
 from pathlib import Path
 from typing import Any, Literal
 
@@ -154,6 +155,18 @@ def list_models(*, profiles: str | Path | None = None) -> tuple[str, ...]:
     """Names of all model profiles, sorted, without aliases."""
     roots = profile_directories("models", profiles=profiles)
     return tuple(sorted({stem for root in roots for stem in _stems(root)}))
+
+
+def nearest_model(model: ModelSpec) -> str:
+    """The built-in model that one of somebody's own stands for, else the nearest in width and depth, of its type where
+    there is one."""
+
+    def apart(name: str) -> tuple[bool, bool, float]:
+        other = load_model(name)
+        ratios = (other.hidden_size / model.hidden_size, other.num_hidden_layers / model.num_hidden_layers)
+        return name != model.name, other.model_type != model.model_type, sum(abs(log(ratio)) for ratio in ratios)
+
+    return min(list_models(), key=apart)
 
 
 def model_source(name: str, *, profiles: str | Path | None = None) -> str:

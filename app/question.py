@@ -131,7 +131,9 @@ def keep() -> None:
     for key in READ:
         value = st.session_state[key] if key in shown else elsewhere(key)
         found.pop(key, None)
-        if value is not None:
+        # Pools that nobody asked for are no part of the question, nor of the next page's address.
+        unasked = key in _ORIGIN and key in shown and value == shown[key].default
+        if value is not None and not unasked:
             found[key] = value
     deployed = tuple(found.get(key) for key in _DEPLOYMENT)
     if st.session_state.get(_DEPLOYED, deployed) != deployed:

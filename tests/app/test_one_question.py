@@ -121,6 +121,13 @@ def test_a_page_of_one_deployment_says_the_load_that_it_asks_about(name: str, sa
         assert "batch" not in _bar(opened("sweep", {"batch": "7"})), "what is swept has many values"
 
 
+def test_pools_that_nobody_asked_for_are_no_part_of_the_question() -> None:
+    page = opened("serving", {"gpu": "h100-sxm-80gb"})
+    kept = page.session_state["_kept"]
+    assert kept["gpu"] == "h100-sxm-80gb"
+    assert not [key for key in kept if key.startswith("prefill_") or key == "link"]
+
+
 def address_text(values: dict[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value is not None}
 

@@ -26,6 +26,8 @@ COMMAND_LINE = "command_line"
 """Key of the place that shows the command of a page."""
 _CARD_WIDTH, _ROW_CARD_WIDTH, _PART_WIDTH = 160, 140, 120
 """Least width of a card, of one whose row stays whole beside a sidebar on a small screen, and of one without frame."""
+_LONGEST_RANGE = 19
+"""Letters in a line of the narrowest card."""
 FIELD_WIDTH = 140
 """Least width of a field beside others: two of them fit a phone, four a small screen beside its sidebar."""
 
@@ -77,9 +79,13 @@ def _together(text: str) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}").replace("–", "–\N{WORD JOINER}").replace("$", "\\$")
 
 
-def _spread(interval: str) -> str:
-    """The 80 % interval of a number as small print; it may break before its range."""
-    return f"{_together('80 %:')} {_together(interval)}" if interval else ""
+def spread_text(interval: str) -> str:
+    """The 80 % interval of a number as small print; it may break before its range, and a long one behind its dash:
+    numbers are not broken.
+    """
+    low, dash, high = interval.partition("– ")
+    ends = (f"{low}{dash}", high) if len(interval) > _LONGEST_RANGE else (interval,)
+    return " ".join(map(_together, ("80 %:", *ends))) if interval else ""
 
 
 def _help(item: Figure, provenance: str) -> str:
@@ -138,7 +144,9 @@ def figures(
                     help=_help(item, item.provenance or provenance),
                 )
                 mark = badge_text(item.provenance or provenance, short=bool(item.interval))
-                st.caption(" ".join(part for part in (mark, _spread(item.interval), _together(item.detail)) if part))
+                st.caption(
+                    " ".join(part for part in (mark, spread_text(item.interval), _together(item.detail)) if part)
+                )
                 if item.gauge is not None:
                     _gauge(item.label, item.gauge)
 

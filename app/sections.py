@@ -44,7 +44,8 @@ def _listed(items: list[str]) -> None:
 def _as_command(line: str) -> None:
     """``to plan it: plan-capacity ...``, folded away: a page has buttons for what it asks."""
     said, _, command = line.rpartition(": ")
-    with st.expander(f"{_opened(said)}, on the command line", icon=":material/terminal:"):
+    label = f"{_opened(said)}, on the command line" if said else "On the command line"
+    with st.expander(label, icon=":material/terminal:"):
         st.code(command, language="bash", wrap_lines=True)
 
 

@@ -55,6 +55,13 @@ def test_a_topic_is_explained_with_the_model_and_accelerator_of_the_page() -> No
     assert sorted(shown) == sorted(printed_tables)
 
 
+def test_every_command_below_a_topic_says_what_it_is() -> None:
+    page = opened("learn", {"learn": "Topics"})
+    labels = [item.label for item in page.expander]
+    assert "On the command line" in labels
+    assert not [label for label in labels if label.startswith(",")]
+
+
 def test_a_topic_that_says_nothing_of_the_model_says_so() -> None:
     page = opened("learn", {"learn": "Topics", "explain": "retrieval", "model": "llama-2-7b"})
     assert not page.exception

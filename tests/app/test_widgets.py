@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.display import spread_text
 from simulator.operators.formats.schemes import SCHEME_NAMES
 from simulator.planner.what_if import kv_head_choices
 from tests.app.pages import PAGES, ROOT, captions, headline, metrics, opened, tables
@@ -212,3 +213,8 @@ def test_a_refusal_leaves_the_answer_before_in_grey(name: str, query: dict[str, 
     assert "What this page answered before:" in [item.value for item in page.caption]
     # Not the answer of another visitor, nor that of a link which was refused at once.
     assert not any(item.value.startswith("## ") for item in opened(name, {**query, key: refused}).markdown)
+
+
+def test_a_long_range_breaks_behind_its_dash_and_a_short_one_nowhere() -> None:
+    assert len(spread_text("8.62 – 9.79 ms").split(" ")) == 2
+    assert len(spread_text("1,024,592 – 1,147,712").split(" ")) == 3

@@ -222,6 +222,13 @@ def test_a_step_is_a_row_of_operators_without_gaps() -> None:
     assert series.high[-1] == pytest.approx(1000 * run.prefill.total_s / run.prefill.steps)
 
 
+def test_a_step_of_experts_says_so_in_grammar() -> None:
+    run = answer(scenario(model="qwen3-30b-a3b")).run
+    assert isinstance(run, UniformRun)
+    assert run.decode is not None
+    assert step_timeline_chart("Decode", run.decode).title.startswith("experts take ")
+
+
 def test_memory_over_time_is_the_budget_at_every_moment() -> None:
     batch = answer(scenario())
     served = answer(scenario(**SERVED), options=ServeOptions(trace_steps=1000)).run

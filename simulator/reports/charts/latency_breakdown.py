@@ -149,7 +149,7 @@ def step_timeline_chart(name: str, phase: PhaseEstimate) -> Chart:
     starts = tuple(start / MILLI for start in starts_s)
     return Chart(
         key="step_timeline",
-        title=f"{longest} takes {percent_text(seconds / float(ends_s[-1]))} of a {name.lower()} step",
+        title=f"{_takes(longest)} {percent_text(seconds / float(ends_s[-1]))} of a {name.lower()} step",
         x=Axis(title=f"Time within the {name.lower()} step", unit="ms"),
         y=Axis(title="", categories=tuple(f"{lane}, {seconds_text(seconds)}" for lane, seconds in lanes)),
         series=(

@@ -260,7 +260,7 @@ class TestEncoders:
         assert refused.reason.startswith("no replica meets the objectives in the time that encoding leaves")
         (table,) = beside_blocks(with_encoders("l4", "l40s", ttft_p95="1200ms"))
         assert isinstance(table, Table)
-        assert "It is not possible with l4 (no replicas" in table.note
+        assert "It is not possible with l4 (no replica meets" in table.note
 
     @pytest.mark.parametrize(
         ("hardware", "fields", "code", "said"),

@@ -287,7 +287,7 @@ class TestLink:
 @pytest.mark.parametrize(
     ("fields", "field", "said"),
     [
-        ({"hardware": "h100", "prefill_hardware": "h100"}, "prefill_hardware", "without it"),
+        ({"hardware": "h100", "prefill_hardware": "h100"}, "prefill_hardware", "need no such option"),
         ({"hardware": "h200", "prefill_hardware": ("h100", "h100-sxm-80gb")}, "prefill_hardware", "given twice"),
         ({"hardware": "h200", "prefill_hardware": "mi300x"}, "prefill_hardware", "no release"),
         ({"hardware": "h200", "prefill_hardware": "h1000"}, "prefill_hardware", "unknown accelerator"),

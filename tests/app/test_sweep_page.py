@@ -138,6 +138,8 @@ def test_what_misses_an_objective_is_shaded() -> None:
     per_user, tpot = METRICS[0], METRICS[2]
     axes = (SweepAxis.BATCH, SweepAxis.TP)
     chart = sweep_chart(swept, x=per_user, y=tpot, axes=axes, bounds_s=(1.0, 0.01))
+    assert chart.title == "TPOT over tokens/s per user"
+    assert sweep_chart(swept, x=tpot, y=METRICS[5], axes=axes, bounds_s=(1.0, 0.01)).title == "Power over TPOT"
     left, above = chart.annotations
     assert left.shaded(chart.x) == (0.0, 100.0), "fewer tokens a second than 10 ms each"
     assert above.shaded(chart.y) == (10.0, chart.y.high), "longer than 10 ms"

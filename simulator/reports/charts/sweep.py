@@ -41,6 +41,11 @@ class SweepMetric:
         """``TPOT (ms)``; a title that says its unit says it once."""
         return self.title if self.says_unit else f"{self.title} ({self.unit})"
 
+    @property
+    def in_sentence(self) -> str:
+        """``tokens/s per user``; ``TTFT`` as it is."""
+        return f"{self.title[:1].lower()}{self.title[1:]}" if self.title[1:2].islower() else self.title
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweptPoint:
@@ -258,7 +263,7 @@ def sweep_chart(
     ]
     return Chart(
         key="sweep",
-        title=f"{y.title} over {x.title.lower()}",
+        title=f"{y.title} over {x.in_sentence}",
         x=_axis(x, series, upward=False, bound=bounds[0]),
         y=_axis(y, series, upward=True, bound=bounds[1]),
         series=tuple(series),
@@ -289,9 +294,8 @@ def sweep_headline(best: SweptPoint | None, *, metric: SweepMetric, axes: tuple[
     value = metric.value(best.what_if, best.document)
     said = "unknown" if value is None else f"{number_text(value)} {metric.unit}"
     word = "most" if metric.higher_is_better else "least"
-    name = metric.title[:1].lower() + metric.title[1:] if metric.title[1:2].islower() else metric.title
     point = point_label(best.point, *axes)
-    return f"{point[:1].upper()}{point[1:]} has the {word} {name} within the objectives: {said}"
+    return f"{point[:1].upper()}{point[1:]} has the {word} {metric.in_sentence} within the objectives: {said}"
 
 
 def _cell(item: SweptPoint, metric: SweepMetric, *, best: SweptPoint | None) -> Cell:

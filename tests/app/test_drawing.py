@@ -12,8 +12,8 @@ from tests.app.pages import opened
 from tests.app.served import chromium, chromium_path, dashboard
 
 _STYLE = Path(__file__).resolve().parents[2] / "app" / "style.css"
-_MOST_FADING = 40
-"""Parts that fade at once, of 130: what the front end fades of its own."""
+_MOST_FADING = 15
+"""Parts that fade at once, of some 50 elements that are old: what the front end fades of its own."""
 # How many parts of the page ever faded together.
 _COUNT = """() => { window.fading = 0
   const fading = () => document.getAnimations().filter(item => item.transitionProperty === 'opacity')

@@ -25,7 +25,7 @@ from simulator.specs.engine.engine import EngineProfile
 from simulator.specs.engine.releases import (
     KernelRecipe,
     NarrowLatent,
-    SlowerKernel,
+    SlowerExperts,
     SplitProducts,
     TableKernel,
     UntunedExperts,
@@ -82,7 +82,8 @@ class EngineTraits:
     vector_elements_per_s : keys' and values' numbers that the vector units of the device take in where there is none,
         once for every query head [1/s]
     untuned : the tile of 16-bit experts that nobody tuned; tuned : those that somebody did, as (experts, width)
-    slower : kernels that no table timed, and the rows above which they run
+    slow_products : rate that large products of a weight format reach at most on a kernel that no table timed [FLOP/s]
+    slower_experts : experts' kernels that no table timed, and the rows above which they run
     compute_units : of the accelerator [-]; undivided_rows, block_flops_per_s : query rows from which on latent decode
         attention gives each thread block all keys of a sequence for as many rows, and the rate of one [FLOP/s]
     narrow_latent : how many heads latent decode attention takes at a time; quantised_before : formats whose activations
@@ -102,7 +103,8 @@ class EngineTraits:
     vector_elements_per_s: float = float("inf")
     untuned: UntunedExperts | None = None
     tuned: tuple[tuple[int, int], ...] = ()
-    slower: tuple[tuple[SlowerKernel, int], ...] = ()
+    slow_products: tuple[tuple[str, float], ...] = ()
+    slower_experts: tuple[tuple[SlowerExperts, int], ...] = ()
     compute_units: int = 1
     undivided_rows: int | None = None
     block_flops_per_s: float = float("inf")
@@ -168,6 +170,11 @@ def traits_on(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits
     )
 
 
+def _slow_products(recipe: KernelRecipe, hardware: AcceleratorSpec) -> tuple[tuple[str, float], ...]:
+    here = (named for named in recipe.slow_products if hardware.architecture in named.architectures)
+    return tuple((named.weights, named.peak_share * hardware.peak_flops_per_s[Dtype.FP8]) for named in here)
+
+
 def with_recipe(
     traits: EngineTraits, recipe: KernelRecipe, *, hardware: AcceleratorSpec, profiles: str | None = None
 ) -> EngineTraits:
@@ -196,6 +203,7 @@ def with_recipe(
     untuned = recipe.untuned_experts
     if untuned is not None and hardware.architecture in untuned.architectures:
         traits = replace(traits, untuned=untuned, tuned=untuned.tuned.get(hardware.name, ()))
+    slower_experts = (kernel for kernel in recipe.slower_experts if kernel.runs_on(hardware))
     split, norms, shared = recipe.split_products, recipe.fused_norms, recipe.fused_shared_experts
     if split is not None and hardware.architecture in split.architectures:
         traits = replace(traits, split_products=split)
@@ -204,11 +212,8 @@ def with_recipe(
         traits,
         compute_units=hardware.compute_units,
         fused_shared=shared is not None and hardware.architecture in shared.architectures,
-        slower=tuple(
-            (kernel, kernel.rows_above[hardware.architecture])
-            for kernel in recipe.slower_kernels
-            if kernel.runs_on(hardware)
-        ),
+        slow_products=_slow_products(recipe, hardware),
+        slower_experts=tuple((one, one.rows_above[hardware.architecture]) for one in slower_experts),
         quantised_before=frozenset((*recipe.fused_quantisation, *narrowing)),
         replaced=tuple(
             RecipeFits(

@@ -87,18 +87,28 @@ def _untuned(timing: Timing, shape: MoeShape, *, traits: EngineTraits) -> Timing
     return on_one_tile(timing, shape, untuned=traits.untuned, compute_units=traits.compute_units)
 
 
-def _slower(timing: Timing, shape: GemmShape | MoeShape, *, traits: EngineTraits) -> Timing:
-    """Products or experts on kernels slower than the tuned ones that their table holds [AMDAITER2025]."""
-    family, rows = ("gemm", shape.m) if isinstance(shape, GemmShape) else ("moe", shape.tokens)
-    for kernel, above in traits.slower:
-        fits = (
-            kernel.width_multiple
-            and isinstance(shape, MoeShape)
-            and not shape.intermediate_size % kernel.width_multiple
-        )
-        if (kernel.family, kernel.weights) != (family, shape.format.name) or fits:
+def _slow_product(timing: Timing, shape: GemmShape, *, traits: EngineTraits) -> Timing:
+    """A product on a kernel whose arithmetic is slower than the tuned one's that its table holds [AMDAITER2025]."""
+    rate = dict(traits.slow_products).get(shape.format.name)
+    if rate is None:
+        return timing
+    product_s = 2.0 * np.asarray(shape.m, dtype=np.float64) * shape.n * shape.k * shape.batch / rate
+    inferred = np.where(product_s > timing.seconds, int(Provenance.EXTRAPOLATED), 0)  # from whole runs, not timed
+    return replace(
+        timing,
+        seconds=np.maximum(timing.seconds, product_s),
+        compute_s=np.maximum(timing.compute_s, product_s),
+        provenance=np.maximum(timing.provenance, inferred),
+    )
+
+
+def _slower_experts(timing: Timing, shape: MoeShape, *, traits: EngineTraits) -> Timing:
+    """Experts on kernels slower than the tuned ones that their table holds [AMDAITER2025]."""
+    for kernel, above in traits.slower_experts:
+        fits = kernel.width_multiple and not shape.intermediate_size % kernel.width_multiple
+        if kernel.weights != shape.format.name or fits:
             continue
-        slower = np.asarray(rows) > above
+        slower = np.asarray(shape.tokens) > above
         inferred = np.where(slower, int(Provenance.EXTRAPOLATED), 0)  # from whole runs; no kernel of it was timed
         timing = replace(
             timing,
@@ -143,8 +153,9 @@ def in_step(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
         timing = _again_per_group(timing, work.shape, traits=traits)
     if isinstance(work.shape, MoeShape):
         timing = _untuned(timing, work.shape, traits=traits)
-    if isinstance(work.shape, GemmShape | MoeShape) and not among_routed:
-        timing = _slower(timing, work.shape, traits=traits)
+        timing = _slower_experts(timing, work.shape, traits=traits)
+    if isinstance(work.shape, GemmShape) and not among_routed:
+        timing = _slow_product(timing, work.shape, traits=traits)
     return without_idle(_as_launched(timing, work, traits=traits), work)
 
 

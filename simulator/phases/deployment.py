@@ -125,8 +125,9 @@ def deploy(
     engine: EngineSpec | None = None,
     techniques: TechniquesSpec | None = None,
     profiles: str | None = None,
+    prefill_pool: bool = False,
 ) -> Deployment:
-    """Resolve a replica, or refuse: a dtype the hardware lacks, a tensor-parallel degree the heads do not allow."""
+    """Resolve a replica (``prefill_pool``: of prompts alone), or refuse a dtype or a TP degree that is not possible."""
     parallelism, spec, asked = parallelism or ParallelismSpec(), engine or EngineSpec(), precision or PrecisionSpec()
     taken = on_chip(asked, model=model, hardware=hardware)
     cache = load_engine(spec.name, profiles=profiles).follows_checkpoint_cache(spec.version)
@@ -139,7 +140,7 @@ def deploy(
     if applied.spec.speculation is not None:
         spec = with_feature(spec, "speculation", vendor=hardware.vendor, profiles=profiles)
     facts, latent = Same(hardware), any(isinstance(layer.mixer, MlaSpec) for layer in model.layers)
-    served = ServedModel(model.model_type, latent, spread=parallelism.ep_size > 1)
+    served = ServedModel(model.model_type, latent, spread=parallelism.ep_size > 1, prefill_pool=prefill_pool)
     profile = _engine_on(Same(load_engine(spec.name, profiles=profiles)), spec.version, facts, served)
     limits = _limits(profile, spec, facts, parallelism)
     settings = engine_settings(spec, profile=profile.held, limits=limits, model=model)

@@ -193,7 +193,7 @@ def test_experts_run_on_the_kernel_that_the_recipe_names() -> None:
 
 
 def test_experts_that_all_to_all_feeds_run_grouped_products_on_racks_alone() -> None:
-    recipe = load_engine("sglang").recipe
+    recipe = load_engine("sglang").recipe.serving(ServedModel("deepseek_v3", latent_attention=True, spread=True))
     block = MatmulFormat(name="fp8_block", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True)
     # DeepSeek-V3's layer in an expert-parallel group of 48: 4,080 tokens of 85 sequences a rank.
     tokens = np.array([4080.0])
@@ -348,7 +348,7 @@ def test_widths_without_a_fused_kernel_run_slower_where_its_tiles_are_large(
     row, plain = work(shape, Family.MOE, flops=tokens), kernel_library(accelerator, library="vllm")
     recipe = load_engine("vllm").recipe
     priced = replace(plain, traits=with_recipe(NO_TRAITS, recipe, hardware=accelerator)).price(row)
-    (experts,) = recipe.slower_kernels
+    (experts,) = recipe.slower_experts
     ratio = priced.seconds / plain.price(row).seconds
     assert ratio == pytest.approx(np.where(slower, 1 / experts.rate_share, 1.0))
     assert (priced.provenance >= np.where(slower, Provenance.EXTRAPOLATED, Provenance.MEASURED)).all()

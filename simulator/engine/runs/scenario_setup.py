@@ -205,10 +205,12 @@ def deployment_of(
     profiles: str | None = None,
     only: Callable[[ModelSpec], ModelSpec] | None = None,
     hardware: AcceleratorSpec | None = None,
+    prefill_pool: bool = False,
 ) -> Deployment:
     """The replica that a scenario describes, its fields checked.
 
     only : the part of the model that it holds; hardware : in place of the scenario's, limited already
+    prefill_pool : it computes prompts for others
     """
     _check_fields(scenario)
     if scenario.isl_tokens is not None:
@@ -230,6 +232,7 @@ def deployment_of(
         engine=engine,
         techniques=scenario.techniques,
         profiles=profiles,
+        prefill_pool=prefill_pool,
     )
 
 
@@ -246,7 +249,8 @@ def pool_deployments(
             own["engine"] = scenario.engine.model_copy(update={"max_num_batched_tokens": limit})
         if pool == "prefill" or spec.decode_ffn is None:
             hardware = first_kind if pool == "prefill" else None
-            return deployment_of(scenario.model_copy(update=own), profiles=profiles, hardware=hardware)
+            asked = scenario.model_copy(update=own)
+            return deployment_of(asked, profiles=profiles, hardware=hardware, prefill_pool=pool == "prefill")
         if own.get("ep_size", scenario.ep_size) > 1:
             raise contradiction(
                 "experts have devices of their own: decode_ffn.devices",

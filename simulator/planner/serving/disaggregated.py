@@ -176,7 +176,7 @@ def prefill_replica(
     drafts = _drafts_with_cache(candidate, model=model, policy=policy)
     if candidate.techniques.speculation is not None and not drafts:
         candidate = replace(candidate, techniques=candidate.techniques.model_copy(update={"speculation": None}))
-    found = prepare(candidate, model=model, mix=own, policy=policy)
+    found = prepare(candidate, model=model, mix=own, policy=policy, prefill_pool=True)
     if isinstance(found, Rejection):
         return found
     return _with_margin(_drafted_prompts(found) if drafts else found, policy)

@@ -119,9 +119,11 @@ class Prepared:
         return replace(self, curve=self.curve.slowed(factor), step_margin=self.step_margin * factor)
 
 
-def prepare(candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy) -> Prepared | Rejection:
+def prepare(
+    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy, prefill_pool: bool = False
+) -> Prepared | Rejection:
     """Deploy a candidate and price its steps, or say why it cannot hold one request."""
-    (found,) = prepare_all((candidate,), model=model, mix=mix, policy=policy)
+    (found,) = _prepared((candidate,), model=model, mix=mix, policy=policy, prefill_pool=prefill_pool)
     return found
 
 
@@ -136,9 +138,9 @@ def prepare_all(
 
 
 def _prepared(
-    tried: tuple[Candidate, ...], *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy
+    tried: tuple[Candidate, ...], *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy, prefill_pool: bool = False
 ) -> list[Prepared | Rejection]:
-    found = [_deployed(candidate, model=model, policy=policy) for candidate in tried]
+    found = [_deployed(candidate, model=model, policy=policy, prefill_pool=prefill_pool) for candidate in tried]
     try:
         curves = iter(replica_curves([item for item in found if not isinstance(item, Rejection)], mix=mix))
     except RoofcastError as error:
@@ -152,7 +154,7 @@ def _prepared(
     ]
 
 
-def deployed(candidate: Candidate, *, model: ModelSpec, policy: LoadPolicy) -> Deployment:
+def deployed(candidate: Candidate, *, model: ModelSpec, policy: LoadPolicy, prefill_pool: bool = False) -> Deployment:
     """A candidate's deployment. Raises RoofcastError for what the engine or the hardware cannot do."""
     return deploy(
         model=model,
@@ -162,11 +164,12 @@ def deployed(candidate: Candidate, *, model: ModelSpec, policy: LoadPolicy) -> D
         techniques=candidate.techniques,
         engine=candidate.engine,
         profiles=policy.profiles,
+        prefill_pool=prefill_pool,
     )
 
 
 def _deployed(
-    candidate: Candidate, *, model: ModelSpec, policy: LoadPolicy
+    candidate: Candidate, *, model: ModelSpec, policy: LoadPolicy, prefill_pool: bool
 ) -> tuple[Deployment, MemoryPlan] | Rejection:
     """A candidate's deployment and what its memory holds, or why it is none."""
     if policy.max_quality_loss is not None:
@@ -174,7 +177,7 @@ def _deployed(
         if below:
             return below
     try:
-        deployment = deployed(candidate, model=model, policy=policy)
+        deployment = deployed(candidate, model=model, policy=policy, prefill_pool=prefill_pool)
     except RoofcastError as error:
         return not_deployable(candidate, error)
     memory = memory_plan(deployment)

@@ -315,11 +315,12 @@ class UntunedExperts(Spec):
 
 
 class ServedModel(NamedTuple):
-    """What recipes ask of a model and its layout; ``spread``: its experts lie on several ranks."""
+    """What recipes ask: ``spread``, experts lie on several ranks; ``prefill_pool``, only prompts are computed here."""
 
     model_type: str
     latent_attention: bool
     spread: bool
+    prefill_pool: bool = False
 
 
 class FusedSharedExperts(Spec):
@@ -329,21 +330,29 @@ class FusedSharedExperts(Spec):
     model_types: tuple[str, ...]
 
 
-class SlowerKernel(Spec):
-    """Products ("gemm") or experts ("moe") of weights in the format ``weights`` on kernels that no table here timed.
+class SlowProducts(Spec):
+    """Products on a kernel that no table timed: as tables say, but at most at ``peak_share`` of the FP8 matrix rate."""
+
+    architectures: tuple[str, ...]
+    weights: str
+    peak_share: float = Field(gt=0, le=1)
+
+
+class SlowerExperts(Spec):
+    """Experts of weights in the format ``weights`` on kernels that no table here timed.
 
     rows_above : of a step, by architecture; up to as many, tables hold
     rate_share : of the tuned kernels' rate that they reach
-    width_multiple : of experts, for which alone the release brings a kernel as fast as the table's
-    domain_below : only where the scale-up link joins fewer accelerators
+    width_multiple : for which alone the release brings a kernel as fast as the table's
+    domain_below : only where the scale-up link joins fewer accelerators; prefill_pool : only where prompts alone run
     """
 
-    family: Literal["gemm", "moe"]
     weights: str
     rows_above: dict[str, NonNegativeInt]
     rate_share: float = Field(gt=0, le=1)
     width_multiple: PositiveInt | None = None
     domain_below: PositiveInt | None = None
+    prefill_pool: bool = False
 
     def runs_on(self, hardware: AcceleratorSpec) -> bool:
         """Whether ``hardware`` is one that runs this kernel."""
@@ -366,12 +375,14 @@ class KernelRecipe(Spec):
     narrow_latent: NarrowLatent | None = None
     untuned_experts: UntunedExperts | None = None
     fused_shared_experts: FusedSharedExperts | None = None
-    slower_kernels: tuple[SlowerKernel, ...] = ()
+    slow_products: tuple[SlowProducts, ...] = ()
+    slower_experts: tuple[SlowerExperts, ...] = ()
     kernels: tuple[TableKernel, ...] = ()
 
     def serving(self, model: ServedModel) -> Self:
         """The recipe for such a model."""
-        changed: dict[str, None] = {}
+        slower = tuple(kernel for kernel in self.slower_experts if model.prefill_pool or not kernel.prefill_pool)
+        changed: dict[str, object] = {"slower_experts": slower} if slower != self.slower_experts else {}
         if self.fused_norms is not None and self.fused_norms.latent_attention_only and not model.latent_attention:
             changed["fused_norms"] = None
         shared = self.fused_shared_experts

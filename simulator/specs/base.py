@@ -117,14 +117,27 @@ def is_recalled(citation: str) -> bool:
     return _RECALLED.search(citation) is not None
 
 
+FIRST_YEAR, LAST_YEAR = 1900, 2199
+Days = Annotated[int, Field(gt=0, le=36_525)]
+"""A century at most: no sum of such a time and a date leaves the calendar."""
+
+
+def reached_date(day: date) -> date:
+    """The day itself. Raises ValueError: nobody who asks about accelerators lives then."""
+    if not FIRST_YEAR <= day.year <= LAST_YEAR:
+        raise ValueError(f"a date from {FIRST_YEAR} to {LAST_YEAR} is needed")
+    return day
+
+
 def iso_date(text: str) -> str:
     """The text itself. Raises ValueError: not a date such as 2026-11-21, which texts are compared as."""
     try:
-        known = date.fromisoformat(text).isoformat() == text
+        known = date.fromisoformat(text)
     except ValueError:
-        known = False
-    if not known:
+        known = None
+    if known is None or known.isoformat() != text:
         raise ValueError("a date such as 2026-11-21 is needed")
+    reached_date(known)
     return text
 
 

@@ -8,7 +8,8 @@ import pytest
 from pydantic import Field
 
 from simulator.errors import RoofcastError
-from simulator.specs.base import LARGEST_NUMBER, SMALLEST_NUMBER, LogSigma, LogSpread, Spec, validate
+from simulator.specs.base import LARGEST_NUMBER, SMALLEST_NUMBER, LogSigma, LogSpread, Spec, iso_date, validate
+from simulator.specs.question.plan import plan_spec
 
 
 class _Measured(Spec):
@@ -37,3 +38,18 @@ def test_what_is_almost_nothing_is_refused(field: str, value: float) -> None:
 def test_a_spread_of_logarithms_has_an_end(field: str, value: float) -> None:
     with pytest.raises(RoofcastError, match=field):
         validate(_Measured, {field: value}, where="")
+
+
+@pytest.mark.parametrize("start", ["9999-12-31", "0001-01-01", "2200-01-01"])
+def test_a_date_beyond_every_forecast_is_refused(start: str) -> None:
+    """What is added to it left the calendar: ten years of growth, the time from order to use, a price's age."""
+    with pytest.raises(RoofcastError, match="from 1900 to 2199"):
+        plan_spec({"growth": "5%/month", "start": start})
+    with pytest.raises(ValueError, match="from 1900 to 2199"):
+        iso_date(start)
+
+
+@pytest.mark.parametrize("days", [36_526, 10**9])
+def test_more_days_than_a_century_are_refused(days: int) -> None:
+    with pytest.raises(RoofcastError, match="36525"):
+        plan_spec({"growth": "5%/month", "lead_time": days})

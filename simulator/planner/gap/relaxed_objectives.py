@@ -18,6 +18,7 @@ from simulator.planner.search.question import Question
 from simulator.planner.search.usual import evaluate_all, usual_search
 from simulator.planner.serving.capacity import UNLOADED_SHARE
 from simulator.planner.serving.shapes import Shape
+from simulator.specs.base import LARGEST_NUMBER
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.units import MILLI
 
@@ -96,7 +97,9 @@ def _with_bounds(question: Question, bounds_s: tuple[float, ...]) -> tuple[tuple
 
 
 def _option(question: Question, bounds_s: tuple[float, ...], *, start: Sized | None) -> GapOption | None:
-    """The best fleet under other bounds, None where nothing serves."""
+    """The best fleet under other bounds, None where nothing serves, or within no time that can be asked for."""
+    if max(bounds_s, default=0.0) > LARGEST_NUMBER / _FACTORS[-1]:
+        return None
     given, relaxed = _with_bounds(question, bounds_s)
     overrun = Overrun(limits=fleet_limits(relaxed))
     item = min(usual_search(relaxed, platforms(relaxed.spec)).sized, key=overrun.order, default=None)

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, model_validator
 
 from simulator.errors import ProfileError, RoofcastError, did_you_mean, plain_word, shown
-from simulator.specs.base import Source, Spec, read_yaml
+from simulator.specs.base import Source, Spec, read_yaml, validate
 from simulator.specs.engine.deployment import KvTiers, ParallelismSpec
-from simulator.specs.engine.fits import EngineFit, EngineOverheads, EngineSpread, VendorFit
+from simulator.specs.engine.fits import EngineFit, EngineFits, EngineOverheads, EngineSpread, VendorFit
 from simulator.specs.engine.releases import (
     LIMIT_FIELDS,
     EngineLimits,
@@ -27,7 +27,7 @@ from simulator.specs.engine.releases import (
     ruled,
 )
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.profiles import find_profile, list_profiles, load_spec
+from simulator.specs.profiles import find_profile, list_profiles, load_spec, profile_root
 from simulator.units import KILO
 
 MOST_AT_ONCE = int(KILO * 100)
@@ -197,7 +197,13 @@ class EngineProfile(Spec):
         if not isinstance(data, dict) or "overheads" in data or not isinstance(data.get("name"), str):
             return data
         path = find_profile("calibration/engines", data["name"], profiles=info.context)
-        return data if path is None else _joined(data, read_yaml(path))
+        if path is None:
+            return data
+        fits = read_yaml(path)
+        if not path.is_relative_to(profile_root("hardware_profiles")):
+            # What is wrong in a file of one's own is told of that file, not of the profile that it belongs to.
+            validate(EngineFits, fits, where=str(path), profile=True)
+        return _joined(data, fits)
 
     def release(self, version: str | None) -> str | None:
         """The version that ended the release which ``version`` belongs to; None for the profile's own."""

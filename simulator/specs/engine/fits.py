@@ -1,11 +1,15 @@
 """What was fitted to measured runs of a serving engine: overheads and spreads, by release and vendor."""
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from simulator.specs.base import LogSpread, Source, Spec
 from simulator.specs.engine.releases import came_before
+from simulator.units import SECONDS_PER_HOUR
+
+Overhead = Annotated[float, Field(ge=0, le=SECONDS_PER_HOUR)]
+"""A time that software adds [s]."""
 
 
 class EngineOverheads(Spec):
@@ -37,23 +41,23 @@ class EngineOverheads(Spec):
     host_speed : speed of one thread of the hosts on which these times were taken; that of an H100 server is 1
     """
 
-    step_s: NonNegativeFloat
-    step_per_sequence_s: NonNegativeFloat
-    step_per_prompt_s: NonNegativeFloat = 0.0
-    sampled_logit_s: NonNegativeFloat = 0.0
+    step_s: Overhead
+    step_per_sequence_s: Overhead
+    step_per_prompt_s: Overhead = 0.0
+    sampled_logit_s: Overhead = 0.0
     sampled_bytes_per_logit: NonNegativeFloat = 0.0
-    request_s: NonNegativeFloat
-    prompt_token_s: NonNegativeFloat
-    eager_launch_s: NonNegativeFloat
-    collective_lag_s: NonNegativeFloat = 0.0
+    request_s: Overhead
+    prompt_token_s: Overhead
+    eager_launch_s: Overhead
+    collective_lag_s: Overhead = 0.0
     reserve_bytes: NonNegativeFloat
     collective_reserve_bytes: NonNegativeFloat
     sampler_bytes_per_logit: NonNegativeFloat
-    speculation_chain_s: NonNegativeFloat = 0.0
-    speculation_tree_s: NonNegativeFloat = 0.0
-    speculation_sequence_s: NonNegativeFloat = 0.0
+    speculation_chain_s: Overhead = 0.0
+    speculation_tree_s: Overhead = 0.0
+    speculation_sequence_s: Overhead = 0.0
     vector_elements_per_clock: NonNegativeFloat = 0.0
-    launch_gap_s: NonNegativeFloat = 0.0
+    launch_gap_s: Overhead = 0.0
     tuned_share: float = Field(default=1.0, gt=0, le=1)
     host_speed: PositiveFloat = 1.0
 

@@ -6,10 +6,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, ValidationInfo, model_validator
 
 from simulator.errors import ProfileError, did_you_mean
-from simulator.specs.base import IsoDate, Spec, read_yaml
+from simulator.specs.base import Days, IsoDate, Spec, read_yaml
 from simulator.specs.profiles import find_profile, list_profiles, load_spec
 
 # Active codes of ISO 4217, without funds, metals and test codes.
@@ -100,7 +100,7 @@ class OfferSpec(Spec):
     per_device: PositiveFloat | None = None
     date: IsoDate
     source: str
-    lead_time_days: PositiveInt | None = None
+    lead_time_days: Days | None = None
     quote: bool = False
     default: bool = False
     server_included: bool = True
@@ -130,7 +130,7 @@ class PriceProfile(Spec):
     power_source: str
     pue: float = Field(ge=1)
     pue_source: str
-    stale_after_days: PositiveInt | None = None
+    stale_after_days: Days | None = None
     stale_source: str = ""
     offers: tuple[OfferSpec, ...]
 

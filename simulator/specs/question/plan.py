@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     NonNegativeInt,
@@ -18,7 +19,7 @@ from pydantic import (
 )
 
 from simulator.errors import FileError, Option, ProfileError, RoofcastError, contradiction, no_effect, plain_word
-from simulator.specs.base import Spec, open_field, read_yaml, validate
+from simulator.specs.base import Days, Spec, open_field, reached_date, read_yaml, validate
 from simulator.specs.engine.deployment import Degree, KvTiers, KvTierSpec
 from simulator.specs.engine.engine import AtOnce, EngineName
 from simulator.specs.model.precision import Dtype, NumberFormat, number_word
@@ -234,8 +235,8 @@ class PlanSpec(Spec):
     horizon: Annotated[PositiveInt | None, BeforeValidator(horizon_months)] = open_field(
         "Months to look ahead and to commit for.", le=LONGEST_HORIZON
     )
-    start: date | None = open_field("First day of the forecast.")
-    lead_time: PositiveInt | None = open_field("Days from order to use.")
+    start: Annotated[date, AfterValidator(reached_date)] | None = open_field("First day of the forecast.")
+    lead_time: Days | None = open_field("Days from order to use.")
     rental: bool = _switch("Cheapest mix of kept, on-demand and spot over day or week.")
     load_profile: Annotated[tuple[float, ...], BeforeValidator(hourly_profile)] = _several(
         "Relative demand of 24 or 168 hours."

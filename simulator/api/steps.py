@@ -86,7 +86,11 @@ def step(
         model,
         hardware,
         engine=engine,
-        degrees=ParallelismSpec(tp_size=tp_size, pp_size=pp_size, ep_size=ep_size, dp_size=dp_size, cp_size=cp_size),
+        degrees=validate(
+            ParallelismSpec,
+            {"tp_size": tp_size, "pp_size": pp_size, "ep_size": ep_size, "dp_size": dp_size, "cp_size": cp_size},
+            where="",
+        ),
         power_cap_w=power_cap_w,
         precision=precision,
         techniques=techniques,
@@ -136,7 +140,7 @@ def crossover(
             hint=f"such as {DEFAULT_FORMATS}",
         )
 
-    degrees = ParallelismSpec(tp_size=tp_size)
+    degrees = validate(ParallelismSpec, {"tp_size": tp_size}, where="")
     deployed = partial(_deployment, model, hardware, engine=engine, degrees=degrees, profiles=profiles)
 
     def replica(scheme: str, techniques: TechniquesSpec | None = None) -> Deployment:

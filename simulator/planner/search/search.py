@@ -14,6 +14,7 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
+from simulator.errors import InfeasibleError
 from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, Trial, with_doubt
@@ -227,7 +228,10 @@ def search_families(question: Question, tried: Sequence[Platform], trial: Trial,
     if not families or not chosen:
         return Searched()
     asked = _widened(question)
-    found = screen_space(asked, chosen)
+    try:
+        found = screen_space(asked, chosen)
+    except InfeasibleError:
+        return Searched()
     kept, outcomes = Trial(), []
     for family in families if found.tables else ():
         sized = evaluate(question, _candidates(family, found, asked)).sized

@@ -9,7 +9,7 @@ from math import inf
 
 import numpy as np
 
-from simulator.errors import Option, RoofcastError
+from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.operators.formats.tensor_formats import on_chip, precision_plan
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import MatmulFormat
@@ -58,6 +58,10 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
         )
     spec, engine = question.spec, asked_engine(question.spec)
     space = search_space(spec, model=question.model, platforms=platforms)
+    if not space.parallelisms:
+        raise InfeasibleError(
+            f"no replica of {question.model.name} has the degrees that are asked for", field=Option("tp_size")
+        )
     maker = TableMaker(
         model=question.model, mix=question.demand.mix, space=space, engine=engine, profiles=question.policy.profiles
     )

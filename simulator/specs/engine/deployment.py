@@ -31,7 +31,7 @@ class ParallelismSpec(Spec):
 
     tp_size: Degree = 1
     pp_size: Degree = 1
-    ep_size: Degree = 1
+    ep_size: int = Field(default=1, gt=0, le=LARGEST_DEGREE**2)
     dp_size: Degree = 1
     cp_size: Degree = 1
 

@@ -200,6 +200,7 @@ _SHORT = {"isl_tokens": 100, "osl_tokens": 5}
     [
         {"disaggregation": {"prefill_replicas": 499, "decode_replicas": 500}},
         {"replicas": 1000, "routing": "prefix_aware"},
+        {"replicas": 1000, "engine": {"name": "vllm", "kv_tiers": [{"medium": "remote", "capacity_bytes": 1e12}]}},
     ],
 )
 def test_replicas_in_no_ratio_of_few_are_refused(fields: dict[str, Any]) -> None:

@@ -305,18 +305,17 @@ def _group(scenario: ScenarioSpec) -> tuple[ScenarioSpec, float]:
     """
     pools = scenario.disaggregation
     joined = scenario.encoder_pool is not None or (pools is not None and pools.decode_ffn is not None)
-    if joined or scenario.routing == "prefix_aware":
-        # What encoders or experts work for, or a replica has cached, depends on all of them.
+    shares_cache = any(tier.medium == "remote" for tier in scenario.engine.kv_tiers or ())
+    if joined or shares_cache or scenario.routing == "prefix_aware":
+        # What encoders or experts work for, or what is cached, depends on all of them.
         divisor, count = 1, pools.prefill_replicas + pools.decode_replicas if pools else scenario.replicas
     elif pools is None:
         if scenario.replicas <= SIDE_BY_SIDE:
             return scenario, 1.0
         return scenario.model_copy(update={"replicas": SIDE_BY_SIDE}), scenario.replicas / SIDE_BY_SIDE
     else:
-        common, count = (
-            gcd(pools.prefill_replicas, pools.decode_replicas),
-            pools.prefill_replicas + pools.decode_replicas,
-        )
+        common = gcd(pools.prefill_replicas, pools.decode_replicas)
+        count = pools.prefill_replicas + pools.decode_replicas
         fits = (part for part in range(1, common + 1) if common % part == 0 and count // part >= SIDE_BY_SIDE)
         divisor = max(fits, default=1)
     if count // divisor > _MOST_POOLED:

@@ -136,7 +136,7 @@ def _trace_prefixes(workload: WorkloadSpec, trace: RequestTrace, *, block_size_t
 
 def _drawn_requests(workload: WorkloadSpec, path: str, *, rng: np.random.Generator) -> Requests:
     """Arrivals of the workload; prompt and answer lengths of requests drawn from a trace. Every prompt is new."""
-    trace = read_trace(path)
+    trace = read_trace(path, field="workload.lengths_trace")
     arrival_s, stage, stage_end_s = stage_arrivals(workload)
     drawn = rng.integers(0, len(trace.arrival_s), size=len(arrival_s))
     return make_requests(

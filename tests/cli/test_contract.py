@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,7 +141,7 @@ def test_pools_answer_clients() -> None:
         ({"kind": "offline", "concurrency": None, "range_ratio": 0.8}, "range_ratio", "ignored_option"),
         ({"kind": "offline", "concurrency": None, "lengths_trace": "a.csv"}, "lengths_trace", "ignored_option"),
         ({"lengths_trace": "a.csv", "osl_cv": 0.3}, "osl_cv", "contradiction"),
-        ({"lengths_trace": "no-such-file.csv"}, "trace", None),
+        ({"lengths_trace": "no-such-file.csv"}, "lengths_trace", "io"),
     ],
 )
 def test_lengths_out_of_range_are_refused_by_field(fields: dict[str, Any], field: str, code: str | None) -> None:
@@ -148,6 +149,16 @@ def test_lengths_out_of_range_are_refused_by_field(fields: dict[str, Any], field
     error = answered(**asked)["error"]
     assert error["field"] == field
     assert code is None or error["code"] == code
+
+
+def test_requests_of_a_file_that_the_engine_does_not_take_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.csv"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "2023-11-16 18:17:03.9,1990,11\n" * 4, "utf-8")
+    asked = {**CLIENTS, "concurrency": 4, "isl_tokens": 100, "osl_tokens": 10, "lengths_trace": str(path)}
+    error = answered(**asked, engine={"max_model_len": 2000})["error"]
+    assert error["field"] == "lengths_trace"
+    assert "2001 tokens, which exceed max_model_len 2000" in error["message"]
+    check_laws(answered(**asked, engine={"max_model_len": 2001}), osl_tokens=11)
 
 
 def test_sparse_units_have_a_peak_of_their_own() -> None:

@@ -362,13 +362,24 @@ def scenario_options(scenario: ScenarioSpec, options: ServeOptions) -> ServeOpti
 
 
 def loop_lengths(scenario: ScenarioSpec, deployment: Deployment) -> LoopLengths:
-    """How long the requests of a closed loop are. Raises FileError: the file of their lengths cannot be read."""
+    """How long the requests of a closed loop are.
+
+    Raises FileError: the file of their lengths cannot be read.
+    Raises RoofcastError: the engine takes none as long as one of that file.
+    """
     isl_given: tuple[int, ...] = ()
     osl_given: tuple[int, ...] = ()
     if scenario.lengths_trace is not None:
         from simulator.traffic.recorded.traces import read_trace
 
-        trace = read_trace(scenario.lengths_trace)
+        trace = read_trace(scenario.lengths_trace, field="lengths_trace")
+        longest, most = int((trace.isl_tokens + trace.osl_tokens).max()), deployment.engine.max_model_len
+        if longest > most:
+            raise RoofcastError(
+                f"{scenario.lengths_trace} has a request of {longest} tokens, which exceed max_model_len {most}",
+                field="lengths_trace",
+                hint="raise engine.max_model_len, or leave such requests out",
+            )
         isl_given, osl_given = (tuple(map(int, lengths.tolist())) for lengths in (trace.isl_tokens, trace.osl_tokens))
     varied = scenario.isl_cv is not None or scenario.osl_cv is not None
     return LoopLengths(

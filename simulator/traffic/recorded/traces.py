@@ -98,18 +98,18 @@ def _disorder(rows: list[TraceRow], *, path: str | Path) -> tuple[str, ...]:
     return (f"{path} is not in the order of its times (goes back {times}); it is read sorted",) if back else ()
 
 
-def read_trace(path: str | Path) -> RequestTrace:
+def read_trace(path: str | Path, *, field: str = "trace") -> RequestTrace:
     """Read a trace; the format follows from the first line.
 
-    Raises FileError: the file cannot be read.
+    Raises FileError: the file cannot be read: names ``field``.
     Raises RoofcastError: a line is malformed: names file, line and reason.
     """
     try:
         state = os.stat(os.path.expanduser(path))
-        return _read(str(path), (state.st_mtime_ns, state.st_size))
+        return _read(str(path), (state.st_mtime_ns, state.st_size), field)
     except (OSError, ValueError, MalformedError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise FileError(f"{path}: cannot be read: {reason}", field="trace") from None
+        raise FileError(f"{path}: cannot be read: {reason}", field=field) from None
 
 
 def _in_time(rows: list[TraceRow], row: int) -> tuple[float, int, float, float]:
@@ -119,9 +119,9 @@ def _in_time(rows: list[TraceRow], row: int) -> tuple[float, int, float, float]:
 
 
 @lru_cache(maxsize=2)
-def _read(path: str, state: tuple[int, int]) -> RequestTrace:
+def _read(path: str, state: tuple[int, int], field: str) -> RequestTrace:
     """One file, read once for all questions about it; ``state`` retires it when the file changes."""
-    text = read_text(os.path.expanduser(path), field="trace")
+    text = read_text(os.path.expanduser(path), field=field)
     rows = trace_rows(text, path=path)
     if len(rows) < 2:
         raise malformed(path, where="line 1", reason=f"a trace needs at least two requests, found {len(rows)}")

@@ -75,6 +75,15 @@ def test_requests_of_a_closed_loop_are_replayed_in_their_order(tmp_path: Path) -
     assert made[1] > 1.1 * made[0]
 
 
+def test_a_single_request_is_no_trace_and_is_replayed_with_its_length(tmp_path: Path) -> None:
+    data = json.loads((DATA / "vllm_bench.json").read_text("utf-8"))
+    listed = {"start_times": [5.0], "input_lens": [300], "output_lens": [64], "max_concurrency": 1}
+    totals = {"total_input_tokens": 300, "total_output_tokens": 64, "completed": 1}
+    (run,) = load_serving_runs(written(tmp_path, data | listed | totals))
+    result = answer(run_scenario(run, identifier="x", served=WHERE)).run
+    assert (result.isl_tokens, result.osl_tokens) == pytest.approx((300, 64), rel=0.01)
+
+
 @pytest.mark.parametrize("field", ["isl", "osl", "conc", "mean_tpot"])
 def test_a_result_without_lengths_or_concurrency_is_refused_by_field(field: str, tmp_path: Path) -> None:
     broken = {name: value for name, value in INFERENCEX.items() if name != field}

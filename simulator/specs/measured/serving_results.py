@@ -44,7 +44,7 @@ class ServingRun:
     range_ratio : where lengths are nominal ones of which shorter ones are drawn, down to that share; else None
     gap_cv : coefficient of variation of the gaps between open arrivals, 1 for Poisson
     longest_osl_tokens : of one answer, None where the file does not tell
-    has_requests : whether the file holds every request's start and lengths, so that it can be replayed as a trace
+    has_requests : whether the file holds the starts and lengths of several requests, to be replayed as a trace
     model : what the file calls the model, None where it does not
     """
 
@@ -142,7 +142,7 @@ def _vllm(file: ResultFile) -> ServingRun:
         osl_cv=_list_cv(file, "output_lens"),
         gap_cv=shape**-0.5,
         longest_osl_tokens=max(_lengths(file, "output_lens"), default=None),
-        has_requests=all(isinstance(file.find(field), list) for field in VLLM_REQUEST_FIELDS),
+        has_requests=answered > 1 and all(isinstance(file.find(field), list) for field in VLLM_REQUEST_FIELDS),
         model=file.word("model_id"),
     )
     return _checked(run, failed=file.optional("failed") or 0.0, answered=answered)

@@ -123,7 +123,7 @@ Days = Annotated[int, Field(gt=0, le=36_525)]
 
 
 def reached_date(day: date) -> date:
-    """The day itself. Raises ValueError: nobody who asks about accelerators lives then."""
+    """The day itself. Raises ValueError: its year is before FIRST_YEAR or after LAST_YEAR."""
     if not FIRST_YEAR <= day.year <= LAST_YEAR:
         raise ValueError(f"a date from {FIRST_YEAR} to {LAST_YEAR} is needed")
     return day

@@ -182,14 +182,15 @@ def test_many_replicas_serve_in_proportion_and_take_no_longer() -> None:
     assert 1.0 <= few.rate_per_s / (SIDE_BY_SIDE * _sustained().rate_per_s) <= 1.2
 
 
-def test_pools_are_simulated_in_their_ratio() -> None:
-    pools = {"prefill_replicas": 100, "decode_replicas": 300}
+@pytest.mark.parametrize("times", [25, 10**12])
+def test_pools_are_simulated_in_their_ratio(times: int) -> None:
+    pools = {"prefill_replicas": 4, "decode_replicas": 12}
     few, many = (
-        _sustained(disaggregation={name: round(count * times) for name, count in pools.items()}, workload=_SHORT)
-        for times in (0.04, 1)
+        _sustained(disaggregation={name: count * groups for name, count in pools.items()}, workload=_SHORT)
+        for groups in (1, times)
     )
-    assert many.rate_per_s == pytest.approx(25 * few.rate_per_s)
-    assert (many.served.prefill.replicas, many.served.decode.replicas) == (100, 300)
+    assert many.rate_per_s == pytest.approx(times * few.rate_per_s)
+    assert (many.served.prefill.replicas, many.served.decode.replicas) == (4 * times, 12 * times)
 
 
 _SHORT = {"isl_tokens": 100, "osl_tokens": 5}

@@ -295,7 +295,7 @@ def served_of(
 SIDE_BY_SIDE = 16
 """Replicas whose batches the requests of one run fill many times over; more of them serve in proportion."""
 _MOST_POOLED = 512
-"""Replicas that are in no ratio of few, or depend on each other, and are simulated together."""
+"""Most replicas that are simulated together: pools whose ratio takes so many, replicas that depend on each other."""
 
 
 def _group(scenario: ScenarioSpec) -> tuple[ScenarioSpec, float]:
@@ -316,8 +316,8 @@ def _group(scenario: ScenarioSpec) -> tuple[ScenarioSpec, float]:
     else:
         common = gcd(pools.prefill_replicas, pools.decode_replicas)
         count = pools.prefill_replicas + pools.decode_replicas
-        fits = (part for part in range(1, common + 1) if common % part == 0 and count // part >= SIDE_BY_SIDE)
-        divisor = max(fits, default=1)
+        sizes = (size for size in range(1, _MOST_POOLED + 1) if common % size == 0)
+        divisor = common // next((size for size in sizes if count // common * size >= SIDE_BY_SIDE), common)
     if count // divisor > _MOST_POOLED:
         raise RoofcastError(
             f"{count:,} replicas; at most {_MOST_POOLED:,} are searched together",

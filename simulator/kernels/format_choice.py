@@ -32,7 +32,7 @@ FLOPS_PER_INSTRUCTION = 2.0
 
 
 WIDE_BYTES = 2.0
-"""A widened weight is a 16-bit number."""
+"""What enters a product that narrows it is a 16-bit number."""
 
 SPARSE_ON_TENSOR_CORES = (2, 4)
 """The pattern that sparse matrix units take [Mishra2021]."""
@@ -145,7 +145,7 @@ def _fused(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, famil
     )
     if not product.outlier_fraction:
         return terms
-    wide = _sixteen_bit(shape, hardware=hardware, fit=fit, depth=product.outlier_fraction)
+    wide = _widened(shape, hardware=hardware, fit=fit, depth=product.outlier_fraction)
     return Terms(
         seconds=terms.seconds + wide.seconds,
         compute_s=terms.compute_s + wide.compute_s,
@@ -153,28 +153,28 @@ def _fused(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, famil
     )
 
 
-def _sixteen_bit(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, depth: float = 1.0) -> Terms:
-    """The 16-bit product over a share ``depth`` of the input columns."""
-    wide = MatmulFormat(
-        name="wide", weight_bits=BITS[Dtype.FP16], activation_bits=BITS[Dtype.FP16], math=_wide(hardware)
-    )
+def _widened(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, depth: float = 1.0) -> Terms:
+    """The product over a share ``depth`` of the input columns with weights as wide as its activations."""
+    math = _wide_math(shape.format, hardware)
+    wide = MatmulFormat(name="wide", weight_bits=BITS[math], activation_bits=BITS[math], math=math)
     return gemm_seconds(
         shape.m,
         shape.n,
         shape.k * depth,
         machine=gemm_machine(hardware, wide),
         parameters=fit.parameters,
-        weight_bytes=WIDE_BYTES,
-        activation_bytes=WIDE_BYTES,
+        weight_bytes=BITS[math] / BITS_PER_BYTE,
+        activation_bytes=BITS[math] / BITS_PER_BYTE,
         batch=shape.batch,
         cold=True,
     )
 
 
 def _materialised(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit) -> Terms:
-    """All weights are widened in memory, then multiplied as 16-bit ones."""
-    terms = _sixteen_bit(shape, hardware=hardware, fit=fit)
-    moved = shape.n * shape.k * shape.batch * (shape.format.weight_bits / BITS_PER_BYTE + WIDE_BYTES)
+    """All weights are widened in memory, then multiplied as wide ones."""
+    terms = _widened(shape, hardware=hardware, fit=fit)
+    wide_bits = BITS[_wide_math(shape.format, hardware)]
+    moved = shape.n * shape.k * shape.batch * (shape.format.weight_bits + wide_bits) / BITS_PER_BYTE
     pass_s = moved / (fit.parameters["memory_fraction"] * hardware.memory_bytes_per_s)
     return Terms(
         seconds=terms.seconds + fit.parameters["launch_s"] + pass_s,
@@ -183,8 +183,10 @@ def _materialised(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit
     )
 
 
-def _wide(hardware: AcceleratorSpec) -> Dtype:
-    """The 16-bit format of the device's matrix units."""
+def _wide_math(format: MatmulFormat, hardware: AcceleratorSpec) -> Dtype:
+    """What widened weights are multiplied in: 16 bits on the device's matrix units; FP32 where activations are."""
+    if format.math is Dtype.FP32:
+        return format.math
     return Dtype.BF16 if Dtype.BF16 in hardware.peak_flops_per_s else Dtype.FP16
 
 

@@ -110,8 +110,11 @@ class StepEstimate:
 
     @property
     def model_flops(self) -> Array:
-        """Useful FLOPs of the step over all devices, worked out when asked for."""
-        return model_flops(self.model, self.step) * self.replicas
+        """Useful FLOPs of the step over all devices, worked out when asked for: the model's, or what runs of them where
+        a technique leaves work out."""
+        on_device = sum(row.work.count * row.work.executed * row.work.flops for row in self.rows)
+        run: Array = np.asarray(on_device * (self.devices / len(self.stage_s)))
+        return np.minimum(model_flops(self.model, self.step) * self.replicas, run)
 
     @property
     def mfu(self) -> Array:
@@ -127,7 +130,8 @@ class StepEstimate:
 
         Range of validity
         -----------------
-        Dense peak of the layers' products. Model FLOPs count no recomputation, no padding and no rejected guess.
+        Dense peak of the layers' products. Model FLOPs count no recomputation, no padding, no rejected guess and
+        nothing that a technique leaves out.
 
         References
         ----------

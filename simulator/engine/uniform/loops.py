@@ -161,12 +161,11 @@ def steady_requests_per_s(demand: LoopDemand, records: LoopRecords) -> float:
     if demand.requests < LEAST_ROUNDS * demand.at_once:
         return whole
     start_s, end_s = float(records.sent_s[2 * demand.at_once - 1]), float(records.sent_s.max())
-    span_s = np.maximum(records.finish_s - records.first_token_s, np.finfo(float).tiny)
-    inside_s = np.minimum(records.finish_s, end_s) - np.maximum(records.first_token_s, start_s)
-    several = demand.osl_tokens > 1
-    tokens = float((demand.osl_tokens * np.clip(inside_s / span_s, 0.0, 1.0))[several].sum())
-    if end_s <= start_s or not several.all():
+    if end_s <= start_s or not (demand.osl_tokens > 1).all():
         return whole
+    span_s = np.maximum(records.finish_s - records.first_token_s, np.finfo(float).eps)
+    inside_s = np.minimum(records.finish_s, end_s) - np.maximum(records.first_token_s, start_s)
+    tokens = float((demand.osl_tokens * np.clip(inside_s / span_s, 0.0, 1.0)).sum())
     return tokens / float(demand.osl_tokens.mean()) / (end_s - start_s)
 
 

@@ -10,6 +10,8 @@ from simulator.units import GIGA
 MAX_LAYERS = 1_000
 LARGEST_SIZE = int(GIGA)
 """Far above every width, vocabulary and number of positions."""
+LARGEST_RATIO = 1_000.0
+"""Far above what any width is of another."""
 
 
 class Fields:
@@ -107,12 +109,13 @@ class Fields:
         return default if value is None else value
 
     def number(self, name: str, *, default: float) -> float:
-        """A positive finite number."""
+        """A ratio of widths."""
         value = self._take(name)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise self.refusal(name, f"is {shown(value)}, allowed are positive finite numbers")
+        least = 1 / LARGEST_RATIO
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= LARGEST_RATIO:
+            raise self.refusal(name, f"is {shown(value)}, allowed are numbers of {least:g} to {LARGEST_RATIO:,.0f}")
         return float(value)
 
     def flag(self, name: str, *, default: bool) -> bool:

@@ -13,7 +13,7 @@ import streamlit as st
 from app import glossary, widgets
 from app.uploaded import session_profiles, uploaded_file, uploaded_names
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, SCHEME_NAMES
-from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_DP_SIZES, USUAL_TP_SIZES, has_experts
+from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_DP_SIZES, USUAL_TP_SIZES
 from simulator.planner.what_if import kv_head_choices
 from simulator.specs.base import validate
 from simulator.specs.engine.engine import DEFAULT_ENGINE
@@ -141,7 +141,7 @@ _kv_heads = lru_cache(maxsize=_LOOKED_UP)(kv_head_choices)
 
 @lru_cache(maxsize=_LOOKED_UP)
 def _routes_to_experts(model: str, profiles: str | None) -> bool:
-    return has_experts(load_model(model, profiles=profiles))
+    return load_model(model, profiles=profiles).has_experts
 
 
 @lru_cache(maxsize=_LOOKED_UP)

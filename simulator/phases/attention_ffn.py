@@ -24,7 +24,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate, StepRow, estimate_step, scheduling_s
 from simulator.phases.tabulate import compile_steps
 from simulator.records import dataclass
-from simulator.specs.model.architecture import ModelSpec, MoeSpec
+from simulator.specs.model.architecture import ModelSpec
 
 _ENDS = (Family.EMBEDDING, Family.LM_HEAD)
 _DISPATCH, _COMBINE = "experts_dispatch", "experts_combine"
@@ -32,7 +32,7 @@ _DISPATCH, _COMBINE = "experts_dispatch", "experts_combine"
 
 def attention_only(model: ModelSpec) -> ModelSpec:
     """The model without its feed-forward blocks, which must hold experts."""
-    if not any(isinstance(block, MoeSpec) for layer in model.layers for block in layer.feed_forward):
+    if not model.has_experts:
         raise RoofcastError(
             f"{model.name} has no experts to move",
             field="disaggregation.decode_ffn",

@@ -40,7 +40,7 @@ def structure(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedT
     applied = replace(applied, model=model, notes=notes if given else applied.notes)
     if spec.expert_imbalance is None:
         return applied
-    if not any(isinstance(block, arch.MoeSpec) for layer in model.layers for block in layer.feed_forward):
+    if not model.has_experts:
         _refuse("expert_imbalance", f"{model.name} has no experts", code="no_effect", hint="leave it out")
     return with_rule(applied, BusiestRank(imbalance=spec.expert_imbalance))
 
@@ -189,7 +189,7 @@ def _experts(block: arch.FeedForward, moe: MoeOverride) -> arch.FeedForward:
 
 
 def _with_skew(model: arch.ModelSpec, spec: StructureSpec) -> arch.ModelSpec:
-    if not any(isinstance(block, arch.MoeSpec) for layer in model.layers for block in layer.feed_forward):
+    if not model.has_experts:
         _refuse("routing_skew", f"{model.name} has no experts", code="no_effect", hint="leave it out")
 
     def change(layer: arch.LayerSpec) -> arch.LayerSpec:

@@ -15,7 +15,7 @@ from simulator.errors import RoofcastError, contradiction, did_you_mean
 from simulator.operators.work import ActivationPasses, MatmulFormat
 from simulator.records import dataclass
 from simulator.specs.base import Spec, read_yaml, validate
-from simulator.specs.model.architecture import MlaSpec, ModelSpec, MoeSpec
+from simulator.specs.model.architecture import MlaSpec, ModelSpec
 from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, scheme_word
 
 DEFAULT_GROUP_SIZE = 128  # of GPTQ and AWQ checkpoints in the wild, and AWQ's paper
@@ -171,8 +171,7 @@ def as_published(scheme: Scheme, model: ModelSpec, notes: list[str]) -> Scheme:
 
 def _wide_beside_experts(scheme: Scheme, model: ModelSpec, notes: list[str]) -> Scheme:
     """MXFP4 as makers store a model with experts: attention, and what its own quantised checkpoint keeps, wide."""
-    has_experts = any(isinstance(block, MoeSpec) for layer in model.layers for block in layer.feed_forward)
-    if not has_experts or scheme.unquantised is not None or scheme.roles:
+    if not model.has_experts or scheme.unquantised is not None or scheme.roles:
         return scheme
     own = model.quantization.unquantized if model.quantization is not None else ()
     kept = (*WIDE_BESIDE_EXPERTS, *(role for role in own if role not in WIDE_BESIDE_EXPERTS))

@@ -9,7 +9,7 @@ from typing import Any
 from simulator.operators.formats.tensor_formats import NVFP4
 from simulator.planner.candidate import Candidate
 from simulator.planner.records import FieldValue
-from simulator.planner.search.candidates import USUAL_DP_SIZES, USUAL_SPARSITY, USUAL_SPECULATION, has_experts
+from simulator.planner.search.candidates import USUAL_DP_SIZES, USUAL_SPARSITY, USUAL_SPECULATION
 from simulator.planner.search.question import WIDE_SCHEMES, Question
 from simulator.records import dataclass
 from simulator.specs.model.precision import Dtype, NumberFormat, PrecisionSpec
@@ -172,7 +172,7 @@ def _weights_changes(question: Question) -> list[GapChange]:
 def _rank_changes(question: Question) -> list[GapChange]:
     """Other ways to spread a model with experts."""
     spec, found = question.spec, list[GapChange]()
-    if not has_experts(question.model):
+    if not question.model.has_experts:
         return found
     if not spec.ep_size and spec.search != "wide":
         state = GapState(spread_experts=True)

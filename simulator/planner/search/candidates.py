@@ -21,7 +21,7 @@ from simulator.specs.hardware.accelerator import (
     list_offered_hardware,
     load_hardware,
 )
-from simulator.specs.model.architecture import ModelSpec, MoeSpec
+from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.checkpoints import PublishedCheckpoint, published_checkpoints
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.question.plan import NONE, PlanSpec, asked_tiers
@@ -63,17 +63,12 @@ def technique_choices(spec: PlanSpec) -> tuple[TechniquesSpec, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def has_experts(model: ModelSpec) -> bool:
-    """Whether any layer routes tokens to experts."""
-    return any(isinstance(block, MoeSpec) for layer in model.layers for block in layer.feed_forward)
-
-
 def dp_sizes(spec: PlanSpec, *, model: ModelSpec) -> tuple[int, ...]:
     """Ranks of data-parallel attention to compare; one where nobody asks, or no experts would be shared by them."""
     if spec.dp_size:
         return tuple(sorted(set(spec.dp_size)))
     wide = spec.any_technique or spec.search == "wide"
-    return (1, *USUAL_DP_SIZES) if wide and has_experts(model) else (1,)
+    return (1, *USUAL_DP_SIZES) if wide and model.has_experts else (1,)
 
 
 # Degrees tried without --tp: one server's worth of fast links is where tensor parallelism pays.
@@ -221,12 +216,12 @@ def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
                 field=Option("tp_size"),
                 code="unsupported_parallelism",
             )
-    if max(spec.dp_size, default=1) > 1 and not has_experts(model):
+    if max(spec.dp_size, default=1) > 1 and not model.has_experts:
         raise no_effect(
             f"{model.name} has no experts for ranks of data-parallel attention to share: more replicas are the same",
             field=Option("dp_size"),
         )
-    if max(spec.ep_size, default=1) > 1 and not has_experts(model):
+    if max(spec.ep_size, default=1) > 1 and not model.has_experts:
         raise no_effect(f"{model.name} has no experts to spread over devices", field=Option("ep_size"))
     if spec.pp_size:
         try:
@@ -283,7 +278,7 @@ def spread(
     model: ModelSpec, *, tp_size: int, pp_size: int, dp_size: int, ep_size: int | None = None, cp_size: int = 1
 ) -> ParallelismSpec:
     """Degrees of one replica; without ``ep_size``, ranks of data-parallel attention share the experts."""
-    shares = dp_size > 1 and has_experts(model)
+    shares = dp_size > 1 and model.has_experts
     if ep_size is None:
         ep_size = tp_size * dp_size if shares else 1
     return ParallelismSpec(tp_size=tp_size, pp_size=pp_size, dp_size=dp_size, ep_size=ep_size, cp_size=cp_size)

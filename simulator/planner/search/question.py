@@ -26,7 +26,6 @@ from simulator.planner.search.candidates import (
     check_power_cap,
     check_precision,
     dp_sizes,
-    has_experts,
     platforms,
     precisions,
     spread,
@@ -299,7 +298,7 @@ def parallelisms(spec: PlanSpec, *, model: ModelSpec) -> tuple[ParallelismSpec, 
         )
         if dp == 1 or spec.dp_size or tp * dp <= max(USUAL_TP_SIZES)
     ]
-    if has_experts(model) and not spec.ep_size:
+    if model.has_experts and not spec.ep_size:
         found += [
             ParallelismSpec(tp_size=tp, pp_size=pp, ep_size=tp)
             for tp, pp, dp in product(tensor, depths, ranks)

@@ -19,7 +19,7 @@ from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, Trial, with_doubt
 from simulator.planner.records import FamilyFound, SearchFamily
-from simulator.planner.search.candidates import has_experts, platforms, unlike_pairs
+from simulator.planner.search.candidates import platforms, unlike_pairs
 from simulator.planner.search.question import Question, check_decodes
 from simulator.planner.search.screen_tables import ScreenTable
 from simulator.planner.search.screened_space import ScreenedSpace, cheapest, finalists, search_summary
@@ -157,7 +157,7 @@ def families_of(question: Question) -> tuple[SearchFamily, ...]:
     found = []
     if not (spec.max_num_seqs and spec.max_num_batched_tokens):
         found.append(SearchFamily.LIMITS)
-    if has_experts(question.model) and not spec.dp_size and not spec.ep_size:
+    if question.model.has_experts and not spec.dp_size and not spec.ep_size:
         found.append(SearchFamily.EXPERTS)
     # A trace is replayed on one kind of replica.
     if not spec.serving and not replays_trace(spec) and _screens_pools(question):
@@ -222,7 +222,7 @@ def search_families(question: Question, tried: Sequence[Platform], trial: Trial,
     Where the fleet has limits, those are the best that hold them or come near: what saves there is what is asked for.
     """
     bests, families = _bests(trial), families_of(question)
-    most = SEARCHED_WITH_EXPERTS if has_experts(question.model) else SEARCHED
+    most = SEARCHED_WITH_EXPERTS if question.model.has_experts else SEARCHED
     names = _nearest(question, bests)[:most] or [item.hardware.name for item in tried]
     chosen = tuple(item for item in tried if item.hardware.name in names)
     if not families or not chosen:

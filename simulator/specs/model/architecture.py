@@ -377,6 +377,11 @@ class ModelSpec(Spec):
         words += [word for kind, word in _CLASS_WORDS.items() if kind in kinds]
         return ", ".join(dict.fromkeys(words))
 
+    @cached_property
+    def has_experts(self) -> bool:
+        """Whether any layer routes tokens to experts."""
+        return any(isinstance(block, MoeSpec) for layer in self.layers for block in layer.feed_forward)
+
     @property
     def num_hidden_layers(self) -> int:
         """Depth of the decoder (or of the only stack)."""

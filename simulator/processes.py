@@ -275,4 +275,6 @@ def _answer(entry: str, *, asked: int, answers: int) -> None:
         answer = getattr(import_module(module), name)
         print(_READY, file=written, flush=True)
         for line in open(asked, encoding="utf-8", closefd=False):  # noqa: SIM115
-            print(answer(line.rstrip("\n")), file=written, flush=True)
+            answered = answer(line.rstrip("\n"))
+            sys.stdout.flush()  # what was printed meanwhile is out before the answer, after which the process may end
+            print(answered, file=written, flush=True)

@@ -64,7 +64,7 @@ def test_a_model_without_a_fleet_does_not_hide_the_others() -> None:
         ((f"{LARGE}=0.3", SMALL), {}, "not of others"),
         ((f"{LARGE}=0.3", f"{SMALL}=0.5"), {}, "sum to 0.8"),
         ((f"{LARGE}=1.3",), {}, "up to 1"),
-        ((LARGE, SMALL), {"measured_rps_per_gpu": 1.0}, "measured of one model"),
+        ((LARGE, SMALL), {"measured_rps_per_gpu": 1.0}, "measured with one model"),
         ((f"{LARGE}=0.5", f"{SMALL}=0.5"), {"max_gpus": 8}, "has several"),
     ],
 )

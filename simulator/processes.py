@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Semaphore, Thread, Timer
 from types import TracebackType
 from typing import IO
@@ -25,12 +25,16 @@ from typing import IO
 from simulator.allocation import collect_seldom, keep_freed_memory
 from simulator.errors import RoofcastError
 from simulator.records import dataclass
+from simulator.units import KIB
 
 TIMEOUT_CODE, DIED_CODE = "timeout", "process_died"
 """Codes of the refusals that a line gets in place of its answer."""
 AHEAD = 8
 """Lines taken in for each process before the first of them is handed out: what a stop loses, what memory holds."""
 _READY = "ready"
+_SHORT = KIB
+"""Characters of a line that is handed over while the one before it is worked on: a pipe holds as much (POSIX promises
+512 bytes, every system of today 16 KiB), so that neither end waits for the other to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,11 @@ class _Line:
 
     text: str
     answer: Future[str | RoofcastError]
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a pipe holds it beside the line before: its characters are bytes, and few."""
+        return len(self.text) <= _SHORT and self.text.isascii()
 
 
 class LineProcesses:
@@ -93,23 +102,34 @@ class LineProcesses:
             room.release()
 
     def _ask(self) -> None:
-        """What one thread does: it has a process answer one line after another."""
+        """What one thread does: it has a process answer one line after another, and hands over the next one meanwhile
+        where enough wait for the other processes too."""
         process: _LineProcess | None = None
+        held: deque[_Line] = deque()
+        handed = 0
         while True:
-            line = self._asked.get()
+            if not held:
+                held.append(self._asked.get())
+            with suppress(Empty):
+                if len(held) == 1 and self._asked.qsize() >= self._jobs:
+                    held.append(self._asked.get_nowait())
             if self._ended:
                 return
             try:
-                process = process or self._process()
+                process, handed = (self._process(), 0) if process is None else (process, handed)
             except BaseException as error:  # no process could be started: raised where the answers are read
-                line.answer.set_exception(error)
+                held[0].answer.set_exception(error)
                 return
-            answer = process.answer(line.text, timeout_s=self._timeout_s)
+            while handed < len(held) and (handed == 0 or held[handed].is_short):
+                process.hand_over(held[handed].text)
+                handed += 1
+            answer = process.answer(timeout_s=self._timeout_s)
+            handed -= 1
             if isinstance(answer, RoofcastError):
                 self._started.remove(process)
                 process.stop()
                 process = None
-            line.answer.set_result(answer)
+            held.popleft().answer.set_result(answer)
 
     def _process(self) -> _LineProcess:
         """A process that has nothing to do: a fork that waits, or a new one."""
@@ -130,15 +150,23 @@ class _LineProcess:
         self._expired = False
         self._greeted = False
 
-    def answer(self, line: str, *, timeout_s: float | None) -> str | RoofcastError:
-        """The answer to one line."""
+    def hand_over(self, line: str) -> None:
+        """Write a line to the process; one that it cannot take ends it."""
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError):
+            self._process.kill()
+
+    def answer(self, *, timeout_s: float | None) -> str | RoofcastError:
+        """The answer to the first line that was handed over and is not answered."""
         if not self._greeted:  # its imports are no part of a line's time
             self._greeted = self._line() == _READY + "\n"
         timer = None if timeout_s is None else Timer(timeout_s, self._expire)
         if timer is not None:
             timer.daemon = True
             timer.start()
-        answer = self._exchange(line) if self._greeted else ""
+        answer = self._line() if self._greeted else ""
         if timer is not None:
             timer.cancel()
         if answer.endswith("\n") and not self._expired:
@@ -153,14 +181,6 @@ class _LineProcess:
             code=DIED_CODE,
             hint="the other lines go on; it may have run out of memory",
         )
-
-    def _exchange(self, line: str) -> str:
-        try:
-            self._process.stdin.write(line + "\n")
-            self._process.stdin.flush()
-        except (OSError, ValueError):
-            return ""
-        return self._line()
 
     def _line(self) -> str:
         try:

@@ -17,7 +17,7 @@ import pytest
 
 from simulator.allocation import COLLECT_EVERY
 from simulator.errors import RoofcastError
-from simulator.processes import AHEAD, LineProcesses, _LineProcess
+from simulator.processes import AHEAD, DIED_CODE, LineProcesses, _LineProcess
 
 ENTRY = "tests.odd_answers:answer"
 
@@ -36,6 +36,20 @@ def test_long_lines_are_no_dead_end() -> None:
     """Neither side waits for the other to read, though a pipe holds less than a line or its answer."""
     long = "c" * 300_000
     assert answers(*[long, "ab", long, long] * 3, jobs=1) == [long, "ba", long, long] * 3
+
+
+def test_the_next_line_is_there_before_the_last_is_answered() -> None:
+    """A process that works on one line holds the next already, but no line that its pipe might not take."""
+    lines = ["sleep 0.2", "ab", "\u00e9" * 9, "c" * 300_000]
+    expected = ["2.0 peels", "ba", "\u00e9" * 9, "c" * 300_000]
+    assert answers(*lines * 8) == expected * 8
+    fatal = answers("kill", *["ab"] * 40)
+    assert fatal == [DIED_CODE, *["ba"] * 40], "the line that was held is asked of another process"
+
+
+@pytest.mark.parametrize("lines", [["\ud800"], ["ab", "\ud800", *["ab"] * 20]])
+def test_a_line_that_no_pipe_takes_costs_itself_alone(lines: list[str]) -> None:
+    assert answers(*lines, timeout_s=60.0) == [DIED_CODE if line == "\ud800" else "ba" for line in lines]
 
 
 FORKS = """

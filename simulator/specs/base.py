@@ -120,6 +120,8 @@ def is_recalled(citation: str) -> bool:
 FIRST_YEAR, LAST_YEAR = 1900, 2199
 Days = Annotated[int, Field(gt=0, le=36_525)]
 """A century at most: no sum of such a time and a date leaves the calendar."""
+SEEDS = 1 << 32
+Seed = Annotated[int, Field(ge=0, lt=SEEDS)]
 
 
 def reached_date(day: date) -> date:

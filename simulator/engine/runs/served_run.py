@@ -27,6 +27,7 @@ from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import estimate_step
 from simulator.records import dataclass
+from simulator.specs.base import SEEDS
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.requests import Floats, Outcome
@@ -335,7 +336,7 @@ def pools_powers_w(run: ServedRun, pools: DisaggregatedResult) -> tuple[float, f
 
 
 def _reseeded(workload: WorkloadSpec, number: int) -> WorkloadSpec:
-    return workload.model_copy(update={"seed": workload.seed + number})
+    return workload.model_copy(update={"seed": (workload.seed + number) % SEEDS})
 
 
 def _replicas_interval(

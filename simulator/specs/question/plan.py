@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from simulator.errors import FileError, Option, ProfileError, RoofcastError, contradiction, no_effect, plain_word
-from simulator.specs.base import Days, Spec, open_field, reached_date, read_yaml, validate
+from simulator.specs.base import Days, Seed, Spec, open_field, reached_date, read_yaml, validate
 from simulator.specs.engine.deployment import Degree, KvTiers, KvTierSpec
 from simulator.specs.engine.engine import AtOnce, EngineName
 from simulator.specs.model.precision import Dtype, NumberFormat, number_word
@@ -244,7 +244,7 @@ class PlanSpec(Spec):
     weekend: float | None = open_field("Demand of a weekend's day over a weekday's.", ge=0, le=1)
     uncertainty: bool = _switch("P10/P50/P90, what moves the plan, what breaks first, regret.")
     draws: PositiveInt | None = open_field("Draws of the Monte Carlo.")
-    seed: NonNegativeInt | None = open_field("Seed of the Monte Carlo.")
+    seed: Seed | None = open_field("Seed of the Monte Carlo.")
     demand_sigma: float | None = open_field("Spread of log(demand / forecast).", ge=0, le=1)
     measured_rps_per_gpu: float | None = open_field("Size the fleet by what you measured on one GPU.", gt=0, le=GIGA)
     measured_at: tuple[str, ...] = _several("A percentile at that rate: latency-p95=2.8s.")

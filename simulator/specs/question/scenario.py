@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from simulator.errors import contradiction
-from simulator.specs.base import Spec
+from simulator.specs.base import Seed, Spec
 from simulator.specs.engine.deployment import Degree, DisaggregationSpec, EncoderPoolSpec, ParallelismSpec
 from simulator.specs.engine.engine import AtOnce, EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
@@ -107,7 +107,7 @@ class ScenarioSpec(Spec):
     osl_cv: float | None = Field(default=None, ge=0, le=LARGEST_CV)
     lengths_trace: str | None = None
     ramp_s: NonNegativeFloat | None = None
-    seed: NonNegativeInt | None = None
+    seed: Seed | None = None
     images_per_request: float | None = Field(default=None, ge=FEWEST_PICTURES, le=MOST_PICTURES)
     image_pixels: PositiveInt | None = None
     workload: WorkloadSpec | None = Field(default=None)

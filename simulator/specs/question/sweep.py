@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
 from simulator.errors import FileError, ProfileError, RoofcastError
-from simulator.specs.base import Spec, validate, yaml_mapping
+from simulator.specs.base import Seed, Spec, validate, yaml_mapping
 
 Point = dict[str, Any]
 """Values of the fields that vary, by dotted name."""
@@ -65,7 +65,7 @@ class SampleSpec(Spec):
 
     points: PositiveInt
     fields: dict[str, Values | RangeSpec] = Field(min_length=1)
-    seed: int = Field(default=0, ge=0)
+    seed: Seed = 0
 
 
 class SweepSpec(Spec):

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from simulator.specs.base import Spec
+from simulator.specs.base import Seed, Spec
 from simulator.specs.question.plan_values import LARGEST_CV, MOST_ANSWERS
 from simulator.units import GIGA, MILLI
 
@@ -74,7 +74,7 @@ class WorkloadSpec(Spec):
     lengths_trace: str | None = None
     conversation: ConversationSpec | None = None
     answers_per_request: int = Field(default=1, ge=1, le=MOST_ANSWERS)
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
 
     @model_validator(mode="before")
     @classmethod

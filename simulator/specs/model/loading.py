@@ -161,12 +161,19 @@ def nearest_model(model: ModelSpec) -> str:
     """The built-in model that one of somebody's own stands for, else the nearest in width and depth, of its type where
     there is one."""
 
-    def apart(name: str) -> tuple[bool, bool, float]:
-        other = load_model(name)
-        ratios = (other.hidden_size / model.hidden_size, other.num_hidden_layers / model.num_hidden_layers)
-        return name != model.name, other.model_type != model.model_type, sum(abs(log(ratio)) for ratio in ratios)
+    def apart(other: tuple[str, str, int, int]) -> tuple[bool, bool, float]:
+        name, model_type, width, depth = other
+        ratios = (width / model.hidden_size, depth / model.num_hidden_layers)
+        return name != model.name, model_type != model.model_type, sum(abs(log(ratio)) for ratio in ratios)
 
-    return min(list_models(), key=apart)
+    return min(_sizes(list_models()), key=apart)[0]
+
+
+@lru_cache(maxsize=1)
+def _sizes(names: tuple[str, ...]) -> tuple[tuple[str, str, int, int], ...]:
+    """Name, type, width and depth of each: all are read for them, which takes half a second."""
+    models = {name: load_model(name) for name in names}
+    return tuple((name, one.model_type, one.hidden_size, one.num_hidden_layers) for name, one in models.items())
 
 
 def model_source(name: str, *, profiles: str | Path | None = None) -> str:

@@ -158,8 +158,7 @@ def traits_on(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits
         in_whole_runs=frozenset(profile.whole_runs.get(hardware.architecture, ())),
         read_bytes_per_s=READ_SHARE * hardware.memory_data_share * hardware.memory_bytes_per_s,
     )
-    # An engine of one's own on another's kernels may lack the rate of what it has no matrix kernel for.
-    if not profile.matrix_groups or not profile.overheads.vector_elements_per_clock:
+    if not profile.matrix_groups:
         return traits
     return replace(
         traits,

@@ -74,6 +74,25 @@ def test_a_first_release_is_later_than_the_profiles_own() -> None:
         EngineProfile.model_validate({**facts, "first_releases_of_models": {"0.5.6": ["llama"]}})
 
 
+@pytest.mark.parametrize("place", ["profile", "release", "vendor"])
+def test_heads_without_a_matrix_kernel_need_a_rate_of_the_vector_units(place: str) -> None:
+    engine = load_engine("tensorrt-llm")
+    EngineProfile.model_validate(engine.model_dump(by_alias=True))
+    facts = engine.model_dump(by_alias=True)
+    lacking = facts["overheads"] | {"vector_elements_per_clock": 0.0}
+    if place == "profile":
+        facts |= {"matrix_groups": [8], "overheads": lacking}
+    elif place == "release":
+        (release,) = (one for one in facts["releases"].values() if one["matrix_groups"])
+        release["overheads"] = lacking
+    else:
+        known = lacking | {"vector_elements_per_clock": 17.5}
+        fit = {"overheads": lacking, "spread": facts["spread"], "sources": facts["sources"]}
+        facts |= {"matrix_groups": [8], "overheads": known, "vendors": {"amd": fit}}
+    with pytest.raises(ValueError, match="matrix_groups needs vector_elements_per_clock"):
+        EngineProfile.model_validate(facts)
+
+
 def test_an_answer_names_the_release_that_a_feature_asked_for() -> None:
     asked = {"id": 1, "model": "deepseek-r1", "hardware": "mi355x", "tp_size": 8, "batch_size": 1, "isl_tokens": 64}
     guessing = {**asked, "techniques": {"speculation": "mtp"}, "osl_tokens": 8, "kind": "batch"}

@@ -205,6 +205,17 @@ class EngineProfile(Spec):
             validate(EngineFits, fits, where=str(path), profile=True)
         return _joined(data, fits)
 
+    @model_validator(mode="after")
+    def _knows_vector_rate(self) -> Self:
+        """Heads without a matrix kernel are priced by the rate of the vector units, which has to be known."""
+        ways = [(self.matrix_groups, self.overheads)]
+        for vendor in self.vendors.values():
+            ways += [(self.matrix_groups, fit.overheads) for fit in (vendor, *vendor.releases.values())]
+        ways += [(release.matrix_groups, release.overheads) for release in self.releases.values()]
+        if any(groups and not overheads.vector_elements_per_clock for groups, overheads in ways):
+            raise ValueError("matrix_groups needs vector_elements_per_clock among the overheads beside it, above 0")
+        return self
+
     def release(self, version: str | None) -> str | None:
         """The version that ended the release which ``version`` belongs to; None for the profile's own."""
         return next((before for before in self.releases if came_before(version, before)), None)

@@ -201,7 +201,7 @@ def _width(section: Fields, *, hidden_size: int) -> int | None:
         return None
     if not section.has("ffn_mult"):
         raise section.refusal("ffn_mult", "is missing: the width of the feed-forward block is unknown")
-    width = 2 * section.number("ffn_mult", default=1.0) * hidden_size / 3
+    width = 2 * section.ratio("ffn_mult", default=1.0) * hidden_size / 3
     if width > LARGEST_SIZE:
         raise section.refusal("ffn_mult", f"gives a width of {width:.3g}, allowed are at most {LARGEST_SIZE:,}")
     return -(-int(width) // FFN_MULTIPLE) * FFN_MULTIPLE

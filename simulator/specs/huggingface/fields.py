@@ -108,7 +108,7 @@ class Fields:
         value = self.optional_count(name)
         return default if value is None else value
 
-    def number(self, name: str, *, default: float) -> float:
+    def ratio(self, name: str, *, default: float) -> float:
         """A ratio of widths."""
         value = self._take(name)
         if value is None:

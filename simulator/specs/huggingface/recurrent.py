@@ -269,7 +269,7 @@ def _lfm2_block(fields: Fields) -> arch.MlpSpec:
     width = fields.size(fields.either("block_ff_dim", "intermediate_size"))
     if not fields.flag("block_auto_adjust_ff_dim", default=not fields.has("num_experts")):
         return arch.MlpSpec(intermediate_size=width)
-    share = fields.number("block_ffn_dim_multiplier", default=1.0)
+    share = fields.ratio("block_ffn_dim_multiplier", default=1.0)
     multiple = fields.size("block_multiple_of", default=256)
     return arch.MlpSpec(intermediate_size=math.ceil(int(share * int(2 * width / 3)) / multiple) * multiple)
 

@@ -67,8 +67,8 @@ def test_a_depth_is_bounded() -> None:
 
 
 @for_every([0, -0.5, float("inf"), float("nan"), "1", False])
-def test_what_is_not_a_positive_number_is_refused(value: object) -> None:
-    refusal(lambda: fields(x=value).number("x", default=1.0))
+def test_what_is_no_ratio_of_widths_is_refused(value: object) -> None:
+    refusal(lambda: fields(x=value).ratio("x", default=1.0))
 
 
 @pytest.mark.parametrize("value", [0, 1, "true", None])

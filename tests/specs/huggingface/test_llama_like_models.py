@@ -192,10 +192,17 @@ def test_searched_layers_hold_what_their_block_says() -> None:
     assert total(nas(size, blocks)) == 2 * size.vocab * h + first + second + third + h
 
 
-@pytest.mark.parametrize("multiple", [1e7, 1e300, 1.7e308])
-def test_a_width_that_no_layer_has_is_refused(multiple: float) -> None:
-    size = Sizes(hidden=768, layers=1, heads=8, kv_heads=8, intermediate=0, vocab=1000)
-    with pytest.raises(RoofcastError, match="allowed are numbers of 0.001 to 1,000") as caught:
+@pytest.mark.parametrize(
+    ("hidden", "multiple", "said"),
+    [
+        (768, 1e7, "allowed are numbers of 0.001 to 1,000"),
+        (768, 1.7e308, "allowed are numbers of 0.001 to 1,000"),
+        (8_000_000, 999.0, "gives a width of 5.33e\\+09"),
+    ],
+)
+def test_a_width_that_no_layer_has_is_refused(hidden: int, multiple: float, said: str) -> None:
+    size = Sizes(hidden=hidden, layers=1, heads=8, kv_heads=8, intermediate=0, vocab=1000)
+    with pytest.raises(RoofcastError, match=said) as caught:
         read(nas(size, [nas_block(group=8, multiple=multiple)]))
     assert "ffn_mult" in str(caught.value.field)
 

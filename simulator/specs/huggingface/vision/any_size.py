@@ -38,7 +38,7 @@ def qwen2_tower(fields: Fields) -> VisionSpec:
     return shapes.plain_tower(
         vision,
         hidden=hidden,
-        intermediate=int(hidden * vision.number("mlp_ratio", default=4.0)),
+        intermediate=int(hidden * vision.ratio("mlp_ratio", default=4.0)),
         patch=patch,
         frames=frames,
         patch_bias=False,
@@ -53,7 +53,7 @@ def ernie_tower(fields: Fields) -> VisionSpec:
     width, vision = shapes.text_width(fields), fields.section("vision_config")
     hidden, merge = vision.size("hidden_size"), vision.size("spatial_merge_size", default=2)
     patch, joined = vision.size("patch_size", default=14), hidden * merge**2
-    frames, ratio = vision.size("temporal_merge_size", default=2), vision.number("mlp_ratio", default=4.0)
+    frames, ratio = vision.size("temporal_merge_size", default=2), vision.ratio("mlp_ratio", default=4.0)
     return shapes.plain_tower(
         vision,
         hidden=hidden,

@@ -88,7 +88,7 @@ def grid_of(vision: Fields, name: str, *, edge: int, patch: int) -> int:
 
 def shuffled_patches(fields: Fields, name: str) -> int:
     """Patches along an edge that a pixel shuffle of this ratio joins."""
-    ratio = fields.number(name, default=0.5)
+    ratio = fields.ratio(name, default=0.5)
     if ratio > 1:
         raise fields.refusal(name, f"is {ratio:g}, allowed are ratios up to 1")
     return int(1 / ratio)

@@ -38,13 +38,31 @@ def test_long_lines_are_no_dead_end() -> None:
     assert answers(*[long, "ab", long, long] * 3, jobs=1) == [long, "ba", long, long] * 3
 
 
-def test_the_next_line_is_there_before_the_last_is_answered() -> None:
-    """A process that works on one line holds the next already, but no line that its pipe might not take."""
-    lines = ["sleep 0.2", "ab", "\u00e9" * 9, "c" * 300_000]
-    expected = ["2.0 peels", "ba", "\u00e9" * 9, "c" * 300_000]
-    assert answers(*lines * 8) == expected * 8
+@pytest.mark.parametrize(("line", "most"), [("ab", 2), ("\u00e9\u00e9", 1), ("c" * 2_000, 1)])
+def test_a_process_holds_its_next_line_while_it_works(line: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But no line that its pipe might not take beside the one before."""
+    held: dict[_LineProcess, int] = {}
+    counts: list[int] = []
+    hand_over, answer = _LineProcess.hand_over, _LineProcess.answer
+
+    def handed(process: _LineProcess, text: str) -> None:
+        held[process] = held.get(process, 0) + 1
+        hand_over(process, text)
+
+    def answered(process: _LineProcess, *, timeout_s: float | None) -> str | RoofcastError:
+        counts.append(held[process])
+        held[process] -= 1
+        return answer(process, timeout_s=timeout_s)
+
+    monkeypatch.setattr(_LineProcess, "hand_over", handed)
+    monkeypatch.setattr(_LineProcess, "answer", answered)
+    assert answers(*[line] * 40) == [line[::-1]] * 40
+    assert max(counts) == most
+
+
+def test_the_line_that_a_dead_process_held_is_asked_of_another() -> None:
     fatal = answers("kill", *["ab"] * 40)
-    assert fatal == [DIED_CODE, *["ba"] * 40], "the line that was held is asked of another process"
+    assert fatal == [DIED_CODE, *["ba"] * 40]
 
 
 @pytest.mark.parametrize("lines", [["\ud800"], ["ab", "\ud800", *["ab"] * 20]])

@@ -169,8 +169,15 @@ def test_a_request_that_never_fits_is_counted_not_lost(tmp_path: Path, capsys: p
     ],
 )
 def test_refusals_are_one_line(
-    scenario: str, capsys: pytest.CaptureFixture[str], words: list[str], code: int, said: str
+    scenario: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    code: int,
+    said: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where nobody left a file of these names
     found, out, err = call(capsys, "serve", scenario, *words)
     assert (found, out) == (code, "")
     assert err.count("\n") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from math import ceil
 
@@ -26,6 +27,7 @@ from simulator.specs.engine.releases import (
     KernelRecipe,
     NarrowLatent,
     SlowerExperts,
+    SlowProducts,
     SplitProducts,
     TableKernel,
     UntunedExperts,
@@ -82,7 +84,7 @@ class EngineTraits:
     vector_elements_per_s : keys' and values' numbers that the vector units of the device take in where there is none,
         once for every query head [1/s]
     untuned : the tile of 16-bit experts that nobody tuned; tuned : those that somebody did, as (experts, width)
-    slow_products : rate that large products of a weight format reach at most on a kernel that no table timed [FLOP/s]
+    slow_products : kernels of products that no table timed, and the rate that large ones reach at most [FLOP/s]
     slower_experts : experts' kernels that no table timed, and the rows above which they run
     compute_units : of the accelerator [-]; undivided_rows, block_flops_per_s : query rows from which on latent decode
         attention gives each thread block all keys of a sequence for as many rows, and the rate of one [FLOP/s]
@@ -103,7 +105,7 @@ class EngineTraits:
     vector_elements_per_s: float = float("inf")
     untuned: UntunedExperts | None = None
     tuned: tuple[tuple[int, int], ...] = ()
-    slow_products: tuple[tuple[str, float], ...] = ()
+    slow_products: tuple[tuple[SlowProducts, float], ...] = ()
     slower_experts: tuple[tuple[SlowerExperts, int], ...] = ()
     compute_units: int = 1
     undivided_rows: int | None = None
@@ -129,12 +131,19 @@ class EngineTraits:
         ranks of attention exchange tokens, whose kernels are others."""
         if self.untuned is None or format_name != Dtype.BF16.value or ranks.dp_size > 1:
             return []
-        blocks = (block for layer in model.layers for block in layer.feed_forward if isinstance(block, MoeSpec))
-        sizes = {
-            (block.num_experts // ranks.ep_size, block.moe_intermediate_size * ranks.ep_size // ranks.tp_size)
-            for block in blocks
-        }
-        return sorted(sizes - set(self.tuned))
+        return sorted(_experts_of_device(model, ranks) - set(self.tuned))
+
+    def never_timed(
+        self, model: ModelSpec, ranks: ParallelismSpec, *, experts: str, products: Collection[str]
+    ) -> list[SlowerExperts | SlowProducts]:
+        """Kernels of a replica's steps that no table timed, whose rate is inferred from whole runs.
+
+        experts, products : names of the formats of its experts, and of all other products
+        """
+        widths = {width for _, width in _experts_of_device(model, ranks)}
+        slower = [kernel for kernel, _ in self.slower_experts if kernel.weights == experts]
+        slow = [kernel for kernel, _ in self.slow_products if kernel.weights in products]
+        return [*(kernel for kernel in slower if any(map(kernel.takes, widths))), *slow]
 
     def lent(self, relative: Relative, *, kind: str) -> Relative:
         """``relative`` with its kernels known as parts of measured steps, where whole runs held such rows. What they
@@ -146,6 +155,16 @@ class EngineTraits:
         if self.fused is None or shape.operation is not Collective.ALL_REDUCE or not shape.ends_block:
             return 0.0
         return dict(self.fused_bytes).get(shape.participants, 0.0)
+
+
+def _experts_of_device(model: ModelSpec, ranks: ParallelismSpec) -> set[tuple[int, int]]:
+    """How many experts of each mixture's layer a device holds, and their width there."""
+    blocks = (block for layer in model.layers for block in layer.feed_forward if isinstance(block, MoeSpec))
+    together = ranks.tp_size * (ranks.dp_size if ranks.ep_size > 1 else 1)
+    return {
+        (block.num_experts // ranks.ep_size, block.moe_intermediate_size * ranks.ep_size // together)
+        for block in blocks
+    }
 
 
 def traits_on(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits:
@@ -169,9 +188,9 @@ def traits_on(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits
     )
 
 
-def _slow_products(recipe: KernelRecipe, hardware: AcceleratorSpec) -> tuple[tuple[str, float], ...]:
+def _slow_products(recipe: KernelRecipe, hardware: AcceleratorSpec) -> tuple[tuple[SlowProducts, float], ...]:
     here = (named for named in recipe.slow_products if hardware.architecture in named.architectures)
-    return tuple((named.weights, named.peak_share * hardware.peak_flops_per_s[Dtype.FP8]) for named in here)
+    return tuple((named, named.peak_share * hardware.peak_flops_per_s[Dtype.FP8]) for named in here)
 
 
 def with_recipe(

@@ -89,10 +89,10 @@ def _untuned(timing: Timing, shape: MoeShape, *, traits: EngineTraits) -> Timing
 
 def _slow_product(timing: Timing, shape: GemmShape, *, traits: EngineTraits) -> Timing:
     """A product on a kernel whose arithmetic is slower than the tuned one's that its table holds [AMDAITER2025]."""
-    rate = dict(traits.slow_products).get(shape.format.name)
-    if rate is None:
+    rates = [rate for kernel, rate in traits.slow_products if kernel.weights == shape.format.name]
+    if not rates:
         return timing
-    product_s = 2.0 * np.asarray(shape.m, dtype=np.float64) * shape.n * shape.k * shape.batch / rate
+    product_s = 2.0 * np.asarray(shape.m, dtype=np.float64) * shape.n * shape.k * shape.batch / rates[0]
     inferred = np.where(product_s > timing.seconds, int(Provenance.EXTRAPOLATED), 0)  # from whole runs, not timed
     return replace(
         timing,
@@ -105,8 +105,7 @@ def _slow_product(timing: Timing, shape: GemmShape, *, traits: EngineTraits) -> 
 def _slower_experts(timing: Timing, shape: MoeShape, *, traits: EngineTraits) -> Timing:
     """Experts on kernels slower than the tuned ones that their table holds [AMDAITER2025]."""
     for kernel, above in traits.slower_experts:
-        fits = kernel.width_multiple and not shape.intermediate_size % kernel.width_multiple
-        if kernel.weights != shape.format.name or fits:
+        if kernel.weights != shape.format.name or not kernel.takes(shape.intermediate_size):
             continue
         slower = np.asarray(shape.tokens) > above
         inferred = np.where(slower, int(Provenance.EXTRAPOLATED), 0)  # from whole runs; no kernel of it was timed

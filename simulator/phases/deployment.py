@@ -13,7 +13,7 @@ from simulator.kernels.sustained import engine_kernels
 from simulator.operators.formats.tensor_formats import PrecisionPlan, on_chip, precision_plan
 from simulator.operators.parallelism import check_parallelism
 from simulator.operators.transformer import is_encoder_only
-from simulator.phases.engine_settings import EngineSettings, engine_assumptions, engine_settings
+from simulator.phases.engine_settings import EngineSettings, engine_assumptions, engine_settings, kernel_assumptions
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -163,17 +163,29 @@ def deploy(
         said += tier_assumptions(spec, tiers)
     linked = parallelism.devices <= hardware.scale_up.domain_size
     server = None if linked else default_server_for(hardware.name, profiles=profiles)
+    kernels = engine_kernels(profile, facts, Same(server), profiles, calibrations_changed_ns(profiles))
+    said += kernel_assumptions(kernels.traits, model=model, parallelism=parallelism, plan=plan)
     replica = Deployment(
         model=model,
         hardware=hardware,
         parallelism=parallelism,
         plan=plan,
         engine=settings,
-        kernels=engine_kernels(profile, facts, Same(server), profiles, calibrations_changed_ns(profiles)),
+        kernels=kernels,
         techniques=applied,
         assumptions=(*_formats(plan, asked, taken), *applied.assumptions, *said),
     )
     return _within_budget(with_speculation(replica, profiles=profiles), spec)
+
+
+def assumed_of_pools(prefill: Deployment, decode: Deployment) -> tuple[Assumption, ...]:
+    """What was filled in of both pools, what they share once."""
+    ahead, after = prefill.assumptions, decode.assumptions
+    return (
+        *(item for item in after if item in ahead),
+        *(replace(item, pool="prefill") for item in ahead if item not in after),
+        *(replace(item, pool="decode") for item in after if item not in ahead),
+    )
 
 
 def with_speculation(deployment: Deployment, *, profiles: str | None = None) -> Deployment:

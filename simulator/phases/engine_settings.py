@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from simulator.errors import contradiction
+from simulator.kernels.engine_traits import EngineTraits
+from simulator.operators.formats.tensor_formats import PrecisionPlan, model_roles
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineProfile, EngineSpec, MemoryRule, QueueOrderName, SchedulerName
 from simulator.specs.engine.fits import EngineOverheads, EngineSpread
-from simulator.specs.engine.releases import EngineLimits, LimitField
+from simulator.specs.engine.releases import EngineLimits, LimitField, SlowerExperts
 from simulator.specs.model.architecture import ModelSpec
 
 if TYPE_CHECKING:
     from simulator.phases.kv_tiers import KvTier
 
 DEFAULT_MAX_MODEL_LEN_TOKENS = 4096
+
+KERNELS_NEVER_TIMED = ("engine.slower_experts", "engine.slow_products")
+"""Assumptions on how fast kernels are that no table holds, from whole runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,3 +141,20 @@ def engine_assumptions(
             Assumption(key="engine.version", value=settings.version, origin=ValueOrigin.RULE, detail=spec.version_for)
         )
     return tuple(found)
+
+
+def kernel_assumptions(
+    traits: EngineTraits, *, model: ModelSpec, parallelism: ParallelismSpec, plan: PrecisionPlan
+) -> tuple[Assumption, ...]:
+    """Kernels of a replica that no table timed: how fast they are is inferred from whole runs."""
+    used = model_roles(model) - {"experts"}
+    products = {plan.format_for(role).name for role in used}
+    experts = plan.format_for("experts").name
+    return tuple(
+        Assumption(
+            key=KERNELS_NEVER_TIMED[0] if isinstance(kernel, SlowerExperts) else KERNELS_NEVER_TIMED[1],
+            value=kernel,
+            origin=ValueOrigin.FITTED,
+        )
+        for kernel in traits.never_timed(model, parallelism, experts=experts, products=products)
+    )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from simulator.errors import Option, RoofcastError, contradiction
 from simulator.files import keeps_nothing
+from simulator.phases.deployment import assumed_of_pools
 from simulator.planner import records
 from simulator.planner.candidate import NO_TECHNIQUES, Platform, Rejection
 from simulator.planner.capacity_plan import (
@@ -113,6 +114,12 @@ def _of_choice(question: Question, best: Fleet) -> tuple[Assumption, ...]:
     return (*formats, *price_assumptions(best), *hand_over_assumption(best))
 
 
+def _of_replicas(best: Fleet) -> tuple[Assumption, ...]:
+    """What was filled in of its replicas, of both pools where it has two."""
+    last = best.replica.deployment
+    return last.assumptions if best.prefill is None else assumed_of_pools(best.prefill.replica.deployment, last)
+
+
 def _simulated(question: Question, ranked: list[Sized]) -> CheckedSearch:
     from simulator.planner.verification.finalists import checked_finalists
 
@@ -158,7 +165,7 @@ def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
         alternatives=tuple(fleets[1:]),
         rejections=(*trial.rejections, *excluded),
         candidates=tried.summary.candidates if tried.summary else len(trial.sized) + len(trial.rejections) + trial.more,
-        assumptions=(*question.assumptions, *_of_choice(question, best), *best.replica.deployment.assumptions),
+        assumptions=(*question.assumptions, *_of_choice(question, best), *_of_replicas(best)),
         warnings=(*question.demand.warnings, *unlike_pools_refused(spec, trial), *warnings_for(question, best, fleets)),
         basis=PlanBasis(question=question, shown=tuple(shown)),
         price_ranking=price_ranking(fleets, prices=question.prices, spec=spec),

@@ -24,7 +24,6 @@ LARGEST_NUMBER = TERA * TERA * MEGA
 SMALLEST_NUMBER = 1 / LARGEST_NUMBER
 """1e-30 beside 0: what is divided by it stays finite too."""
 
-
 _INNER = ("schema", "items_schema", "values_schema")  # keys of JSON are text
 
 
@@ -217,7 +216,7 @@ class Assumption:
     """An input of an answer.
 
     key : what it is: a field of a scenario (``engine.max_num_seqs``), or one of the planner's ``PlanInput``
-    value : the value itself; None where ``detail`` says it all
+    value : the value itself; None where ``detail`` says it all; pool : whose it is, "" where it holds for all pools
     detail : what the origin needs to be said in full: a profile's name, a trace, a citation
     """
 
@@ -225,6 +224,7 @@ class Assumption:
     value: object = None
     origin: ValueOrigin = ValueOrigin.DEFAULT
     detail: object = None
+    pool: str = ""
 
 
 _NAMED_ERRORS = 5

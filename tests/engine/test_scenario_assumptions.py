@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from simulator.engine.runs.assumptions import pool_assumptions, scenario_assumptions, scenario_warnings
-from simulator.engine.runs.scenario_setup import deployment_of
+from simulator.engine.runs.scenario_setup import deployment_of, pool_deployments
+from simulator.kernels.engine_traits import EngineTraits
+from simulator.operators.work import prefill_step
+from simulator.phases.deployment import Deployment, assumed_of_pools
+from simulator.phases.step import estimate_step
 from simulator.specs.base import ValueOrigin
 from simulator.specs.question.scenario import ScenarioSpec
 
@@ -41,3 +47,51 @@ def test_the_hand_over_between_pools_is_said_to_be_fitted() -> None:
     scenario = ScenarioSpec.model_validate({**LOOP, "isl_tokens": 512, "osl_tokens": 64, "disaggregation": pools})
     (found,) = [item for item in pool_assumptions(scenario) if item.key == "disaggregation.hand_over_s"]
     assert found.origin is ValueOrigin.FITTED
+
+
+POOLS = {"prefill_replicas": 2, "decode_replicas": 1, "prefill_tp_size": 4, "prefill_max_num_batched_tokens": 4096}
+
+
+def prompt_s(replica: Deployment) -> float:
+    work = prefill_step(sequences=np.array([1.0]), tokens=np.array([8192.0]))
+    return float(estimate_step(replica, work).step_s[0])
+
+
+def at_the_tables_rate(replica: Deployment) -> Deployment:
+    traits: EngineTraits = replace(replica.kernels.traits, slower_experts=(), slow_products=())
+    return replace(replica, kernels=replace(replica.kernels, traits=traits))
+
+
+@pytest.mark.parametrize("hardware", ["b200-sxm", "b300-sxm", "gb200", "h200-sxm-141gb", "mi300x", "mi355x"])
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize(("model", "tp_size"), [("deepseek-r1", 8), ("minimax-m2.5", 4), ("llama-3.1-8b", 1)])
+def test_a_rate_that_no_table_holds_is_said_exactly_where_it_changes_a_price(
+    hardware: str, engine: str, model: str, tp_size: int
+) -> None:
+    fields = {"model": model, "hardware": hardware, "tp_size": tp_size, "engine": {"name": engine}}
+    lengths = {"isl_tokens": 8192, "osl_tokens": 64}
+    pools = {"prefill_replicas": 1, "decode_replicas": 1}
+    scenario = ScenarioSpec.model_validate(LOOP | fields | lengths | {"disaggregation": pools})
+    assert scenario.disaggregation
+    for replica in pool_deployments(scenario, scenario.disaggregation):
+        said = [item for item in replica.assumptions if item.key in ("engine.slower_experts", "engine.slow_products")]
+        assert bool(said) == (prompt_s(replica) > prompt_s(at_the_tables_rate(replica)))
+        assert all(item.origin is ValueOrigin.FITTED for item in said)
+
+
+def test_both_pools_say_what_was_filled_in_and_what_they_share_once() -> None:
+    fields = {"model": "deepseek-r1", "hardware": "b200-sxm", "tp_size": 8, "engine": {"name": "sglang"}}
+    scenario = ScenarioSpec.model_validate(
+        LOOP | fields | {"isl_tokens": 8192, "osl_tokens": 64, "disaggregation": POOLS}
+    )
+    assert scenario.disaggregation
+    prefill, decode = pool_deployments(scenario, scenario.disaggregation)
+    said = assumed_of_pools(prefill, decode)
+    assert scenario_assumptions(scenario, decode, prefill=prefill)[: len(said)] == said
+    for pool, replica in (("prefill", prefill), ("decode", decode)):
+        own = [replace(item, pool="") for item in said if item.pool in ("", pool)]
+        assert len(own) == len(replica.assumptions)
+        assert all(item in own for item in replica.assumptions)
+    assert [item.pool for item in said if item.key == "engine.slower_experts"] == ["prefill"]
+    assert [item.pool for item in said if item.key == "engine.max_num_batched_tokens"] == ["decode"]
+    assert assumed_of_pools(decode, decode) == decode.assumptions

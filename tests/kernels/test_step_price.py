@@ -14,6 +14,7 @@ from simulator.phases.deployment import deploy
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, load_engine
+from simulator.specs.engine.releases import SlowProducts
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
@@ -48,7 +49,8 @@ def test_large_products_in_the_named_format_alone_reach_no_more_than_a_rate(name
     work = product(name)
     plain = kernels.price(work)
     rate = 4e14
-    priced = in_step(plain, work, traits=EngineTraits(slow_products=(("fp8_block", rate),)))
+    kernel = SlowProducts(architectures=("cdna4",), weights="fp8_block", peak_share=0.08)
+    priced = in_step(plain, work, traits=EngineTraits(slow_products=((kernel, rate),)))
     reached = np.asarray(work.flops) / priced.seconds
     np.testing.assert_allclose(priced.seconds[:2], plain.seconds[:2])  # memory decides
     assert (reached <= rate * (1 + 1e-9)).all() is np.bool_(slow)

@@ -19,6 +19,7 @@ from simulator.reports.decide.evidence import confidence_text, evidence_section
 from simulator.reports.decide.risks import unsourced_table
 from simulator.reports.decide.summary import summary_report
 from simulator.reports.formats.markdown import report_markdown
+from simulator.reports.plan_text import plan_text
 from simulator.reports.report import build_report
 from simulator.reports.sections.options import is_far
 from simulator.reports.studies import Studies, gather
@@ -194,6 +195,18 @@ def test_every_assumed_figure_of_owning_is_accepted_by_who_signs() -> None:
     for table in tables(*whole_report().sections):
         if table.key == "cost_inputs":
             assert not any("from memory" in str(cell.value) for row in table.rows for cell in row.cells)
+
+
+def test_kernels_of_one_pool_that_nobody_timed_are_accepted_by_who_signs_and_stand_in_the_text() -> None:
+    asked = {"rps": 5.0, "model": "deepseek-r1", "hardware": "b200-sxm", "tp": 8, "engine": "sglang", "isl": 8192}
+    studies = made(**asked, serving="disaggregated")
+    (line,) = (row for row in unsourced_table(studies).rows if row.cells[1].value == "prefill kernels")
+    said = str(line.cells[2].value)
+    assert "at 0.55 of the rate" in said
+    assert "cause unknown" in said
+    assert said in report_markdown(build_report(studies))
+    assert said in " ".join(plan_text(studies.plan, explain=True).split())
+    assert not any("kernels" in str(row.cells[1].value) for row in unsourced_table(studied()).rows)
 
 
 def test_an_encoder_has_a_report_too() -> None:

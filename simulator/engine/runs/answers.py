@@ -236,7 +236,9 @@ def _running(run: UniformRun | ServedRun) -> float:
     return float(run.sequences) if isinstance(run, UniformRun) else max(1.0, run.result.overall.mean_batch)
 
 
-def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> ScenarioResult:
+def _result(
+    scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun, *, prefill: Deployment | None = None
+) -> ScenarioResult:
     uniform = run if isinstance(run, UniformRun) else None
     served = None if isinstance(run, UniformRun) else run
     copies, powers_w = _copies(scenario, run), _powers_w(scenario, deployment, run)
@@ -271,13 +273,13 @@ def _result(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Se
         interval=run_intervals(scenario, deployment, run),
         # An acceptance of guesses that nobody gave is assumed.
         provenance=max(known, Provenance.ASSUMED) if pace else known,
-        assumptions=scenario_assumptions(scenario, deployment, together=_runs_together(scenario, run)),
+        assumptions=scenario_assumptions(scenario, deployment, prefill=prefill, together=_runs_together(scenario, run)),
         notes=(
             *deployment.model.notes,
             *deployment.techniques.notes_at(_running(run)),
             *run.notes,
             *scenario_warnings(scenario, deployment, run.decode),
-            *untuned_notes(deployment),
+            *dict.fromkeys(note for one in (prefill, deployment) if one for note in untuned_notes(one)),
         ),
         speculation=speculation_result(
             deployment, run.decode, memory=run.memory, decoded_tokens=uniform.osl_tokens - 1 if uniform else None
@@ -323,10 +325,11 @@ def answer(
         return _result(scenario, deployment, run_of(scenario, deployment, options=chosen))
     prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
     if workload is None:
-        return _result(scenario, decode, pools_run(scenario, prefill, decode, spec=spec, profiles=profiles))
+        loop = pools_run(scenario, prefill, decode, spec=spec, profiles=profiles)
+        return _result(scenario, decode, loop, prefill=prefill)
     from simulator.engine.runs.attention_ffn import pool_options
     from simulator.engine.runs.served_run import disaggregated_run
 
     chosen = pool_options(chosen, scenario, (prefill, decode), spec=spec, profiles=profiles)
     run = disaggregated_run(prefill, decode, workload=workload, spec=spec, options=chosen, profiles=profiles)
-    return _result(scenario, decode, run)
+    return _result(scenario, decode, run, prefill=prefill)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.engine.pools import HAND_OVER_S
 from simulator.engine.uniform.loops import REQUESTS_PER_CLIENT
 from simulator.engine.uniform.steps import PhaseEstimate
-from simulator.phases.deployment import Deployment
+from simulator.phases.deployment import Deployment, assumed_of_pools
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.question.scenario import DEFAULT_RANGE_RATIO, ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
@@ -42,10 +42,14 @@ def _loop_assumptions(scenario: ScenarioSpec) -> list[Assumption]:
 
 
 def scenario_assumptions(
-    scenario: ScenarioSpec, deployment: Deployment, *, together: bool = False
+    scenario: ScenarioSpec, deployment: Deployment, *, prefill: Deployment | None = None, together: bool = False
 ) -> tuple[Assumption, ...]:
-    """What was filled in; ``together`` says that all sequences of a static batch run at once."""
-    said = [*deployment.assumptions]
+    """What was filled in.
+
+    prefill : the replica that computes prompts for ``deployment``, where another does
+    together : all sequences of a static batch run at once
+    """
+    said = [*(deployment.assumptions if prefill is None else assumed_of_pools(prefill, deployment))]
     given = scenario.model_fields_set
     for name in ("tp_size", "pp_size", "ep_size", "dp_size", "replicas"):
         if name not in given:

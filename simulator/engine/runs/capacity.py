@@ -39,6 +39,7 @@ from simulator.engine.runs.serving import ServedDeployment, kv_blocks_of
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import mixed_step
+from simulator.phases.deployment import assumed_of_pools
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.step import estimate_step
 from simulator.records import FLAT, INSIDE, dataclass
@@ -393,7 +394,7 @@ def sustained_rate(
         seeds=found.seeds,
         requests_per_seed=found.requests,
         provenance=interval.provenance,
-        assumptions=(*served.decode.deployment.assumptions, *told),
+        assumptions=(*assumed_of_pools(served.prefill.deployment, served.decode.deployment), *told),
         scenario=scenario,
         served=_whole(served, groups=groups),
     )

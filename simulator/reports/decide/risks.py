@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
+from simulator.phases.engine_settings import KERNELS_NEVER_TIMED
 from simulator.planner.money.cost import fleet_price
 from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.records import AnswersMayDiffer, NotConfirmed, PlanWarning, SmallerUnpriced
@@ -142,10 +143,10 @@ _Line = tuple[str, str, str, str]
 
 
 def _demand(studies: Studies) -> Iterator[_Line]:
-    """Inputs that nobody gave."""
+    """Inputs that nobody gave, and kernels that nobody timed."""
     for item in studies.plan.assumptions:
         chosen = item.key in _CHOICES or item.key.startswith(_ENGINE)
-        if item.origin is ValueOrigin.DEFAULT and not chosen:
+        if (item.origin is ValueOrigin.DEFAULT and not chosen) or item.key in KERNELS_NEVER_TIMED:
             shown = plan_input(item)
             yield "plan", shown.name, shown.value, shown.remark or "default"
     growth, drawn = studies.plan.study(Growth), studies.plan.study(Uncertainty)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from simulator.errors import Option, RoofcastError
 from simulator.specs.base import Assumption, ValueOrigin
-from simulator.specs.engine.releases import LimitRule, LimitSource
+from simulator.specs.engine.releases import LimitRule, LimitSource, SlowerExperts, SlowProducts
 from simulator.specs.question.plan_values import SHORT_FIELDS
 from simulator.traffic.lengths import LengthDistribution
-from simulator.units import plain_text
+from simulator.units import percent_text, plain_text
 
 if TYPE_CHECKING:
     from simulator.planner.records import FieldValue
@@ -155,11 +155,33 @@ def _cut(item: Assumption) -> str:
     return f"{item.key}: {cut_text(item.value)}" if isinstance(item.value, LengthDistribution) else _plainly(item)
 
 
+def _slower_experts(item: Assumption) -> str:
+    kernel = item.value
+    if not isinstance(kernel, SlowerExperts):
+        return _plainly(item)
+    said = f"experts in {kernel.weights} at {plain_text(kernel.rate_share)} of the rate of the kernels that were timed"
+    if kernel.prefill_pool:
+        return f"{said}: fitted to full prefill pools, cause unknown; that it is the experts is assumed"
+    return f"{said}: fitted to whole runs, as no table timed this kernel"
+
+
+def _slow_products(item: Assumption) -> str:
+    kernel = item.value
+    if not isinstance(kernel, SlowProducts):
+        return _plainly(item)
+    return (
+        f"products in {kernel.weights} at {percent_text(kernel.peak_share)} of the FP8 matrix rate at most: fitted to "
+        "full prefill pools, as no table timed this kernel"
+    )
+
+
 _SENTENCES: Mapping[str, Callable[[Assumption], str]] = MappingProxyType(
     {
         "engine.cpu_kv_offload_bytes": _offload,
         "engine.name": _engine_name,
         "engine.version": _engine_version,
+        "engine.slower_experts": _slower_experts,
+        "engine.slow_products": _slow_products,
         "workload.ignore_eos": _ignore_eos,
         **{f"{place}answers_per_request": _answers_per_request for place in ("", "workload.")},
         **{f"{place}{name}": _cut for place in ("", "workload.") for name in ("isl_cv", "osl_cv")},
@@ -216,7 +238,8 @@ def _plainly(item: Assumption) -> str:
 
 def assumption_text(item: Assumption) -> str:
     """``engine.max_num_seqs = 256 (default of vllm)``."""
-    return _SENTENCES.get(item.key, _plainly)(item)
+    said = _SENTENCES.get(item.key, _plainly)(item)
+    return f"{item.pool}: {said}" if item.pool else said
 
 
 def assumption_texts(items: Iterable[Assumption]) -> list[str]:

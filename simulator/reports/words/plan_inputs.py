@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from simulator.engine.lanes.steady_state import Objective
@@ -14,6 +15,7 @@ from simulator.reports.content.quantities import availability_text, bytes_text
 from simulator.reports.words.derivation import price_source_text, price_switch_text
 from simulator.reports.words.fields import assumption_text, burst_text, cut_text, flag_of, flag_text, source_text
 from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.engine.releases import SlowerExperts, SlowProducts
 from simulator.specs.model.checkpoints import PublishedCheckpoint
 from simulator.specs.money.prices import PriceProfile
 from simulator.traffic.lengths import LengthDistribution
@@ -197,9 +199,13 @@ def plan_input(item: Assumption) -> PlanInput:
         # Pools on two kinds of accelerator have a price each.
         name = f"price of {item.value.hardware}" if isinstance(item.value, MarketPrice) else _NAMES[item.key]
         return _said(name, _value(item), _source(item), item.origin)
+    of = f"{item.pool} " if item.pool else ""
+    if isinstance(item.value, SlowerExperts | SlowProducts):
+        return _said(f"{of}kernels", assumption_text(replace(item, pool="")), str(item.origin), item.origin)
     if item.value is None or (item.key, item.origin) == ("engine.name", ValueOrigin.RULE):
-        return _said("replica", assumption_text(item), "default", ValueOrigin.DEFAULT)
-    return _said(item.key, str(item.value), source_text(item), item.origin)
+        said = assumption_text(replace(item, pool=""))
+        return _said(f"{of}replica", said, "default", ValueOrigin.DEFAULT)
+    return _said(of + item.key, str(item.value), source_text(item), item.origin)
 
 
 def _said(name: str, value: str, source: str, origin: ValueOrigin) -> PlanInput:

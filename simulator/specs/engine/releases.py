@@ -341,8 +341,7 @@ class SlowProducts(Spec):
 class SlowerExperts(Spec):
     """Experts of weights in the format ``weights`` on kernels that no table here timed.
 
-    rows_above : of a step, by architecture; up to as many, tables hold
-    rate_share : of the tuned kernels' rate that they reach
+    rate_share : of the tuned kernels' rate that they reach; rows_above : in a step, fewer run as tables say
     width_multiple : for which alone the release brings a kernel as fast as the table's
     domain_below : only where the scale-up link joins fewer accelerators; prefill_pool : only where prompts alone run
     """
@@ -356,8 +355,11 @@ class SlowerExperts(Spec):
 
     def runs_on(self, hardware: AcceleratorSpec) -> bool:
         """Whether ``hardware`` is one that runs this kernel."""
-        joined = hardware.scale_up.domain_size
-        return hardware.architecture in self.rows_above and joined < (self.domain_below or inf)
+        return hardware.architecture in self.rows_above and hardware.scale_up.domain_size < (self.domain_below or inf)
+
+    def takes(self, width: float) -> bool:
+        """Whether experts of that width on a device run on it, not on a kernel as fast as the table's."""
+        return not self.width_multiple or width % self.width_multiple != 0
 
 
 class KernelRecipe(Spec):
@@ -392,8 +394,7 @@ class KernelRecipe(Spec):
 
     def at(self, version: str) -> Self:
         """The recipe as ``version`` runs it."""
-        untuned = self.untuned_experts
-        if untuned is not None and not came_before(version, untuned.until):
-            untuned = None
+        tile = self.untuned_experts
+        untuned = tile if tile is not None and came_before(version, tile.until) else None
         kernels = tuple(kernel.at(version) for kernel in self.kernels if kernel.runs_in(version))
         return self.model_copy(update={"kernels": kernels, "untuned_experts": untuned})

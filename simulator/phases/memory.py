@@ -285,6 +285,28 @@ def sequences_that_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: fl
     return float(memory.kv_capacity_bytes // each) if each else float("inf")
 
 
+MOST_UTILIZATION = 0.95
+"""The largest share of the memory that launch scripts set (SGLang's --mem-fraction-static, DeepSeek-R1 in FP8 on four
+B200 of InferenceX); beyond it fragmentation and the driver decide."""
+
+
+def utilization_that_holds(deployment: Deployment, memory: MemoryPlan, *, tokens: float) -> float | None:
+    """Smallest larger gpu_memory_utilization, in hundredths up to ``MOST_UTILIZATION``, whose cache holds a sequence of
+    ``tokens`` tokens; None where none does."""
+    engine = deployment.engine
+    first = int(100 * engine.gpu_memory_utilization) + 1
+    shares = np.arange(first, int(100 * MOST_UTILIZATION) + 1) / 100
+    left = rest_for_cache(
+        engine.memory_rule,
+        share=shares,
+        visible=deployment.hardware.memory_visible_bytes,
+        weights=memory.weights_bytes,
+        beside=memory.activation_bytes + memory.reserve_bytes,
+    )
+    enough = shares[left > sequence_cache_bytes(deployment, memory, tokens=tokens)]
+    return float(enough[0]) if enough.size else None
+
+
 LEAST_SHARE, LARGEST_SHARE = -0.0442, 0.0058
 """The smallest and the largest of nine differences between the cache that vLLM 0.15.1 logged on H100 (2026-02) and the
 plan's, as a share of the memory budget. A further case lies between the extremes of nine with a probability of

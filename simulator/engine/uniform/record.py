@@ -11,7 +11,7 @@ from simulator.engine.uniform.steps import PhaseEstimate, decode_phase, prefill_
 from simulator.errors import InfeasibleError
 from simulator.operators.work import Array
 from simulator.phases.deployment import Deployment, without_speculation
-from simulator.phases.memory import MemoryPlan, sequences_that_fit
+from simulator.phases.memory import MemoryPlan, sequences_that_fit, utilization_that_holds
 from simulator.records import dataclass
 from simulator.units import GIGA
 
@@ -154,15 +154,26 @@ def require_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: int) -> N
             f"weights, activations and reserve exceed the memory of a device by {memory.shortfall_bytes / GIGA:.1f} GB",
             field="hardware",
             code="does_not_fit",
-            hint="use more tensor parallelism, fewer bits per weight or a device with more memory",
+            hint=_more_memory(deployment, memory, tokens=tokens)
+            + "more tensor parallelism, fewer bits per weight or a device with more memory",
         )
     if sequences_that_fit(deployment, memory, tokens=tokens) < 1:
         raise InfeasibleError(
             f"one request of {tokens} tokens does not fit the cache, which holds {memory.kv_capacity_tokens}",
             field="isl_tokens",
             code="does_not_fit",
-            hint="use more tensor parallelism, a smaller kv_cache dtype or shorter sequences",
+            hint=_more_memory(deployment, memory, tokens=tokens)
+            + "more tensor parallelism, a smaller kv_cache dtype or shorter sequences",
         )
+
+
+def _more_memory(deployment: Deployment, memory: MemoryPlan, *, tokens: int) -> str:
+    """What the engine may take more of the memory, where that alone would do."""
+    enough = utilization_that_holds(deployment, memory, tokens=tokens)
+    if enough is None:
+        return "use "
+    now = deployment.engine.gpu_memory_utilization
+    return f"set engine.gpu_memory_utilization to {enough:g} ({now:.2g} here), or use "
 
 
 def resident_sequences(deployment: Deployment, memory: MemoryPlan, *, wanted: int, tokens: float) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -98,6 +100,39 @@ def test_what_does_not_fit_is_refused_with_the_amount() -> None:
     large = deploy(model=load_model("llama-3.1-70b"), hardware=load_hardware("h100"))
     with pytest.raises(InfeasibleError, match=r"exceed the memory of a device by \d+\.\d GB"):
         static_batch(large, batch_size=1, isl_tokens=10, osl_tokens=10, limit_tokens=None)
+
+
+@pytest.mark.parametrize(
+    ("engine", "share", "isl_tokens"),
+    [("vllm", 0.1, 10), ("sglang", 0.1, 10), ("vllm", 0.1, 3000), ("sglang", 0.1, 3000), ("tensorrt-llm", 0.01, 3000)],
+)
+def test_the_share_of_memory_that_a_refusal_names_is_the_smallest_that_holds(
+    engine: str, share: float, isl_tokens: int
+) -> None:
+    """Llama-2-7B takes 13.5 of 80 GB, and 3,000 tokens 1.6: too much for a tenth, and for TensorRT-LLM's 0.01 of what
+    weights leave free."""
+
+    def run(share: float) -> None:
+        asked = EngineSpec(name=engine, gpu_memory_utilization=share, max_model_len=4096, max_num_batched_tokens=2048)
+        small = deploy(model=load_model("llama-2-7b"), hardware=load_hardware("h100"), engine=asked)
+        static_batch(small, batch_size=1, isl_tokens=isl_tokens, osl_tokens=10, limit_tokens=None)
+
+    with pytest.raises(InfeasibleError) as refused:
+        run(share)
+    named = re.match(
+        rf"set engine\.gpu_memory_utilization to (0\.\d+) \({share} here\), or use ", refused.value.hint or ""
+    )
+    assert named is not None
+    run(float(named[1]))
+    with pytest.raises(InfeasibleError):
+        run(float(named[1]) - 0.01)
+
+
+def test_a_share_of_memory_is_not_named_where_none_holds() -> None:
+    large = deploy(model=load_model("llama-3.1-70b"), hardware=load_hardware("h100"))
+    with pytest.raises(InfeasibleError) as refused:
+        static_batch(large, batch_size=1, isl_tokens=10, osl_tokens=10, limit_tokens=None)
+    assert (refused.value.hint or "").startswith("use more tensor parallelism")
 
 
 def test_a_request_longer_than_the_cache_is_refused() -> None:

@@ -11,7 +11,7 @@ from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.__main__ import main
 from validation.end_to_end.inferencex import TodayRun, load_disaggregated, load_inferencex
-from validation.end_to_end.today import thinned
+from validation.end_to_end.today import thinned, without_recipe
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 COLUMNS = "hardware,n_gpus,model,engine,weight_dtype,tp,ep,batch_or_concurrency,isl,osl,metric,value,notes"
@@ -169,6 +169,18 @@ def test_a_thinned_table_keeps_some_of_every_deployment(runs: tuple[TodayRun, ..
     assert {(item.hardware, item.engine, item.model) for item in kept} == {
         (item.hardware, item.engine, item.model) for item in runs
     }
+
+
+def test_a_run_without_its_recipe_keeps_the_question_alone(runs: tuple[TodayRun, ...]) -> None:
+    for item in thinned(runs, every=20):
+        asked = without_recipe(item).run
+        assert asked.measured == item.run.measured
+        assert asked.scenario["engine"] == {"name": item.run.scenario["engine"]["name"]}
+        assert asked.scenario["precision"] == {"weights": item.weights}
+        assert ("techniques" in asked.scenario) == (item.speculation == "mtp")
+        same = set(item.run.scenario) - {"engine", "precision", "techniques", "num_requests"}
+        assert {name: asked.scenario[name] for name in same} == {name: item.run.scenario[name] for name in same}
+        validate(ScenarioSpec, asked.scenario, where=str(asked.scenario["id"]))
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from validation.end_to_end.sources import ALL_TABLES, TABLES, load_source, scena
 from validation.end_to_end.speedups import SOURCES as GAIN_SOURCES
 from validation.end_to_end.speedups import speedup_table, speedups
 from validation.end_to_end.steps import groups_table, loop_parts, loops, steps_table
-from validation.end_to_end.today import deployment_scores, predict_today, thinned, today_table
+from validation.end_to_end.today import deployment_scores, predict_today, thinned, today_table, without_recipe
 from validation.writing import write_whole
 
 
@@ -58,8 +58,7 @@ def _print_steps(data: Path) -> int:
     return 0
 
 
-def main() -> int:
-    """Score, print, and optionally write."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m validation.end_to_end", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder that holds e2e/")
     parser.add_argument("--source", action="append", choices=sorted(ALL_TABLES), help="only this source (repeatable)")
@@ -79,10 +78,20 @@ def main() -> int:
         "--gains", action="store_true", help="with --today --mode mtp: gain over the same run without guesses"
     )
     parser.add_argument("--every", type=int, default=1, help="--today: every n-th run of a deployment")
+    parser.add_argument(
+        "--without-recipes",
+        action="store_true",
+        help="--today: leave limits, cache format and guesses of the launch scripts to the engine's defaults",
+    )
     parser.add_argument("--only", default="", help="--today: accelerators, engines, models with this in them")
     parser.add_argument("--scenarios", type=Path, help="write the scenarios as JSON lines and stop")
     parser.add_argument("--worst", type=int, default=0, help="print that many worst predictions")
-    arguments = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    """Score, print, and optionally write."""
+    arguments = _parser().parse_args()
     if arguments.steps:
         if not arguments.today:
             raise RoofcastError("tells the parts of closed loops", field="--steps", hint="add --today")
@@ -94,6 +103,8 @@ def main() -> int:
         return 0
     if arguments.today:
         items = _chosen(arguments.data, mode=arguments.mode, only=arguments.only, every=max(1, arguments.every))
+        if arguments.without_recipes:
+            items = tuple(map(without_recipe, items))
         if not arguments.scenarios:
             return _score_today(items)
         runs = tuple(item.run for item in items)

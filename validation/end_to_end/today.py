@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,6 +49,17 @@ def thinned(items: Sequence[TodayRun], *, every: int) -> tuple[TodayRun, ...]:
         if seen[key] % every == 0:
             kept.append(item)
     return tuple(kept)
+
+
+def without_recipe(item: TodayRun) -> TodayRun:
+    """The run as somebody asks for it who knows the model, the accelerators and their layout, the engine's name, the
+    format of the weights, the lengths and the load: the engine's own limits, cache format and guesses a step."""
+    scenario = {name: value for name, value in item.run.scenario.items() if name not in ("num_requests", "techniques")}
+    if "techniques" in item.run.scenario:
+        scenario["techniques"] = {"speculation": {"method": "mtp"}}
+    scenario["engine"] = {"name": item.run.scenario["engine"]["name"]}
+    scenario["precision"] = {"weights": item.weights}
+    return replace(item, run=replace(item.run, scenario=scenario))
 
 
 def predict_today(items: Iterable[TodayRun]) -> list[TodayPrediction]:

@@ -57,7 +57,9 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
     gpu = gpu.replace("name: l40s", "name: my-gpu").replace("aliases: [l40s-48gb, nvidia-l40s]", "aliases: [mg]")
     _written(folder / "my-gpu.yaml", gpu)
     engine = (_BUILT_IN / "engines" / "vllm.yaml").read_text(encoding="utf-8").replace("name: vllm", "name: brisk")
-    engine = engine.replace("stands_in_for: [lmdeploy, aphrodite, dynamo-vllm]", "stands_in_for: [brisk-llm]")
+    engine = engine.replace(
+        "stands_in_for: [lmdeploy, aphrodite, dynamo-vllm, vllm-disagg, llm-d]", "stands_in_for: [brisk-llm]"
+    )
     _written(folder / "engines" / "brisk.yaml", engine)
     fits = yaml.safe_load((_BUILT_IN / "calibration" / "engines" / "vllm.yaml").read_text(encoding="utf-8"))
     fits["overheads"]["step_s"] = _STEP_S

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.operators.work import Array
+from simulator.records import dataclass
 
 CONTEXT_UNIT_TOKENS = 64.0
 """Cached context of a prefill is resolved down to this many tokens; below, its cost hardly changes."""
@@ -60,6 +61,56 @@ class StepTables(NamedTuple):
     def max_sequences(self) -> int:
         """Decoding sequences of the largest step that the tables hold."""
         return len(self.decode_s) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBounds:
+    """Which steps are asked for of tables that are made for one run, so that no others are priced.
+
+    sequences : that are in a step at most
+    contexts : fewest and most tokens that decoding sequences attend to on average
+    prompts : shortest and longest prompt [tokens], both 0 where there is none
+    budget : fewest and most tokens of a step that prompts fill; a step that they do not fill completes all it holds
+    """
+
+    sequences: int
+    contexts: tuple[int, int]
+    prompts: tuple[int, int]
+    budget: tuple[int, int]
+
+    def prefill_nodes(self, counts: Array, lengths: Array, contexts: Array) -> NDArray[np.bool_]:
+        """Which nodes of prefilling sequences, their mean new tokens and mean cached context are read [each by each].
+
+        All but the first and the last prompt of a step are whole ones, all but the first where the step is not filled,
+        so that many prompts in a step are long ones. Cached and new tokens of one are its length at most; one alone
+        is completed or fills the step.
+        """
+        (shortest, longest), (least, most) = self.prompts, self.budget
+        few, many = _cells(counts)
+        # Between two neighbouring counts there is none, and on the lower one the upper has no weight.
+        more = (few < self.sequences) & (many > few)
+        more[:-1] &= many[:-1] > few[:-1] + 1
+        fewest = np.minimum(((few - 1) * shortest + 1) / few, least / np.where(more, many, few))
+        some = (few <= self.sequences) & (longest > 0) & ((few - 2) * shortest + 2 <= most)
+        (low, high), (near, far) = _cells(lengths), _cells(contexts)
+        filled = (high >= least) & (low <= most)
+        high[-1] = far[-1] = np.inf
+        met = some[:, None] & (low <= np.minimum(longest, most / few)[:, None]) & (high >= fewest[:, None])
+        cells = met[..., None] & (np.add.outer(low, near) <= longest)
+        cells[(few == 1) & ~more] &= (np.add.outer(high, far) >= shortest) | filled[:, None]
+        upper = cells & more[:, None, None]
+        read = np.zeros((len(counts), len(lengths), len(contexts)), dtype=bool)
+        for found, first in ((cells, 0), (upper, 1)):
+            rows = read[min(first, len(counts) - 1) :][: len(found)]
+            for token in (slice(len(low)), slice(-len(low), None)):
+                for node in (slice(len(near)), slice(-len(near), None)):
+                    rows[:, token, node] |= found[: len(rows)]
+        return read
+
+
+def _cells(nodes: Array) -> tuple[Array, Array]:
+    """Lower and upper ends of what lies between neighbours; a node alone is its own."""
+    return (nodes[:-1], nodes[1:].copy()) if len(nodes) > 1 else (nodes, nodes.copy())
 
 
 def ascending(values: NDArray[Any]) -> NDArray[Any]:

@@ -46,47 +46,36 @@ class _RowKinds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """Pipeline stages whose rows make one set of tables; tokens that a decoding sequence adds in a step; ``reach``:
-    tokens of the longest request; ``sequences`` : that are in a step at most. The key of what is kept: equal parts are
-    those of equal deployments, and their tables are the same numbers."""
+    """Pipeline stages whose rows make one set of tables; tokens that a decoding sequence adds in a step; which steps
+    are asked for, None: all that the engine takes. The key of what is kept: equal parts are those of equal deployments,
+    and their tables are the same numbers."""
 
     deployment: Deployment
     stages: tuple[int, ...]
     decode_tokens: int
-    reach: int
-    sequences: int
+    bounds: compiled.StepBounds | None = None
 
     def __hash__(self) -> int:
         """Of what usually differs: specs hold mappings, which have no hash; the comparison looks at everything."""
         made, engine = self.deployment, self.deployment.engine
         limits = (engine.name, engine.max_num_batched_tokens, engine.max_num_seqs, engine.max_model_len)
-        asked = (self.stages, self.decode_tokens, self.reach, self.sequences)
+        asked = (self.stages, self.decode_tokens, self.bounds)
         return hash((made.model.name, made.hardware.name, made.parallelism, limits, asked))
 
 
 _KEPT = 32
 """Sets of tables in memory, of up to a few megabytes each: those of the deployments that were asked for last."""
 
-
-_SHORTEST_TOKENS, _FEWEST_SEQUENCES = 2048, 128
-"""Request and step for which no smaller tables are made."""
-
-
-def _ceiling(asked: int | None, *, least: int, limit: int) -> int:
-    """What is asked for raised to a power of two, so that questions that differ little share their tables."""
-    return limit if asked is None else min(limit, max(least, 1 << (asked - 1).bit_length()))
+_PRODUCTS = 4096
+"""Row counts of a product that are all priced."""
 
 
-def _whole(deployment: Deployment, *, decode_tokens: int, longest: int | None = None, most: int | None = None) -> _Part:
+def _whole(deployment: Deployment, *, decode_tokens: int) -> _Part:
     """All stages, without what changes no step: notes on the deployment, and its drafter, which has its own."""
-    engine = deployment.engine
     return _Part(
         deployment=replace(deployment, assumptions=(), speculation=None),
         stages=tuple(range(deployment.parallelism.pp_size)),
         decode_tokens=decode_tokens,
-        # A batch may be longer than its engine takes: the nodes of its contexts reach one octave beyond.
-        reach=_ceiling(longest, least=_SHORTEST_TOKENS, limit=2 * engine.max_model_len),
-        sequences=_ceiling(most, least=_FEWEST_SEQUENCES, limit=engine.max_num_seqs),
     )
 
 
@@ -133,8 +122,8 @@ def _price(deployment: Deployment, work: Work, cases: NDArray[np.int64], *, leng
 
 
 def _row_seconds(deployment: Deployment, work: Work) -> Array:
-    """Time of one execution in each case, 0 where a case gives it nothing to do [s]. A product over many cases is
-    priced at some of its row counts only: latent attention projects cached context again, so that the rows of a product
+    """Time of one execution in each case, 0 where a case gives it nothing to do [s]. A product over very many row
+    counts is priced at some of them only: latent attention projects cached context again, so that the rows of a product
     depend on two axes of a table at once."""
     busy = work.shape.message_bytes if isinstance(work.shape, CollectiveShape) else work.flops + work.bytes
     length = len(busy)
@@ -146,8 +135,10 @@ def _row_seconds(deployment: Deployment, work: Work) -> Array:
         seconds[active] = _price(deployment, work, active, length=length)
         return seconds
     distinct, first = np.unique(work.shape.m[active], return_index=True)
-    nodes = np.append(distinct[0], compiled.tile_nodes(int(np.ceil(distinct[-1]))))
-    kept = compiled.ascending(np.minimum(np.searchsorted(distinct, nodes), len(distinct) - 1))
+    kept = np.arange(len(distinct))
+    if len(distinct) > _PRODUCTS:
+        nodes = np.append(distinct[0], compiled.tile_nodes(int(np.ceil(distinct[-1]))))
+        kept = compiled.ascending(np.minimum(np.searchsorted(distinct, nodes), len(distinct) - 1))
     priced = _price(deployment, work, active[first[kept]], length=length)
     seconds[active] = np.interp(work.shape.m[active], distinct[kept], priced)
     return seconds
@@ -221,19 +212,21 @@ def _with_prefill(step: StepShape) -> StepShape:
     )
 
 
-def _within(nodes: Array, reach: int) -> Array:
-    """Ascending nodes up to ``reach`` and one beyond: between them the table says what the whole one does."""
-    return nodes[: np.searchsorted(nodes, reach, side="right") + 1]
+def _within(nodes: Array, first: float, last: float) -> Array:
+    """Ascending nodes from ``first`` to ``last`` and one more at either end: between them the table says what the whole
+    one does."""
+    begin = max(0, min(int(np.searchsorted(nodes, first, side="right")) - 1, len(nodes) - 2))
+    return nodes[begin : np.searchsorted(nodes, last, side="right") + 1]
 
 
-def _decode_table(part: _Part, rows: frozenset[int], *, contexts: Array) -> Array:
+def _decode_table(part: _Part, rows: frozenset[int], *, contexts: Array, sequences: int) -> Array:
     every = compiled.stepped_nodes(part.deployment.engine.max_num_seqs, ranges=compiled.SEQUENCE_RANGES)
-    counts = _within(every.astype(np.float64), part.sequences)
+    counts = _within(every.astype(np.float64), 1, sequences)
     n, c = (grid.ravel() for grid in np.meshgrid(counts, contexts, indexing="ij"))
     step = decode_step(sequences=n, context=np.maximum(c, part.decode_tokens), tokens=part.decode_tokens)
     seconds = _seconds(part, _with_prefill(step), rows)[:-1]
     by_count = seconds.reshape(len(counts), len(contexts))
-    dense = [np.interp(np.arange(part.sequences + 1), counts, column) for column in by_count.T]
+    dense = [np.interp(np.arange(sequences + 1), counts, column) for column in by_count.T]
     table = np.ascontiguousarray(np.stack(dense, axis=1))
     table[0] = 0.0
     return table
@@ -244,23 +237,16 @@ def _places(nodes: Array, *, largest: int) -> Array:
     return np.interp(np.arange(largest + 1), nodes, np.arange(len(nodes)))
 
 
-def _prefill_table(part: _Part, rows: frozenset[int], *, counts: Array, lengths: Array) -> Array:
-    engine = part.deployment.engine
-    units = (
-        compiled.octave_nodes(
-            1.0 + engine.max_model_len / compiled.CONTEXT_UNIT_TOKENS, per_octave=compiled.CONTEXT_NODES
-        )
-        - 1.0
-    )
-    contexts = _within(units * compiled.CONTEXT_UNIT_TOKENS, part.reach)
+def _prefill_table(part: _Part, rows: frozenset[int], *, counts: Array, lengths: Array, contexts: Array) -> Array:
     s, q, c = (grid.ravel() for grid in np.meshgrid(counts, lengths, contexts, indexing="ij"))
-    # Between nodes beyond the token budget nothing is asked for, nor beyond the longest request, cached tokens and all;
-    # only the limit of what an engine takes may be less than what a batch asks for.
-    fewer, shorter, earlier = (np.append(nodes[:1], nodes[:-1]) for nodes in (counts, lengths, contexts))
-    met = np.multiply.outer(fewer, shorter)[..., None] <= engine.max_num_batched_tokens
-    if part.reach < 2 * engine.max_model_len:
-        met = met & (np.add.outer(shorter, earlier) <= part.reach)
-    asked = np.append(np.flatnonzero(np.broadcast_to(met, (len(counts), len(lengths), len(contexts)))), len(s))
+    if part.bounds is None:
+        # Between nodes beyond the token budget nothing is asked for.
+        fewer, shorter = (np.append(nodes[:1], nodes[:-1]) for nodes in (counts, lengths))
+        met = np.multiply.outer(fewer, shorter) <= part.deployment.engine.max_num_batched_tokens
+        read = np.repeat(met.ravel(), len(contexts))
+    else:
+        read = part.bounds.prefill_nodes(counts, lengths, contexts).ravel()
+    asked = np.append(np.flatnonzero(read), len(s))
     step = mixed_step(
         prefill_sequences=np.append(s, 0)[asked],
         prefill_tokens=np.append(q, 0)[asked],
@@ -287,18 +273,16 @@ def _issue_s(part: _Part) -> float:
 
 
 def compile_steps(
-    deployment: Deployment, *, decode_tokens: int = 1, longest: int | None = None, most: int | None = None
+    deployment: Deployment, *, decode_tokens: int = 1, bounds: compiled.StepBounds | None = None
 ) -> compiled.StepTables:
     """Tabulate the steps that the engine of ``deployment`` can take, up to its own limits.
 
     decode_tokens : tokens that each decoding sequence adds in a step, more than one where it verifies a draft
-    longest, most : request of all that will be asked for, prompt and answer [tokens], and sequences that run at once;
-        None: what the engine takes
-    Contexts reach the longest request, prefills max_num_batched_tokens. Steps that fit a CUDA graph are padded to the
-    captured size. Pipeline stages are added up: one step passes through all of them. Of an
-    encoder there are prompts alone. Equal deployments share their tables.
+    bounds : of all that will be asked for; None: what the engine takes
+    Steps that fit a CUDA graph are padded to the captured size. Pipeline stages are added up: one step passes through
+    all of them. Of an encoder there are prompts alone. Equal deployments share their tables.
     """
-    return _compile(_whole(deployment, decode_tokens=decode_tokens, longest=longest, most=most))
+    return _compile(replace(_whole(deployment, decode_tokens=decode_tokens), bounds=bounds))
 
 
 def shared_seconds(deployment: Deployment, *, decode_tokens: int = 1) -> Array:
@@ -373,23 +357,26 @@ def _by_tokens(part: _Part) -> _ByTokens:
 
 @lru_cache(maxsize=_KEPT)
 def _compile(part: _Part) -> compiled.StepTables:
-    engine, tokens = part.deployment.engine, part.deployment.engine.max_num_batched_tokens
-    kinds, token_s, logits_s = _by_tokens(replace(part, reach=0, sequences=0))
-    lengths = _within(
-        compiled.edge_nodes(tokens, ranges=compiled.QUERY_RANGES, per_octave=compiled.TOKEN_NODES), part.reach
-    )
-    contexts = _within(
-        compiled.edge_nodes(engine.max_model_len, ranges=compiled.KEY_RANGES, per_octave=compiled.DECODE_NODES),
-        part.reach,
-    )
-    counts = _within(compiled.sequence_nodes(engine.max_num_seqs), part.sequences)
+    engine, tokens, asked = part.deployment.engine, part.deployment.engine.max_num_batched_tokens, part.bounds
+    kinds, token_s, logits_s = _by_tokens(replace(part, bounds=None))
+    lengths = compiled.edge_nodes(tokens, ranges=compiled.QUERY_RANGES, per_octave=compiled.TOKEN_NODES)
+    contexts = compiled.edge_nodes(engine.max_model_len, ranges=compiled.KEY_RANGES, per_octave=compiled.DECODE_NODES)
+    units = 1.0 + engine.max_model_len / compiled.CONTEXT_UNIT_TOKENS
+    cached = compiled.octave_nodes(units, per_octave=compiled.CONTEXT_NODES) - 1.0
+    cached *= compiled.CONTEXT_UNIT_TOKENS
+    counts = compiled.sequence_nodes(engine.max_num_seqs)
+    sequences = engine.max_num_seqs
+    if asked is not None:
+        sequences = min(asked.sequences, sequences)
+        lengths, cached = (_within(nodes, 0, asked.prompts[1]) for nodes in (lengths, cached))
+        contexts, counts = _within(contexts, *asked.contexts), _within(counts, 1, sequences)
     return compiled.StepTables(
         token_s=token_s,
         logits_s=logits_s,
-        decode_s=_decode_table(part, kinds.sequence, contexts=contexts),
-        prefill_s=_prefill_table(part, kinds.sequence, counts=counts, lengths=lengths),
+        decode_s=_decode_table(part, kinds.sequence, contexts=contexts, sequences=sequences),
+        prefill_s=_prefill_table(part, kinds.sequence, counts=counts, lengths=lengths, contexts=cached),
         decode_places=_places(contexts, largest=int(contexts[-1])),
-        sequence_places=_places(counts, largest=part.sequences),
+        sequence_places=_places(counts, largest=sequences),
         token_places=_places(lengths, largest=tokens + 1),
         step_s=engine.overheads.step_s,
         sequence_s=engine.overheads.step_per_sequence_s,

@@ -59,10 +59,9 @@ class StepClock:
         self._tables = tables
         self._draft_s = draft_s
         self._prompt_token_s = prompt_token_s
-        nodes = tables.decode_s.shape[1]
-        # Places of contexts from 1 on rise strictly up to the last node, so that they can be read backwards.
-        places = tables.decode_places[1:]
-        self._contexts: list[float] = np.interp(np.arange(nodes), places, np.arange(1.0, len(places) + 1)).tolist()
+        # Nodes are whole numbers of tokens: the last ones that lie at their places.
+        places = np.searchsorted(tables.decode_places, np.arange(tables.decode_s.shape[1]), side="right") - 1
+        self._contexts: list[float] = places.astype(np.float64).tolist()
         self._rows: dict[int, _Row] = {}
         self._planes: dict[int, Array] = {}
 

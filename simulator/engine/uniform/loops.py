@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from simulator.engine.uniform.record import (
 from simulator.engine.uniform.scheduler import Engine, LoopPolicy, LoopWork
 from simulator.engine.uniform.simulation import simulate_loop
 from simulator.engine.uniform.steps import loop_rounds, speculation_notes
+from simulator.phases.compiled import StepBounds
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan, sequences_that_fit
 from simulator.phases.tabulate import compile_steps, shared_seconds
@@ -70,11 +72,27 @@ def loop_work(
     further = (demand.osl_tokens - 1) * answers
     steps = further if rounds is None else rounds.needed * answers
     growth = np.divide(further, steps, out=np.zeros(len(steps)), where=steps > 0)
+    prompts, context = demand.computed_tokens * computes, demand.isl_tokens
+    least, most = int(context.min()), ceil((context + steps * growth).max())
     return LoopWork(
-        prompt_tokens=(demand.computed_tokens * computes).tolist(),
-        context_tokens=demand.isl_tokens.tolist(),
+        prompt_tokens=prompts.tolist(),
+        context_tokens=context.tolist(),
         decode_steps=steps.tolist(),
         growth=growth.tolist(),
+        prompts=(int(prompts.min()), int(prompts.max())),
+        contexts=(least, most),
+    )
+
+
+def _bounds(replica: LoopReplica, *, work: LoopWork, verify: int) -> StepBounds:
+    """Which steps a replica takes with ``verify`` tokens of each decoding sequence."""
+    beside = replica.resident * verify if replica.deployment.engine.scheduler != "prefill_first" else 0
+    least, most = work.contexts
+    return StepBounds(
+        sequences=replica.resident,
+        contexts=(least, most + verify),
+        prompts=work.prompts,
+        budget=(max(1, replica.step_tokens - beside), replica.step_tokens),
     )
 
 
@@ -83,9 +101,7 @@ def engines_of(replica: LoopReplica, *, work: LoopWork, rounds: LoopRounds | Non
     many of their own."""
     deployment = replica.deployment
     verify = 1 if rounds is None else rounds.verify_tokens
-    tables = compile_steps(
-        deployment, decode_tokens=verify, longest=work.longest_tokens + verify, most=replica.resident
-    )
+    tables = compile_steps(deployment, decode_tokens=verify, bounds=_bounds(replica, work=work, verify=verify))
     clock = StepClock(
         tables,
         verify_tokens=verify,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from math import ceil, inf
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,18 +49,15 @@ class LoopWork:
 
     prompt_tokens : to compute, 0 where another pool has done so; context_tokens : cached with the first token
     decode_steps : after the first token; growth : tokens that its context gains in each of them
+    prompts, contexts : fewest and most tokens that a prompt takes, and that are cached of what decodes
     """
 
     prompt_tokens: Sequence[int]
     context_tokens: Sequence[int]
     decode_steps: Sequence[int]
     growth: Sequence[float]
-
-    @property
-    def longest_tokens(self) -> int:
-        """Tokens that are cached of the longest request before its last step."""
-        each = zip(self.context_tokens, self.decode_steps, self.growth, strict=True)
-        return ceil(max(context + steps * growth for context, steps, growth in each))
+    prompts: tuple[int, int]
+    contexts: tuple[int, int]
 
 
 class _Rank:

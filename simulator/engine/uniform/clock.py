@@ -62,8 +62,11 @@ class StepClock:
         # Nodes are whole numbers of tokens: the last ones that lie at their places.
         places = np.searchsorted(tables.decode_places, np.arange(tables.decode_s.shape[1]), side="right") - 1
         self._contexts: list[float] = places.astype(np.float64).tolist()
+        # Plain numbers in lists: one value of an array costs several times as much to read.
+        self._token_places: list[float] = tables.token_places.tolist()
         self._rows: dict[int, _Row] = {}
-        self._planes: dict[int, Array] = {}
+        self._planes: dict[int, list[list[float]]] = {}
+        self._decodes: dict[int, list[float]] = {}
 
     def _row(self, sequences: int) -> _Row:
         found = self._rows.get(sequences)
@@ -119,33 +122,41 @@ class StepClock:
 
     def _prefill_s(self, chunks: Chunks) -> float:
         """Attention and states of prefilling sequences [s]; ``phases.compiled.prefill_seconds`` on numbers."""
-        tables = self._tables
         plane = self._planes.get(chunks.sequences)
         if plane is None:
-            place = float(tables.sequence_places[chunks.sequences])
-            row = min(int(place), tables.prefill_s.shape[0] - 2)
-            low, high = tables.prefill_s[row], tables.prefill_s[row + 1]
-            plane = self._planes[chunks.sequences] = low + (place - row) * (high - low)
+            plane = self._planes[chunks.sequences] = self._plane(chunks.sequences).tolist()
         mean = chunks.tokens / chunks.sequences
         context = 1.0 + max(0.5 * (chunks.work2 / chunks.tokens - mean), 0.0) / CONTEXT_UNIT_TOKENS
         octave = floor(log2(context))
-        context_place = tables.context_nodes * (octave + context * 2.0**-octave - 1.0)
-        whole = min(int(mean), len(tables.token_places) - 2)
-        near, far = tables.token_places[whole], tables.token_places[whole + 1]
+        context_place = self._tables.context_nodes * (octave + context * 2.0**-octave - 1.0)
+        whole = min(int(mean), len(self._token_places) - 2)
+        near, far = self._token_places[whole], self._token_places[whole + 1]
         token_place = near + min(mean - whole, 1.0) * (far - near)
-        token = min(int(token_place), plane.shape[0] - 2)
-        node = min(int(context_place), plane.shape[1] - 2)
+        token = min(int(token_place), len(plane) - 2)
+        node = min(int(context_place), len(plane[0]) - 2)
         along, across = token_place - token, context_place - node
-        low_s = plane[token, node] + along * (plane[token + 1, node] - plane[token, node])
-        high_s = plane[token, node + 1] + along * (plane[token + 1, node + 1] - plane[token, node + 1])
-        return float(low_s + across * (high_s - low_s))
+        shorter, longer = plane[token], plane[token + 1]
+        low_s = shorter[node] + along * (longer[node] - shorter[node])
+        high_s = shorter[node + 1] + along * (longer[node + 1] - shorter[node + 1])
+        return low_s + across * (high_s - low_s)
+
+    def _plane(self, sequences: int) -> Array:
+        """Seconds of ``sequences`` prefilling sequences by their mean new tokens and cached context."""
+        tables = self._tables
+        place = float(tables.sequence_places[sequences])
+        row = min(int(place), tables.prefill_s.shape[0] - 2)
+        low, high = tables.prefill_s[row], tables.prefill_s[row + 1]
+        plane: Array = low + (place - row) * (high - low)
+        return plane
 
     def _decode_s(self, sequences: int, *, attended: float) -> float:
         """Attention and states of decoding sequences that attend to that many tokens on average [s]."""
-        contexts, seconds = self._contexts, self._tables.decode_s[sequences]
+        contexts, seconds = self._contexts, self._decodes.get(sequences)
+        if seconds is None:
+            seconds = self._decodes[sequences] = self._tables.decode_s[sequences].tolist()
         place = min(max(bisect_right(contexts, attended) - 1, 0), len(contexts) - 2)
         share = min(max((attended - contexts[place]) / (contexts[place + 1] - contexts[place]), 0.0), 1.0)
-        return float(seconds[place] + share * (seconds[place + 1] - seconds[place]))
+        return seconds[place] + share * (seconds[place + 1] - seconds[place])
 
     def mixed_step_s(self, chunks: Chunks, *, sequences: int, context: float) -> float:
         """Time of one step of prompts, with or without decodes beside [s]. context : mean before the step."""

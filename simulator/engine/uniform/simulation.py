@@ -36,6 +36,7 @@ class _Loop:
         self.hand_over_s = hand_over_s
         self.demand, self.engines, self.decode, self.transfer_s = demand, engines, decode, transfer_s
         self.sent_s, self.first_s, self.finish_s = ([0.0] * demand.requests for _ in range(3))
+        self.requests = demand.requests
         self.sent = self.finished = 0
         self._ready_s = (demand.delay_s + demand.prompt_token_delay_s * demand.isl_tokens).tolist()
         self._unanswered = [demand.answers] * -(-demand.requests // demand.answers)
@@ -43,7 +44,7 @@ class _Loop:
 
     def send(self, now_s: float) -> None:
         """The next request of a client, if there is one."""
-        if self.sent == self.demand.requests:
+        if self.sent == self.requests:
             return
         request, self.sent = self.sent, self.sent + 1
         self.sent_s[request] = now_s
@@ -126,7 +127,7 @@ def simulate_loop(
     everyone = [*engines, *decode]
     for _ in range(MAX_EVENTS):
         loop.advance(min(everyone, key=lambda engine: engine.event_s) if len(everyone) > 1 else everyone[0])
-        if loop.finished == demand.requests:
+        if loop.finished == loop.requests:
             break
     else:
         raise _too_long(f"{demand.requests:,} requests")

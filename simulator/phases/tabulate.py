@@ -98,11 +98,14 @@ def _works(part: _Part, step: StepShape) -> list[Work]:
 
 
 def _seconds(part: _Part, step: StepShape, rows: frozenset[int]) -> Array:
-    """Time of all executions of the chosen rows [s]; ``step`` must hold a case with prefill and one with decode."""
-    total = np.zeros(len(step.new_tokens))
+    """Time of all executions of the chosen rows in all cases but the last [s], which is there to keep the rows of
+    prompts or of decodes in the list."""
+    wanted = len(step.new_tokens) - 1
+    total = np.zeros(wanted)
     for place, work in enumerate(_works(part, step)):
         if place in rows:
-            total = total + work.count * work.executed * _row_seconds(part.deployment, work)
+            seconds = _row_seconds(part.deployment, work, wanted=wanted)
+            total = total + (work.count * work.executed * seconds)[:wanted]
     return total
 
 
@@ -121,14 +124,14 @@ def _price(deployment: Deployment, work: Work, cases: NDArray[np.int64], *, leng
     return deployment.kernels.price(replace(chosen, shape=_cases_of(work.shape, cases, length=length))).seconds
 
 
-def _row_seconds(deployment: Deployment, work: Work) -> Array:
-    """Time of one execution in each case, 0 where a case gives it nothing to do [s]. A product over very many row
-    counts is priced at some of them only: latent attention projects cached context again, so that the rows of a product
-    depend on two axes of a table at once."""
+def _row_seconds(deployment: Deployment, work: Work, *, wanted: int | None = None) -> Array:
+    """Time of one execution in each case, 0 where a case gives it nothing to do or where it lies beyond the ``wanted``
+    first [s]. A product over very many row counts is priced at some of them only: latent attention projects cached
+    context again, so that the rows of a product depend on two axes of a table at once."""
     busy = work.shape.message_bytes if isinstance(work.shape, CollectiveShape) else work.flops + work.bytes
     length = len(busy)
     seconds = np.zeros(length)
-    active = np.flatnonzero(busy > 0)
+    active = np.flatnonzero(busy[:wanted] > 0)
     if not len(active):
         return seconds
     if not isinstance(work.shape, GemmShape):
@@ -188,7 +191,7 @@ def _token_table(part: _Part, rows: frozenset[int], *, largest: int, graphs: int
         decode_sequences=np.append(np.zeros(len(nodes)), 1),
         decode_context=1,
     )
-    table = _dense(nodes, _seconds(part, step, rows)[:-1], largest=largest)
+    table = _dense(nodes, _seconds(part, step, rows), largest=largest)
     padded = graph_tokens(np.arange(largest + 1.0), largest=min(graphs, largest))
     return np.ascontiguousarray(table[padded.astype(np.int64)])
 
@@ -196,7 +199,7 @@ def _token_table(part: _Part, rows: frozenset[int], *, largest: int, graphs: int
 def _logits_table(part: _Part, rows: frozenset[int], *, largest: int) -> Array:
     nodes = compiled.tile_nodes(largest)
     step = decode_step(sequences=nodes, context=1)
-    table = _dense(nodes, _seconds(part, _with_prefill(step), rows)[:-1], largest=largest)
+    table = _dense(nodes, _seconds(part, _with_prefill(step), rows), largest=largest)
     # The stage with the LM head draws the tokens.
     return table + sampling_s(part.deployment, np.arange(largest + 1.0)) if rows else table
 
@@ -224,7 +227,7 @@ def _decode_table(part: _Part, rows: frozenset[int], *, contexts: Array, sequenc
     counts = _within(every.astype(np.float64), 1, sequences)
     n, c = (grid.ravel() for grid in np.meshgrid(counts, contexts, indexing="ij"))
     step = decode_step(sequences=n, context=np.maximum(c, part.decode_tokens), tokens=part.decode_tokens)
-    seconds = _seconds(part, _with_prefill(step), rows)[:-1]
+    seconds = _seconds(part, _with_prefill(step), rows)
     by_count = seconds.reshape(len(counts), len(contexts))
     dense = [np.interp(np.arange(sequences + 1), counts, column) for column in by_count.T]
     table = np.ascontiguousarray(np.stack(dense, axis=1))
@@ -255,9 +258,9 @@ def _prefill_table(part: _Part, rows: frozenset[int], *, counts: Array, lengths:
         decode_sequences=np.append(np.zeros(len(s)), 1)[asked],
         decode_context=1,
     )
-    flat = np.zeros(len(s) + 1)
-    flat[asked] = _seconds(part, step, rows)
-    table = flat[:-1].reshape(len(counts), len(lengths), len(contexts))
+    flat = np.zeros(len(s))
+    flat[asked[:-1]] = _seconds(part, step, rows)
+    table = flat.reshape(len(counts), len(lengths), len(contexts))
     # Interpolation needs two nodes on every axis, also where only one is possible.
     return np.pad(table, [(0, int(size < 2)) for size in table.shape], mode="edge")
 

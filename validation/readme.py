@@ -12,11 +12,13 @@ import argparse
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from simulator.api.scored_runs import today
-from simulator.reports.answers.today import today_markdown
-from simulator.reports.tables.validation import kernel_table
+from simulator.reports.answers.today import COLUMNS, score_row
+from simulator.specs.measured.scores import kernel_scores, today_scores
+from simulator.specs.measured.validation_rows import ValidationRow
 from validation.commands import exit_code_of
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source
@@ -26,6 +28,7 @@ from validation.fit.serve_spread import serving_table
 from validation.writing import write_whole
 
 PLAN_COMMAND = ("-m", "simulator.cli.plan_capacity", "--rps", "1000", "--model", "llama-3.1-70b", "--output", "md")
+README_FAMILIES = ("gemm", "prefill_attention", "decode_attention", "moe", "recurrent", "all_reduce")
 
 
 def replaced(text: str, *, block: str, content: str) -> str:
@@ -38,6 +41,27 @@ def plan_answer() -> str:
     """What ``plan-capacity --rps 1000 --model llama-3.1-70b`` answers, without the assumptions."""
     done = subprocess.run([sys.executable, *PLAN_COMMAND], check=True, capture_output=True, encoding="utf-8")
     return done.stdout.split("\n## Assumptions")[0]
+
+
+def kernel_table(library: str = "vllm") -> str:
+    """Families by accelerators in Markdown, percent, for the README."""
+    rows = [row for row in kernel_scores(library) if row.group != "roofline" and row.family in README_FAMILIES]
+    names = sorted({row.hardware for row in rows})
+    found = {(row.hardware, row.family, row.format): row for row in reversed(rows)}
+    lines = [f"| {library} | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for index, fmt in sorted({(README_FAMILIES.index(row.family), row.format) for row in rows}):
+        family = README_FAMILIES[index]
+        mapes = (found[name, family, fmt].mape if (name, family, fmt) in found else None for name in names)
+        cells = ("-" if mape is None else f"{100 * mape:.1f} %" for mape in mapes)
+        lines.append(f"| {family} {fmt} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def today_markdown(rows: Sequence[ValidationRow]) -> str:
+    """The scores as the README shows them."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
+    lines += ["| " + " | ".join(score_row(score)) + " |" for score in today_scores(rows)]
+    return "\n".join(lines) + "\n"
 
 
 def accuracy_answer(data: Path) -> str:

@@ -30,11 +30,11 @@ from simulator.reports.tables.validation import (
     provenance_rows,
     run_rows,
     source_rows,
-    validation_summary,
     worst_first,
 )
 from simulator.reports.words.runs import MetricKind, metric_kind
 from simulator.specs.hardware.calibration import calibrated_hardware
+from simulator.specs.measured.scores import error_score
 from simulator.specs.measured.validation_rows import (
     RunChoice,
     ValidationRow,
@@ -97,22 +97,21 @@ def _kernels() -> None:
 
 def _figures(shown: Sequence[ValidationRow]) -> None:
     """The answer and its figures."""
-    summary, stored = validation_summary(shown), load_validation_table()
+    score, stored = error_score(shown), load_validation_table()
+    sources = dict.fromkeys(row.source for row in shown)
     display.headline(
-        f"Half of {count_text(summary.runs)} measurements are met within {percent_text(summary.median_error)}",
+        f"Half of {count_text(score.runs)} measurements are met within {percent_text(score.median)}",
         provenance="measured",
-        detail=f"{counted_text(summary.sources, 'source')}, whole runs from the first token to the last; "
+        detail=f"{counted_text(len(sources), 'source')}, whole runs from the first token to the last; "
         f"{predicted_words(stored)}",
     )
-    coverage = "–" if summary.coverage is None else percent_text(summary.coverage)
+    coverage = "–" if score.coverage is None else percent_text(score.coverage)
     display.figures(
         [
-            display.Figure(
-                label="Median error", text=percent_text(summary.median_error), help="Half of all are closer."
-            ),
-            display.Figure(label="Mean error", text=percent_text(summary.mean_error), help="Mean of absolute errors."),
+            display.Figure(label="Median error", text=percent_text(score.median), help="Half of all are closer."),
+            display.Figure(label="Mean error", text=percent_text(score.mean), help="Mean of absolute errors."),
             display.Figure(label="In the 80 % interval", text=coverage, help=glossary.INTERVAL),
-            display.Figure(label="Measured values", text=count_text(summary.runs), help="Stored with the package."),
+            display.Figure(label="Measured values", text=count_text(score.runs), help="Stored with the package."),
         ],
         provenance="measured",
     )

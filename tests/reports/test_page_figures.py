@@ -19,8 +19,9 @@ from simulator.reports.charts.roofline import roofline_chart, shape_text
 from simulator.reports.charts.validation import validation_scatter_chart
 from simulator.reports.charts.what_if import cost_speed_chart, quality_cost_chart, technique_waterfall_chart
 from simulator.reports.tables.comparison import compare_columns, compare_provenance
-from simulator.reports.tables.validation import run_rows, source_rows, validation_summary
+from simulator.reports.tables.validation import run_rows, source_rows
 from simulator.specs.base import validate
+from simulator.specs.measured.scores import error_score
 from simulator.specs.measured.validation_rows import load_validation_rows
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.techniques import TechniquesSpec
@@ -164,9 +165,9 @@ def test_cost_and_speed_are_those_of_the_contract() -> None:
 
 def test_stored_measurements_tell_what_they_are() -> None:
     rows = load_validation_rows()
-    summary = validation_summary(rows)
-    assert summary.runs == len(rows) > 900
-    assert 0 < summary.median_error < summary.mean_error < 0.3
+    score = error_score(rows)
+    assert score.runs == len(rows) > 900
+    assert 0 < score.median < score.mean < 0.3
     assert len(run_rows(rows)) == len(rows)
     assert sum(line[2].value for line in source_rows(rows)) == len(rows)
     times = [row for row in rows if row.metric == "e2e_s"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from simulator.reports.tables.validation import kernel_table, score_lines
+from simulator.reports.tables.validation import score_lines
 from simulator.specs.hardware.calibration import load_calibration
 from simulator.specs.measured.scores import kernel_scores
 
@@ -82,15 +82,3 @@ def test_lines_are_aligned_under_one_heading():
     lines = score_lines(kernel_scores("vllm", groups=("gemm",)))
     assert lines[0].startswith("accelerator")
     assert len({len(line) for line in lines}) == 1
-
-
-def test_the_readme_table_has_a_column_per_accelerator_and_a_row_per_family_and_format():
-    lines = kernel_table("vllm").splitlines()
-    rows = kernel_scores("vllm", groups=("gemm",))
-    columns = lines[0].count("|") - 2
-    assert columns == len({row.hardware for row in rows})
-    assert all(line.count("|") == columns + 2 for line in lines)
-    gemm = next(line for line in lines if line.startswith("| gemm bf16"))
-    h100 = next(row for row in rows if (row.hardware, row.format) == ("h100-sxm-80gb", "bf16"))
-    assert h100.mape is not None
-    assert f"{100 * h100.mape:.1f} %" in gemm

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simulator.specs.base import LARGEST_NUMBER, SMALLEST_NUMBER, Same, Source, Spec
 from simulator.specs.hardware.calibration import load_calibration
 from simulator.specs.parsing import MalformedError, parse_yaml
-from simulator.specs.writing import json_yaml_text
+from validation.writing import json_yaml_text
 
 
 class Number(Spec):

@@ -10,9 +10,10 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,9 +24,9 @@ from simulator.specs.measured.validation_rows import (
     PackedRuns,
     RunsOrigin,
     ValidationRow,
+    WholeRun,
     library_digest,
     load_validation_rows,
-    packed_text,
     runs_file,
     validation_file,
     validation_heading,
@@ -38,6 +39,12 @@ from validation.end_to_end.today import thinned
 from validation.writing import write_whole
 
 TOLERANCE = 0.01
+
+
+def packed_text(origin: RunsOrigin, runs: Iterable[WholeRun]) -> str:
+    """The file of some runs: a heading, then one run a line."""
+    lines = ({"scenario": dict(run.scenario), "measured": dict(run.measured)} for run in runs)
+    return "".join(json.dumps(line) + "\n" for line in (asdict(origin), *lines))
 
 
 def _serving_rows(data: Path) -> Iterator[ValidationRow]:

@@ -17,14 +17,25 @@ from numpy.typing import NDArray
 from simulator.kernels.correction import Lattice
 from simulator.specs.base import Source, read_yaml, validate
 from simulator.specs.engine.fits import EngineFit, EngineFits, VendorFit
-from simulator.specs.hardware.calibration import CalibrationSpec, packed_corrections
+from simulator.specs.hardware.calibration import CORRECTION_STEP, CalibrationSpec, neighbour_axes
 from simulator.specs.profiles import profile_root
-from simulator.specs.writing import json_yaml_text, yaml_text
+from simulator.specs.writing import yaml_text
 from validation.silicon.tables import SYSTEMS, tables_root
-from validation.writing import write_whole
+from validation.writing import json_yaml_text, write_whole
 
 HEADING = "Written by validation/fit; do not edit."
 HEADER = f"# {HEADING}\n"
+
+
+def packed_corrections(values: NDArray[np.float64]) -> NDArray[np.generic]:
+    """Values of a correction lattice as a file keeps them: whole steps from node to node, in one byte where all fit.
+
+    Half a step is 0.5 %, a tenth of the error of the best fits: what lies below is noise that no packing makes small.
+    """
+    steps = np.round(values / CORRECTION_STEP)
+    for axis in neighbour_axes(values):
+        steps = np.diff(steps, axis=axis, prepend=0.0)
+    return steps.astype(np.int8 if np.abs(steps).max(initial=0.0) <= np.iinfo(np.int8).max else np.int16)
 
 
 def lattice_arrays(lattice: Lattice, *, key: str) -> dict[str, NDArray[np.generic]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -37,13 +37,6 @@ def score_row(score: TodayScore) -> tuple[str, ...]:
 
 def _error(score: ErrorScore | None) -> str:
     return "-" if score is None else f"{100 * score.mean:.0f} % ({round(100 * score.bias) + 0:+} %)"
-
-
-def today_markdown(rows: Sequence[ValidationRow]) -> str:
-    """The scores as the README shows them."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
-    lines += ["| " + " | ".join(score_row(score)) + " |" for score in today_scores(rows)]
-    return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

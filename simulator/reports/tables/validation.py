@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from simulator.kernels.fits import fit_set
 from simulator.kernels.timing import Provenance
-from simulator.records import dataclass
 from simulator.reports.content.document import EMPTY, Cell, count, fraction, ordered
 from simulator.reports.formats.text import text_table
 from simulator.reports.words.runs import deployment_text, load_text, metric_word, value_text
@@ -37,29 +36,6 @@ RUN_COLUMNS = (
 KERNEL_COLUMNS = ("family", "format", "mean error", "bias", "in 80 % interval", "points")
 PROVENANCE_COLUMNS = ("how it is known", "runs", "mean error", "median", "bias", "in 80 % interval")
 KNOWN_COLUMNS = ("accelerator", "how its kernels are known")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationSummary:
-    """All stored runs in three numbers (fractions)."""
-
-    runs: int
-    sources: int
-    median_error: float
-    mean_error: float
-    coverage: float | None
-
-
-def validation_summary(rows: Sequence[ValidationRow]) -> ValidationSummary:
-    """Errors of all rows, and the share of those with an interval that it covers."""
-    score = error_score(rows)
-    return ValidationSummary(
-        runs=score.runs,
-        sources=len({row.source for row in rows}),
-        median_error=score.median,
-        mean_error=score.mean,
-        coverage=score.coverage,
-    )
 
 
 def source_rows(rows: Sequence[ValidationRow]) -> list[tuple[Cell | str, ...]]:
@@ -160,9 +136,6 @@ def known_rows(*, library: str, profiles: str | None = None) -> list[tuple[str, 
     return rows
 
 
-README_FAMILIES = ("gemm", "prefill_attention", "decode_attention", "moe", "recurrent", "all_reduce")
-
-
 def _percent(value: float | None, *, pattern: str = ".1f") -> str:
     return "-" if value is None else f"{100 * value:{pattern}} %"
 
@@ -203,19 +176,6 @@ def transfer_lines(rows: Sequence[TransferRow]) -> list[str]:
         for row in rows
     ]
     return text_table(heading, cells, right=[False] * 3 + [True] * 4).splitlines()
-
-
-def kernel_table(library: str = "vllm") -> str:
-    """Families by accelerators in Markdown, percent, for the README."""
-    rows = [row for row in kernel_scores(library) if row.group != "roofline" and row.family in README_FAMILIES]
-    names = sorted({row.hardware for row in rows})
-    found = {(row.hardware, row.family, row.format): row for row in reversed(rows)}
-    lines = [f"| {library} | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    for index, fmt in sorted({(README_FAMILIES.index(row.family), row.format) for row in rows}):
-        family = README_FAMILIES[index]
-        mapes = [found[name, family, fmt].mape if (name, family, fmt) in found else None for name in names]
-        lines.append(f"| {family} {fmt} | {' | '.join(_percent(mape) for mape in mapes)} |")
-    return "\n".join(lines) + "\n"
 
 
 COLUMNS = ("source", "hardware", "metric", "runs", "mean error", "median", "p95", "bias", "in 80 % interval")

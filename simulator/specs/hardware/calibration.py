@@ -205,29 +205,18 @@ def _read_array(stored: bytes) -> NDArray[np.float64]:
 
 
 def _in_full(stored: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Numbers as they were before `packed_corrections`; others as they are."""
+    """Numbers as they were before a file kept them as whole steps from node to node; others as they are."""
     numbers = stored.astype(np.float64, copy=False, casting="same_kind" if stored.dtype.kind in "fc" else "unsafe")
     if stored.dtype.kind != "i":
         return numbers
-    for axis in _neighbours(numbers):
+    for axis in neighbour_axes(numbers):
         numbers = np.cumsum(numbers, axis=axis)
     return numbers * CORRECTION_STEP
 
 
-def _neighbours(values: NDArray[np.float64]) -> range:
+def neighbour_axes(values: NDArray[np.float64]) -> range:
     """The axes along which a file keeps how a node differs from the one before it: the last two."""
     return range(max(values.ndim - 2, 0), values.ndim)
-
-
-def packed_corrections(values: NDArray[np.float64]) -> NDArray[np.generic]:
-    """Values of a correction lattice as a file keeps them: whole steps from node to node, in one byte where all fit.
-
-    Half a step is 0.5 %, a tenth of the error of the best fits: what lies below is noise that no packing makes small.
-    """
-    steps = np.round(values / CORRECTION_STEP)
-    for axis in _neighbours(values):
-        steps = np.diff(steps, axis=axis, prepend=0.0)
-    return steps.astype(np.int8 if np.abs(steps).max(initial=0.0) <= np.iinfo(np.int8).max else np.int16)
 
 
 class StoredArrays(Mapping[str, NDArray[np.float64]]):

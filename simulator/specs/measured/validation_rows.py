@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -308,9 +308,3 @@ def load_today_runs() -> PackedRuns:
     except (ValueError, TypeError) as error:
         raise FileError(f"{path}: is damaged: {error}", hint="reinstall roofcast") from error
     return PackedRuns(origin=origin, runs=found)
-
-
-def packed_text(origin: RunsOrigin, runs: Iterable[WholeRun]) -> str:
-    """The file of some runs: a heading, then one run a line."""
-    lines = ({"scenario": dict(run.scenario), "measured": dict(run.measured)} for run in runs)
-    return "".join(json.dumps(line) + "\n" for line in (asdict(origin), *lines))

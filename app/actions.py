@@ -11,8 +11,8 @@ import streamlit as st
 from app import controls, display, links
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
-from simulator.planner.fitting_changes import fitting_changes
 from simulator.planner.gap.records import Gap, GapError, GapOption
+from simulator.planner.what_if import fitting_changes
 from simulator.specs.question.scenario import ScenarioSpec
 
 Shown = TypeVar("Shown")

@@ -22,7 +22,7 @@ from simulator.specs.model.loading import list_models, load_model
 from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.plan_values import HARDWARE, MODEL
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.traffic.workload_presets import PRESET_NAMES, WorkloadPreset, workload_preset
+from simulator.traffic.lengths import PRESET_NAMES, WorkloadPreset, workload_preset
 
 _FOLDERS, _LOOKED_UP = 100, 1000
 LARGEST_TOKENS = 131_072

@@ -10,7 +10,7 @@ import streamlit as st
 from app import inputs, widgets
 from simulator.reports.content.quantities import count_text, counted_text, rate_text, seconds_text
 from simulator.specs.base import LARGEST_INTEGER
-from simulator.traffic.workload_presets import CHAT, PRESET_NAMES, WorkloadPreset, workload_preset
+from simulator.traffic.lengths import CHAT, PRESET_NAMES, WorkloadPreset, workload_preset
 from simulator.units import MICRO
 
 _KEPT, _PAGE, _PLACE, _DEPLOYED, _FILLED = "_kept", "_page", "_bar", "_deployed", "_bar_filled"

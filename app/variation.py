@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app import glossary, widgets
-from simulator.traffic.workload_presets import WorkloadPreset
+from simulator.traffic.lengths import WorkloadPreset
 
 _HIGHEST = 5.0
 

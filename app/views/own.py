@@ -45,10 +45,10 @@ from simulator.api.models import count
 from simulator.errors import RoofcastError, closest
 from simulator.fitting.replay import replay_results
 from simulator.reports.answer import Answer
+from simulator.reports.answers.calibration import REPLAY_COLUMNS, replay_rows
 from simulator.reports.answers.demand import demand_columns, demand_rows, peak_fields
 from simulator.reports.answers.prices import PriceFilter, quotes_table
 from simulator.reports.answers.profiles import beside, hardware_facts, model_facts
-from simulator.reports.answers.replay import REPLAY_COLUMNS, replay_rows
 from simulator.reports.content.document import Section
 from simulator.specs.base import validate
 from simulator.specs.hardware.accelerator import list_hardware, load_hardware

@@ -28,7 +28,7 @@ from simulator.reports.sections.options import plan_options_chart
 from simulator.reports.words.derivation import detail_text, resource_text
 from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL, PLANNED_RATE_PER_S
-from simulator.traffic.workload_presets import CHAT, WorkloadPreset
+from simulator.traffic.lengths import CHAT, WorkloadPreset
 
 _HELP = {
     "devices": "All accelerators to obtain: replicas, spares and those that only fill up servers.",

@@ -27,10 +27,15 @@ from simulator.reports.content.document import Section, Table
 from simulator.reports.content.quantities import count_text, price_text, range_text
 from simulator.reports.report import charts_of, study_sections
 from simulator.reports.sections.answer import fleets_table, plan_figures, price_blocks
-from simulator.reports.sections.cost import cash_flow_chart, owning_range_text, tco_waterfall_chart
+from simulator.reports.sections.cost import (
+    break_even_chart,
+    buying_text,
+    cash_flow_chart,
+    owning_range_text,
+    tco_waterfall_chart,
+)
 from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.stock import stock_blocks
-from simulator.reports.sections.ways_to_pay import break_even_chart, buying_text
 from simulator.reports.words.derivation import explanation, nearest_rejections, terms_text
 from simulator.reports.words.plan_inputs import plan_input
 from simulator.specs.question.plan import PlanSpec, plan_spec

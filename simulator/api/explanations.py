@@ -8,7 +8,7 @@ from simulator.errors import MissingPackageError, Option, RoofcastError, missing
 from simulator.explain.catalogue import Page, page, topic_named, topics_section
 from simulator.explain.topic import Example
 from simulator.records import dataclass
-from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
 from simulator.reports.formats.json_document import section_object
 from simulator.reports.formats.text import sections_text
 from simulator.specs.hardware.accelerator import load_hardware
@@ -84,16 +84,14 @@ class ExplainAnswer(TopicAnswer):
         return {
             "schema_version": SCHEMA_VERSION,
             "topic": found.topic.key,
-            "group": found.topic.group,
-            "title": found.topic.title,
+            **picked(found.topic, "group", "title"),
             "model": example.model.name,
             "hardware": example.hardware.name,
             "batch": example.batch_size,
             "context_tokens": example.context_tokens,
             "published": [
                 {
-                    "name": item.figure.name,
-                    "published": item.figure.published,
+                    **picked(item.figure, "name", "published"),
                     "predicted": item.predicted,
                     "unit": item.figure.unit,
                     "error": item.error,

@@ -12,9 +12,8 @@ from simulator.fitting.engine_overheads import EngineCalibration, calibrate_engi
 from simulator.fitting.kernel_calibration import KernelCalibration, calibrate_kernels
 from simulator.fitting.replay import replay_results
 from simulator.reports.answers import validation
-from simulator.reports.answers.calibration import EngineCalibrationAnswer, KernelCalibrationAnswer
+from simulator.reports.answers.calibration import EngineCalibrationAnswer, KernelCalibrationAnswer, ReplayAnswer
 from simulator.reports.answers.demand import DemandAnswer
-from simulator.reports.answers.replay import ReplayAnswer
 from simulator.reports.answers.validation import ScorecardAnswer
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simulator.published.catalogue import compared, explained
 from simulator.published.figures import ComparedFigure
 from simulator.records import dataclass
-from simulator.reports.answer import Answer
+from simulator.reports.answer import Answer, picked
 
 if TYPE_CHECKING:
     from simulator.reports.answer import Json
@@ -34,19 +34,14 @@ class PublishedAnswer(Answer):
         reasons = explained(self.figures)
         return [
             {
-                "name": item.figure.name,
-                "topic": item.figure.topic,
-                "published": item.figure.published,
+                **picked(item.figure, "name", "topic", "published"),
                 "predicted": item.predicted,
                 "unit": item.figure.unit,
                 "error": item.error,
-                "tolerance": item.figure.tolerance,
-                "is_fitted": item.figure.is_fitted,
-                "is_known_miss": item.figure.is_known_miss,
+                **picked(item.figure, "tolerance", "is_fitted", "is_known_miss"),
                 "is_off": item.is_off,
                 "reason": item.figure.reason or reasons.get(item.figure.name),
-                "statement": item.figure.statement,
-                "source": item.figure.source,
+                **picked(item.figure, "statement", "source"),
                 "recipe": {
                     "commands": list(item.figure.asked_by.commands),
                     "field": item.figure.asked_by.field or None,

@@ -42,7 +42,7 @@ class ScenarioAnswer(Answer):
 
     def to_text(self) -> str:
         """Figures with their intervals, notes and assumptions."""
-        from simulator.reports.answers.scenario import scenario_text
+        from simulator.reports.tables.scenario_figures import scenario_text
         from simulator.reports.tables.serving import setup_text
 
         setup = setup_text(self.result.deployment, replicas=self.result.scenario.replicas)
@@ -50,7 +50,7 @@ class ScenarioAnswer(Answer):
 
     def cells(self) -> Cells:
         """The figures with their intervals."""
-        from simulator.reports.answers.scenario import SCENARIO_COLUMNS, scenario_rows
+        from simulator.reports.tables.scenario_figures import SCENARIO_COLUMNS, scenario_rows
 
         return SCENARIO_COLUMNS, scenario_rows(self.to_dict())
 

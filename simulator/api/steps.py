@@ -12,8 +12,7 @@ from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.one_step import check_phase, one_step
 from simulator.phases.power import power_capped
-from simulator.reports.answers.crossover import CrossoverAnswer
-from simulator.reports.answers.step import StepAnswer
+from simulator.reports.answers.step import CrossoverAnswer, StepAnswer
 from simulator.specs.base import validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec

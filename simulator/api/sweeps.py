@@ -23,7 +23,7 @@ from simulator.api.sweep_points import (
 from simulator.errors import FileError, Option, RoofcastError
 from simulator.files import check_target, made_folders, write_bytes
 from simulator.records import dataclass
-from simulator.reports.answer import Answer, Cells
+from simulator.reports.answer import Answer, Cells, picked
 from simulator.reports.answers.sweep import PartFormat, Row, SweepColumn, column_of, part_bytes, part_rows, usual_format
 from simulator.specs.measured.validation_rows import library_digest
 from simulator.specs.question.sweep import SweepPoints, SweepSpec, read_sweep
@@ -87,8 +87,7 @@ class SweepTable:
             "library": library_digest(),
             "sweep": self.spec.digest,
             "points": self.spec.points,
-            "points_per_part": self.points_per_part,
-            "parts": self.parts,
+            **picked(self, "points_per_part", "parts"),
             "format": self.form,
             "columns": {column.name: column.kind for column in self.columns},
             "spec": self.spec.model_dump(mode="json", exclude_defaults=True),

@@ -15,7 +15,7 @@ from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DEFAULT_
 from simulator.specs.engine.engine import DEFAULT_ENGINE
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL
-from simulator.traffic.workload_presets import CHAT
+from simulator.traffic.lengths import CHAT
 from simulator.units import bound_text, percent_text
 
 _ENGINE = "the engine's own"

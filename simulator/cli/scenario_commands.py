@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,9 +47,13 @@ def changes_group(
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of arrivals and lengths.")] = None,
     model: Annotated[str | None, typer.Option("--model", "-m", help="Another model.")] = None,
     hardware: Annotated[str | None, typer.Option("--hardware", help="Another accelerator.")] = None,
-    tp: Annotated[int | None, typer.Option("--tp", min=1, help="Another tensor-parallel size.")] = None,
-    cp: Annotated[int | None, typer.Option("--cp", min=1, help="Other ranks that share a prompt's tokens.")] = None,
-    power_cap: Annotated[float | None, typer.Option("--power-cap", min=1, help="Limit of each accelerator, W.")] = None,
+    tp_size: Annotated[int | None, typer.Option("--tp", min=1, help="Another tensor-parallel size.")] = None,
+    cp_size: Annotated[
+        int | None, typer.Option("--cp", min=1, help="Other ranks that share a prompt's tokens.")
+    ] = None,
+    power_cap_w: Annotated[
+        float | None, typer.Option("--power-cap", min=1, help="Limit of each accelerator, W.")
+    ] = None,
     replicas: Annotated[int | None, typer.Option("--replicas", min=1, help="Another number of replicas.")] = None,
     routing: Annotated[
         str | None,
@@ -90,12 +95,13 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
     from simulator.api.questions import requests_of_kind, scenario_spec
     from simulator.specs.question.scenario_file import with_what_ifs
 
-    missing = [f"--{name}" for name in ("model", "hardware", "rate") if name in options and options[name] is None]
+    needed = {"model": "--model", "hardware": "--hardware", "rate_per_s": "--rate"}
+    missing = [flag for name, flag in needed.items() if name in options and options[name] is None]
     if missing:
         raise missing_field(
             f"a scenario file is needed, or {' and '.join(missing)}",
             field="SCENARIO",
-            hint=f"{command} --model llama-3.1-8b --hardware h100" + (" --rate 8" if "rate" in options else ""),
+            hint=f"{command} --model llama-3.1-8b --hardware h100" + (" --rate 8" if "rate_per_s" in options else ""),
         )
     lengths = {name: options[name] for name in _LENGTHS}
     answers, seed = options["answers_per_request"], options["seed"]
@@ -103,12 +109,10 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
     workload = (
         requests_of_kind(options["workload"], lengths, model=options["model"], profiles=options["profiles"]) | own
     )
-    kept = ("model", "hardware", "replicas", "routing")
-    names = dict(zip(kept, kept, strict=True)) | {"tp": "tp_size", "cp": "cp_size", "power_cap": "power_cap_w"}
-    fields = {field: options[name] for name, field in names.items() if options[name] is not None}
-    stage = {"rate_per_s": options.get("rate"), "duration_s": options.get("duration")}
-    fields |= {name: value for name, value in stage.items() if value is not None}
-    spec = with_what_ifs(scenario_spec(None, {**fields, "workload": workload}, kind="serve"), _changes(options))
+    changes = _changes(options)
+    given = {item.name: getattr(changes, item.name) for item in fields(changes) if item.name not in ("seed", "what_if")}
+    own = {name: value for name, value in given.items() if value is not None}
+    spec = with_what_ifs(scenario_spec(None, {**own, "workload": workload}, kind="serve"), changes)
     prompt = workload["system_prompt_tokens"] + workload["question_tokens"]
     typer.echo(
         f"{command}: prompts of {prompt:,} tokens (cv {workload['isl_cv']:g}), answers of {workload['osl_tokens']:,} "
@@ -123,19 +127,8 @@ def _changes(options: Mapping[str, Any]) -> ScenarioChanges:
     """The options of ``changes_group``."""
     from simulator.specs.question.scenario_file import ScenarioChanges
 
-    return ScenarioChanges(
-        model=options["model"],
-        hardware=options["hardware"],
-        tp_size=options["tp"],
-        cp_size=options["cp"],
-        power_cap_w=options["power_cap"],
-        replicas=options["replicas"],
-        rate_per_s=options.get("rate"),
-        duration_s=options.get("duration"),
-        seed=options["seed"],
-        routing=options["routing"],
-        what_if=tuple(options["what_if"] or ()),
-    )
+    given: dict[str, Any] = {item.name: options.get(item.name) for item in fields(ScenarioChanges)}
+    return ScenarioChanges(**{**given, "what_if": tuple(options["what_if"] or ())})
 
 
 def _read(source: str | None, options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
@@ -163,10 +156,12 @@ def one_line(document: dict[str, Any]) -> str:
 def serve(
     context: typer.Context,
     scenario: GivenScenario = None,
-    rate: Annotated[
+    rate_per_s: Annotated[
         float | None, typer.Option("--rate", callback=above_zero, help="Requests/s, instead of the scenario's.")
     ] = None,
-    duration: Annotated[float | None, typer.Option("--duration", callback=above_zero, help="Seconds of load.")] = None,
+    duration_s: Annotated[
+        float | None, typer.Option("--duration", callback=above_zero, help="Seconds of load.")
+    ] = None,
     slo: Slo = None,
     requests: Annotated[
         str | None, typer.Option(REQUESTS_FLAG, metavar="FILE", help="Per-request table, .csv or .parquet.")
@@ -298,7 +293,7 @@ def _base(source: str | None, options: Mapping[str, Any]) -> ScenarioSpec:
     from simulator.specs.question.plan_values import HARDWARE
     from simulator.specs.question.scenario import Kind
     from simulator.specs.question.scenario_file import read_scenario
-    from simulator.traffic.workload_presets import CHAT
+    from simulator.traffic.lengths import CHAT
 
     given = {name: options[name] for name in batch_group.__annotations__ if options.get(name) is not None}
     if source is None:

@@ -20,8 +20,15 @@ from simulator.planner.records import (
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.question.plan import PlanSpec
-from simulator.traffic.lengths import LengthDistribution, RequestMix
-from simulator.traffic.workload_presets import CHAT, WorkloadPreset, kinds_of_demand, nearest_preset, workload_preset
+from simulator.traffic.lengths import (
+    CHAT,
+    LengthDistribution,
+    RequestMix,
+    WorkloadPreset,
+    kinds_of_demand,
+    nearest_preset,
+    workload_preset,
+)
 
 if TYPE_CHECKING:
     from simulator.traffic.recorded.traces import TraceSummary

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
-from simulator.traffic.lengths import RequestMix
-from simulator.traffic.workload_presets import WorkloadPreset
+from simulator.traffic.lengths import RequestMix, WorkloadPreset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,11 @@ def _fields(value: Any) -> Json:
     return found
 
 
+def picked(record: object, *names: str) -> Json:
+    """Fields and properties of a record by their names, as JSON holds them."""
+    return {name: dump(getattr(record, name)) for name in names}
+
+
 def finite(value: float) -> float | None:
     """``value``, or null where it is not a number that JSON can hold."""
     return value if math.isfinite(value) else None

@@ -75,9 +75,12 @@ def _yaml_fields(data: bytes, *, filename: str) -> dict[str, Any]:
     return _mapping(fields, filename=filename)
 
 
+def _invalid(message: str, *, field: str = "upload", hint: str = "") -> ProfileError:
+    return ProfileError(message, field=field, code="invalid_profile", hint=hint)
+
+
 def _malformed(error: MalformedError, filename: str, *, kind: str) -> ProfileError:
-    message = f"{error.place(filename)}: not valid {kind}: {error.reason}"
-    return ProfileError(message, field="upload", code="invalid_profile")
+    return _invalid(f"{error.place(filename)}: not valid {kind}: {error.reason}")
 
 
 def _check_plain(text: str, *, filename: str) -> None:
@@ -91,8 +94,7 @@ def _check_plain(text: str, *, filename: str) -> None:
             odd = f"a value of more than {_LONGEST_SCALAR} characters"
         if odd:
             line = f", line {event.start_mark.line + 1}" if event.start_mark else ""
-            message = f"{filename}{line}: {odd} is not taken in an upload"
-            raise ProfileError(message, field="upload", code="invalid_profile", hint=hint)
+            raise _invalid(f"{filename}{line}: {odd} is not taken in an upload", hint=hint)
 
 
 def check_record_size(data: bytes, *, filename: str) -> None:
@@ -113,17 +115,13 @@ def _text(data: bytes, *, filename: str) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ProfileError(
-            f"{filename}: not UTF-8 text (byte {error.start})", field="upload", code="invalid_profile"
-        ) from None
+        raise _invalid(f"{filename}: not UTF-8 text (byte {error.start})") from None
 
 
 def _mapping(data: object, *, filename: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         found = "nothing" if data is None else f"a {type(data).__name__}"
-        raise ProfileError(
-            f"{filename} must hold a mapping of fields, found {found}", field="upload", code="invalid_profile"
-        )
+        raise _invalid(f"{filename} must hold a mapping of fields, found {found}")
     return data
 
 
@@ -188,11 +186,7 @@ def keep_workload_upload(data: bytes, *, filename: str, folder: Path) -> str:
 
 def _profile_name(name: str) -> str:
     if upload_name(name) != plain_word(name):
-        raise ProfileError(
-            f"{name!r} is not a profile name; allowed: letters, digits, dots and hyphens",
-            field="name",
-            code="invalid_profile",
-        )
+        raise _invalid(f"{name!r} is not a profile name; allowed: letters, digits, dots and hyphens", field="name")
     return name
 
 

@@ -6,10 +6,10 @@ from html import escape
 
 import pytest
 
-from simulator.planner.fitting_changes import fitting_changes
 from simulator.planner.plan import plan_capacity
 from simulator.planner.serving.replica_load import meeting_chances
 from simulator.planner.studies.uncertainty import Uncertainty, drawn_fleet
+from simulator.planner.what_if import fitting_changes
 from simulator.reports.content.quantities import chance_text, count_text, percent_text
 from simulator.reports.tables.serving import objective_chances
 from simulator.specs.base import validate

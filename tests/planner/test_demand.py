@@ -15,8 +15,8 @@ from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.base import ValueOrigin
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import SHORT_FIELDS, duration_s
+from simulator.traffic.lengths import CHAT, PRESETS, WorkloadPreset
 from simulator.traffic.recorded.traces import read_trace, summarise
-from simulator.traffic.workload_presets import CHAT, PRESETS, WorkloadPreset
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,100,10

@@ -14,7 +14,6 @@ import yaml
 
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
-from simulator.planner.handoff.checkpoint import Checkpoint, served_checkpoint
 from simulator.planner.handoff.commands import (
     command_text,
     environment,
@@ -28,7 +27,7 @@ from simulator.planner.handoff.commands import (
 )
 from simulator.planner.handoff.kubernetes import gateway_objects, pool_name, router_flags, router_objects
 from simulator.planner.handoff.notes import tier_notes, untuned_notes
-from simulator.planner.handoff.settings import LaunchSettings
+from simulator.planner.handoff.settings import Checkpoint, LaunchSettings, served_checkpoint
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.engine.launch import LaunchSpec, load_launch

@@ -15,7 +15,7 @@ from simulator.planner.what_if import BASE_NAME, native_scenario, scenario_quali
 from simulator.specs.base import validate
 from simulator.specs.question.plan import WORKLOADS, plan_spec
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.traffic.workload_presets import PRESET_NAMES, PRESETS, workload_preset
+from simulator.traffic.lengths import PRESET_NAMES, PRESETS, workload_preset
 
 SCENARIO = validate(
     ScenarioSpec,

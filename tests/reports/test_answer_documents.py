@@ -17,13 +17,12 @@ from simulator import simulate
 from simulator.api.models import count, mixers, retrieval
 from simulator.api.steps import crossover, step
 from simulator.errors import ProfileError, RoofcastError
-from simulator.reports.answers.crossover import CrossoverAnswer
 from simulator.reports.answers.model import ModelAnswer
 from simulator.reports.answers.profiles import SECTIONS, names_by_section, names_text, show_profile
-from simulator.reports.answers.scenario import SCENARIO_COLUMNS, scenario_rows, scenario_text
-from simulator.reports.answers.step import StepAnswer
+from simulator.reports.answers.step import CrossoverAnswer, StepAnswer
 from simulator.reports.answers.structures import MixersAnswer, RetrievalAnswer, RetrievalQuestion
 from simulator.reports.answers.validation import ScorecardAnswer, predicted_words, scorecard
+from simulator.reports.tables.scenario_figures import SCENARIO_COLUMNS, scenario_rows, scenario_text
 from simulator.specs.measured.validation_rows import load_validation_table
 
 SMALL = "llama-3.1-8b"

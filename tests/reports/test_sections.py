@@ -37,14 +37,13 @@ from simulator.reports.plan_text import plan_markdown, plan_sections, plan_text
 from simulator.reports.report import SECTIONS, STUDIES, build_report, charts_of, numbered, study_sections
 from simulator.reports.sections.answer import fleets_table
 from simulator.reports.sections.appendix import reproduce_table
-from simulator.reports.sections.cost import tco_waterfall_chart
+from simulator.reports.sections.cost import break_even_chart, tco_waterfall_chart
 from simulator.reports.sections.growth import capacity_demand_chart
 from simulator.reports.sections.inputs import workload_section
 from simulator.reports.sections.performance import performance_section
 from simulator.reports.sections.sites import energy_section, facilities_section
 from simulator.reports.sections.sizing import sizing_section
 from simulator.reports.sections.uncertainty import tornado_chart
-from simulator.reports.sections.ways_to_pay import break_even_chart
 from tests.reports.report_cases import studied
 
 

@@ -23,8 +23,7 @@ from simulator.reports.content.document import Bullets
 from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.formats.finance_inputs import FormulaLine, inputs_of
 from simulator.reports.formats.finance_model import groups_of
-from simulator.reports.formats.xlsx import CASH
-from simulator.reports.formats.xlsx_sections import sheet_name
+from simulator.reports.formats.xlsx import CASH, sheet_name
 from simulator.reports.report import build_report
 from simulator.reports.studies import gather
 from simulator.specs.question.plan import plan_spec

@@ -14,7 +14,7 @@ from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.planner.search.screened_space import pareto_front
 from simulator.records import dataclass
-from simulator.techniques.quality import AnswerQuality, answer_quality
+from simulator.techniques.quality import answer_quality
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,30 +60,16 @@ AXES = ("cost per hour", "E2E p95", "energy", "loss of answer quality")
 _MOST = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compared:
-    """A fleet with what it is compared in."""
-
-    fleet: Fleet
-    quality: AnswerQuality
-
-    def axes(self) -> tuple[float, float, float, float]:
-        """Values along AXES, all to be small; what nobody published stands behind everything that is known."""
-        loss = 1.0 if self.quality.loss is None else self.quality.loss
-        fleet = self.fleet
-        return fleet.cost.per_hour or 0.0, fleet.degraded.e2e_p95_s, fleet.typical_w, loss
+def _axes(point: ParetoPoint) -> tuple[float, float, float, float]:
+    """Values along AXES, all to be small; what nobody published stands behind everything that is known."""
+    loss = 1.0 if point.quality_loss is None else point.quality_loss
+    return point.cost_per_hour or 0.0, point.e2e_p95_s, point.typical_w, loss
 
 
-def _compared(question: Question, item: Sized) -> _Compared:
+def _point(question: Question, item: Sized) -> ParetoPoint:
     candidate = item.evaluated.candidate
-    return _Compared(
-        fleet=complete(item, demand=question.demand, objectives=question.objectives, spec=question.spec),
-        quality=answer_quality(question.model, candidate.precision, candidate.techniques),
-    )
-
-
-def _point(question: Question, found: _Compared) -> ParetoPoint:
-    fleet, demand = found.fleet, question.demand
+    fleet = complete(item, demand=question.demand, objectives=question.objectives, spec=question.spec)
+    quality = answer_quality(question.model, candidate.precision, candidate.techniques)
     engine = fleet.replica.deployment.engine
     return ParetoPoint(
         hardware=fleet.hardware,
@@ -99,9 +85,9 @@ def _point(question: Question, found: _Compared) -> ParetoPoint:
         ttft_p95_s=fleet.degraded.ttft_p95_s,
         tpot_p95_s=fleet.degraded.tpot_p95_s,
         e2e_p95_s=fleet.degraded.e2e_p95_s,
-        quality=found.quality.note,
-        energy_per_output_token_j=fleet.energy_per_output_token_j(demand),
-        quality_loss=found.quality.loss,
+        quality=quality.note,
+        energy_per_output_token_j=fleet.energy_per_output_token_j(question.demand),
+        quality_loss=quality.loss,
     )
 
 
@@ -111,13 +97,12 @@ def pareto_of(question: Question, fleets: Sequence[Sized]) -> ParetoSet:
     All fleets carry the same demand, so that power orders them as energy per token does. Fleets without a price compete
     on the others only among themselves, and stand at the end.
     """
-    compared = [_compared(question, item) for item in fleets]
-    priced = [item for item in compared if item.fleet.cost.per_hour is not None]
-    unpriced = [item for item in compared if item.fleet.cost.per_hour is None]
+    compared = [_point(question, item) for item in fleets]
     points: list[ParetoPoint] = []
-    for group in (priced, unpriced):
-        axes = np.array([item.axes() for item in group], dtype=np.float64).reshape(-1, len(AXES))
-        points += [_point(question, group[index]) for index in pareto_front(axes, limit=_MOST)]
+    for is_priced in (True, False):
+        group = [point for point in compared if (point.cost_per_hour is not None) is is_priced]
+        axes = np.array([_axes(point) for point in group], dtype=np.float64).reshape(-1, len(AXES))
+        points += [group[index] for index in pareto_front(axes, limit=_MOST)]
     return ParetoSet(axes=AXES, considered=len(fleets), points=tuple(points))
 
 

@@ -12,15 +12,14 @@ from statistics import NormalDist
 import numpy as np
 
 from simulator.records import dataclass
-from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import number_text
 from simulator.reports.words.fields import burst_text, flagged
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import HOURS_PER_DAY, LARGEST_CV
-from simulator.traffic.lengths import LengthDistribution
+from simulator.traffic.lengths import CHAT, LengthDistribution, WorkloadPreset, nearest_preset
 from simulator.traffic.recorded.demand import RecordedDemand, Spread
-from simulator.traffic.workload_presets import CHAT, WorkloadPreset, nearest_preset
 
 _CACHED_AT_MOST = 0.99
 
@@ -97,11 +96,7 @@ class DemandAnswer(Answer):
             "schema_version": SCHEMA_VERSION,
             "source": demand.source,
             "sha256": self.sha256,
-            "tool": demand.tool,
-            "requests": demand.requests,
-            "duration_s": demand.duration_s,
-            "model": demand.model,
-            "dispersion": demand.dispersion,
+            **picked(demand, "tool", "requests", "duration_s", "model", "dispersion"),
             "workload": self.fields() | hours | ({"model": demand.model} if demand.model else {}),
             "lengths": {"isl": asdict(demand.isl), "osl": asdict(demand.osl)},
             "notes": [flagged(note) for note in demand.notes],

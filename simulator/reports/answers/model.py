@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from simulator.operators.transformer import ModelCounts
 from simulator.records import dataclass
-from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import bytes_text, parameters_text, percent_text
 from simulator.reports.formats.text import text_table
@@ -34,16 +34,13 @@ class FineTuning:
 
 def _fine_tuning(tuning: FineTuning, counts: ModelCounts) -> Json:
     return {
-        "optimizer": tuning.optimizer,
-        "sequences": tuning.sequences,
+        **picked(tuning, "optimizer", "sequences"),
         "tokens_per_sequence": counts.context_tokens,
         "assumptions": [ASSUMPTION],
         "methods": [
             {
                 "text": text,
-                "method": memory.method,
-                "trained_parameters": memory.trained_parameters,
-                "trained_share": memory.trained_share,
+                **picked(memory, "method", "trained_parameters", "trained_share"),
                 **{f"{part}_bytes": getattr(memory, f"{part}_bytes") for part in _PARTS},
             }
             for text, memory in tuning.methods
@@ -98,19 +95,12 @@ class ModelAnswer(Answer):
         counts, model = self.counts, self.counts.model
         return {
             "schema_version": SCHEMA_VERSION,
-            "name": model.name,
-            "model_type": model.model_type,
-            "num_hidden_layers": model.num_hidden_layers,
-            "hidden_size": model.hidden_size,
+            **picked(model, "name", "model_type", "num_hidden_layers", "hidden_size"),
             "parameters": counts.parameters.total,
             "active_parameters": counts.parameters.active,
-            "context_tokens": counts.context_tokens,
-            "prefill_flops": counts.prefill_flops,
-            "decode_flops_per_token": counts.decode_flops_per_token,
-            "kv_bytes_per_token": counts.kv_bytes_per_token,
+            **picked(counts, "context_tokens", "prefill_flops", "decode_flops_per_token", "kv_bytes_per_token"),
             "kv_cache_dtype": counts.plan.kv_dtype.value,
-            "state_bytes_per_sequence": counts.state_bytes_per_sequence,
-            "kv_bytes_at_context": counts.kv_bytes_at_context,
+            **picked(counts, "state_bytes_per_sequence", "kv_bytes_at_context"),
             "assumptions": list(counts.plan.assumptions),
             "notes": [*model.notes, *_beyond(counts)],
             **({"fine_tuning": _fine_tuning(self.tuning, counts)} if self.tuning else {}),

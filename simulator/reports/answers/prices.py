@@ -8,7 +8,7 @@ from datetime import date
 
 from simulator.planner.money.market import RENTALS, MarketPrice, PriceRule, check_rule, market_price, named_provider
 from simulator.records import dataclass
-from simulator.reports.answer import SCHEMA_VERSION, Json
+from simulator.reports.answer import SCHEMA_VERSION, Json, picked
 from simulator.reports.content.document import EMPTY, Block, Paragraph, Section, Table, columns, count, table
 from simulator.reports.content.quantities import price_text, signed_percent_text
 from simulator.reports.formats.text import sections_text
@@ -65,10 +65,7 @@ def offers_document(prices: PriceProfile, *, asked: PriceFilter, today: date) ->
     """``roofcast prices list --json``."""
     return {
         "schema_version": SCHEMA_VERSION,
-        "name": prices.name,
-        "currency": prices.currency,
-        "date": prices.date,
-        "stale_after_days": prices.stale_after_days,
+        **picked(prices, "name", "currency", "date", "stale_after_days"),
         "offers": [
             offer.model_dump(mode="json") | {"stale": prices.is_stale(offer, today=today)}
             for offer in _listed(prices, asked)
@@ -101,6 +98,7 @@ def offers_text(prices: PriceProfile, *, asked: PriceFilter, today: date) -> str
 
 
 _PLAN = "as planned"
+_ENDS = ("low", "median", "high")
 
 
 def _market(prices: PriceProfile, asked: PriceFilter) -> list[tuple[PriceRule, MarketPrice]]:
@@ -131,9 +129,7 @@ def _beside(offer: OfferSpec, prices: PriceProfile) -> Json:
     market = market_price(prices, hardware=offer.hardware, rule=PriceRule(kind=offer.kind))
     return {
         **offer.model_dump(mode="json", include={"hardware", "kind", "provider", "per_hour", "date"}),
-        "low": None if market is None else market.low,
-        "median": None if market is None else market.median,
-        "high": None if market is None else market.high,
+        **(dict.fromkeys(_ENDS) if market is None else picked(market, *_ENDS)),
         "over_median": None if market is None else market.above_median(offer.per_hour or 0.0),
     }
 
@@ -187,7 +183,7 @@ def quotes_table(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfi
             offer.kind,
             offer.provider,
             price_text(offer.per_hour, prices.currency),
-            *(price_text(found[end], prices.currency) for end in ("low", "median", "high")),
+            *(price_text(found[end], prices.currency) for end in _ENDS),
             EMPTY if found["over_median"] is None else signed_percent_text(found["over_median"]),
         )
         for offer in _rented(quotes, asked)

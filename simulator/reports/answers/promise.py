@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.planner.verification.promise import PROMISED, Promise, PromiseCase, ReplayedCase
 from simulator.planner.verification.simulation import ENOUGH
 from simulator.records import dataclass
-from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, finite
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, finite, picked
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.reports.formats.text import text_table
@@ -28,9 +28,7 @@ def _case_object(item: ReplayedCase) -> Json:
         "holds": item.holds,
         "held_fraction": found.held_fraction,
         "margin": item.margin if item.margin is None else finite(item.margin),
-        "seeds": found.seeds,
-        "requests": found.requests,
-        "reason": found.reason,
+        **picked(found, "seeds", "requests", "reason"),
         "objectives": [
             {
                 "objective": entry.name,
@@ -99,8 +97,7 @@ class PromiseAnswer(Answer):
         return {
             "schema_version": SCHEMA_VERSION,
             "answer": verdict_text(promise),
-            "kept": promise.kept,
-            "reason": promise.reason,
+            **picked(promise, "kept", "reason"),
             "hardware": fleet.hardware,
             "setup": fleet.label,
             "replicas": fleet.replicas,

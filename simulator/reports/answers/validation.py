@@ -8,7 +8,7 @@ from dataclasses import asdict
 from simulator.errors import RoofcastError, did_you_mean, ignored_option
 from simulator.kernels.transfer import calibrated_relative
 from simulator.records import dataclass
-from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.tables.validation import end_to_end_lines, score_lines, transfer_lines
 from simulator.specs.hardware.accelerator import load_hardware
@@ -154,9 +154,7 @@ class ScorecardAnswer(Answer):
         if found.runs is not None:
             table = load_validation_table()
             document["end_to_end"] = {
-                "date": table.date,
-                "version": table.version,
-                "is_current": table.is_current,
+                **picked(table, "date", "version", "is_current"),
                 "scores": [
                     {"source": row.source, "hardware": row.hardware, "metric": row.metric, **asdict(row.score)}
                     for row in found.runs

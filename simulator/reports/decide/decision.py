@@ -27,7 +27,7 @@ from simulator.reports.content.quantities import (
 from simulator.reports.decide.evidence import confidence_text
 from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.answer import device_word, rival_text, sentence
-from simulator.reports.sections.ways_to_pay import buying_text
+from simulator.reports.sections.cost import buying_text
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import TERMS, terms_text
 from simulator.units import KILO

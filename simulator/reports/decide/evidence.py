@@ -10,7 +10,7 @@ from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.verification.confidence import BOUNDS, FEW, Confidence, Evidence, confidence_in, every_evidence
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import chance_text, percent_text
-from simulator.reports.sections.ways_to_pay import ways_table
+from simulator.reports.sections.cost import ways_table
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import TERMS
 

@@ -9,7 +9,7 @@ from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import money_text, percent_text, rate_text
 from simulator.reports.decide.decision import cheapest_elsewhere, lead_text
 from simulator.reports.decide.risks import top_risks
-from simulator.reports.sections.ways_to_pay import buying_text, ways_table
+from simulator.reports.sections.cost import buying_text, ways_table
 from simulator.reports.studies import Studies
 from simulator.units import bound_text
 

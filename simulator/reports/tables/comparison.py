@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from simulator.planner.comparison import ComparedAnswer, Comparison
 from simulator.planner.what_if import WhatIf, scenario_quality
 from simulator.records import dataclass
-from simulator.reports.answer import Answer, Json, result_object
+from simulator.reports.answer import Answer, Json, picked, result_object
 from simulator.reports.charts.chart import Axis, Chart, bars_chart
 from simulator.reports.content.document import BEST
 from simulator.reports.content.quantities import (
@@ -277,12 +277,7 @@ def _object(outcome: ComparedAnswer | None, *, intervals: bool) -> Json | None:
     document, cost = result_object(outcome.answered.result), outcome.answered.cost
     return {
         **{name: document[name] for name in _OF_THE_RESULT},
-        "cost": {
-            "currency": cost.currency,
-            "offer": cost.offer,
-            "per_hour": cost.per_hour,
-            "per_million_output_tokens": cost.per_million_output_tokens,
-        },
+        "cost": {**picked(cost, "currency", "offer", "per_hour", "per_million_output_tokens")},
         "devices": outcome.answered.devices,
         "quality": outcome.quality,
         "provenance": document["provenance"],
@@ -335,8 +330,7 @@ class ComparisonAnswer(Answer):
         last = comparison.steps[-1]
         return {
             "schema_version": SCHEMA_VERSION,
-            "id": scenario.id,
-            "kind": scenario.kind,
+            **picked(scenario, "id", "kind"),
             "model": comparison.base.answered.result.deployment.model.name,
             "hardware": comparison.base.answered.result.deployment.hardware.name,
             "base": _object(comparison.base, intervals=True),

@@ -145,8 +145,7 @@ def _fleet(fleet: Fleet, plan: CapacityPlan) -> dict[str, Any]:
 def _demand(plan: CapacityPlan) -> dict[str, Any]:
     demand = plan.demand
     return {
-        "mean_rate_per_s": demand.mean_rate_per_s,
-        "peak_to_mean": demand.peak_to_mean,
+        **_picked(demand, "mean_rate_per_s", "peak_to_mean"),
         "cache_hit": demand.cache_hit_fraction,
         "headroom": demand.headroom_fraction,
         "planned_rate_per_s": demand.planned_rate_per_s,
@@ -287,9 +286,7 @@ def _csv_row(rank: int, fleet: Fleet) -> dict[str, object]:
         "cost_per_million_requests": cost.per_million_requests,
         "power_typical_w": fleet.typical_w,
         "power_max_w": fleet.maximum_w,
-        "ttft_p95_s": at.ttft_p95_s,
-        "tpot_p95_s": at.tpot_p95_s,
-        "e2e_p95_s": at.e2e_p95_s,
+        **_picked(at, "ttft_p95_s", "tpot_p95_s", "e2e_p95_s"),
         "capacity_per_replica_per_s": fleet.replica.capacity_per_s,
         "limited_by": resource_text(fleet.limit),
         "provenance": fleet.provenance,

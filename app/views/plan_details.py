@@ -14,10 +14,11 @@ from app.commands import plan_command
 from app.sections import section_body
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
+from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.records import GapError
-from simulator.planner.replica_setup import fleet_setups, refused_setup
+from simulator.planner.replica_setup import ReplicaSetup, fleet_setups, refused_setup, share_setups
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.stock import FleetShare, StockPlan
 from simulator.planner.studies.uncertainty import Uncertainty
@@ -50,6 +51,8 @@ VIEWS = (
 
 
 _HANDED = "_handed_on"
+_Offered = dict[str, Callable[[], tuple[ReplicaSetup, ...]]]
+"""Kinds of replicas that pages open, by the name that they are chosen by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,26 +71,49 @@ def fleet_text(plan: CapacityPlan) -> str:
 
 
 def hand_on(plan: CapacityPlan) -> None:
-    """The pages after this one ask about the chosen fleet, until somebody chooses another deployment there."""
-    setups = fleet_setups(plan, 0)
+    """The pages after this one ask about the chosen fleet, until somebody chooses another deployment there; where
+    something exists, about the part of what serves side by side that carries most.
+    """
+    stock = plan.study(StockPlan)
+    setups = (
+        fleet_setups(plan, 0) if stock is None else share_setups(max(stock.shares, key=lambda share: share.rate_per_s))
+    )
     chosen = (plan.spec.model_dump_json(), setups)
     if st.session_state.get(_HANDED) != chosen:
         st.session_state[_HANDED] = chosen
         question.hand_on(opening.fleet_values(setups))
 
 
+def _existing(plan: CapacityPlan) -> _Offered:
+    """Each part of what serves where something exists, by a name that says how much of it is there already."""
+    stock = plan.study(StockPlan)
+    if stock is None:
+        return {}
+    found: _Offered = {}
+    for share in stock.shares:
+        kept = f"{count_text(share.from_stock)} in stock" if share.from_stock else ""
+        new = f"{count_text(share.bought)} to obtain" if share.bought else ""
+        name = f"{count_text(share.devices)} {share.hardware} {share.label}"
+        found[controls.named(f"{name} ({', '.join(filter(None, (kept, new)))})")] = partial(share_setups, share)
+    return found
+
+
+def _refused(item: Rejection) -> tuple[ReplicaSetup, ...]:
+    return (refused_setup(item.candidate),)
+
+
 def closer(plan: CapacityPlan) -> None:
     """One of all fleets and refusals, chosen by its bar or by its name, and the pages that ask about it."""
-    fleets = {controls.named(f"{fleet.hardware} {fleet.label}"): place for place, fleet in enumerate(plan.fleets)}
-    refused = {controls.named(f"{item.hardware} {item.label} (refused)"): item for item in nearest_rejections(plan)}
-    names = (*fleets, *refused)
+    offered = _existing(plan)
+    for place, fleet in enumerate(plan.fleets):
+        offered[controls.named(f"{fleet.hardware} {fleet.label}")] = partial(fleet_setups, plan, place)
+    for item in nearest_rejections(plan):
+        offered[controls.named(f"{item.hardware} {item.label} (refused)")] = partial(_refused, item)
+    names = tuple(offered)
     chosen = widgets.choice(
         "Look closer at", names, key=LOOK, default=names[0], help="Click a bar, or choose here, then open it on a page."
     )
-    if chosen in fleets:
-        opening.doors(fleet_setups(plan, fleets[chosen]))
-    else:
-        opening.doors((refused_setup(refused[chosen].candidate),))
+    opening.doors(offered[chosen]())
 
 
 def spec_of(flags: Mapping[str, object]) -> PlanSpec:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from simulator.planner.candidate import Candidate
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.serving.capacity import Role
+from simulator.planner.serving.shapes import Counts, Shape
+from simulator.planner.studies.stock import FleetShare
 from simulator.planner.verification.simulation import small_group
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -59,24 +61,45 @@ def _link(candidate: Candidate) -> str:
     return "scale_up" if candidate.platform.server is None else "nic"
 
 
+def _setups(
+    serving: Shape, counts: Counts, *, name: str, rate_per_s: float, sequences: float
+) -> tuple[ReplicaSetup, ...]:
+    return tuple(
+        replace(
+            _setup(part.candidate, name=name),
+            role=part.role,
+            replicas=count,
+            rate_per_s=rate_per_s / count,
+            # A prompt of a prefill pool is computed alone; a replica of the other pool holds several at once.
+            sequences=1 if part.role == "prefill" else max(round(sequences), 1),
+            link=_link(part.candidate) if part.role else "",
+        )
+        for part, count in zip(serving.parts, counts, strict=True)
+    )
+
+
 def fleet_setups(plan: CapacityPlan, place: int) -> tuple[ReplicaSetup, ...]:
     """Every kind of replica of ``plan.fleets[place]``, in the order of a request's way."""
-    fleet, sized = plan.fleets[place], plan.basis.shown[place]
-    found = []
-    for pool, part in zip(fleet.pools, sized.evaluated.parts, strict=True):
-        # A prompt of a prefill pool is computed alone; the other pool has what a replica of the fleet holds at once.
-        together = 1 if pool.role == "prefill" else max(round(fleet.degraded.mean_sequences), 1)
-        found.append(
-            replace(
-                _setup(part.candidate, name=f"{fleet.devices:,} {fleet.hardware} {fleet.label}"),
-                role=pool.role,
-                replicas=pool.replicas,
-                rate_per_s=plan.demand.planned_rate_per_s / pool.replicas,
-                sequences=together,
-                link=_link(part.candidate) if pool.role else "",
-            )
-        )
-    return tuple(found)
+    fleet = plan.fleets[place]
+    return _setups(
+        plan.basis.shown[place].evaluated,
+        tuple(pool.replicas for pool in fleet.pools),
+        name=f"{fleet.devices:,} {fleet.hardware} {fleet.label}",
+        rate_per_s=plan.demand.planned_rate_per_s,
+        sequences=fleet.degraded.mean_sequences,
+    )
+
+
+def share_setups(share: FleetShare) -> tuple[ReplicaSetup, ...]:
+    """The same of one of the fleets that serve side by side where something exists, at its share of the demand."""
+    (seen,) = share.serving.at_counts(share.rate_per_s, share.counts, objectives=())
+    return _setups(
+        share.serving,
+        share.counts,
+        name=f"{share.devices:,} {share.hardware} {share.label}",
+        rate_per_s=share.rate_per_s,
+        sequences=seen.mean_sequences,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

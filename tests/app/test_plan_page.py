@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -154,6 +155,30 @@ def test_what_exists_is_used_first_and_nothing_is_solved_without_a_limit() -> No
     assert page.button(key="solve_rps")
     plain = opened("plan", SMALL)
     assert "solve_rps" not in [button.key for button in plain.button]
+
+
+def test_each_part_of_a_plan_with_stock_opens_as_so_many_replicas_at_its_share_of_the_demand() -> None:
+    asked = {"model": "llama-3.1-8b", "gpus": "l40s", "rps": "200", "owned": "h100-sxm-80gb", "stock": "2"}
+    page = opened("plan", asked)
+    assert not page.exception
+    (document,) = printed(page)
+    shares = document["stock"]["shares"]
+    parts = page.selectbox(key="look").options[: len(shares)]
+    assert [("in stock" in name, "to obtain" in name) for name in parts] == [
+        (share["from_stock"] > 0, share["bought"] > 0) for share in shares
+    ]
+    assert sum(share["rate_per_s"] for share in shares) == pytest.approx(document["demand"]["planned_rate_per_s"])
+    for name, share in zip(parts, shares, strict=True):
+        page.selectbox(key="look").set_value(name).run()
+        links = [item.proto for item in page.get("page_link")]
+        opens = parse_qs(next(link.query_string for link in links if link.label == "Serving"))
+        assert opens["gpu"] == [share["hardware"]]
+        assert opens["replicas"] == [str(share["replicas"])]
+        assert float(opens["rate"][0]) == pytest.approx(share["rate_per_s"] / share["replicas"], rel=1e-4)
+    # Whoever goes on by the navigation asks about the part that carries most.
+    most = max(shares, key=lambda share: share["rate_per_s"])
+    kept = page.session_state["_kept"]
+    assert (kept["gpu"], kept["replicas"]) == (most["hardware"], most["replicas"])
 
 
 def test_a_fleet_that_was_not_simulated_has_a_button_that_does_so(monkeypatch: pytest.MonkeyPatch) -> None:

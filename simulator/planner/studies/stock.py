@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 from simulator.errors import InfeasibleError, Option, contradiction
@@ -15,8 +15,8 @@ from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.screened_space import device_power_w
 from simulator.planner.search.search import try_platforms
-from simulator.planner.serving.shapes import Counts
-from simulator.records import dataclass
+from simulator.planner.serving.shapes import Counts, Shape
+from simulator.records import INSIDE, dataclass
 from simulator.specs.question.plan_values import stock_entry
 from simulator.units import HOURS_PER_MONTH
 
@@ -28,6 +28,7 @@ class FleetShare:
     from_stock, bought : devices that exist and devices to be bought; by_kind : the latter by accelerator
     rate_per_s : of the planned peak
     cost_per_hour : of the bought devices only, None where no price is known
+    serving, counts : what serves, and how many replicas of each of its parts without spares; no part of the answer
     """
 
     hardware: str
@@ -42,6 +43,8 @@ class FleetShare:
     capacity_per_s: float
     cost_per_hour: float | None
     typical_w: float
+    serving: Shape = field(compare=False, repr=False, metadata=INSIDE)
+    counts: Counts = field(compare=False, repr=False, metadata=INSIDE)
 
     @property
     def load(self) -> float:
@@ -121,6 +124,8 @@ def _from_stock(item: Sized, *, counts: Counts, spare: Counts, rate_per_s: float
         capacity_per_s=shape.capacity_per_s(counts),
         cost_per_hour=0.0,
         typical_w=devices * device_power_w(candidate.platform),
+        serving=shape,
+        counts=counts,
     )
 
 
@@ -205,6 +210,8 @@ def _extended(question: Question, sized: Sized, *, stock: Mapping[str, int], rat
         capacity_per_s=shape.capacity_per_s(counts),
         cost_per_hour=sum(item.devices * prices[item.hardware] for item in new) if prices else None,
         typical_w=kept_w + sum(item.typical_w for item in new),
+        serving=shape,
+        counts=counts,
     )
 
 

@@ -41,7 +41,7 @@ _DEGREES = ("tp_size", "pp_size", "ep_size", "dp_size")
 def plain(value: object) -> Any:
     """A record as JSON: fields by their names, times without end and unknowns as null."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value)}
+        return {item.name: plain(getattr(value, item.name)) for item in fields(value) if "inside" not in item.metadata}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, float) and not isfinite(value):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app import actions, baseline, charts, controls, display, glossary, inputs, question, settled, widgets
@@ -19,19 +21,23 @@ from simulator.planner.money.market import provider_kinds
 from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
 from simulator.planner.search.question import DEFAULT_UTILIZATION
 from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
+from simulator.planner.studies.stock import StockPlan
+from simulator.planner.verification.confidence import chance_word
 from simulator.reports.charts.gauge import Gauge
 from simulator.reports.charts.memory_stack import memory_stack_chart
-from simulator.reports.content.quantities import count_text, range_text
+from simulator.reports.content.quantities import Quantity, count_text, range_text
 from simulator.reports.decide.decision import verdict_line, verdict_text
 from simulator.reports.sections.answer import checked_text, fleet_equation, plan_figures, plan_headline
 from simulator.reports.sections.options import plan_options_chart
+from simulator.reports.sections.stock import stock_figures, stock_gauges, stock_verdict_line
 from simulator.reports.words.derivation import detail_text, resource_text
 from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL, PLANNED_RATE_PER_S
 from simulator.traffic.lengths import CHAT, WorkloadPreset
 
 _HELP = {
-    "devices": "All accelerators to obtain: replicas, spares and those that only fill up servers.",
+    "devices": "All accelerators: replicas, spares and those that only fill up servers.",
+    "bought": "Of them beyond what exists, in whole servers; the rent is theirs alone.",
     "per_month": glossary.COST,
     "per_million_output_tokens": "The share of the bill that answers take, over the tokens that they generate.",
     "power_typical_w": glossary.POWER,
@@ -181,21 +187,32 @@ def _baseline(flags: dict[str, object]) -> tuple[CapacityPlan | None, str]:
         return None, ""
 
 
-def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> None:
-    ranges = latency_ranges(plan)
-    shown, before = plan_figures(plan, ranges=ranges), plan_figures(compared) if compared else ()
-    keys = {item.label: item.key for item in shown}
+def _of(plan: CapacityPlan) -> tuple[Quantity, ...]:
+    """The numbers of what works: where something exists, of all of it side by side."""
+    stock = plan.study(StockPlan)
+    return plan_figures(plan, ranges=latency_ranges(plan)) if stock is None else stock_figures(plan, stock)
+
+
+def _gauges(plan: CapacityPlan, shown: Sequence[Quantity]) -> dict[str, Gauge]:
+    """Latencies against the objectives."""
+    if (stock := plan.study(StockPlan)) is not None:
+        return stock_gauges(plan, stock)
+    ranges, keys = latency_ranges(plan), {item.label: item.key for item in shown}
     chances = zip(plan.objectives, judged(plan).confidence.chances, strict=True)
-    gauges = {
+    return {
         key: Gauge(
             bound_s=item.bound_s, value_s=getattr(plan.best.degraded, key), ends_s=getattr(ranges, key), chance=chance
         )
         for item, chance in chances
         if (key := keys.get(item.name))
     }
+
+
+def _figures(plan: CapacityPlan, compared: CapacityPlan | None, name: str) -> None:
+    stock, shown = plan.study(StockPlan), _of(plan)
     display.figures(
-        display.explained(shown, help=_HELP, before=before, gauges=gauges),
-        provenance=plan.best.provenance,
+        display.explained(shown, help=_HELP, before=_of(compared) if compared else (), gauges=_gauges(plan, shown)),
+        provenance=plan.best.provenance if stock is None else stock.provenance,
         baseline=name,
     )
 
@@ -277,10 +294,19 @@ def page() -> None:
         return
     question.show(fleet=fleet_text(plan))
     hand_on(plan)
-    found = judged(plan)
     with place:
-        display.verdict(found.confidence.word, found.confidence.chance, verdict_line(found, plan))
+        _verdict(plan)
     actions.now(_answer, plan, flags, outlook)
+
+
+def _verdict(plan: CapacityPlan) -> None:
+    """Whether it serves: where something exists, what works side by side."""
+    found, stock = judged(plan), plan.study(StockPlan)
+    if stock is None:
+        display.verdict(found.confidence.word, found.confidence.chance, verdict_line(found, plan))
+        return
+    chance = min(stock.chances, default=1.0)
+    display.verdict(chance_word(chance), chance, stock_verdict_line(plan, stock))
 
 
 def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> None:
@@ -289,14 +315,14 @@ def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> N
     compared, name = _baseline(flags)
     found = judged(plan)
     display.headline(plan_headline(plan), provenance=known, detail=fleet_equation(plan))
-    if plan.spec.stock:
-        st.caption("The chance above and the numbers below are of a new fleet alone, as if nothing existed.")
     _figures(plan, compared, name)
     with st.container(horizontal=True, gap="small"):
         baseline.pin_button(_BASELINE, flags)
         with st.popover("Download", icon=":material/download:"):
             downloads(plan, command)
     display.warnings(warning_texts(plan.warnings))
+    if plan.spec.stock:
+        st.markdown("**A new fleet alone, as if nothing existed**")
     _simulated(plan, command)
     if found.rival:
         st.caption(found.rival.replace("$", "\\$"))

@@ -151,7 +151,9 @@ def test_what_exists_is_used_first_and_nothing_is_solved_without_a_limit() -> No
     bar = page.markdown[0].value
     assert "h100-sxm-80gb" in bar, "what serves, as the headline has it"
     assert "l40s" not in bar
-    assert any("of a new fleet alone" in item for item in captions(page))
+    assert any("A new fleet alone, as if nothing existed" in item.value for item in page.markdown)
+    assert metrics(page)["To obtain"] == "0"
+    assert metrics(page)["Rent per month"].endswith("$0")
     assert page.button(key="solve_rps")
     plain = opened("plan", SMALL)
     assert "solve_rps" not in [button.key for button in plain.button]

@@ -11,6 +11,7 @@ from simulator.errors import ExitCode, InfeasibleError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.plan import plan_capacity
+from simulator.planner.serving.replica_load import latency_range, meeting_chances
 from simulator.planner.studies.length_split import LengthSplit, truncated_lengths
 from simulator.planner.studies.stock import StockPlan
 from simulator.reports.sections.answer import sentence
@@ -141,6 +142,13 @@ class TestStock:
         assert (share.replicas, share.spares) == (plan.best.replicas, 2)
         assert share.devices == plan.best.devices == share.from_stock + share.bought
         assert share.from_stock == 64
+        # The same fleet, partly paid for: requests see the same, as surely.
+        assert share.seen is not None
+        assert share.seen.ttft_p95_s == pytest.approx(plan.best.degraded.ttft_p95_s)
+        assert share.seen.tpot_p95_s == pytest.approx(plan.best.degraded.tpot_p95_s)
+        assert share.seen.ranges == latency_range(plan.best, objectives=plan.objectives)
+        assert plan.study(StockPlan).chances == meeting_chances(plan.best, objectives=plan.objectives)
+        assert plan.study(StockPlan).provenance == plan.best.provenance
         per_device = plan.best.cost.per_device_hour
         assert per_device is not None
         assert share.cost_per_hour == pytest.approx(share.bought * per_device)

@@ -226,6 +226,16 @@ class Fleet:
         return self.pools[-1].spares
 
     @property
+    def counts(self) -> tuple[int, ...]:
+        """Replicas of each pool, needed at the planned rate."""
+        return tuple(pool.replicas for pool in self.pools)
+
+    @property
+    def replica_rate_per_s(self) -> float:
+        """Of one of the last pool's, with the spares gone [1/s]."""
+        return self.degraded.rate_per_s
+
+    @property
     def hosts(self) -> int:
         """Replicas of all pools with their spares: so many hosts at most where single devices are bought."""
         return sum(pool.replicas + pool.spares for pool in self.pools)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import exp
 from statistics import NormalDist
+from typing import Protocol
 
 import numpy as np
 
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.operators.work import Array
-from simulator.planner.fleet.records import Fleet
+from simulator.planner.fleet.records import Fleet, Serving
 from simulator.planner.serving.shapes import DEVIATE_80
 from simulator.records import dataclass
 
@@ -128,7 +129,31 @@ _SCALES = 65
 """Step times from so many standard deviations below what is predicted to as many above, at so many points."""
 
 
-def meeting_chances(fleet: Fleet, *, objectives: Sequence[Objective]) -> tuple[float, ...]:
+class Loaded(Protocol):
+    """A fleet, or one of several side by side, with the rate that it gets.
+
+    counts : replicas of each pool without spares; replica_rate_per_s : of one of the last pool's
+    log_sigma : standard deviation of log(measured / predicted) of its step times
+    """
+
+    @property
+    def serving(self) -> Serving:
+        """What is asked for latencies."""
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """See above."""
+
+    @property
+    def replica_rate_per_s(self) -> float:
+        """See above [1/s]."""
+
+    @property
+    def log_sigma(self) -> float:
+        """See above."""
+
+
+def meeting_chances(fleet: Loaded, *, objectives: Sequence[Objective]) -> tuple[float, ...]:
     """Probability that each objective holds with the spares down, over the log-normal spread of the step times.
 
     Latencies rise with step times (see ``latency_range``): the chance is that of steps no slower than those at which
@@ -136,8 +161,7 @@ def meeting_chances(fleet: Fleet, *, objectives: Sequence[Objective]) -> tuple[f
     """
     deviates = np.linspace(-_SLOWEST, _SLOWEST, _SCALES)
     scales = np.exp(fleet.log_sigma * deviates)
-    counts = tuple(pool.replicas for pool in fleet.pools)
-    state = fleet.serving.sweep(fleet.degraded.rate_per_s * scales, counts=counts)
+    state = fleet.serving.sweep(fleet.replica_rate_per_s * scales, counts=fleet.counts)
 
     def chance(item: Objective) -> float:
         holds = state.percentile_s(item.metric, item.percentile) * scales <= item.bound_s
@@ -150,7 +174,7 @@ def meeting_chances(fleet: Fleet, *, objectives: Sequence[Objective]) -> tuple[f
     return tuple(chance(item) for item in objectives)
 
 
-def latency_range(fleet: Fleet, *, objectives: Sequence[Objective] = ()) -> LatencyRange:
+def latency_range(fleet: Loaded, *, objectives: Sequence[Objective] = ()) -> LatencyRange:
     """What this very fleet would show where its steps take as long as the ends of their 80 % interval say.
 
     Steps that all take s times as long make a replica at rate r one at rate s r whose clock runs s times slower, so
@@ -159,8 +183,7 @@ def latency_range(fleet: Fleet, *, objectives: Sequence[Objective] = ()) -> Late
     """
     spread = exp(DEVIATE_80 * fleet.log_sigma)
     scales = np.array([1 / spread, spread])
-    counts = tuple(pool.replicas for pool in fleet.pools)
-    state = fleet.serving.sweep(fleet.degraded.rate_per_s * scales, counts=counts)
+    state = fleet.serving.sweep(fleet.replica_rate_per_s * scales, counts=fleet.counts)
 
     def ends(metric: LatencyMetric, percentile: float = 95.0) -> tuple[float, float]:
         low_s, high_s = state.percentile_s(metric, percentile) * scales

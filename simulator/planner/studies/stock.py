@@ -7,6 +7,7 @@ from dataclasses import field, replace
 from typing import ClassVar
 
 from simulator.errors import InfeasibleError, Option, contradiction
+from simulator.kernels.timing import Provenance
 from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized, housed, size, spares_of
@@ -15,10 +16,21 @@ from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.screened_space import device_power_w
 from simulator.planner.search.search import try_platforms
-from simulator.planner.serving.shapes import Counts, Shape
+from simulator.planner.serving.replica_load import LatencyRange, latency_range, meeting_chances
+from simulator.planner.serving.shapes import Counts, Shape, operating_steps
 from simulator.records import INSIDE, dataclass
 from simulator.specs.question.plan_values import stock_entry
 from simulator.units import HOURS_PER_MONTH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What requests see of a fleet with its spares gone [s]; ``chances`` : that each objective of the plan holds."""
+
+    ttft_p95_s: float
+    tpot_p95_s: float
+    ranges: LatencyRange
+    chances: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +41,7 @@ class FleetShare:
     rate_per_s : of the planned peak
     cost_per_hour : of the bought devices only, None where no price is known
     serving, counts : what serves, and how many replicas of each of its parts without spares; no part of the answer
+    seen : what requests see with the spares gone, its 80 % intervals, and the probability that each objective holds
     """
 
     hardware: str
@@ -45,6 +58,22 @@ class FleetShare:
     typical_w: float
     serving: Shape = field(compare=False, repr=False, metadata=INSIDE)
     counts: Counts = field(compare=False, repr=False, metadata=INSIDE)
+    seen: Seen | None = None
+
+    @property
+    def replica_rate_per_s(self) -> float:
+        """Of one replica of the last part [1/s]."""
+        return self.rate_per_s / self.counts[-1]
+
+    @property
+    def log_sigma(self) -> float:
+        """Standard deviation of log(measured / predicted) of its step times, those of the part that is known least."""
+        return max(operating_steps(part).log_sigma for part in self.serving.parts)
+
+    @property
+    def provenance(self) -> str:
+        """How its step times are known, those of the part that is known least."""
+        return max(Provenance[operating_steps(part).provenance.upper()] for part in self.serving.parts).label
 
     @property
     def load(self) -> float:
@@ -67,6 +96,11 @@ class StockPlan(Study):
         return sum(share.devices for share in self.shares)
 
     @property
+    def provenance(self) -> str:
+        """How the step times of the fleet that is known least are known."""
+        return max(Provenance[share.provenance.upper()] for share in self.shares).label
+
+    @property
     def bought(self) -> int:
         """Accelerators to obtain."""
         return sum(share.bought for share in self.shares)
@@ -76,6 +110,11 @@ class StockPlan(Study):
         """Of what has to be obtained, in the price list's currency; None where a price is unknown."""
         costs = [share.cost_per_hour for share in self.shares]
         return None if None in costs else sum(cost or 0.0 for cost in costs)
+
+    @property
+    def chances(self) -> tuple[float, ...]:
+        """That each objective holds in the fleet that is least sure of it."""
+        return tuple(map(min, zip(*(share.seen.chances for share in self.shares if share.seen), strict=True)))
 
     @property
     def cost_per_month(self) -> float | None:
@@ -286,7 +325,17 @@ def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
     plan = StockPlan(shares=_routed(found.shares, rate_per_s=rate), unused=(*unused, *found.unused, *idle))
     plan = _unlike(question, ranked, dict(stock), beside=plan)
     _check_limits(question, plan)
-    return plan
+    return replace(plan, shares=tuple(replace(share, seen=_seen(question, share)) for share in plan.shares))
+
+
+def _seen(question: Question, share: FleetShare) -> Seen:
+    (found,) = share.serving.at_counts(share.rate_per_s, share.counts, objectives=question.objectives)
+    return Seen(
+        ttft_p95_s=found.ttft_p95_s,
+        tpot_p95_s=found.tpot_p95_s,
+        ranges=latency_range(share, objectives=question.objectives),
+        chances=meeting_chances(share, objectives=question.objectives),
+    )
 
 
 def _unlike(question: Question, ranked: list[Sized], stock: Mapping[str, int], *, beside: StockPlan) -> StockPlan:

@@ -26,6 +26,11 @@ LIKELY, UNLIKELY = 0.8, 0.5
 """Shares of draws from which a fleet serves, and below which it does not. Chosen: 80 % is what plans are sized for."""
 
 
+def chance_word(chance: float) -> str:
+    """``Serves it``, ``May serve it`` or ``Too tight``."""
+    return "Serves it" if chance >= LIKELY else "May serve it" if chance >= UNLIKELY else "Too tight"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confidence:
     """How surely the recommended fleet keeps its promise: the one answer of report, page and summary.
@@ -45,8 +50,8 @@ class Confidence:
 
     @property
     def word(self) -> str:
-        """``Serves it``, ``May serve it`` or ``Too tight``."""
-        return "Serves it" if self.chance >= LIKELY else "May serve it" if self.chance >= UNLIKELY else "Too tight"
+        """See :func:`chance_word`."""
+        return chance_word(self.chance)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -295,14 +295,15 @@ def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> t
     return (
         devices,
         per_month,
-        _latency("ttft_p95_s", "TTFT p95", fleet.degraded.ttft_p95_s, ranges.ttft_p95_s if ranges else None),
-        _latency("tpot_p95_s", "TPOT p95", fleet.degraded.tpot_p95_s, ranges.tpot_p95_s if ranges else None),
+        latency_quantity("ttft_p95_s", "TTFT p95", fleet.degraded.ttft_p95_s, ranges.ttft_p95_s if ranges else None),
+        latency_quantity("tpot_p95_s", "TPOT p95", fleet.degraded.tpot_p95_s, ranges.tpot_p95_s if ranges else None),
         per_unit,
         power,
     )
 
 
-def _latency(key: str, label: str, value_s: float, ends_s: tuple[float, float] | None) -> Quantity:
+def latency_quantity(key: str, label: str, value_s: float, ends_s: tuple[float, float] | None) -> Quantity:
+    """A latency with the ends of its interval [s], where they are known."""
     spread = _range(*ends_s, text=_limited) if ends_s else ""
     return Quantity(key=key, label=label, value=value_s, text=seconds_text(value_s), interval=spread)
 

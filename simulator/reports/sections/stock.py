@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.money.stock_money import rent_of, stock_money
 from simulator.planner.studies.stock import StockPlan
-from simulator.reports.content.document import Table, columns, count, kilo, kilowatts, money, number, table
-from simulator.reports.content.quantities import percent_text
+from simulator.reports.charts.gauge import Gauge
+from simulator.reports.content.document import Table, columns, count, kilo, kilowatts, money, number, seconds, table
+from simulator.reports.content.quantities import Quantity, chance_text, count_text, money_text, percent_text, watts_text
+from simulator.reports.sections.answer import device_word, latency_quantity
 from simulator.reports.studies import Studies
 
 
@@ -16,7 +21,7 @@ def stock_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     if stock is None:
         return ()
     cost = f"{plan.best.cost.currency}/h"
-    names = ("Fleet", "Replicas", "Devices", "Existing", "To obtain", "Requests/s", cost, "kW")
+    names = ("Fleet", "Replicas", "Devices", "Existing", "To obtain", "Requests/s", "TTFT p95", "TPOT p95", cost, "kW")
     return (
         table(
             "stock",
@@ -30,6 +35,8 @@ def stock_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
                     count(share.from_stock),
                     count(share.bought),
                     number(share.rate_per_s),
+                    seconds(None if share.seen is None else share.seen.ttft_p95_s),
+                    seconds(None if share.seen is None else share.seen.tpot_p95_s),
                     money(share.cost_per_hour, digits=0),
                     kilowatts(share.typical_w),
                 )
@@ -40,11 +47,56 @@ def stock_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     )
 
 
+_SLOWEST: Mapping[str, str] = MappingProxyType({"ttft_p95_s": "TTFT p95", "tpot_p95_s": "TPOT p95"})
+
+
+def _slowest_s(stock: StockPlan, key: str) -> tuple[float, tuple[float, float]]:
+    """A latency of the fleet that is slowest, and the ends of the intervals that are slowest [s]."""
+    seen = [share.seen for share in stock.shares if share.seen is not None]
+    lows, highs = zip(*(getattr(item.ranges, key) for item in seen), strict=True)
+    return max(getattr(item, key) for item in seen), (max(lows), max(highs))
+
+
+def stock_figures(plan: CapacityPlan, stock: StockPlan) -> tuple[Quantity, ...]:
+    """What works, what of it has to be obtained, its rent, the latencies of the slowest fleet, and the power."""
+    rent, word = stock.cost_per_month, device_word(plan.best)
+    return (
+        Quantity(key="devices", label=f"{word} in use", value=float(stock.devices), text=count_text(stock.devices)),
+        Quantity(key="bought", label="To obtain", value=float(stock.bought), text=count_text(stock.bought)),
+        Quantity(key="per_month", label="Rent per month", value=rent, text=money_text(rent, plan.best.cost.currency)),
+        *(latency_quantity(key, label, *_slowest_s(stock, key)) for key, label in _SLOWEST.items()),
+        Quantity(key="power_typical_w", label="Power", value=stock.typical_w, text=watts_text(stock.typical_w)),
+    )
+
+
+def stock_gauges(plan: CapacityPlan, stock: StockPlan) -> dict[str, Gauge]:
+    """The slowest latencies against the objectives, by their fields."""
+    fields = {label: key for key, label in _SLOWEST.items()}
+    found = {}
+    for item, chance in zip(plan.objectives, stock.chances, strict=True):
+        key = fields.get(item.name)
+        if key is not None:
+            value_s, ends_s = _slowest_s(stock, key)
+            found[key] = Gauge(bound_s=item.bound_s, value_s=value_s, ends_s=ends_s, chance=chance)
+    return found
+
+
+def stock_verdict_line(plan: CapacityPlan, stock: StockPlan) -> str:
+    """``92 % likely to hold its objectives · a new fleet alone: 24 GPUs (mi355x), $51,684 a month``."""
+    fleet = plan.best
+    paid = "price unknown" if fleet.cost.per_month is None else money_text(fleet.cost.per_month, fleet.cost.currency)
+    alone = f"a new fleet alone: {count_text(fleet.devices)} {device_word(fleet)} ({fleet.hardware}), {paid} a month"
+    sure = [f"{chance_text(min(stock.chances))} likely to hold its objectives"] if stock.chances else []
+    return " · ".join((*sure, alone))
+
+
 def _note(stock: StockPlan) -> str:
     said = "Existing accelerators serve first and cost nothing an hour here: they are paid for."
     if len(stock.shares) > 1:
         said += " Requests go to each fleet in proportion to what it carries, "
         said += f"{percent_text(stock.shares[0].load)} of it at the planned peak."
+    if stock.chances:
+        said += f" {chance_text(min(stock.chances))} likely to hold the objectives with the spares down."
     said += " Everything else said of this plan is about a new fleet alone, as if nothing existed."
     return said + (f" Left over: {'; '.join(stock.unused)}." if stock.unused else "")
 

@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from app import widgets
+from simulator.errors import RoofcastError
 from simulator.reports.words.fields import flag_of, flagged
 from simulator.specs.question.plan_values import duration_s
 
@@ -140,9 +141,10 @@ def setting(field: str, value: object) -> tuple[str, Any] | None:
         return None
     key, shown = known
     try:
-        return key, duration_s(value) if key in _TIMES else shown.read(str(value))
-    except ValueError:
+        given = duration_s(value) if key in _TIMES else shown.read(str(value))
+    except (ValueError, RoofcastError):
         return None
+    return (key, given) if shown.takes(given) else None
 
 
 Offers = dict[str, tuple[str, Any]]

@@ -12,14 +12,16 @@ import streamlit as st
 
 from app import glossary, widgets
 from app.uploaded import session_profiles, uploaded_file, uploaded_names
+from simulator.errors import RoofcastError
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, SCHEME_NAMES
 from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_DP_SIZES, USUAL_TP_SIZES
 from simulator.planner.what_if import kv_head_choices
 from simulator.specs.base import validate
 from simulator.specs.engine.engine import DEFAULT_ENGINE
 from simulator.specs.hardware.accelerator import list_hardware, load_hardware
-from simulator.specs.model.loading import list_models, load_model
-from simulator.specs.question.plan import PlanSpec, plan_spec
+from simulator.specs.model.loading import list_models, load_model, named_model
+from simulator.specs.profiles import find_profile
+from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import HARDWARE, MODEL
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.traffic.lengths import PRESET_NAMES, WorkloadPreset, workload_preset
@@ -58,45 +60,6 @@ PRESET_FIELDS = {
     "ttft": "ttft_p95_s",
     "tpot": "tpot_p95_s",
 }
-# Fields of a scenario that a shared baseline may set.
-_SHARED = (
-    *("kind", "model", "hardware", "power_cap_w", "tp_size", "pp_size", "ep_size", "cp_size", "dp_size"),
-    *("precision", "engine", "batch_size", "isl_tokens", "osl_tokens", "techniques"),
-)
-# Fields of a plan that a shared baseline may set; addresses that were shared earlier have the short words.
-_PLAN_FLAGS = (
-    "model",
-    *("rate_per_s", "rps"),
-    *("isl_tokens", "isl"),
-    *("osl_tokens", "osl"),
-    "workload",
-    "ttft_p95",
-    "tpot_p95",
-    *("hardware", "prefill_hardware"),
-    "isl_cv",
-    "osl_cv",
-    "prefix_hit",
-    "weights",
-    "scheme",
-    "utilization",
-    "spares",
-    "price_kind",
-    "price_of",
-    "provider",
-    "growth",
-    "horizon",
-    "lead_time",
-    "availability",
-    "confidence",
-    "verify",
-    "max_gpus",
-    "max_cost_per_hour",
-    "max_power_kw",
-    "power_cap_w",
-    "stock",
-    "prices",
-    "load_profile",
-)
 LISTED = "default"
 """The price list that everybody counts with until another one is chosen."""
 _FLAT = "as assumed"
@@ -200,6 +163,20 @@ def hours_input() -> dict[str, str]:
     return {"load_profile": ",".join(f"{hour:g}" for hour in hours)} if hours else {}
 
 
+def known_hardware(name: str) -> str | None:
+    """The accelerator that is called so as well: ``h100``."""
+    path = find_profile("hardware", name, profiles=session_profiles())
+    return None if path is None else path.stem
+
+
+def known_model(name: str) -> str | None:
+    """The model that is called so as well: its Hugging Face id; no path is read."""
+    try:
+        return named_model(name, profiles=session_profiles()).profile
+    except RoofcastError:
+        return None
+
+
 def profile_name(hardware: str) -> str:
     """The name under which an accelerator stands in lists."""
     return _profile_name(hardware, session_profiles())
@@ -213,6 +190,7 @@ def model_input(default: str = MODEL) -> str:
         key="model",
         default=default,
         help="Built-in models, and those that you upload on the Profiles page.",
+        spelled=known_model,
     )
 
 
@@ -224,6 +202,7 @@ def hardware_input() -> str:
         key="gpu",
         default=profile_name(HARDWARE),
         help="Built-in accelerators, and those that you upload on the Profiles page.",
+        spelled=known_hardware,
     )
 
 
@@ -351,36 +330,6 @@ def deployment_inputs(*, limits: bool = True, capped: bool = True) -> dict[str, 
     fields["precision"] = precision_inputs()
     fields["engine"] = engine_input(limits=limits)
     return fields
-
-
-def shared_scenario(fields: dict[str, Any]) -> ScenarioSpec | None:
-    """A static batch that a shared link names, held to what the widgets allow: no name may become a path."""
-    found = scenario({name: fields[name] for name in _SHARED if name in fields})
-    guess = found.techniques.speculation
-    models = {found.model, guess.draft_model or found.model if guess else found.model}
-    hardware = {found.hardware, guess.draft_hardware or found.hardware if guess else found.hardware}
-    if found.kind != "batch" or not models <= set(model_names()):
-        return None
-    if not hardware <= set(hardware_names()):
-        return None
-    if max(found.isl_tokens or 0, found.osl_tokens or 0) > LARGEST_TOKENS or (found.batch_size or 0) > LARGEST_BATCH:
-        return None
-    return found
-
-
-def shared_plan(fields: dict[str, Any]) -> PlanSpec | None:
-    """A plan that a shared link names, held to what the widgets allow: neither files nor studies."""
-    if not fields.keys() <= set(_PLAN_FLAGS):
-        return None
-    names = {name: tuple(fields.get(name, ())) for name in ("hardware", "prefill_hardware")}
-    spec = plan_spec({**fields, **names, "profiles": session_profiles()})
-    if (
-        spec.prices not in (None, *price_lists())
-        or spec.model not in model_names()
-        or not {*spec.hardware, *spec.prefill_hardware} <= set(list_hardware(profiles=spec.profiles))
-    ):
-        return None
-    return spec
 
 
 def scenario(fields: dict[str, Any]) -> ScenarioSpec:

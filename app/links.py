@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import blake2b
 from math import isinf
 from typing import Any
@@ -12,17 +11,16 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app import baseline, opening, previews, question, widgets
+from app.complaints import Complaint, complaint_of, quoted, tell
 from app.named import NAMED, QUESTIONS, named, named_id
 from app.uploaded import FILES, UPLOADS, has_files, shared_id
 from simulator import __version__
-from simulator.errors import closest
 from simulator.specs.measured.validation_rows import library_digest
 
 _ASKED, _COMPLAINTS, _HISTORY, _OPENED, _SAID = "_asked", "_complaints", "_history", "_opened", "_said"
 VERSION, SAID = "v", "said"
 _OWN = (VERSION, SAID, FILES, NAMED, *baseline.KEYS)
 _STREAMLIT = "embed"
-_LONGEST_SHOWN = 40
 _MOST_STEPS = 50
 _OUTLIVING = frozenset((opening.PAGES, UPLOADS, *QUESTIONS))
 """What a visitor keeps whatever page is opened."""
@@ -63,6 +61,7 @@ def begin(page: str) -> None:
     if st.session_state.get(_OPENED) != page:
         st.session_state[_OPENED] = page
         st.session_state[_ASKED] = {key: tuple(st.query_params.get_all(key)) for key in st.query_params}
+        widgets.open_with({key: texts[-1] for key, texts in st.session_state[_ASKED].items()})
         widgets.leave_out({key for key, texts in st.session_state[_ASKED].items() if any(map(_is_infinite, texts))})
         st.session_state[_COMPLAINTS] = {}
         st.session_state[_HISTORY] = []
@@ -76,78 +75,33 @@ def _is_infinite(text: str) -> bool:
         return False
 
 
-def _same(texts: Sequence[str], value: object) -> bool:
-    """Whether a widget shows what an address says."""
-    text = texts[-1]
-    if isinstance(value, list):
-        return set(texts) == {str(item) for item in value}
-    if isinstance(value, bool):
-        return text.lower() == str(value).lower()
-    if isinstance(value, int | float):
-        try:
-            return float(text) == value
-        except ValueError:
-            return False
-    return text == ("" if value is None else str(value))
-
-
-def _spells(shown: widgets.Shown, texts: Sequence[str], value: object) -> bool:
-    """Whether an address calls what a widget shows by another of its names."""
-    try:
-        return isinstance(value, str) and bool(shown.read(texts[-1]) == value)
-    except ValueError:
-        return False
-
-
-def _number(value: object) -> object:
-    """A number as people write it; anything else as it is."""
-    return f"{value:,.10g}" if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-def quoted(text: str) -> str:
-    """What an address says, as inert text."""
-    return "".join(letter for letter in text[:_LONGEST_SHOWN] if letter.isprintable() and letter != "`")
-
-
-def _complaint(key: str, texts: Sequence[str]) -> str:
-    shown, given = widgets.shown().get(key), quoted(", ".join(texts))
-    name = quoted(key)
-    if shown is not None:
-        value = st.session_state[key]
-        if _same(texts, value) or _spells(shown, texts, value):
-            return ""
-        if shown.needs:
-            return f"`{name}={given}` needs {shown.needs}: left out."
-        instead = ", ".join(map(str, value)) if isinstance(value, list) else _number(value)
-        like = closest(texts[-1][:_LONGEST_SHOWN], shown.names)
-        allowed = f"{like[:1].upper()}{like[1:]}" if like else f"It takes {shown.allowed}."
-        answered = f"Answered with `{instead or 'nothing'}`."
-        return f"`{name}={given}` is not possible here for {shown.label}. {allowed} {answered}"
-    if key in question.READ:
-        return "" if question.read(key, texts[-1]) is not None else f"`{name}={given}` is not possible: left out."
-    return f"`{name}={given}` asks nothing of this page: left out."
-
-
-def _complaints(asked: dict[str, tuple[str, ...]]) -> dict[str, str]:
+def _complaints(asked: dict[str, tuple[str, ...]]) -> dict[str, Complaint]:
     found = {
-        key: text
+        key: complaint
         for key, texts in asked.items()
-        if key not in _OWN and not key.startswith(_STREAMLIT) and (text := _complaint(key, texts))
+        if key not in _OWN and not key.startswith(_STREAMLIT) and (complaint := complaint_of(key, texts))
     }
     made = asked.get(VERSION, (version(),))[-1]
+    texts: dict[str, str] = {}
     if made != version():
-        found[VERSION] = (
+        texts[VERSION] = (
             f"This link was made with roofcast `{quoted(made)}`, this is `{version()}`: numbers may differ from what "
             "its sender saw."
         )
     if asked.get(SAID, (_fingerprint(),))[-1] != _fingerprint():
-        found[SAID] = "The answer has changed since this link was made."
+        texts[SAID] = "The answer has changed since this link was made."
     if FILES in asked and not has_files(asked[FILES][-1]):
-        found[FILES] = "The files that this link was made with are no longer on this server: upload them again."
+        texts[FILES] = "The files that this link was made with are no longer on this server: upload them again."
     if NAMED in asked and named_id() != asked[NAMED][-1]:
-        found[NAMED] = "The questions that were kept with this link are no longer on this server."
+        texts[NAMED] = "The questions that were kept with this link are no longer on this server."
     damaged = [key for key in baseline.KEYS if key in asked and not baseline.is_usable(key)]
-    return found | {key: f"`{key}` cannot be read: compared with nothing pinned." for key in damaged}
+    texts |= {key: f"`{key}` cannot be read: compared with nothing pinned." for key in damaged}
+    return found | {key: Complaint(text=text) for key, text in texts.items()}
+
+
+def _ask_with(key: str, value: object) -> None:
+    st.session_state[key] = value
+    st.session_state[_COMPLAINTS].clear()
 
 
 def end(place: Any) -> None:
@@ -155,14 +109,14 @@ def end(place: Any) -> None:
     state = st.session_state
     shown = {key: state[key] for key in widgets.shown() if key in state}
     if _ASKED in state:
-        found = _complaints(state.pop(_ASKED))
-        state[_COMPLAINTS] = {key: (text, shown.get(key)) for key, text in found.items()}
+        state[_COMPLAINTS] = _complaints(state.pop(_ASKED))
+        widgets.open_with({})
         for key in (VERSION, SAID):
             st.query_params.pop(key, None)
     with place:
-        for key, (text, value) in state.get(_COMPLAINTS, {}).items():
-            if shown.get(key) == value:
-                st.warning(text, icon=":material/link_off:")
+        for key, complaint in state.get(_COMPLAINTS, {}).items():
+            if shown.get(key) == complaint.instead:
+                tell(key, complaint, on_click=_ask_with)
     history = state.setdefault(_HISTORY, [])
     if not history or history[-1] != shown:
         history.append(shown)

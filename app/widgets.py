@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import MappingProxyType
+from math import isnan
 from typing import Any, Literal, TypeVar
 
 import streamlit as st
 from streamlit.errors import StreamlitAPIException
 
-_SHOWN, _LEFT_OUT, _WAITING = "_shown", "_left_out", "_waiting"
+from simulator.errors import closest_number
+
+_SHOWN, _LEFT_OUT, _WAITING, _OPENED = "_shown", "_left_out", "_waiting", "_opened_with"
 _NUMBER = "%.6g"
 T = TypeVar("T", str, int)
 
@@ -23,6 +25,8 @@ class Shown:
     read : a value of its kind from its text
     needs : what has to be filled in first; empty once it is
     names : everything that one of a few names can be; none for numbers
+    bounds : of a number, none where it is one of a few
+    beside : where an address asked for another number, those that it takes next to it
     """
 
     label: str
@@ -30,7 +34,16 @@ class Shown:
     allowed: str
     read: Callable[[str], Any]
     needs: str = ""
-    names: tuple[str, ...] = ()
+    names: tuple[object, ...] = ()
+    bounds: tuple[float, float] | None = None
+    beside: tuple[float, ...] = ()
+
+    def takes(self, value: object) -> bool:
+        """Whether it can be set to a value of its kind."""
+        if self.bounds is not None:
+            return isinstance(value, int | float) and self.bounds[0] <= value <= self.bounds[1]
+        chosen = value if isinstance(value, list) else [value]
+        return not self.names or all(item in self.names for item in chosen)
 
 
 def begin() -> None:
@@ -51,6 +64,49 @@ def leave_out(keys: set[str]) -> None:
         del st.query_params[key]
 
 
+def open_with(texts: Mapping[str, str]) -> None:
+    """What an address says, by key: a number beyond what its widget takes is answered with the nearest that it does.
+
+    A browser's own reading of the address would answer with the default.
+    """
+    st.session_state[_OPENED] = dict(texts)
+
+
+def _asked_number(key: str) -> float | None:
+    """The number that the address says when a page is opened, once; None where it says none."""
+    try:
+        found = float(st.session_state.get(_OPENED, {}).pop(key))
+    except (KeyError, ValueError):
+        return None
+    return None if isnan(found) else found
+
+
+def _answer_with(key: str, value: float) -> None:
+    st.session_state[key] = value
+    st.query_params[key] = str(value)
+
+
+def _nearest(key: str, names: Sequence[object], bounds: tuple[float, float] | None) -> tuple[float, ...]:
+    """Answer an address that asks for a number that is not taken with the nearest that is; of a few numbers, those on
+    both sides of what was asked.
+    """
+    numbers = [name for name in names if isinstance(name, int | float)]
+    asked = _asked_number(key) if numbers or bounds else None
+    if asked is None or asked in numbers:
+        return ()
+    if bounds is not None:
+        low, high = bounds
+        inside = min(max(asked, low), high)
+        # Both ends have the type of the box.
+        nearest = next((end for end in bounds if end == inside), round(inside) if isinstance(low, int) else inside)
+        if nearest != asked:
+            _answer_with(key, nearest)
+        return ()
+    _answer_with(key, closest_number(asked, numbers))
+    below, above = ([number for number in numbers if (number > asked) is over] for over in (False, True))
+    return (*sorted(below)[-1:], *sorted(above)[:1])
+
+
 def _address(key: str) -> Literal["query-params"] | None:
     """Where a widget's value is read and kept; nowhere while it waits for another."""
     return None if shown()[key].needs or key in st.session_state.get(_LEFT_OUT, ()) else "query-params"
@@ -65,9 +121,19 @@ def _register(
     *,
     needs: str = "",
     names: Sequence[object] = (),
+    bounds: tuple[float, float] | None = None,
 ) -> None:
-    texts = tuple(str(name) for name in names if isinstance(name, str))
-    shown()[key] = Shown(label=label, default=default, allowed=allowed, read=read, needs=needs, names=texts)
+    beside = () if needs else _nearest(key, names, bounds)
+    shown()[key] = Shown(
+        label=label,
+        default=default,
+        allowed=allowed,
+        read=read,
+        needs=needs,
+        names=tuple(names),
+        bounds=bounds,
+        beside=beside,
+    )
     state = st.session_state
     waiting: set[str] = state.setdefault(_WAITING, set())
     if needs:
@@ -103,6 +169,10 @@ def _names(options: Sequence[object]) -> str:
     return listed if len(options) <= few else f"{listed} and more"
 
 
+def _nothing_else(_: str) -> None:
+    """An option has one name."""
+
+
 def choice(
     label: str,
     options: Sequence[T],
@@ -111,12 +181,12 @@ def choice(
     default: T,
     help: str,
     on_change: Callable[[], None] | None = None,
-    spelled: Mapping[str, T] = MappingProxyType({}),
+    spelled: Callable[[str], T | None] = _nothing_else,
     needs: str = "",
 ) -> T:
     """One of a few names or numbers, never typed: what a browser sends is looked up in the list.
 
-    spelled : what else an address may call an option
+    spelled : the option that an address calls by another of its names
     needs : the label of what has to be filled in first; while it is not, this is disabled and says its default
     """
     index = options.index(default) if default in options else 0
@@ -126,13 +196,14 @@ def choice(
         label,
         options[index],
         _names(options),
-        lambda text: spelled.get(text) or kind(text),
+        lambda text: spelled(text) or kind(text),
         needs=needs,
         names=options,
     )
-    if (asked := st.query_params.get(key)) in spelled:
-        st.session_state[key] = spelled[str(asked)]
-        st.query_params[key] = str(spelled[str(asked)])
+    asked = st.query_params.get(key)
+    if asked is not None and asked not in options and (meant := spelled(asked)) in options:
+        st.session_state[key] = meant
+        st.query_params[key] = str(meant)
     found: T = st.selectbox(
         label,
         options,
@@ -146,27 +217,40 @@ def choice(
     return found
 
 
-def several(label: str, options: Sequence[str], *, key: str, placeholder: str, help: str) -> tuple[str, ...]:
-    """Any of a few names."""
-    _register(key, label, [], _names(options), lambda text: [text], names=options)
+def several(
+    label: str,
+    options: Sequence[str],
+    *,
+    key: str,
+    placeholder: str,
+    help: str,
+    spelled: Callable[[str], str | None] = _nothing_else,
+) -> tuple[str, ...]:
+    """Any of a few names; spelled : as :func:`choice` has it."""
+    _register(key, label, [], _names(options), lambda text: [spelled(text) or text], names=options)
+    asked = st.query_params.get_all(key)
+    named = [text if text in options else spelled(text) or text for text in asked]
+    if named != asked:
+        st.session_state[key] = list(dict.fromkeys(name for name in named if name in options))
+        st.query_params[key] = named
     return tuple(st.multiselect(label, options, key=key, bind="query-params", placeholder=placeholder, help=help))
 
 
 def whole(label: str, *, key: str, low: int, high: int, value: int, help: str, step: int = 1) -> int:
     """A slider of whole numbers."""
-    _register(key, label, value, f"{low:,} to {high:,}", _whole)
+    _register(key, label, value, f"{low:,} to {high:,}", _whole, bounds=(low, high))
     return st.slider(label, low, high, value, step, key=key, bind=_address(key), help=help)
 
 
 def share(label: str, *, key: str, low: float, high: float, value: float, step: float, help: str) -> float:
     """A slider of percents."""
-    _register(key, label, value, f"{low:g} to {high:g}", float)
+    _register(key, label, value, f"{low:g} to {high:g}", float, bounds=(low, high))
     return st.slider(label, low, high, value, step, format="percent", key=key, bind=_address(key), help=help)
 
 
 def count(label: str, *, key: str, low: int, high: int, value: int, help: str) -> int:
     """A box of whole numbers."""
-    _register(key, label, value, f"{low:,} to {high:,}", _whole)
+    _register(key, label, value, f"{low:,} to {high:,}", _whole, bounds=(low, high))
     return int(st.number_input(label, low, high, value, key=key, bind=_address(key), help=help))
 
 
@@ -177,7 +261,7 @@ def optional_count(
 
     needs : as :func:`choice` has it
     """
-    _register(key, label, None, f"{low:,} to {high:,}", _whole, needs=needs)
+    _register(key, label, None, f"{low:,} to {high:,}", _whole, needs=needs, bounds=(low, high))
     return st.number_input(
         label,
         low,
@@ -193,7 +277,7 @@ def optional_count(
 
 def number(label: str, *, key: str, low: float, high: float, value: float, step: float, help: str) -> float:
     """A real number within bounds."""
-    _register(key, label, value, f"{low:g} to {high:,g}", float)
+    _register(key, label, value, f"{low:g} to {high:,g}", float, bounds=(low, high))
     return float(st.number_input(label, low, high, value, step, format=_NUMBER, key=key, bind=_address(key), help=help))
 
 
@@ -204,7 +288,7 @@ def optional_number(
 
     needs : as :func:`choice` has it
     """
-    _register(key, label, None, f"{low:g} to {high:,g}", float, needs=needs)
+    _register(key, label, None, f"{low:g} to {high:,g}", float, needs=needs, bounds=(low, high))
     return st.number_input(
         label,
         low,

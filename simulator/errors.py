@@ -217,15 +217,26 @@ def _plain(word: str) -> str:
     return word.lower().lstrip("-").replace("-", "_")
 
 
-def closest(value: str, known: Iterable[str], *, limit: int = 3) -> str:
-    """What else ``value`` is called, else what begins so or is spelled alike, as a hint; empty where nothing is."""
+def closest_names(value: str, known: Iterable[str], *, limit: int = 3) -> list[str]:
+    """What else ``value`` is called, else what begins so or is spelled alike, the likeliest first."""
     names = sorted(set(known))
     found = [name for name in names if _plain(name) in same_words(value)][:limit]
-    if not found:
-        spelled = {name.lower(): name for name in names}
-        begun = [name for name in spelled if len(value) > 1 and name.startswith(value.lower())]
-        close = difflib.get_close_matches(value.lower(), spelled, n=limit, cutoff=0.5)
-        found = [spelled[name] for name in dict.fromkeys(sorted(begun, key=len) + close)][:limit]
+    if found:
+        return found
+    spelled = {name.lower(): name for name in names}
+    begun = [name for name in spelled if len(value) > 1 and name.startswith(value.lower())]
+    close = difflib.get_close_matches(value.lower(), spelled, n=limit, cutoff=0.5)
+    return [spelled[name] for name in dict.fromkeys(sorted(begun, key=len) + close)][:limit]
+
+
+def closest_number(value: float, known: Iterable[float]) -> float:
+    """The number that is nearest to ``value``, of two the smaller."""
+    return min(known, key=lambda number: (abs(number - value), number))
+
+
+def closest(value: str, known: Iterable[str], *, limit: int = 3) -> str:
+    """:func:`closest_names` as a hint; empty where nothing is like it."""
+    found = closest_names(value, known, limit=limit)
     return f"did you mean {' or '.join(found)}?" if found else ""
 
 

@@ -49,7 +49,12 @@ _NARROWEST = 185
 def deployment_asked(place: str, hardware: str, first: dict[str, Any]) -> dict[str, Any]:
     """One column of widgets; what ``first`` chose is where the others start."""
     model = widgets.choice(
-        "Model", inputs.model_names(), key=f"model{place}", default=first.get("model", MODEL), help="Model profile."
+        "Model",
+        inputs.model_names(),
+        key=f"model{place}",
+        default=first.get("model", MODEL),
+        help="Model profile.",
+        spelled=inputs.known_model,
     )
     fields: dict[str, Any] = {"model": model}
     fields["hardware"] = widgets.choice(
@@ -58,6 +63,7 @@ def deployment_asked(place: str, hardware: str, first: dict[str, Any]) -> dict[s
         key=f"gpu{place}",
         default=inputs.profile_name(hardware),
         help="Accelerator profile.",
+        spelled=inputs.known_hardware,
     )
     degrees = inputs.parallelism_inputs(model, place=place, first=first.get("degrees", {}))
     left, right = st.columns(2)

@@ -35,7 +35,7 @@ def page() -> None:
 def _topic(titles: Mapping[str, str], *, key: str, help: str) -> str:
     """The title of a topic; addresses may have its short name too, as commands do. titles : and their short names"""
     spelled = {short: title for title, short in titles.items()}
-    return widgets.choice("Topic", tuple(titles), key=key, default=next(iter(titles)), help=help, spelled=spelled)
+    return widgets.choice("Topic", tuple(titles), key=key, default=next(iter(titles)), help=help, spelled=spelled.get)
 
 
 def _topics() -> None:

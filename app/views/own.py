@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import controls, display, inputs, links, opening, tables, widgets
+from app import controls, display, inputs, opening, tables, widgets
 from app.commands import OWN_FOLDER
+from app.complaints import quoted
 from app.own_files import (
     DEMAND,
     HARDWARE,
@@ -136,7 +137,7 @@ def _hub() -> None:
     except RoofcastError as error:
         like = closest(name.rpartition("/")[2], list_models())
         known_as = f" {like[:1].upper()}{like[1:]}" if like else ""
-        text = f"`{links.quoted(name)}` is no model known here.{known_as} Upload its config.json: nothing is fetched."
+        text = f"`{quoted(name)}` is no model known here.{known_as} Upload its config.json: nothing is fetched."
         st.error(text if error.code == "unknown_profile" else f"{error}", icon=":material/block:")
         return
     known = model.profile or model.name

@@ -150,6 +150,7 @@ def asked() -> tuple[dict[str, object], Outlook]:
             key="gpus",
             placeholder="all that have a price",
             help="Leave empty to compare everything.",
+            spelled=inputs.known_hardware,
         )
         if chosen:
             flags["hardware"] = chosen
@@ -181,7 +182,7 @@ def _baseline(flags: dict[str, object]) -> tuple[CapacityPlan | None, str]:
     if pinned is None:
         return None, ""
     try:
-        shared = inputs.shared_plan(pinned)
+        shared = baseline.shared_plan(pinned)
         return (None, "") if shared is None or shared == spec_of(flags) else (planned(shared), "baseline")
     except RoofcastError:
         return None, ""

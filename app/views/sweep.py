@@ -77,7 +77,7 @@ def _pinned(axes: tuple[SweepAxis, SweepAxis], bounds_s: tuple[float, float]) ->
     """The pinned deployment along the same axes; None where nothing is pinned that can be swept."""
     fields = baseline.pinned(_BASELINE)
     try:
-        shared = inputs.shared_scenario(fields) if fields is not None else None
+        shared = baseline.shared_scenario(fields) if fields is not None else None
         found = [] if shared is None else _swept(shared, axes, bounds_s)[0]
     except RoofcastError:
         return None

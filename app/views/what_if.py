@@ -68,7 +68,7 @@ def _baseline(scenario: ScenarioSpec) -> tuple[Answer | None, str]:
     """What the numbers are compared with: the pinned deployment, else the same one without techniques."""
     fields = baseline.pinned(_BASELINE)
     try:
-        pinned = inputs.shared_scenario(fields) if fields is not None else None
+        pinned = baseline.shared_scenario(fields) if fields is not None else None
         against, name = (pinned, "baseline") if pinned is not None else (native_scenario(scenario), "native")
         if against == scenario:
             return None, ""

@@ -137,6 +137,77 @@ def test_a_banner_goes_when_its_input_is_changed() -> None:
     assert not _banner(page)
 
 
+@pytest.mark.parametrize(("name", "key", "asked", "answered"), [
+    ("what_if", "batch", "0", 1),
+    ("what_if", "batch", "100000", 512),
+    ("what_if", "isl", "12.4", 12),
+    ("what_if", "isl", "-inf", 1),
+    ("what_if", "isl", "1" + "0" * 400, 131_072),
+    ("what_if", "tp", "3", 2),
+    ("what_if", "tp", "100000", 64),
+    ("what_if", "seqs", "1e9", 4096),
+    ("what_if", "cap", "0", 1.0),
+    ("what_if", "offload", "7", 1.0),
+    ("serving", "rate", "-3", 0.001),
+    ("plan", "rps", "0", 0.01),
+    ("plan", "rps", "1e6", 100_000.0),
+    ("plan", "load", "0.99", 0.95),
+])  # fmt: skip
+def test_a_number_out_of_range_is_answered_with_the_nearest_that_works(
+    name: str, key: str, asked: str, answered: float
+) -> None:
+    page = opened(name, {key: asked, **(SMALL if name == "plan" and key != "rps" else {})})
+    assert not page.exception
+    assert page.session_state[key] == answered
+    (text,) = _banner(page)
+    assert f"Answered with `{answered:,.10g}`, the nearest." in text
+    # It holds: neither the next run nor a link made of this page asks for anything else.
+    page.run()
+    assert page.session_state[key] == answered
+    assert float(_link(page)[key]) == answered
+
+
+@pytest.mark.parametrize(("name", "query", "others"), [
+    ("what_if", {"batch": "0"}, {"batch": 32}),
+    ("what_if", {"tp": "3"}, {"tp": 4}),
+    ("what_if", {"model": "llama-3.1-7"}, {"model": "llama-3.1-70b"}),
+    ("what_if", {"gpu": "mi300"}, {"gpu": "mi300x"}),
+    ("what_if", {"hardware": "l40s"}, {"gpu": "l40s"}),
+    ("what_if", {"isl_tokens": "4000"}, {"isl": 4000}),
+    ("plan", {**SMALL, "gpus": "l40"}, {"gpus": ["l40s"]}),
+])  # fmt: skip
+def test_one_click_asks_for_what_was_likely_meant(name: str, query: dict[str, str], others: dict[str, object]) -> None:
+    page = opened(name, query)
+    ((key, value),) = others.items()
+    assert page.session_state[key] != value, "it is offered, not taken"
+    asked = next(iter(query)) if name != "plan" else "gpus"
+    (button, *_) = [item for item in page.button if item.key.startswith(f"instead_{asked}_")]
+    button.click().run()
+    assert not page.exception
+    assert page.session_state[key] == value
+    assert not _banner(page)
+
+
+@pytest.mark.parametrize(("name", "query", "answered"), [
+    ("what_if", {"gpu": "h200"}, {"gpu": "h200-sxm-141gb"}),
+    ("what_if", {"model": "meta-llama/Llama-3.1-70B-Instruct"}, {"model": "llama-3.1-70b"}),
+    ("plan", {**SMALL, "gpus": "h100"}, {"gpus": ["h100-sxm-80gb"]}),
+])  # fmt: skip
+def test_a_profile_is_taken_by_every_name_that_it_has(
+    name: str, query: dict[str, str], answered: dict[str, object]
+) -> None:
+    page = opened(name, query)
+    assert not page.exception
+    assert not _banner(page)
+    assert {key: page.session_state[key] for key in answered} == answered
+
+
+def test_a_number_that_no_box_takes_is_not_offered() -> None:
+    page = opened("what_if", {"isl_tokens": "999999999"})
+    assert _banner(page)
+    assert not [item for item in page.button if item.key.startswith("instead_")]
+
+
 def test_a_link_of_this_version_is_taken_without_a_word() -> None:
     assert not _banner(opened("what_if", {VERSION: version()}))
 

@@ -80,6 +80,7 @@ class EngineTraits:
     collective_lag_s : mean lag of a host that issues a collective; its devices wait for the slowest of them [s]
     side_stream_tokens : up to that many tokens in a step, shared experts run beside the routed ones; 0 for never
     fused_shared : they run in the routed ones' kernels, in steps of any size
+    dense_short_prompts : sparse attention multiplies all keys where no query of a prompt sees more than are chosen
     matrix_groups : query heads per KV head whose decode attention has a kernel for the matrix units; None for all
     vector_elements_per_s : keys' and values' numbers that the vector units of the device take in where there is none,
         once for every query head [1/s]
@@ -101,6 +102,7 @@ class EngineTraits:
     collective_lag_s: float = 0.0
     side_stream_tokens: int = 0
     fused_shared: bool = False
+    dense_short_prompts: bool = False
     matrix_groups: frozenset[int] | None = None
     vector_elements_per_s: float = float("inf")
     untuned: UntunedExperts | None = None
@@ -175,6 +177,7 @@ def traits_on(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits
         launch_gap_s=profile.overheads.launch_gap_s,
         tuned_share=profile.overheads.tuned_share,
         in_whole_runs=frozenset(profile.whole_runs.get(hardware.architecture, ())),
+        dense_short_prompts=hardware.architecture in profile.dense_short_prompts,
         read_bytes_per_s=READ_SHARE * hardware.memory_data_share * hardware.memory_bytes_per_s,
     )
     if not profile.matrix_groups:

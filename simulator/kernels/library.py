@@ -280,6 +280,12 @@ class KernelLibrary:
         where nobody measured its kernel, or where the user's own three parameters price it."""
         if self._user_fit(self.attention, family=attention_family(shape), fmt=shape.kv_dtype.value) is not None:
             return None
+        if shape.expanded_widths is not None:
+            from simulator.kernels.attention.chosen_keys import chosen_keys_timing
+
+            return chosen_keys_timing(
+                shape, hardware=self.hardware, price=self.attention_call, dense=self.traits.dense_short_prompts
+            )
         has_fp8 = Dtype.FP8 in self.hardware.peak_flops_per_s
         for foreign in (False, True):
             fits = self.rare_fits("attention", foreign=True) if foreign else self._attention_fits(shape)
@@ -314,7 +320,12 @@ class KernelLibrary:
         fits = self.elementwise
         fit = fits.find(family="elementwise", fmt=STAND_IN_FORMAT, variant="pass") if fits else None
         relative = self.traits.lent(fits.relative, kind=row_kind(shape)) if fits and fit else None
-        return elementwise_timing(shape, hardware=self.hardware, fit=fit, relative=relative)
+        timing = elementwise_timing(shape, hardware=self.hardware, fit=fit, relative=relative)
+        if shape.searched is None:
+            return timing
+        from simulator.kernels.attention.chosen_keys import searched
+
+        return searched(timing, shape.searched, hardware=self.hardware)
 
     def _roofline(self, work: Work, *, family: str, fmt: str) -> Timing:
         """Three parameters of this family and format, or of the same family in bf16 with a wider spread."""

@@ -288,7 +288,9 @@ def _passes(kernels: KernelPrices, works: Sequence[Work]) -> dict[int, Timing]:
     members = [
         ((place, work), work.shape)
         for place, work in enumerate(works)
-        if isinstance(work.shape, ElementwiseShape) and np.size(work.shape.bytes) <= JOINED_CASES
+        if isinstance(work.shape, ElementwiseShape)
+        and work.shape.searched is None
+        and np.size(work.shape.bytes) <= JOINED_CASES
     ]
     if len(members) < 2:
         return {}

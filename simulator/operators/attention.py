@@ -66,6 +66,7 @@ def attention_shapes(
     window: float | None = None,
     causal: bool = True,
     shared_kv: bool = False,
+    expanded_widths: tuple[float, float] | None = None,
 ) -> tuple[AttentionShape, ...]:
     """The prefill part and the decode part of the step, each left out where no case has it."""
     step, ranks = share.attended, share.cp_size
@@ -94,6 +95,7 @@ def attention_shapes(
             is_decode=is_decode,
             compute_dtype=share.plan.activation_dtype,
             kv_dtype=share.plan.kv_dtype,
+            expanded_widths=expanded_widths,
         )
         for sequences, queries, context, near, is_decode in parts
     )

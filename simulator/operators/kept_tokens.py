@@ -248,7 +248,13 @@ def _scores(
         name="index_top_k",
         family=Family.ELEMENTWISE,
         role="attention",
-        shape=ElementwiseShape(bytes=pairs * score_bytes, launches=1.0),
+        shape=ElementwiseShape(
+            bytes=pairs * score_bytes,
+            launches=1.0,
+            searched=_searched(
+                spec, sequences=sequences, queries=queries, context=context, compress_ratio=compress_ratio
+            ),
+        ),
         count=count,
         flops=share.zeros,
         weight_bytes=share.zeros,
@@ -256,3 +262,13 @@ def _scores(
         activation_bytes=pairs * score_bytes,
     )
     return scores, top_k
+
+
+def _searched(
+    spec: IndexerSpec, *, sequences: Array, queries: Array, context: Array, compress_ratio: int
+) -> tuple[Array, Array]:
+    """Queries that see more keys than are kept, the others' choice being none, and the keys that each of them sees."""
+    kept = float(spec.index_topk * compress_ratio)
+    searching = np.clip(context + queries - kept, 0.0, queries)
+    seen = context + queries - np.maximum(searching - 1.0, 0.0) / 2.0
+    return sequences * searching, seen / compress_ratio

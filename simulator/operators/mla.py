@@ -149,6 +149,7 @@ def _absorbed(
         v_head_dim=spec.kv_lora_rank,
         window=float(spec.indexer.index_topk) if spec.indexer else None,
         shared_kv=True,
+        expanded_widths=(spec.qk_nope_head_dim + spec.qk_rope_head_dim, spec.v_head_dim) if spec.indexer else None,
     )
     run = [shape for shape in shapes if shape.is_decode or spec.indexer is not None]
     scores = [

@@ -105,6 +105,8 @@ class AttentionShape:
     window : keys a query sees at most, or None
     is_decode : which kernel family runs it
     splits_keys : decoding divides keys among compute units wherever that is faster, whatever the kernel's own rule
+    expanded_widths : of keys and values of the same latent attention expanded, where an indexer chooses ``window`` keys
+        for each query; None where it sees the nearest or all
     """
 
     sequences: Array
@@ -121,6 +123,7 @@ class AttentionShape:
     compute_dtype: Dtype
     kv_dtype: Dtype
     splits_keys: bool = False
+    expanded_widths: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +179,12 @@ class ElementwiseShape:
     """A pass bound by memory: norms, activations, rotary, residuals, gathers. ``bytes`` is read plus written (array).
 
     launches : kernels it takes when fused as engines do
+    searched : rows that are each searched for their largest numbers, and the numbers of one (arrays)
     """
 
     bytes: Array
     launches: float = 1.0
+    searched: tuple[Array, Array] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -242,6 +242,7 @@ class AttentionKernel(NamedTuple):
     splits_keys: bool
     compute_dtype: Dtype
     kv_dtype: Dtype
+    expanded_widths: tuple[float, float] | None
     many_heads: bool
 
 
@@ -257,6 +258,7 @@ def attention_kernel(shape: AttentionShape) -> AttentionKernel:
         splits_keys=shape.splits_keys,
         compute_dtype=shape.compute_dtype,
         kv_dtype=shape.kv_dtype,
+        expanded_widths=shape.expanded_widths,
         many_heads=shape.num_kv_heads > MEASURED_KV_HEADS,
     )
 

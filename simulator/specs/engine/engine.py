@@ -141,6 +141,8 @@ class EngineProfile(Spec):
     ``nucleus_sorted_until``: the release since which a nucleus is found without a sort of the vocabulary (None: never).
     ``checkpoint_cache_since``: the release since which keys and values take the format that a checkpoint names for
     them, where nobody names one (None: they never do).
+    ``dense_short_prompts``: architectures on which sparse attention multiplies all keys of prompts in which no query
+    sees more of them than are chosen (empty: the chosen ones are always gathered).
     ``matrix_groups``: query heads per KV head whose decode attention has a matrix kernel (empty: all have one).
     ``recipe``: kernels that it runs where its library's tables were measured on others.
     ``releases``: what earlier versions had instead, by the version that ended them, oldest first.
@@ -176,6 +178,7 @@ class EngineProfile(Spec):
     side_stream_vendors: tuple[str, ...] = ()
     nucleus_sorted_until: str | None = None
     checkpoint_cache_since: str | None = None
+    dense_short_prompts: tuple[str, ...] = ()
     matrix_groups: tuple[PositiveInt, ...] = ()
     recipe: KernelRecipe = KernelRecipe()
     prompt_gather_steps: NonNegativeInt = 0

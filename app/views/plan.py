@@ -224,7 +224,9 @@ def _memory(best: Fleet) -> None:
     room = cache_room(replica.memory, block_size_tokens=replica.deployment.engine.block_size_tokens)
     ends = range_text((room.low_tokens, room.high_tokens), count_text)
     charts.chart(
-        memory_stack_chart([(f"{best.hardware} {best.label}", replica.memory)]),
+        memory_stack_chart(
+            [(f"{best.hardware} {best.label}", replica.memory)], ranks=replica.deployment.parallelism.dp_size
+        ),
         key="plan_memory",
         provenance=best.provenance,
         interval=f"{ends} cached tokens" if room.high_tokens > 0 else "",

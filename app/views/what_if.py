@@ -122,6 +122,7 @@ def _charts(answer: Answer, scenario: ScenarioSpec) -> None:
             memory_stack_chart(
                 [(f"{scenario.hardware} TP{scenario.tp_size}", run.memory)],
                 used=(answer.document["memory"]["kv_utilization"],),
+                ranks=scenario.dp_size,
             ),
             key="memory",
             provenance=answer.document["memory"]["provenance"],

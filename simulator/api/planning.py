@@ -231,8 +231,11 @@ def verify(question: PlanAnswer | PlanSpec | Given | str, *, seeds: int = PROMIS
     found = question.plan if isinstance(question, PlanAnswer) else plan_capacity(spec)
     stated = document.get("plan") if document is not None else None
     if not isinstance(stated, Mapping):
-        best = found.best
-        fleet = SignedFleet(hardware=best.hardware, label=best.label, replicas=best.replicas, spares=best.spares)
+        best, first = found.best, found.best.pools[0]
+        prefill = {"prefill_replicas": first.replicas, "prefill_spares": first.spares} if first.role else {}
+        fleet = SignedFleet(
+            hardware=best.hardware, label=best.label, replicas=best.replicas, spares=best.spares, **prefill
+        )
         return PromiseAnswer(replayed_promise(found, fleet, seeds=seeds), ())
     fleet = _stated_fleet(stated)
     changes = tuple(_changes(found, document or {}))
@@ -255,20 +258,37 @@ def _stated_hardware(stated: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 def _stated_fleet(stated: Mapping[str, Any]) -> SignedFleet:
     from simulator.planner.verification.promise import SignedFleet
 
-    kinds = {"hardware": str, "setup": str, "replicas": int, "spare_replicas": int}
-    for name, kind in kinds.items():
-        if not isinstance(stated.get(name), kind) or isinstance(stated[name], bool):
+    for name in ("hardware", "setup"):
+        if not isinstance(stated.get(name), str):
             raise missing_field("is missing or of another kind", field=f"plan.{name}", hint="make the plan anew")
+    replicas, spares = _stated_counts(stated, field="plan")
+    prefill = stated.get("prefill")
+    first = _stated_counts(prefill, field="plan.prefill") if isinstance(prefill, Mapping) else (0, 0)
+    return SignedFleet(
+        hardware=stated["hardware"],
+        label=stated["setup"],
+        replicas=replicas,
+        spares=spares,
+        prefill_replicas=first[0],
+        prefill_spares=first[1],
+    )
+
+
+def _stated_counts(stated: Mapping[str, Any], *, field: str) -> tuple[int, int]:
+    """Replicas and spares of a pool."""
+    found = []
     for name, least in (("replicas", 1), ("spare_replicas", 0)):
-        if not least <= stated[name] <= _MOST_REPLICAS:
+        value = stated.get(name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise missing_field("is missing or of another kind", field=f"{field}.{name}", hint="make the plan anew")
+        if not least <= value <= _MOST_REPLICAS:
             raise RoofcastError(
-                f"{shown(stated[name])} is out of range; allowed: {least} to {_MOST_REPLICAS:,}",
-                field=f"plan.{name}",
+                f"{shown(value)} is out of range; allowed: {least} to {_MOST_REPLICAS:,}",
+                field=f"{field}.{name}",
                 hint="make the plan anew",
             )
-    return SignedFleet(
-        hardware=stated["hardware"], label=stated["setup"], replicas=stated["replicas"], spares=stated["spare_replicas"]
-    )
+        found.append(value)
+    return found[0], found[1]
 
 
 def _in_full(question: object, spec: PlanSpec) -> CapacityPlan:

@@ -132,6 +132,11 @@ class KvLayers:
     bytes_per_token: float
     window: float | None
 
+    @property
+    def bytes(self) -> float:
+        """One token in all of them [bytes]."""
+        return self.layers * self.bytes_per_token
+
 
 def kv_layout(
     model: arch.ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1, stage: int = 0
@@ -185,8 +190,16 @@ def kv_bytes_per_token(
     >>> kv_bytes_per_token(model, plan=precision_plan(model, PrecisionSpec()), tp_size=1)
     131072.0
     """
+    largest = largest_kv_stage(model, plan=plan, tp_size=tp_size, pp_size=pp_size)
+    return sum(group.bytes for group in largest) / cp_size
+
+
+def largest_kv_stage(
+    model: arch.ModelSpec, *, plan: PrecisionPlan, tp_size: int, pp_size: int = 1
+) -> tuple[KvLayers, ...]:
+    """Cached layers of a device of the stage whose tokens take most."""
     stages = _stages(model, plan=plan, tp_size=tp_size, pp_size=pp_size)
-    return max(sum(group.layers * group.bytes_per_token for group in groups) for groups in stages) / cp_size
+    return max(stages, key=lambda groups: sum(group.bytes for group in groups))
 
 
 def kv_bytes_per_sequence(

@@ -9,7 +9,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from simulator.kernels.timing import Provenance
 from simulator.operators.formats.tensor_formats import PrecisionPlan
-from simulator.operators.parallelism import kv_bytes_per_sequence, kv_bytes_per_token, state_bytes_per_sequence
+from simulator.operators.parallelism import (
+    KvLayers,
+    kv_bytes_per_sequence,
+    kv_bytes_per_token,
+    largest_kv_stage,
+    state_bytes_per_sequence,
+)
 from simulator.operators.transformer import stored_bytes
 from simulator.operators.work import prefill_step
 from simulator.phases.deployment import Deployment, without_speculation
@@ -189,6 +195,12 @@ def token_cache_bytes(deployment: Deployment) -> float:
     """What the model keeps of each cached token on a device, while no window is full [bytes]."""
     tp_size, pp_size, cp_size = _cache_degrees(deployment)
     return kv_bytes_per_token(deployment.model, plan=deployment.plan, tp_size=tp_size, pp_size=pp_size, cp_size=cp_size)
+
+
+def cached_layers(deployment: Deployment) -> tuple[KvLayers, ...]:
+    """The layers whose bytes `token_cache_bytes` adds up, before ranks that share a sequence's tokens divide them."""
+    tp_size, pp_size, _ = _cache_degrees(deployment)
+    return largest_kv_stage(deployment.model, plan=deployment.plan, tp_size=tp_size, pp_size=pp_size)
 
 
 def kept_bytes(deployment: Deployment, *, tokens: ArrayLike) -> Array:

@@ -139,3 +139,49 @@ def test_a_signed_fleet_of_impossible_size_is_refused(
     with pytest.raises(RoofcastError, match=f"{value} is out of range; allowed: {least} to 1,000,000") as caught:
         simulator.verify(path)
     assert caught.value.field == f"plan.{field}"
+
+
+POOLS: dict[str, Any] = {
+    "rps": 60,
+    "model": "llama-3.1-8b",
+    "hardware": ("h100",),
+    "tp": (1,),
+    "isl": 3000,
+    "osl": 200,
+    "serving": ("disaggregated",),
+}
+
+
+@pytest.fixture(scope="module")
+def document() -> Any:
+    return json.loads(plan_document(plan_capacity(PlanSpec(**POOLS))))
+
+
+class TestTwoPools:
+    """What is replayed of both pools is what was signed, spares of each included."""
+
+    def verified(self, document: dict[str, Any], folder: Path, **prefill: int) -> dict[str, Any]:
+        stated = {**document["plan"]["prefill"], **prefill}
+        path = folder / "plan.json"
+        path.write_text(json.dumps({**document, "plan": {**document["plan"], "prefill": stated}}))
+        return simulator.verify(str(path), seeds=2).to_dict()
+
+    def test_both_pools_are_replayed_with_their_own_spares(self, document: dict[str, Any], tmp_path: Path) -> None:
+        up, down, *_ = self.verified(document, tmp_path)["cases"]
+        plan, prefill = document["plan"], document["plan"]["prefill"]
+        assert (down["prefill_replicas"], down["replicas"]) == (prefill["replicas"], plan["replicas"])
+        assert up["prefill_replicas"] == prefill["replicas"] + prefill["spare_replicas"]
+        assert up["replicas"] == plan["replicas"] + plan["spare_replicas"]
+        # A group of both pools stands for the fleet: of nearly its ratio, never less loaded.
+        for case in (up, down):
+            assert 60 <= case["rate_per_replica_per_s"] * case["replicas"] < 60 * 1.25
+
+    def test_fewer_prefill_replicas_than_planned_are_slower(self, document: dict[str, Any], tmp_path: Path) -> None:
+        planned = self.verified(document, tmp_path)
+        signed = self.verified(document, tmp_path, replicas=document["plan"]["prefill"]["replicas"] - 1)
+        slow, fast = (found["cases"][1]["objectives"][0]["simulated_s"] for found in (signed, planned))
+        assert slow > fast
+
+    def test_a_pool_without_a_number_is_refused_by_its_field(self, document: dict[str, Any], tmp_path: Path) -> None:
+        with pytest.raises(RoofcastError, match=r"plan\.prefill\.replicas: 0 is out of range; allowed: 1 to"):
+            self.verified(document, tmp_path, replicas=0)

@@ -69,6 +69,14 @@ class Sized:
         """Replicas of each part with its spares."""
         return tuple(count + spares for count, spares in zip(self.counts, self.spare, strict=True))
 
+    def counts_with(self, replicas: int, *, rate_per_s: float) -> Counts:
+        """Replicas of each part where the last has so many: its own with the spares down or up; of another size those
+        that keep the ratio that the rate asks for."""
+        for own in (self.counts, self.totals):
+            if own[-1] == replicas:
+                return own
+        return self.evaluated.counts(rate_per_s, replicas=replicas)
+
     @property
     def devices(self) -> int:
         """Accelerators to obtain."""

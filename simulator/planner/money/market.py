@@ -164,7 +164,7 @@ def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
             f"the price list {prices.name} holds no purchase price of {hardware} with its server",
             field="offers",
             code="missing_price",
-            hint="add an offer of kind purchase with per_device to your price list (`prices` FILE)",
+            hint="a quote of one, read by roofcast prices import, is priced with `prices` FILE",
         )
     usable = [offer for offer in offers if offer.default] or offers
     return sorted(usable, key=lambda item: item.per_device or 0.0)[len(usable) // 2]

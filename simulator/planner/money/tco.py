@@ -251,7 +251,7 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
     except ProfileError as error:
         if error.code != "missing_price":
             raise
-        reason = str(error)
+        reason = f"{error.message}; {error.hint}"
     # A term that was asked for is the plan's price already.
     terms = RENTALS if plan.spec.price_kind is None else RENTALS[1:]
     found = (

@@ -14,7 +14,7 @@ from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.records import dataclass
 from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, MONTHS_PER_YEAR
-from simulator.units import GIGA, KILO, percent_text
+from simulator.units import GIGA, HOURS_PER_MONTH, KILO, percent_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,8 @@ class Growth(Study):
 
     bridge_until : the day on which what is ordered at the start arrives; bridge_devices : needed beyond the fleet on
     the last month's day before it (base band), which nothing but rental can bring
+    rent : what renting the devices that each month needs comes to over the horizon, for every band; rent_now : the
+    fleet of the start alone; at the plan's price of an accelerator-hour, None without one
     """
 
     key: ClassVar[str] = "growth"
@@ -64,6 +66,13 @@ class Growth(Study):
     lead_time_source: str
     bridge_until: str
     bridge_devices: int
+    rent: tuple[float, ...] | None
+    rent_now: float | None
+
+    @property
+    def horizon_months(self) -> int:
+        """Months that are looked ahead."""
+        return self.months[-1].month
 
     @property
     def base(self) -> DemandBand:
@@ -139,6 +148,12 @@ def _bridge_devices(months: tuple[GrowthMonth, ...], *, until: date, band: int) 
     return max(before, default=0) - months[0].devices[band]
 
 
+def _rent(months: tuple[GrowthMonth, ...], *, per_device_hour: float) -> tuple[float, ...]:
+    """Money for the devices of each month up to the last, whose need begins after the horizon, for every band."""
+    used = zip(*(month.devices for month in months[:-1]), strict=True)
+    return tuple(sum(devices) * per_device_hour * HOURS_PER_MONTH for devices in used)
+
+
 def _check_end(rate_per_s: float, *, months: int, monthly: float) -> None:
     """Refuse a forecast that leaves the world."""
     most = KILO * GIGA
@@ -194,6 +209,7 @@ def growth_of(question: Question, sized: Sized) -> Growth | None:
     arrives = start + timedelta(days=lead_days)
     rate, fleet = question.demand.planned_rate_per_s, resizer(sized)
     _check_end(rate * (1 + bands[-1].rate_per_month) ** horizon, months=horizon, monthly=spec.growth)
+    price = sized.cost.per_device_hour
     months = tuple(
         _month(fleet, start=start, month=month, rate_per_s=rate, bands=bands) for month in range(horizon + 1)
     )
@@ -206,6 +222,8 @@ def growth_of(question: Question, sized: Sized) -> Growth | None:
         lead_time_source=lead_source,
         bridge_until=arrives.isoformat(),
         bridge_devices=_bridge_devices(months, until=arrives, band=1),
+        rent=None if price is None else _rent(months, per_device_hour=price),
+        rent_now=None if price is None else sized.devices * price * HOURS_PER_MONTH * horizon,
     )
 
 

@@ -18,12 +18,15 @@ from simulator.planner.fleet.availability import (
     spares_for,
 )
 from simulator.planner.fleet.fleet import Sized, housed
+from simulator.planner.fleet.records import Housing
 from simulator.planner.handoff.settings import START_FIXED_S
+from simulator.planner.money.facilities import racked
 from simulator.planner.records import AvailabilityMissed, PlanWarning, Study
 from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import Counts
 from simulator.records import dataclass
+from simulator.specs.money.ownership import OwnershipProfile, load_ownership
 from simulator.units import SECONDS_PER_HOUR
 
 
@@ -129,7 +132,7 @@ class Resilience(Study):
     """What happens when replicas, servers or time go wrong. Parts that were not asked for are None.
 
     spares : that the plan has; spares_for_one_server : for N+1 by server; both count all pools, replicas_per_server the
-    one that decodes
+    one that decodes; each_per_server, each_spares : of every pool
     """
 
     key: ClassVar[str] = "resilience"
@@ -138,6 +141,8 @@ class Resilience(Study):
     spares: int
     replicas_per_server: int
     spares_for_one_server: int
+    each_per_server: Counts
+    each_spares: Counts
     maintenance: Maintenance
     startup: Startup
     load_target: LoadTarget
@@ -315,10 +320,11 @@ def load_target(question: Question, sized: Sized) -> LoadTarget:
     )
 
 
-def _losses(sized: Sized) -> list[tuple[str, Counts]]:
+def _losses(question: Question, sized: Sized) -> list[tuple[str, Counts]]:
     """What may go away, and the replicas that go with it; where two mean the same replicas, the larger one's name. Of
-    the only kind of replica one or two, and one or two servers; of a pool one, and a server that holds nothing else,
-    which is the worst it can hold."""
+    the only kind of replica one or two, one or two servers, and a rack of several; of a pool one, and a server and a
+    rack that hold nothing else, which is the worst they can hold."""
+    ownership = load_ownership("default", profiles=question.policy.profiles)
     parts, losses = sized.evaluated.parts, list[tuple[str, Counts]]()
     numbers = {1: "one", 2: "two"} if len(parts) == 1 else {1: "one"}
     for place, (part, there) in enumerate(zip(parts, sized.totals, strict=True)):
@@ -331,14 +337,29 @@ def _losses(sized: Sized) -> list[tuple[str, Counts]]:
             if in_servers is not None and (sized.servers or 0) >= count:
                 of = f" of {part.role}" if part.role else ""
                 named[min(count * in_servers, there)] = f"{number} server{'s' * (count > 1)}{of}"
+        in_rack = _in_rack(sized, part, ownership)
+        if in_servers is not None and in_rack > 1:
+            named[min(in_rack * in_servers, there)] = f"one rack{f' of {part.role}' if part.role else ''}"
         losses += [(name, _only(sized, place, gone)) for gone, name in sorted(named.items())]
     return losses
 
 
+def _housing(sized: Sized, part: Part) -> Housing:
+    return next(item for item in sized.housing if item.hardware == part.candidate.hardware)
+
+
+def _in_rack(sized: Sized, part: Part, ownership: OwnershipProfile) -> int:
+    """Servers of a full rack of a part, or all where they are fewer; none where single devices are bought."""
+    own, accelerator = _housing(sized, part), part.replica.deployment.hardware
+    if own.server is None or own.servers is None:
+        return 0
+    fitting = racked(own.server, accelerator, servers=own.servers, ownership=ownership)
+    return min(fitting.per_rack, own.servers)
+
+
 def _in_server(sized: Sized, part: Part) -> int | None:
     """Replicas of a part that share a server, at least one; None where single devices are bought."""
-    hardware = part.candidate.hardware
-    own = next(item for item in sized.housing if item.hardware == hardware)
+    own = _housing(sized, part)
     if own.server is None or own.servers is None:
         return None
     return max(1, own.server.accelerators_per_server // part.replica.devices)
@@ -349,10 +370,12 @@ def resilience_of(question: Question, sized: Sized) -> Resilience:
     per_server = [_in_server(sized, part) or 1 for part in sized.evaluated.parts]
     startup = startup_of(question, sized)
     return Resilience(
-        cases=tuple(loss_case(question, sized, name=name, lost=lost) for name, lost in _losses(sized)),
+        cases=tuple(loss_case(question, sized, name=name, lost=lost) for name, lost in _losses(question, sized)),
         spares=sum(sized.spare),
         replicas_per_server=per_server[-1],
         spares_for_one_server=sum(per_server),
+        each_per_server=tuple(per_server),
+        each_spares=sized.spare,
         maintenance=maintenance_of(sized, startup, cases=_restarting(question, sized)),
         startup=startup,
         load_target=load_target(question, sized),

@@ -241,7 +241,7 @@ def breaks_first(question: Question, sized: Sized) -> tuple[BreaksFirst, ...]:
         "step time": f"slower steps (80 % interval: {percent_text(exp(DEVIATE_80 * kept.log_sigma) - 1)})",
         "prompt length": "longer prompts",
         "answer length": "longer answers",
-        "replicas": f"of the replicas{' of a pool' if others else ''} lost beyond the spares",
+        "replicas": f"fewer replicas{' of a pool' if others else ''} with the spares down",
     }
     found.append(("replicas", lost))
     return tuple(

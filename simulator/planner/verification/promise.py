@@ -43,21 +43,34 @@ PROMISED = (PromiseCase.ALL_UP, PromiseCase.SPARES_DOWN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedFleet:
-    """What was signed, as a plan's document states it."""
+    """What was signed, as a plan's document states it; of two pools ``replicas`` decode."""
 
     hardware: str
     label: str
     replicas: int
     spares: int
+    prefill_replicas: int = 0
+    prefill_spares: int = 0
+
+    def as_signed(self, sized: Sized) -> Sized:
+        """The same set-up with the numbers that were signed."""
+        if len(sized.counts) == 1:
+            return replace(sized, counts=(self.replicas,), spare=(self.spares,))
+        return replace(
+            sized,
+            counts=(self.prefill_replicas or sized.counts[0], self.replicas),
+            spare=(self.prefill_spares if self.prefill_replicas else sized.spare[0], self.spares),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedCase:
-    """One case with so many replicas up; ``found`` over all of its replays."""
+    """One case with so many replicas up, of two pools ``replicas`` that decode; ``found`` over all of its replays."""
 
     case: PromiseCase
     replicas: int
     found: Verification
+    prefill_replicas: int = 0
 
     @property
     def holds(self) -> bool:
@@ -101,7 +114,8 @@ def replayed_promise(plan: CapacityPlan, fleet: SignedFleet, *, seeds: int = PRO
 
     Raises RoofcastError: the plan has no such set-up any more.
     """
-    question, sized = plan.basis.question, _set_up(plan, fleet)
+    question, sized = plan.basis.question, fleet.as_signed(_set_up(plan, fleet))
+    rate_per_s = question.demand.planned_rate_per_s
     cases, least = [], None
     for case, replicas, changed in _cases(question, fleet):
         try:
@@ -114,7 +128,8 @@ def replayed_promise(plan: CapacityPlan, fleet: SignedFleet, *, seeds: int = PRO
         else:
             if case is PROMISED[-1] or (fleet.spares == 0 and case is PROMISED[0]):
                 least = smallest_that_holds(at, planned=replicas, fewer=True)
-        cases.append(ReplayedCase(case=case, replicas=replicas, found=found))
+        before = sized.counts_with(replicas, rate_per_s=rate_per_s)[:-1]
+        cases.append(ReplayedCase(case=case, replicas=replicas, found=found, prefill_replicas=sum(before)))
     return Promise(fleet=fleet, cases=tuple(cases), least_replicas=least)
 
 

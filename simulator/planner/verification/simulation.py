@@ -248,7 +248,8 @@ class PoolCheck:
     first_seed: int = 0
 
     def at(self, counts: Counts, steady: Latencies) -> Verification:
-        """With (prefill, decode) replicas at the planned rate, beside a steady state."""
+        """With (prefill, decode) replicas at the planned rate, beside a steady state; its rate is that of one replica
+        that decodes."""
         ranks = max(pool.deployment.parallelism.dp_size for pool in (self.pools.prefill, self.pools.decode))
         least = -(-LEAST_DECODING // self.pools.decode.deployment.parallelism.dp_size)
         group = small_group(*counts, most=max(min(MOST_REPLICAS, MOST_RANKS // ranks), 2), least=least)
@@ -270,7 +271,8 @@ class PoolCheck:
         point = simulate_rate(
             served, samples=samples, rate_per_s=rate, objectives=objective_specs(self.objectives), at_once=at_once
         )
-        return verification_of(point, objectives=self.objectives, steady=steady, seeds=self.seeds, requests=count)
+        found = verification_of(point, objectives=self.objectives, steady=steady, seeds=self.seeds, requests=count)
+        return replace(found, rate_per_s=rate / group[1])
 
 
 def pool_check(

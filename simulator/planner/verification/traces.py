@@ -225,11 +225,11 @@ CheckOf = Callable[[int], Verification]
 
 def steady_states(question: Question, sized: Sized) -> Callable[[int], Latencies]:
     """Steady state of one of so many replicas at the planned rate, by their number."""
-    rate_per_s, shape = question.demand.planned_rate_per_s, sized.evaluated
+    rate_per_s = question.demand.planned_rate_per_s
 
     def state(replicas: int) -> Latencies:
-        counts = shape.counts(rate_per_s, replicas=replicas)
-        return shape.at_counts(rate_per_s, counts, objectives=question.objectives)[0]
+        counts = sized.counts_with(replicas, rate_per_s=rate_per_s)
+        return sized.evaluated.at_counts(rate_per_s, counts, objectives=question.objectives)[0]
 
     return state
 
@@ -269,7 +269,7 @@ def simulation(
         seeds=times * seeds,
         first_seed=first_seed,
     )
-    return lambda replicas: pools.at(shape.counts(rate_per_s, replicas=replicas), state(replicas))
+    return lambda replicas: pools.at(sized.counts_with(replicas, rate_per_s=rate_per_s), state(replicas))
 
 
 def sure_simulation(question: Question, sized: Sized) -> CheckOf:

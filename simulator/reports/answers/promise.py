@@ -24,6 +24,7 @@ def _case_object(item: ReplayedCase) -> Json:
         "case": item.case.value,
         "promised": item.case in PROMISED,
         "replicas": item.replicas,
+        "prefill_replicas": item.prefill_replicas or None,
         "rate_per_replica_per_s": found.rate_per_s,
         "holds": item.holds,
         "held_fraction": found.held_fraction,
@@ -44,7 +45,8 @@ def _case_object(item: ReplayedCase) -> Json:
 def verdict_text(promise: Promise) -> str:
     """One sentence."""
     fleet = promise.fleet
-    named = f"{fleet.replicas} x {fleet.hardware} ({fleet.label})"
+    both = f"{fleet.prefill_replicas} prefill + {fleet.replicas} decode replicas of"
+    named = f"{both if fleet.prefill_replicas else f'{fleet.replicas} x'} {fleet.hardware} ({fleet.label})"
     if promise.reason:
         return f"Not simulated: {named}: {promise.reason}"
     if promise.kept:
@@ -60,12 +62,13 @@ def verdict_text(promise: Promise) -> str:
 
 def _row(item: ReplayedCase) -> tuple[str, ...]:
     found = item.found
+    up = f"{item.prefill_replicas:,}P, {item.replicas:,}D" if item.prefill_replicas else f"{item.replicas:,}"
     if found.reason:
-        return (item.case.value, f"{item.replicas:,}", "", found.reason)
+        return (item.case.value, up, "", found.reason)
     values = (f"{seconds_text(entry.simulated_s)} of {seconds_text(entry.bound_s)}" for entry in found.objectives)
     return (
         item.case.value,
-        f"{item.replicas:,}",
+        up,
         f"{found.rate_per_s:.3g}",
         *values,
         percent_text(found.held_fraction),
@@ -76,12 +79,13 @@ def _row(item: ReplayedCase) -> tuple[str, ...]:
 def _least_text(promise: Promise) -> str:
     least, short = promise.least_replicas, promise.short_replicas
     share = percent_text(ENOUGH)
+    word = "decode replicas" if promise.fleet.prefill_replicas else "replicas"
     if least is None or short is None:
         return f"No fleet up to twice as large holds in {share} of replays."
     if short > 0:
-        return f"{least:,} replicas would hold in {share} of replays, {short:,} more than planned."
+        return f"{least:,} {word} would hold in {share} of replays, {short:,} more than planned."
     spare = "as planned" if short == 0 else f"{-short:,} fewer than planned: its margin for slower steps"
-    return f"The smallest fleet that holds in {share} of replays has {least:,} replicas with the spares down, {spare}."
+    return f"The smallest fleet that holds in {share} of replays has {least:,} {word} with the spares down, {spare}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ class PromiseAnswer(Answer):
             "setup": fleet.label,
             "replicas": fleet.replicas,
             "spare_replicas": fleet.spares,
+            "prefill_replicas": fleet.prefill_replicas or None,
             "least_replicas": promise.least_replicas,
             "cases": [_case_object(item) for item in promise.cases],
             "changes": [{"field": name, "stated": before, "now": now} for name, before, now in self.changes],
@@ -113,7 +118,8 @@ class PromiseAnswer(Answer):
         lines = [verdict_text(promise), ""]
         if not promise.reason:
             names = [entry.name for entry in promise.cases[0].found.objectives]
-            columns = ("case", "replicas", "req/s each", *names, "replays held", "")
+            each = "req/s of one D" if promise.fleet.prefill_replicas else "req/s each"
+            columns = ("case", "replicas", each, *names, "replays held", "")
             lines += [text_table(columns, [_row(item) for item in promise.cases]), _least_text(promise)]
         for name, before, now in self.changes:
             lines.append(f"Changed since the plan: {name} was {before}, planning again gives {now}.")

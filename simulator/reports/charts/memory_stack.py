@@ -19,20 +19,21 @@ _PARTS = (
 _CACHE, _FREE = 2, 4
 
 
-def _title(plans: Sequence[tuple[str, MemoryPlan]]) -> str:
+def _title(plans: Sequence[tuple[str, MemoryPlan]], *, ranks: int) -> str:
     label, plan = plans[0]
     if len(plans) > 1:
         return "Memory of one device"
     if plan.shortfall_bytes > 0:
         return f"{label} does not fit: {plan.shortfall_bytes / GIGA:.1f} GB short per device"
-    return f"Room for {plan.kv_capacity_tokens:,} cached tokens per replica"
+    whose = "per replica" if ranks == 1 else f"in each of {ranks} attention ranks"
+    return f"Room for {plan.kv_capacity_tokens:,} cached tokens {whose}"
 
 
-def memory_stack_chart(plans: Sequence[tuple[str, MemoryPlan]], *, used: Sequence[float] = ()) -> Chart:
+def memory_stack_chart(plans: Sequence[tuple[str, MemoryPlan]], *, used: Sequence[float] = (), ranks: int = 1) -> Chart:
     """One stacked bar per (label, memory plan): how the fullest device of a replica divides [GB].
 
     A plan that does not fit shows its shortfall on top, beyond the budget. ``used`` is the share of each plan's cache
-    that is in use, where that is known.
+    that is in use, where that is known; ``ranks`` of data-parallel attention each keep a cache of their own.
     """
     places = tuple(float(place) for place in range(len(plans)))
     series = [_part(name, [getattr(plan, field) for _, plan in plans], color=color) for name, field, color in _PARTS]
@@ -48,7 +49,7 @@ def memory_stack_chart(plans: Sequence[tuple[str, MemoryPlan]], *, used: Sequenc
         series.append(Series(name="Over budget", kind=SeriesKind.STACKED_BAR, x=places, y=short, color=3))
     return Chart(
         key="memory_stack",
-        title=_title(plans),
+        title=_title(plans, ranks=ranks),
         x=Axis(title="", categories=tuple(label for label, _ in plans)),
         y=Axis(title="Memory per device", unit="GB"),
         series=tuple(series),

@@ -85,7 +85,7 @@ _RISKS = 5
 
 
 def lead_text(studies: Studies) -> str:
-    """``Rent 56 h100-sxm-80gb, USD 184k a month, to serve 100 requests/s of llama-3.1-70b in bf16.``"""
+    """``Rent 56 h100-sxm-80gb to serve 100 requests/s of llama-3.1-70b: $184k a month, 1 year.``"""
     fleet, cost = studies.plan.best, studies.cost
     served = rate_text(studies.plan.demand.mean_rate_per_s, "requests")
     bought = " + ".join(f"{item.devices:,} {item.hardware}" for item in fleet.housing)
@@ -97,7 +97,8 @@ def lead_text(studies: Studies) -> str:
         return f"Buy {what}: {paid} at the start, {yearly} a year."
     if fleet.cost.per_month is None:
         return f"Obtain {what}: nobody lists a price, so get quotes and plan again."
-    return f"Rent {what}: {money_text(fleet.cost.per_month, studies.currency)} a month."
+    terms = f", {_terms(studies)}" if fleet.cost.terms else ""
+    return f"Rent {what}: {money_text(fleet.cost.per_month, studies.currency)} a month{terms}."
 
 
 def _equipment(studies: Studies) -> doc.Facts:
@@ -187,8 +188,9 @@ def _limits(studies: Studies) -> doc.Facts:
     ]
     if growth is None:
         return doc.Facts(facts=(*facts, doc.fact("order_by", "next order by", doc.text("not planned"), "no growth")))
-    lead = f"{growth.lead_time_days:g} days: {growth.lead_time_source}"
-    facts.append(doc.fact("in_use", f"in use, if bought on {growth.start}", doc.text(growth.arrival), lead))
+    if owning is not None:
+        lead = f"{growth.lead_time_days:g} days: {growth.lead_time_source}"
+        facts.append(doc.fact("in_use", f"in use, if bought on {growth.start}", doc.text(growth.arrival), lead))
     return doc.Facts(facts=(*facts, _next_order(studies, growth)))
 
 

@@ -85,6 +85,7 @@ def _offers(studies: Studies) -> doc.Table:
             doc.row(
                 *of,
                 offer.provider,
+                offer.provider_kind or "",
                 TERMS[offer.kind],
                 doc.money(offer.per_hour),
                 offer.date,
@@ -98,9 +99,9 @@ def _offers(studies: Studies) -> doc.Table:
     taken = [f"{price.per_hour:,.4g}: {price.provider}" for price in best.cost.prices]
     if taken:
         notes.insert(1, f"The plan takes {'; '.join(taken)}.")
-    heads = ("Provider", "Term", "Accelerator-hour", "Date", "Source")
+    heads = ("Provider", "Kind", "Term", "Accelerator-hour", "Date", "Source")
     every = ("Accelerator", *heads) if best.is_unlike else heads
-    words = ("Accelerator", "Provider", "Term", "Date") if best.is_unlike else ("Provider", "Term", "Date")
+    words = ("Accelerator", "Provider", "Kind", "Term", "Date")[0 if best.is_unlike else 1 :]
     return doc.table(
         "offers",
         f"Who rents {best.hardware}, and for how much",

@@ -10,6 +10,7 @@ from simulator.reports.content.quantities import money_text, percent_text, rate_
 from simulator.reports.decide.decision import cheapest_elsewhere, lead_text
 from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.cost import buying_text, ways_table
+from simulator.reports.sections.growth import rent_text
 from simulator.reports.studies import Studies
 from simulator.units import bound_text
 
@@ -57,8 +58,10 @@ def _other(studies: Studies) -> str:
         return "No other accelerator was priced."
     side = "more" if more > 0 else "less"
     paid = f"{money_text(abs(more), studies.currency)} a month {side}"
-    known = f"step times {rival.provenance} against {best.provenance}"
-    return f"The alternative is {rival.devices:,} {rival.hardware}: {paid}, {known}."
+    known = f"its step times are {rival.provenance}"
+    if rival.provenance != best.provenance:
+        known += f", those of {best.hardware} {best.provenance}"
+    return f"The alternative is {rival.devices:,} {rival.hardware}: {paid}; {known}."
 
 
 def _outlook(studies: Studies) -> str:
@@ -69,10 +72,12 @@ def _outlook(studies: Studies) -> str:
         parts.append(f"Of {drawn.draws:,} draws of demand and speed the fleet carries {carried}.")
     if growth is not None and growth.steps and not studies.illustrates_growth:
         step = growth.steps[0]
-        parts.append(f"From {step.date} on {step.devices_after:,} are needed; order by {step.order_by}.")
+        when = "order them with this fleet" if step.late else f"order by {step.order_by}"
+        parts.append(f"From {step.date} on {step.devices_after:,} are needed; {when}.")
+        parts.append(rent_text(growth, studies.currency))
     if growth is not None and studies.cost.owning is not None:
         parts.append(f"What is bought on {growth.start} serves from {growth.arrival} on.")
-    return " ".join(parts)
+    return " ".join(filter(None, parts))
 
 
 def summary_section(studies: Studies) -> doc.Section:

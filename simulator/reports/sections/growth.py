@@ -8,7 +8,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.studies.growth import Growth
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content import document as doc
-from simulator.reports.content.quantities import signed_percent_text
+from simulator.reports.content.quantities import money_text, signed_percent_text
 from simulator.reports.studies import Studies
 
 _SHOWN_EVERY_MONTHS = 3
@@ -63,9 +63,21 @@ def _steps(growth: Growth) -> doc.Table:
             )
             for step in growth.steps
         ],
-        note=f"Lead time {growth.lead_time_days:g} days ({growth.lead_time_source}); orders for a quarter at a time."
+        note=f"Order dates are of what is bought: lead time {growth.lead_time_days:g} days "
+        f"({growth.lead_time_source}); orders for a quarter at a time."
         + ("" if growth.steps else " The fleet carries the base band to the end: no step.")
         + _bridge(growth),
+    )
+
+
+def rent_text(growth: Growth, currency: str) -> str:
+    """What the forecast costs to rent, beside the fleet of the start; empty without a price."""
+    if growth.rent is None:
+        return ""
+    low, base, high = (money_text(value, currency) for value in growth.rent)
+    return (
+        f"Renting what each of {growth.horizon_months} months needs comes to {base} ({low} to {high} over the bands), "
+        f"this fleet alone to {money_text(growth.rent_now, currency)}."
     )
 
 
@@ -76,7 +88,9 @@ def growth_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
         return ()
     bands = ", ".join(f"{band.name} {signed_percent_text(band.rate_per_month)} a month" for band in growth.bands)
     return (
-        doc.Paragraph(text=f"Bands from {growth.start}: {bands}."),
+        doc.Paragraph(
+            text=f"Bands from {growth.start}: {bands}. {rent_text(growth, plan.best.cost.currency)}".rstrip()
+        ),
         doc.Figure(chart=capacity_demand_chart(growth, devices_now=plan.best.devices)),
         _needed(growth),
         _steps(growth),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulator.phases.memory import cached_layers
+from simulator.planner.serving.capacity import Replica
 from simulator.planner.studies.rental import RentalMix
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content import document as doc
@@ -90,7 +92,7 @@ def workload_section(studies: Studies) -> doc.Section:
 def _model_rows(studies: Studies) -> tuple[tuple[str, doc.Cell], ...]:
     deployment, memory = studies.plan.best.replica.deployment, studies.plan.best.replica.memory
     model, engine, plan = deployment.model, deployment.engine, deployment.plan
-    parallelism = deployment.parallelism
+    each = " of an attention rank" if deployment.parallelism.dp_size > 1 else ""
     return (
         ("model", doc.text(model.name)),
         ("weights served", doc.text(studies.model_id)),
@@ -103,9 +105,9 @@ def _model_rows(studies: Studies) -> tuple[tuple[str, doc.Cell], ...]:
         ),
         ("KV cache of a token, one device", doc.number(memory.kv_bytes_per_token / KILO, "kB")),
         ("engine", doc.text(f"{engine.name} {engine.version}")),
-        ("tensor x pipeline parallel", doc.text(f"{parallelism.tp_size} x {parallelism.pp_size}")),
-        ("sequences at once, at most", doc.count(engine.max_num_seqs)),
-        ("tokens of a step, at most", doc.count(engine.max_num_batched_tokens)),
+        ("accelerators", doc.text(f"{studies.plan.best.replica.devices}: {studies.plan.best.pools[-1].label}")),
+        (f"sequences at once{each}, at most", doc.count(engine.max_num_seqs)),
+        (f"tokens of a step{each}, at most", doc.count(engine.max_num_batched_tokens)),
         ("longest request", doc.count(engine.max_model_len, "tokens")),
         ("memory for the engine", doc.fraction(engine.gpu_memory_utilization)),
         (
@@ -119,27 +121,44 @@ def _word(is_on: bool) -> str:
     return "on" if is_on else "off"
 
 
+def _cache_text(replica: Replica) -> str:
+    """What a token keeps on a device, layer by layer, and how many tokens that leaves room for."""
+    memory, parallelism = replica.memory, replica.deployment.parallelism
+    layers = [
+        f"{group.layers} layers x {group.bytes_per_token:,.0f} bytes"
+        f"{f' (of the last {group.window:,.0f} tokens)' if group.window else ''}"
+        for group in cached_layers(replica.deployment)
+    ]
+    layers += (
+        [f"{memory.draft_kv_bytes_per_token:,.0f} bytes of the drafter"] if memory.draft_kv_bytes_per_token else []
+    )
+    if not layers:
+        return "Nothing is cached."
+    split = f", divided by {parallelism.cp_size} devices that share the tokens," if parallelism.cp_size > 1 else ""
+    each = f" in each of {parallelism.dp_size} attention ranks" if parallelism.dp_size > 1 else ""
+    return (
+        f"KV cache of a token on one device: {' + '.join(layers)}{split} = {memory.kv_bytes_per_token:,.0f} bytes; "
+        f"{memory.kv_capacity_bytes / GIGA:,.1f} GB hold {memory.kv_capacity_tokens:,} tokens{each}, in "
+        f"{memory.kv_blocks:,} blocks. A layer keeps the keys and values of the device's KV heads, or its latent."
+    )
+
+
 def software_section(studies: Studies) -> doc.Section:
     """The model, its formats, the engine and its limits, and how memory divides."""
     fleet = studies.plan.best
-    memory = fleet.replica.memory
     heads = doc.columns("Property", "Value", words=("Property",))
-    formula = (
-        f"KV bytes of a token and device = sum over layers of 2 x KV heads of the device x head size x bytes of an "
-        f"element = {memory.kv_bytes_per_token:,.0f} bytes (latent attention stores its latent instead); "
-        f"{memory.kv_capacity_bytes / GIGA:,.1f} GB hold {memory.kv_capacity_tokens:,} tokens in "
-        f"{memory.kv_blocks:,} blocks."
-    )
-    label = f"{fleet.hardware} {fleet.label}"
+    label = f"{fleet.pools[-1].hardware} {fleet.pools[-1].label}"
+    role = f" {fleet.pools[-1].role}".rstrip()
+    ranks = fleet.replica.deployment.parallelism.dp_size
     blocks = (
-        doc.table("software", "One replica", heads, _model_rows(studies)),
-        doc.Paragraph(text=formula, tone=doc.Tone.NOTE),
+        doc.table("software", f"One{role} replica", heads, _model_rows(studies)),
+        doc.Paragraph(text=_cache_text(fleet.replica), tone=doc.Tone.NOTE),
         doc.table(
             "engine_inputs",
             "Formats and limits, and where they come from",
             doc.columns("Input", "Value", "Source", words=("Input", "Value"), wide="Source"),
             (_assumption(plan_input(item)) for item in studies.plan.assumptions if item.key.startswith(_OF_REPLICA)),
         ),
-        doc.Figure(chart=memory_stack_chart([(label, memory)])),
+        doc.Figure(chart=memory_stack_chart([(label, fleet.replica.memory)], ranks=ranks)),
     )
     return doc.Section(key="software", title="Model and software", blocks=blocks)

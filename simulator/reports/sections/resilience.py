@@ -39,6 +39,7 @@ def cases_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
                 )
                 for case in found.cases
             ],
+            note="Steps as predicted: the room that the plan leaves for slower ones helps here.",
         ),
     )
 
@@ -54,19 +55,24 @@ def _availability(item: Availability) -> tuple[str, str]:
     )
 
 
+def _survivors(plan: CapacityPlan, found: Resilience) -> str:
+    """``prefill 2, 4 (2 replicas a server; planned: 1); decode 1, 2 (...)``: a pool's servers hold nothing else."""
+    return "; ".join(
+        f"{pool.role} {one}, {2 * one} ({counted_text(one, 'replica')} a server; planned: {spares})".lstrip()
+        for pool, one, spares in zip(plan.best.pools, found.each_per_server, found.each_spares, strict=True)
+    )
+
+
 def operation_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     """Spares, start, restart, load and availability, one question a row."""
     found = plan.study(Resilience)
     if found is None:
         return ()
     start, rest, target = found.startup, found.maintenance, found.load_target
+    decoding = plan.best.pools[-1].role
     ramp = f"{plain_text(start.ramp_per_s2 * SECONDS_PER_MINUTE, digits=3)} requests/s more a minute"
     rows = [
-        (
-            "spares that survive a server, two servers",
-            f"{found.spares_for_one_server}, {found.spares_for_two_servers} ({found.replicas_per_server} replicas a "
-            f"server); planned: {found.spares}",
-        ),
+        ("spares that survive a server, two servers", _survivors(plan, found)),
         (
             "start of a replica",
             f"{start.delay_s:,.0f} s ({start.source}); replicas that run ahead of {ramp}: {start.headroom_replicas:,}",
@@ -78,7 +84,7 @@ def operation_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
             "meanwhile",
         ),
         (
-            "load allowed by the objectives, steps as predicted",
+            f"load{f' of {decoding}' if decoding else ''} allowed by the objectives, steps as predicted",
             f"{percent_text(target.by_objectives)} ({target.binding}); planned: {percent_text(target.planned)}",
         ),
         *([_availability(found.availability)] if found.availability is not None else []),

@@ -48,7 +48,7 @@ def moving_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     if base is not None and any(bar.swing > 0 for bar in found.tornado):
         blocks.append(doc.Figure(chart=cost_tornado_chart(found, base_per_hour=base, currency=best.cost.currency)))
     first = tuple(breaks_text(item) for item in found.breaks_first)
-    head = doc.Paragraph(text="What breaks first", tone=doc.Tone.HEAD)
+    head = doc.Paragraph(text="What breaks first, where steps are as slow as the plan allows for", tone=doc.Tone.HEAD)
     return (*blocks, _tornado_table(best, found), head, doc.Bullets(items=first))
 
 
@@ -81,7 +81,7 @@ def breaks_text(item: BreaksFirst) -> str:
     """``Prompt length: 12 % longer prompts take the fleet past its objectives``."""
     name = f"{item.name[:1].upper()}{item.name[1:]}"
     if item.margin < _NO_MARGIN:
-        return f"{name}: no room, any {item.detail} take the fleet past its objectives"
+        return f"{name}: no room for {item.detail}"
     return f"{name}: {percent_text(item.margin)} {item.detail} take the fleet past its objectives"
 
 

@@ -244,10 +244,13 @@ def _demand_lines(plan: CapacityPlan) -> list[str]:
 def _memory_lines(fleet: Fleet) -> list[str]:
     memory, replica = fleet.replica.memory, fleet.replica
     pool = f"{fleet.pools[-1].role} pool, ".removeprefix(" pool, ")
+    ranks = replica.deployment.parallelism.dp_size
+    each = f" in each of {ranks} attention ranks" if ranks > 1 else ""
+    first = replica.slot_limit.value.replace("_", " ")
     return [
         f"{pool}{memory_text(memory)}",
         f"KV cache: {memory.kv_bytes_per_token / KILO:.1f} kB a token and device, {memory.kv_capacity_tokens:,} "
-        f"tokens; {replica.slots} sequences at once ({replica.slot_limit.value.replace('_', ' ')} is met first)",
+        f"tokens{each}; {replica.slots} sequences of a replica at once ({first} is met first)",
     ]
 
 
@@ -331,12 +334,12 @@ def explanation(plan: CapacityPlan) -> tuple[str, ...]:
 
 
 def families_text(families: Sequence[FamilyFound]) -> str:
-    """``Searched as well on the best accelerators: engine limits save 6 % on h100-sxm-80gb; pools save nothing.``"""
+    """``Searched as well on the best accelerators: engine limits save 6 % on h100; nothing is saved by pools.``"""
     if not families:
         return ""
     found = [_found(item) for item in families if item.saving > 0]
-    nothing = " and ".join(item.family for item in families if item.saving <= 0)
-    found += [f"{nothing} save nothing"] if nothing else []
+    nothing = "; ".join(item.family for item in families if item.saving <= 0)
+    found += [f"nothing is saved by {nothing}"] if nothing else []
     flags = f"{flag_of('search')} wide, {flag_of('any_technique')}, {flag_of('any_precision')}"
     return (
         f"Searched as well on the best accelerators: {'; '.join(found)}. Left out: pipeline stages, speculation, other "

@@ -1,7 +1,8 @@
 """roofcast: forecast LLM inference from the roofline.
 
 ``plan``, ``simulate``, ``step``, ``serve``, ``capacity``, ``compare``, ``calibrate``, ``report``, ``crossover``,
-``demand``, ``verify``, ``scorecard``, ``explain`` and ``sweep`` answer what the commands of those names answer;
+``demand``, ``verify``, ``scorecard``, ``explain`` and ``sweep`` answer what the commands of those names answer,
+``replay`` what ``roofcast validate --from`` does;
 docs/api.md lists every public name. Below them, ``load_model``, ``load_hardware`` and ``deploy`` build a deployment,
 ``estimate_step`` prices one forward pass of it, ``memory_plan`` divides its memory, ``answer`` answers a scenario of
 the contract.
@@ -16,7 +17,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from simulator.api.explanations import explain
-    from simulator.api.measurements import calibrate, demand, scorecard
+    from simulator.api.measurements import calibrate, demand, replay, scorecard
     from simulator.api.planning import plan, plan_models, report, verify
     from simulator.api.scenarios import capacity, compare, serve, simulate
     from simulator.api.steps import crossover, step
@@ -44,6 +45,7 @@ _HOMES = {
     "demand": "simulator.api.measurements",
     "plan": "simulator.api.planning",
     "plan_models": "simulator.api.planning",
+    "replay": "simulator.api.measurements",
     "report": "simulator.api.planning",
     "scorecard": "simulator.api.measurements",
     "serve": "simulator.api.scenarios",
@@ -82,6 +84,7 @@ __all__ = [
     "memory_plan",
     "plan",
     "plan_models",
+    "replay",
     "report",
     "scorecard",
     "serve",

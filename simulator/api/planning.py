@@ -330,7 +330,8 @@ def _holds_object(path: str) -> bool:
     """Whether a file is JSON, whatever it is called."""
     try:
         with Path(path).open(encoding="utf-8-sig") as file:
-            return file.read(_HEAD_CHARACTERS).lstrip().startswith("{")
+            head = file.read(_HEAD_CHARACTERS).lstrip()
+            return head.startswith("{") or (not head and path.lower().endswith(".json"))
     except (OSError, UnicodeDecodeError):
         return path.lower().endswith(".json")
 

@@ -51,7 +51,7 @@ _WORDS: Mapping[str, str] = {
     **dict.fromkeys(("max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks", "max_quality_loss"), _NO_LIMIT),
     **dict.fromkeys(("stock", "measured_rps_per_gpu", "measured_at"), "none"),
     "prices": "the built-in list",
-    "price_kind": "the cheapest of on demand and commitments within the horizon",
+    "price_kind": "the cheapest of on demand and commitments within --horizon",
     "price_of": "median",
     "provider": "all",
     "ownership": "as the price list says",

@@ -16,7 +16,7 @@ from simulator.reports.sections.answer import (
     rival_text,
     sentence,
 )
-from simulator.reports.words.derivation import explanation, families_text
+from simulator.reports.words.derivation import explanation, families_text, order_text
 from simulator.reports.words.plan_inputs import plan_input
 
 SHOWN_FLEETS = 6
@@ -41,13 +41,21 @@ def study_titles(plan: CapacityPlan) -> tuple[str, ...]:
     return tuple(section.title for section in _studies(plan))
 
 
+def _places_shown(plan: CapacityPlan) -> list[int]:
+    """Of the best few fleets, and of the best of every accelerator that was asked for by name."""
+    first: dict[str, int] = {}
+    for place, fleet in enumerate(plan.fleets):
+        first.setdefault(fleet.hardware, place)
+    named = first.values() if plan.spec.hardware else ()
+    return [place for place in range(len(plan.fleets)) if place < SHOWN_FLEETS or place in named]
+
+
 def _answer(plan: CapacityPlan) -> Section:
-    fleets = plan.fleets
-    hidden = fleets[SHOWN_FLEETS:]
+    fleets, places = plan.fleets, _places_shown(plan)
+    hidden = [place for place in range(len(fleets)) if place not in places]
     more = f"; {len(hidden)} more with --output csv" if hidden else ""
-    doubted = " but for what is not measured" if any(fleet.doubt for fleet in fleets) else ""
     note = (
-        f"{counted_text(len(fleets), 'option')} from {plan.candidates} candidates, cheapest first{doubted}{more}; "
+        f"{counted_text(len(fleets), 'option')} from {plan.candidates:,} candidates, {order_text(fleets)}{more}; "
         "latencies at the planned peak with the spares down"
     )
     blocks: list[Block] = [Paragraph(text=sentence(plan), tone=Tone.LEAD)]
@@ -57,7 +65,7 @@ def _answer(plan: CapacityPlan) -> Section:
         blocks.append(Paragraph(text=checked))
     if plan.rival is not None:
         blocks.append(Paragraph(text=rival_text(plan.rival, plan.best)))
-    blocks.append(fleets_table(fleets[:SHOWN_FLEETS], note=note, brief=True))
+    blocks.append(fleets_table([fleets[place] for place in places], note=note, brief=True))
     if plan.families:
         blocks.append(Paragraph(text=families_text(plan.families)))
     return Section(key="answer", title="", blocks=tuple(blocks))

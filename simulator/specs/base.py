@@ -353,7 +353,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     """Read one JSON object; errors as in `read_yaml`."""
     text = _text(path)
     try:
-        data = parse_json(text)
+        data = parse_json(text) if text.strip() else None
     except MalformedError as error:
         raise ProfileError(f"{error.place(path)}: not valid JSON: {error.reason}", code="invalid_profile") from None
     return _mapping(data, path=path, kind="JSON")
@@ -368,9 +368,9 @@ def _text(path: str | Path) -> str:
 
 def _mapping(data: object, *, path: str | Path, kind: str) -> dict[str, Any]:
     if not isinstance(data, dict):
-        found = "nothing" if data is None else f"a {type(data).__name__}"
-        message = f"{path}, line 1: {kind} must hold a mapping of fields, found {found}"
-        raise ProfileError(message, code="invalid_profile")
+        wrong = f"{path}, line 1: {kind} must hold a mapping of fields, found a {type(data).__name__}"
+        empty = f"{path} is empty; a mapping of fields is needed"
+        raise ProfileError(empty if data is None else wrong, code="invalid_profile")
     return data
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simulator.cli.roofcast import app
+from simulator.cli.roofcast import COMMANDS, MEANT, app
 from simulator.cli.shared import run
 from simulator.engine.runs.answers import answer
 from simulator.reports.answer import result_object
@@ -222,3 +222,26 @@ def test_a_group_without_a_command_shows_its_help(words: tuple[str, ...], capsys
     code, out, err = call(capsys, *words)
     assert (code, err) == (0, "")
     assert "Usage" in out
+
+
+def test_a_word_for_a_command_of_another_name_says_which_to_type(capsys: pytest.CaptureFixture[str]) -> None:
+    for word, meant in MEANT.items():
+        assert word not in COMMANDS
+        assert meant.split()[1] in (*COMMANDS, "--version"), word
+    assert (
+        call(capsys, "TCO")[2]
+        == "roofcast: there is no command tco; you may want roofcast report; try roofcast --help\n"
+    )
+    assert "roofcast explain queueing" in call(capsys, "queueing")[2]
+    assert call(capsys, "zzz")[0] == 2
+
+
+@pytest.mark.parametrize("words", [("report",), ("verify",), ("serve",), ("plan", "--rps", "1", "--workload")])
+def test_an_empty_file_is_said_to_be_empty(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "empty.json"
+    path.touch()
+    code, _, err = call(capsys, *words, str(path))
+    assert code in (2, 4)
+    assert f"{path} is empty" in err

@@ -31,6 +31,7 @@ from simulator.planner.studies.growth import Growth, GrowthMonth, capacity_steps
 from simulator.planner.studies.rental import RentalMix
 from simulator.planner.studies.resilience import Resilience
 from simulator.planner.studies.uncertainty import Uncertainty, uncertainty_of
+from simulator.reports.sections.growth import rent_text
 from simulator.reports.words.fields import error_line
 from simulator.reports.words.plan_inputs import warning_texts
 from simulator.specs.question.plan import plan_spec
@@ -146,9 +147,11 @@ class TestResilience:
             ("one replica", 1),
             ("one server", 2),
             ("two servers", 4),
+            # A rack of 41 kW holds four servers of 10.2 kW.
+            ("one rack", 8),
         ]
         assert (found.spares, found.spares_for_one_server, found.spares_for_two_servers) == (4, 2, 4)
-        assert all(case.holds for case in found.cases)
+        assert [case.holds for case in found.cases] == [True, True, True, False]
 
     def test_no_more_is_lost_than_there_is(self) -> None:
         found = planned(resilience=True, rps=0.1, spares=0).study(Resilience)
@@ -553,3 +556,26 @@ class TestConfidence:
             found = plan.study(Uncertainty)
             assert found is not None
             assert found.enough_share == pytest.approx(percent / 100, abs=0.05)
+
+
+class TestRentOfGrowth:
+    def test_each_month_is_paid_for_what_it_needs(self) -> None:
+        plan = planned(growth="5%/month", start="2026-12-01", horizon=6)
+        growth = plan.study(Growth)
+        assert growth is not None
+        assert growth.rent is not None
+        hourly = plan.best.cost.per_device_hour
+        assert hourly is not None
+        needed = sum(month.devices[1] for month in growth.months[:6])
+        assert growth.rent[1] == pytest.approx(needed * hourly * 730)
+        assert growth.rent_now == pytest.approx(6 * plan.best.devices * hourly * 730)
+        assert growth.rent_now <= growth.rent[0] <= growth.rent[1] <= growth.rent[2]
+        assert "Renting what each of 6 months needs comes to" in rent_text(growth, "USD")
+
+    def test_without_a_price_no_money_is_said(self) -> None:
+        growth = plan_capacity(
+            plan_spec({"rps": 5, "model": "llama-3.1-8b", "hardware": "tpu-v7x", "growth": "5%/month"})
+        ).study(Growth)
+        assert growth is not None
+        assert growth.rent is None
+        assert rent_text(growth, "USD") == ""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from simulator.planner.capacity_plan import KEYS
+from simulator.planner.plan import plan_capacity
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.pareto import cheapest_or_fastest
 from simulator.planner.studies.uncertainty import Uncertainty
@@ -44,7 +45,10 @@ from simulator.reports.sections.performance import performance_section
 from simulator.reports.sections.sites import energy_section, facilities_section
 from simulator.reports.sections.sizing import sizing_section
 from simulator.reports.sections.uncertainty import tornado_chart
-from tests.reports.report_cases import studied
+from simulator.reports.studies import gather
+from simulator.reports.words.fields import plan_command
+from simulator.specs.question.plan import plan_spec
+from tests.reports.report_cases import CREATED, studied
 
 
 def blocks(kind: type, sections: tuple[Section, ...]) -> list[object]:
@@ -218,3 +222,33 @@ def test_no_step_is_an_error_and_not_an_empty_chart() -> None:
     with pytest.raises(RoofcastError, match="no step"):
         batch_over_time_chart(np.zeros((0, 8)))
     assert text("a").value == "a"
+
+
+def test_every_accelerator_that_was_named_has_a_row() -> None:
+    named = ("h100", "h200", "a100-sxm-80gb", "l40s", "b200", "mi300x", "mi355x", "l4")
+    plan = plan_capacity(plan_spec({"rps": 20, "model": "llama-3.1-8b", "hardware": named}))
+    shown = next(block for block in plan_sections(plan, explain=False)[0].blocks if isinstance(block, Table))
+    assert {line.cells[0].value for line in shown.rows} == {fleet.hardware for fleet in plan.fleets}
+
+
+def test_the_cache_of_latent_attention_has_its_own_formula_and_a_rank_of_attention_its_own_room() -> None:
+    plan = plan_capacity(
+        plan_spec({"rps": 5, "model": "deepseek-r1", "hardware": "h200", "tp": 1, "dp": 8, "ep": 8, "verify": False})
+    )
+    software = next(
+        item for item in build_report(gather(plan, command="", created=CREATED)).sections if item.key == "software"
+    )
+    note = next(block.text for block in software.blocks if isinstance(block, Paragraph))
+    # kv_lora_rank 512 and 64 rotary numbers of two bytes in each of 61 layers.
+    assert note.startswith("KV cache of a token on one device: 61 layers x 1,152 bytes = 70,272 bytes;")
+    assert "in each of 8 attention ranks" in note
+    chart = next(block.chart for block in software.blocks if isinstance(block, Figure))
+    assert chart.title.endswith("cached tokens in each of 8 attention ranks")
+
+
+def test_a_plan_is_asked_again_in_the_words_of_its_question() -> None:
+    spec = plan_spec({"rps": 5, "growth": "60%/year"})
+    command = plan_command(spec)
+    assert "--growth 3.99441076905%/month" in command
+    again = plan_spec({"rps": 5, "growth": command.rsplit(" ", 1)[1]})
+    assert again.growth == pytest.approx(spec.growth, rel=1e-9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from simulator.phases.memory import cached_layers
@@ -124,10 +126,12 @@ def _word(is_on: bool) -> str:
 def _cache_text(replica: Replica) -> str:
     """What a token keeps on a device, layer by layer, and how many tokens that leaves room for."""
     memory, parallelism = replica.memory, replica.deployment.parallelism
+    alike: Counter[tuple[float, float | None]] = Counter()
+    for group in cached_layers(replica.deployment):
+        alike[group.bytes_per_token, group.window] += group.layers
     layers = [
-        f"{group.layers} layers x {group.bytes_per_token:,.0f} bytes"
-        f"{f' (of the last {group.window:,.0f} tokens)' if group.window else ''}"
-        for group in cached_layers(replica.deployment)
+        f"{count} layers x {each_bytes:,.0f} bytes{f' (of the last {window:,.0f} tokens)' if window else ''}"
+        for (each_bytes, window), count in alike.items()
     ]
     layers += (
         [f"{memory.draft_kv_bytes_per_token:,.0f} bytes of the drafter"] if memory.draft_kv_bytes_per_token else []

@@ -18,7 +18,7 @@ from simulator.reports.sections.beside_replicas import beside_blocks
 from simulator.reports.sections.gap import gap_blocks
 from simulator.reports.sections.stock import stock_blocks, stock_money_blocks
 from simulator.reports.studies import Studies
-from simulator.reports.words.derivation import families_text, nearest_rejections, terms_text
+from simulator.reports.words.derivation import families_text, nearest_rejections, order_text, terms_text
 from simulator.reports.words.fields import flagged
 from simulator.units import KILO
 
@@ -71,7 +71,7 @@ def _options_table(studies: Studies) -> doc.Table:
     left += [f"{len(near[_SHOWN:])} more of those"] if near[_SHOWN:] else []
     return doc.table(
         "options",
-        f"{len(near)} options, cheapest first, those without a price last",
+        f"{len(near)} options, {order_text(near)}, those without a price last",
         doc.columns(*names, words=("Known", "Verdict"), wide="Option"),
         [_option(fleet, plan.best) for fleet in near[:_SHOWN]],
         note="Each sized for the whole demand with the same spares; latencies at the peak with the spares down; "

@@ -333,6 +333,11 @@ def explanation(plan: CapacityPlan) -> tuple[str, ...]:
     )
 
 
+def order_text(fleets: Sequence[Fleet]) -> str:
+    """How a table of fleets is sorted: what counts against kernels that nobody measured is part of it."""
+    return "cheapest first" + (", unmeasured kernels counted as dearer" if any(item.doubt for item in fleets) else "")
+
+
 def families_text(families: Sequence[FamilyFound]) -> str:
     """``Searched as well on the best accelerators: engine limits save 6 % on h100; nothing is saved by pools.``"""
     if not families:

@@ -38,6 +38,8 @@ def _words(name: str, value: object) -> list[str]:
         return [flag] if value else []
     if isinstance(value, tuple):
         return [word for item in value for word in _words(name, item)]
+    if isinstance(value, float) and name == "growth":
+        return [flag, f"{100 * value:.12g}%/month"]
     if isinstance(value, float):
         return [flag, f"{value:.12g}"]
     return [flag, str(getattr(value, "value", value))]

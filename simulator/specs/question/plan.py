@@ -181,10 +181,7 @@ class PlanSpec(Spec):
     max_gpus: PositiveInt | None = open_field("GPUs that may be used in all.")
     round_to: Literal["server", "device"] = Field(default="server", description="server (whole servers) or device.")
     prices: str | None = open_field("Price list: a name or a YAML file (roofcast prices import writes one).")
-    price_kind: OfferKind | None = open_field(
-        "Term: on_demand, reserved_1y, reserved_3y, spot or capacity_block (cheapest of on demand and the "
-        "commitments within `horizon`)."
-    )
+    price_kind: OfferKind | None = open_field("Term: on_demand, reserved_1y, reserved_3y, spot or capacity_block.")
     price_of: PriceOf | None = open_field("low, median or high of the providers' prices.")
     provider: str | None = open_field(
         "Only the prices of one provider, or of hyperscaler, specialist or marketplace ones."

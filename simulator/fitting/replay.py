@@ -68,16 +68,15 @@ def _load(run: ServingRun, *, served: ServedSpec, unknown_cv: float) -> dict[str
             field="system_prompt_tokens",
             hint="leave it out, or run the benchmark at a request rate",
         )
-    lengths: dict[str, Any] = {"range_ratio": run.range_ratio} if run.range_ratio is not None else spread
+    loop = {"kind": "closed_loop", "concurrency": max(1, round(run.concurrency)), "num_requests": run.requests}
     if run.has_requests:
-        lengths = {"lengths_trace": run.path}
+        return {**loop, "lengths_trace": run.path}
+    drawn = {"range_ratio": run.range_ratio} if run.range_ratio is not None else spread
     return {
-        "kind": "closed_loop",
-        "concurrency": max(1, round(run.concurrency)),
-        "num_requests": run.requests,
+        **loop,
         "isl_tokens": max(1, round(run.isl_tokens)),
         "osl_tokens": max(2, round(run.osl_tokens)),
-        **lengths,
+        **drawn,
     }
 
 

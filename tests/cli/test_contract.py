@@ -97,6 +97,7 @@ def test_a_step_smaller_than_the_sequences_runs_fewer_of_them(kind: str) -> None
 
 
 CLIENTS = {"kind": "closed_loop", "batch_size": None, "model": "llama-3.1-8b", "hardware": "h100"}
+NO_LENGTHS = {"isl_tokens": None, "osl_tokens": None}
 
 
 def test_clients_draw_lengths_unless_told_otherwise() -> None:
@@ -140,8 +141,11 @@ def test_pools_answer_clients() -> None:
         ({"range_ratio": 0.5, "isl_cv": 0.3}, "range_ratio", "contradiction"),
         ({"kind": "offline", "concurrency": None, "range_ratio": 0.8}, "range_ratio", "ignored_option"),
         ({"kind": "offline", "concurrency": None, "lengths_trace": "a.csv"}, "lengths_trace", "ignored_option"),
-        ({"lengths_trace": "a.csv", "osl_cv": 0.3}, "osl_cv", "contradiction"),
-        ({"lengths_trace": "no-such-file.csv"}, "lengths_trace", "io"),
+        ({"lengths_trace": "a.csv"}, "isl_tokens", "contradiction"),
+        ({"lengths_trace": "a.csv", "isl_tokens": None}, "osl_tokens", "contradiction"),
+        ({"lengths_trace": "a.csv", **NO_LENGTHS, "osl_cv": 0.3}, "osl_cv", "contradiction"),
+        ({"lengths_trace": "no-such-file.csv", **NO_LENGTHS}, "lengths_trace", "io"),
+        ({"isl_tokens": None}, "isl_tokens", "missing_field"),
     ],
 )
 def test_lengths_out_of_range_are_refused_by_field(fields: dict[str, Any], field: str, code: str | None) -> None:
@@ -154,7 +158,7 @@ def test_lengths_out_of_range_are_refused_by_field(fields: dict[str, Any], field
 def test_requests_of_a_file_that_the_engine_does_not_take_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "lengths.csv"
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "2023-11-16 18:17:03.9,1990,11\n" * 4, "utf-8")
-    asked = {**CLIENTS, "concurrency": 4, "isl_tokens": 100, "osl_tokens": 10, "lengths_trace": str(path)}
+    asked = {**CLIENTS, "concurrency": 4, **NO_LENGTHS, "lengths_trace": str(path)}
     error = answered(**asked, engine={"max_model_len": 2000})["error"]
     assert error["field"] == "lengths_trace"
     assert "2001 tokens, which exceed max_model_len 2000" in error["message"]

@@ -31,6 +31,7 @@ from simulator.specs.question.scenario import (
     DRAWN_LENGTHS,
     IDLE_ENGINE_FIELDS,
     IDLE_FIELDS,
+    NOMINAL_LENGTHS,
     REQUIRED_FIELDS,
     ScenarioSpec,
 )
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 def _check_fields(scenario: ScenarioSpec) -> None:
     for field in REQUIRED_FIELDS[scenario.kind]:
-        if getattr(scenario, field) is None:
+        if getattr(scenario, field) is None and (scenario.lengths_trace is None or field not in NOMINAL_LENGTHS):
             raise missing_field(
                 f"kind {scenario.kind} needs it",
                 field=field,
@@ -102,10 +103,10 @@ def _check_lengths(scenario: ScenarioSpec) -> None:
             field="range_ratio",
             hint="leave one of them out",
         )
-    for field in DRAWN_LENGTHS:
+    for field in (*NOMINAL_LENGTHS, *DRAWN_LENGTHS):
         if scenario.lengths_trace is not None and getattr(scenario, field) is not None:
             raise contradiction(
-                f"{getattr(scenario, field):g} beside lengths_trace: lengths are drawn, or those of the file",
+                f"{getattr(scenario, field):g} beside lengths_trace: lengths are those of the file, or said",
                 field=field,
                 hint="leave one of them out",
             )

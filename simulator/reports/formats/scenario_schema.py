@@ -9,7 +9,7 @@ from simulator.operators.formats.schemes import SCHEME_NAMES
 from simulator.specs.base import LARGEST_INTEGER, LARGEST_NUMBER
 from simulator.specs.model.precision import NumberFormat
 from simulator.specs.profiles import list_profiles
-from simulator.specs.question.scenario import IDLE_FIELDS, REQUIRED_FIELDS, ScenarioSpec
+from simulator.specs.question.scenario import IDLE_FIELDS, NOMINAL_LENGTHS, REQUIRED_FIELDS, ScenarioSpec
 from simulator.specs.question.technique_words import EXAMPLES, PLAIN
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -59,10 +59,13 @@ def scenario_schema() -> Schema:
 def _rule(kind: str) -> Schema:
     """What a kind needs, and what would silently change nothing under it."""
     idle: Schema = {field: {"type": "null"} for field in IDLE_FIELDS[kind]}
-    return {
-        "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
-        "then": {"required": list(REQUIRED_FIELDS[kind]), "properties": idle},
-    }
+    needed = list(REQUIRED_FIELDS[kind])
+    then: Schema = {"required": needed, "properties": idle}
+    if kind == "closed_loop":
+        # The lengths that are said, or those of a file.
+        then["required"] = [field for field in needed if field not in NOMINAL_LENGTHS]
+        then["anyOf"] = [{"required": list(NOMINAL_LENGTHS)}, {"required": ["lengths_trace"]}]
+    return {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": then}
 
 
 def _describe(part: Schema) -> None:

@@ -203,6 +203,8 @@ def _work_text(scenario: ScenarioSpec) -> str:
         return f"{kind}, {scenario.workload.arrival} arrivals" + (f" at {rates}" if rates else "")
     many = scenario.batch_size or scenario.concurrency or scenario.num_requests
     count = f" of {many}" if many else ""
+    if scenario.lengths_trace is not None:
+        return f"{kind}{count}, the lengths of {scenario.lengths_trace}"
     return f"{kind}{count}, {scenario.isl_tokens} tokens in, {scenario.osl_tokens} out"
 
 

@@ -25,8 +25,9 @@ REQUIRED_FIELDS: dict[str, tuple[str, ...]] = {
 }
 DEFAULT_RANGE_RATIO = 0.8
 """Shortest requests of a closed loop over the nominal ones where nothing is said: InferenceX's random-range-ratio."""
+NOMINAL_LENGTHS = ("isl_tokens", "osl_tokens")
 DRAWN_LENGTHS = ("range_ratio", "isl_cv", "osl_cv", "seed")
-"""What says how the lengths of a closed loop are drawn, where they are not those of a file."""
+"""What says how the lengths of a closed loop are drawn around the nominal ones, where they are not those of a file."""
 _LOOP_FIELDS = (*DRAWN_LENGTHS, "lengths_trace", "ramp_s")
 # Fields that would silently change nothing under a kind are refused there.
 IDLE_FIELDS: dict[str, tuple[str, ...]] = {
@@ -77,7 +78,7 @@ class ScenarioSpec(Spec):
     kind serve has them in its workload.
     Of kind closed_loop: lengths are uniform between ``range_ratio`` times the nominal ones and those (1: identical
     requests, which run in waves), log-normal around them with ``isl_cv`` and ``osl_cv``, or those of the requests of a
-    file, in their order (``lengths_trace``); clients start evenly over ``ramp_s``; ``seed`` is that of the lengths (0,
+    file, in their order (``lengths_trace``, without ``isl_tokens`` and ``osl_tokens``); clients start evenly over ``ramp_s``; ``seed`` is that of the lengths (0,
     the benchmark client's own).
     """
 

@@ -77,9 +77,9 @@ class ScenarioSpec(Spec):
     Of kinds closed_loop and offline: ``answers_per_request`` answers to every prompt, of which the first computes it;
     kind serve has them in its workload.
     Of kind closed_loop: lengths are uniform between ``range_ratio`` times the nominal ones and those (1: identical
-    requests, which run in waves), log-normal around them with ``isl_cv`` and ``osl_cv``, or those of the requests of a
-    file, in their order (``lengths_trace``, without ``isl_tokens`` and ``osl_tokens``); clients start evenly over ``ramp_s``; ``seed`` is that of the lengths (0,
-    the benchmark client's own).
+    requests, which run in waves), log-normal around them with ``isl_cv`` and ``osl_cv``, or those of the requests of
+    a file, in their order (``lengths_trace``, without ``isl_tokens`` and ``osl_tokens``); clients start evenly over
+    ``ramp_s``; ``seed`` is that of the lengths (0, the benchmark client's own).
     """
 
     id: str | int

@@ -51,7 +51,8 @@ class _Line:
 
 
 class LineProcesses:
-    """``jobs`` processes that turn lines into lines with the function ``entry`` (``"module:function"``).
+    """``jobs`` processes, and as many threads that ask them, which turn lines into lines with the function ``entry``
+    (``"module:function"``).
 
     timeout_s : after which a process that has not answered is stopped; None for never
     """
@@ -67,6 +68,8 @@ class LineProcesses:
         self._ended = False
 
     def __enter__(self) -> LineProcesses:
+        for _ in range(self._jobs):
+            Thread(target=self._ask, daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -93,8 +96,7 @@ class LineProcesses:
             except BaseException as error:  # of the source: raised where the answers are read
                 taken.put(error)
 
-        for work in (take_in, *[self._ask] * self._jobs):
-            Thread(target=work, daemon=True).start()
+        Thread(target=take_in, daemon=True).start()
         while (item := taken.get()) is not None:
             if isinstance(item, BaseException):
                 raise item

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -166,6 +167,17 @@ def test_a_process_that_cannot_start_is_said() -> None:
 def test_one_process_answers_many_lines() -> None:
     assert len(set(answers(*["which"] * 20, jobs=1))) == 1
     assert len(set(answers(*["which"] * 20, jobs=2))) <= 2
+
+
+def test_lines_of_two_sources_are_answered_by_the_same_processes() -> None:
+    before = threading.active_count()
+    with LineProcesses(ENTRY, jobs=2) as processes:
+        asked = threading.active_count() - before
+        first, second = processes.answers(["ab", "cd"]), processes.answers(["ef", "gh"])
+        assert [next(first), next(second), next(first), next(second)] == ["ba", "fe", "dc", "hg"]
+        assert asked == 2
+        assert threading.active_count() - before <= 2 + 2, "one that takes in the lines of each source"
+        assert len(processes._started) <= 2
 
 
 def test_no_more_is_taken_in_than_is_worked_on() -> None:

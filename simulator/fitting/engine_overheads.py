@@ -12,15 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import exp
 from pathlib import Path
 
 import numpy as np
 
 from simulator.engine.runs.answers import run_of
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
+from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.uniform.record import UniformRun
+from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.errors import RoofcastError
 from simulator.fitting.replay import run_scenario
+from simulator.kernels.timing import DEVIATE
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
 from simulator.specs.base import Source
@@ -110,7 +114,14 @@ def with_overheads(
 
 def predicted_means(deployment: Deployment, scenario: ScenarioSpec) -> Means:
     """TTFT and TPOT [s] of the scenario's load on this deployment."""
-    run = run_of(scenario, deployment, options=ServeOptions(intervals=False))
+    return _means_of(_run(deployment, scenario))
+
+
+def _run(deployment: Deployment, scenario: ScenarioSpec) -> UniformRun | ServedRun:
+    return run_of(scenario, deployment, options=ServeOptions(intervals=False))
+
+
+def _means_of(run: UniformRun | ServedRun) -> Means:
     spread = run.spread if isinstance(run, UniformRun) else run.result.overall
     return Means(ttft=run.ttft_s, tpot=run.tpot_s, ttft_p50=spread.ttft.p50_s if spread else 0.0)
 
@@ -136,6 +147,16 @@ def _chance(deployment: Deployment, scenario: ScenarioSpec) -> Means:
     return Means(ttft=share([item.ttft for item in means]), tpot=share([item.tpot for item in means]))
 
 
+def _slack(alone: UniformRun | ServedRun, *, chance: Means) -> Means:
+    """How much less than the kernels ``alone`` a measurement may be without a contradiction, as shares: what chance
+    makes, or how far off the kernels' own prices are at the end of their 80 % interval."""
+
+    def share(chance: float, phase: PhaseEstimate | None) -> float:
+        return max(chance, 1 - exp(-DEVIATE * phase.log_sigma) if phase is not None else 0.0)
+
+    return Means(ttft=share(chance.ttft, alone.prefill), tpot=share(chance.tpot, alone.decode))
+
+
 def _check_load(run: ServingRun) -> None:
     """Refuse an overload: what is sent takes longer to answer than to send, beyond the last answers."""
     rate = run.request_rate_per_s
@@ -152,14 +173,14 @@ def _check_load(run: ServingRun) -> None:
         )
 
 
-def _check_floor(run: ServingRun, *, floor: Means, chance: Means) -> None:
+def _check_floor(run: ServingRun, *, floor: Means, slack: Means) -> None:
     for field, measured_s, least_s in (
-        ("ttft", run.ttft_s, floor.ttft * (1 - chance.ttft)),
-        ("tpot", run.tpot_s, floor.tpot * (1 - chance.tpot)),
+        ("ttft", run.ttft_s, floor.ttft * (1 - slack.ttft)),
+        ("tpot", run.tpot_s, floor.tpot * (1 - slack.tpot)),
     ):
         if measured_s < least_s:
             raise RoofcastError(
-                f"{run.path}: measured {measured_s / MILLI:.3g} ms, but the kernels alone take "
+                f"{run.path}: measured {measured_s / MILLI:.3g} ms, but the kernels alone take at least "
                 f"{least_s / MILLI:.3g} ms: an overhead below 0 cannot be fitted",
                 field=field,
                 code="not_identifiable",
@@ -187,11 +208,11 @@ def _step_s(bare: Deployment, measured: MeasuredRun, *, floor_tpot_s: float, pro
     return step_s
 
 
-def _request_s(stepped: Deployment, runs: Sequence[MeasuredRun], *, chances: Sequence[Means]) -> float:
+def _request_s(stepped: Deployment, runs: Sequence[MeasuredRun], *, slacks: Sequence[Means]) -> float:
     """Time per request that TTFT shows beyond the steps (median over the runs) [s]."""
     waits = [item.run.ttft_s - predicted_means(stepped, item.scenario).ttft for item in runs]
     request_s = float(np.median(waits))
-    slack_s = max(chance.ttft * item.run.ttft_s for chance, item in zip(chances, runs, strict=True))
+    slack_s = max(slack.ttft * item.run.ttft_s for slack, item in zip(slacks, runs, strict=True))
     if request_s < -slack_s:
         raise RoofcastError(
             f"{runs[0].run.path}: TTFT is {-request_s / MILLI:.3g} ms less than its steps take with the step time that "
@@ -245,11 +266,13 @@ def fit_overheads(deployment: Deployment, *, runs: Sequence[MeasuredRun]) -> Ove
     if all(error.within(chance) for error, chance in zip(before, chances, strict=True)):
         return _kept(deployment, runs, before)
     bare = with_overheads(deployment)
-    floors = [predicted_means(bare, item.scenario) for item in runs]
-    for item, floor, chance in zip(runs, floors, chances, strict=True):
-        _check_floor(item.run, floor=floor, chance=chance)
+    alone = [_run(bare, item.scenario) for item in runs]
+    floors = [_means_of(run) for run in alone]
+    slacks = [_slack(run, chance=chance) for run, chance in zip(alone, chances, strict=True)]
+    for item, floor, slack in zip(runs, floors, slacks, strict=True):
+        _check_floor(item.run, floor=floor, slack=slack)
     step_s = float(np.median([_step_s(bare, item, floor_tpot_s=floor.tpot) for item, floor in _pairs(runs, floors)]))
-    request_s = _request_s(with_overheads(bare, step_s=step_s), runs, chances=chances)
+    request_s = _request_s(with_overheads(bare, step_s=step_s), runs, slacks=slacks)
     found = _fit(bare, runs, before, step_s=step_s, request_s=request_s)
     if request_s:
         beside = np.array([_inside_s(bare, item, floor=floor) for item, floor in _pairs(runs, floors)])

@@ -112,6 +112,14 @@ def test_no_overheads_are_found_where_there_are_none() -> None:
     assert fit.request_s == pytest.approx(0.0, abs=1e-3)
 
 
+@pytest.mark.parametrize("share", [0.99, 0.97])
+def test_runs_a_little_faster_than_the_kernels_have_no_overheads(share: float) -> None:
+    """Prices of kernels are not known to a thousandth: a measurement within their 80 % interval contradicts nothing."""
+    fit = fit_overheads(plain(), runs=[run_of(slower(0.0, 0.0), concurrency=2, ttft=share, tpot=share)])
+    assert (fit.step_s, fit.request_s, fit.prompt_s) == (0.0, 0.0, 0.0)
+    assert fit.errors[0].tpot_after == pytest.approx(1 / share - 1, rel=0.01)
+
+
 @pytest.mark.parametrize(("changes", "field"), [({"tpot": 0.5}, "tpot"), ({"ttft": 0.3}, "ttft")])
 def test_runs_faster_than_the_kernels_are_refused(changes: dict[str, float], field: str) -> None:
     with pytest.raises(RoofcastError) as refused:

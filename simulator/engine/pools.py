@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil, floor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,6 +53,44 @@ class Pool:
         steps = ((phase.weights, phase.estimate),)
         alike = self.devices // self.deployment.parallelism.devices
         return alike * average_power_w(self.deployment, phases=steps, busy_fraction=busy_fraction)
+
+
+_ALIKE = 1.02
+"""Ratio of two pools' sizes over the fleet's up to which a group stands for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolGroup:
+    """Replicas of two pools that stand for larger ones; is_alike : their ratio is about that of those.
+
+    share : of the fleet's rate that loads both at least as much as there; where the ratio is not quite the fleet's, one
+        pool a little more
+    """
+
+    prefill: int
+    decode: int
+    share: float
+    is_alike: bool
+
+
+def small_group(counts: tuple[int, ...], *, least: int, most: int) -> PoolGroup:
+    """The fewest (prefill, decode) replicas of about the ratio of ``counts``: ``least`` decode at least where there are
+    as many, ``most`` both at most; where none have about the ratio, those nearest to it."""
+    prefill, decode = counts
+
+    def mismatch(pair: tuple[int, int]) -> float:
+        ratio = pair[0] / pair[1] * decode / prefill
+        return max(ratio, 1 / ratio, _ALIKE)
+
+    pairs = []
+    for second in range(min(least, decode, most - 1), min(decode, most - 1) + 1):
+        even = second * prefill / decode
+        # The fewest that are alike, and the nearest on either side.
+        nearest = (ceil(even / _ALIKE), floor(even), ceil(even))
+        pairs += [(max(1, min(first, prefill, most - second)), second) for first in nearest]
+    found = min(pairs, key=lambda pair: (mismatch(pair), sum(pair)))
+    share = max(part / whole for part, whole in zip(found, counts, strict=True))
+    return PoolGroup(*found, share=share, is_alike=mismatch(found) == _ALIKE)
 
 
 def transfer_ends_s(ready_s: Floats, duration_s: Floats, *, sender: Ints) -> Floats:

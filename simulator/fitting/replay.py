@@ -72,12 +72,7 @@ def _load(run: ServingRun, *, served: ServedSpec, unknown_cv: float) -> dict[str
     if run.has_requests:
         return {**loop, "lengths_trace": run.path}
     drawn = {"range_ratio": run.range_ratio} if run.range_ratio is not None else spread
-    return {
-        **loop,
-        "isl_tokens": max(1, round(run.isl_tokens)),
-        "osl_tokens": max(2, round(run.osl_tokens)),
-        **drawn,
-    }
+    return {**loop, "isl_tokens": max(1, round(run.isl_tokens)), "osl_tokens": max(2, round(run.osl_tokens)), **drawn}
 
 
 def run_scenario(

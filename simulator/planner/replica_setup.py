@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from simulator.engine.pools import small_group
 from simulator.planner.candidate import Candidate
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.serving.capacity import Role
 from simulator.planner.serving.shapes import Counts, Shape
 from simulator.planner.studies.stock import FleetShare
-from simulator.planner.verification.simulation import small_group
+from simulator.planner.verification.simulation import LEAST_DECODING
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
@@ -120,14 +121,13 @@ MOST_POOLED = 64
 def pools_setup(prefill: ReplicaSetup, decode: ReplicaSetup) -> PoolsSetup:
     """Both pools of a fleet."""
     counts = (prefill.replicas or 1, decode.replicas or 1)
-    group = small_group(*counts, most=MOST_POOLED)
-    share = max(part / whole for part, whole in zip(group, counts, strict=True))
+    group = small_group(counts, least=LEAST_DECODING, most=MOST_POOLED)
     return PoolsSetup(
         prefill=prefill,
         decode=decode,
-        prefill_replicas=group[0],
-        decode_replicas=group[1],
-        rate_per_s=(decode.rate_per_s or 0.0) * counts[1] * share,
+        prefill_replicas=group.prefill,
+        decode_replicas=group.decode,
+        rate_per_s=(decode.rate_per_s or 0.0) * counts[1] * group.share,
     )
 
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.engine.lanes.steady_state import Objective
-from simulator.engine.pools import HAND_OVER_S, Pool
+from simulator.engine.pools import HAND_OVER_S, Pool, small_group
 from simulator.engine.runs.disaggregation import ServedPools, serve_disaggregated
 from simulator.errors import RoofcastError
 from simulator.planner.candidate import Candidate, Rejection
@@ -37,7 +37,7 @@ from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pool
 from simulator.planner.serving.pool_states import _scattered
 from simulator.planner.serving.replica_load import latency_range, replica_load
 from simulator.planner.studies.stock import StockPlan
-from simulator.planner.verification.simulation import small_group
+from simulator.planner.verification.simulation import LEAST_DECODING, MOST_REPLICAS
 from simulator.reports.plan_text import plan_markdown, plan_text
 from simulator.reports.tables.plan_document import plan_csv, plan_document
 from simulator.specs.question.plan import plan_spec
@@ -305,11 +305,18 @@ class TestSizing:
         [((3, 5), (3, 5)), ((100, 50), (8, 4)), ((175, 32), (22, 4)), ((60, 8), (30, 4)), ((500, 2), (62, 2))],
     )
     def test_a_small_group_keeps_the_ratio(self, fleet: tuple[int, int], expected: tuple[int, int]) -> None:
-        assert small_group(*fleet) == expected
+        group = small_group(fleet, least=LEAST_DECODING, most=MOST_REPLICAS)
+        assert (group.prefill, group.decode) == expected
+        assert group.is_alike == (fleet != (500, 2))
+        # Both are loaded as there at least, one of them a little more where the ratio is not quite theirs.
+        loads = [group.share * whole / part for part, whole in zip(expected, fleet, strict=True)]
+        assert min(loads) == pytest.approx(1.0)
+        assert max(loads) < 1.03 or not group.is_alike
 
     @pytest.mark.parametrize("most", [2, 3, 8, 16])
     def test_wide_replicas_are_simulated_in_smaller_groups(self, most: int) -> None:
-        assert sum(small_group(8, 101, most=most)) <= most
+        group = small_group((8, 101), least=LEAST_DECODING, most=most)
+        assert group.prefill + group.decode <= most
 
     def test_a_refusal_counts_both_pools_in_what_the_budget_carries(self) -> None:
         asked = question(rps=600, serving="disaggregated", tp=1, pp=1)

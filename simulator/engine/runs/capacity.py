@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
-from math import gcd, hypot
+from math import hypot
 
-import numpy as np
-
-from simulator.engine.lanes.load_curve import lane_curve, lanes, saturation
-from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
-from simulator.engine.pools import Pool
+from simulator.engine.pools import small_group, transfer_link
 from simulator.engine.runs.attention_ffn import attention_ffn_of
 from simulator.engine.runs.capacity_search import (
+    COMPANY_TIMES,
+    FEWEST_TIMES,
     LEAST_REQUESTS,
+    MOST_REQUESTS,
     CapacityInterval,
     Progress,
     RequestSource,
     SimulatedCapacity,
-    SteadyGuess,
     interval_of,
     searched_capacity,
     workload_source,
 )
 from simulator.engine.runs.disaggregation import ServedPools, served_pools
 from simulator.engine.runs.intervals import step_sigma
-from simulator.engine.runs.load_sweep import pool_limits
+from simulator.engine.runs.load_sweep import lanes_of, steady_guess
 from simulator.engine.runs.rate_simulation import RatePoint
 from simulator.engine.runs.results import Intervals
 from simulator.engine.runs.scenario_setup import (
@@ -50,57 +48,14 @@ from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.lengths import RequestMix
 from simulator.traffic.workload_requests import mix_of_requests
 
+Served = ServedDeployment | ServedPools
+
 FEWER_SEEDS = 2
 """Seeds of the searches with longer and shorter steps."""
-STEADY_RATES = 48
-
-
-def _lanes(pool: Pool) -> int:
-    return lanes(pool.deployment) * pool.replicas
-
-
-def _replicas_guess(served: ServedDeployment, *, mix: RequestMix, objectives: tuple[ObjectiveSpec, ...]) -> SteadyGuess:
-    """The largest of evenly spaced rates up to which the steady state meets every objective, for all replicas."""
-    curve = lane_curve(served.deployment, mix=mix)
-    limit = saturation(curve)
-    if limit.rate_per_s <= 0:
-        raise InfeasibleError("the KV cache does not hold one mean request", field="workload", code="slots")
-    rates = limit.rate_per_s * np.linspace(1 / STEADY_RATES, 1 - 1 / STEADY_RATES, STEADY_RATES - 1)
-    state = steady_state(curve, rates_per_s=rates)
-    holds = np.ones(len(rates), dtype=np.bool_)
-    for item in objectives:
-        holds &= state.percentile_s(LatencyMetric(item.metric), item.percentile) <= item.bound_s
-    last = len(rates) if holds.all() else int(np.argmin(holds))
-    place = max(last - 1, 0)
-    all_lanes = _lanes(served.decode)
-    return SteadyGuess(
-        rate_per_s=float(rates[place]) * all_lanes,
-        saturation_per_s=limit.rate_per_s * all_lanes,
-        mean_sequences=float(state.mean_sequences[place]) * all_lanes,
-    )
-
-
-START_LOAD = 0.5
-"""Share of the saturation rate of the pool that fills up first at which a search starts."""
-
-
-def _pools_guess(pools: ServedPools, *, mix: RequestMix) -> SteadyGuess:
-    """Half of where the first pool saturates."""
-    limits = pool_limits(pools, mix=mix)
-    rates = [limit.rate_per_s * count for limit, count in limits]
-    if min(rates) <= 0:
-        raise InfeasibleError("the KV cache does not hold one mean request", field="workload", code="slots")
-    decoding, count = limits[1]
-    load = START_LOAD * min(rates) / rates[1]
-    return SteadyGuess(
-        rate_per_s=START_LOAD * min(rates),
-        saturation_per_s=min(rates),
-        mean_sequences=load * decoding.sequences * count,
-    )
 
 
 def capacity_by_simulation(
-    served: ServedDeployment | ServedPools,
+    served: Served,
     *,
     source: RequestSource,
     objectives: tuple[ObjectiveSpec, ...],
@@ -111,16 +66,12 @@ def capacity_by_simulation(
 ) -> SimulatedCapacity:
     """The highest mean rate of replicas or of both pools together: ``searched_capacity`` from what lanes sustain."""
     mix = mix_of_requests(source(LEAST_REQUESTS, first_seed))
-    if isinstance(served, ServedPools):
-        guess = _pools_guess(served, mix=mix)
-    else:
-        guess = _replicas_guess(served, mix=mix, objectives=objectives)
     return searched_capacity(
         served,
-        guess=guess,
+        guess=steady_guess(served, mix=mix, objectives=objectives),
         source=source,
         objectives=objectives,
-        lanes_in_all=_lanes(served.decode),
+        lanes_in_all=lanes_of(served.decode),
         seeds=seeds,
         first_seed=first_seed,
         requests=requests,
@@ -128,7 +79,7 @@ def capacity_by_simulation(
     )
 
 
-def _steps_known(served: ServedDeployment | ServedPools, *, mix: RequestMix, at: RatePoint) -> tuple[float, Provenance]:
+def _steps_known(served: Served, *, mix: RequestMix, at: RatePoint) -> tuple[float, Provenance]:
     """Log-sigma and provenance of a mean step at a rate (one prompt, one decode step); of pools those of the worse."""
     ahead, after = served.prefill.deployment, served.decode.deployment
     prompt = estimate_step(ahead, mixed_step(prefill_sequences=1.0, prefill_tokens=max(1.0, mix.isl.mean_tokens)))
@@ -145,11 +96,7 @@ def _steps_known(served: ServedDeployment | ServedPools, *, mix: RequestMix, at:
 
 
 def capacity_interval(
-    served: ServedDeployment | ServedPools,
-    *,
-    source: RequestSource,
-    objectives: tuple[ObjectiveSpec, ...],
-    capacity: SimulatedCapacity,
+    served: Served, *, source: RequestSource, objectives: tuple[ObjectiveSpec, ...], capacity: SimulatedCapacity
 ) -> CapacityInterval:
     """Search again with all steps at the ends of their 80 % interval, and join the scatter of the seeds (quadrature).
     The engine's own spread is taken as one of all its times, because a capacity has no spread of its own."""
@@ -239,7 +186,7 @@ class CapacityResult:
     provenance: Provenance
     assumptions: tuple[Assumption, ...]
     scenario: ScenarioSpec = field(metadata=INSIDE)
-    served: ServedDeployment | ServedPools = field(metadata=INSIDE)
+    served: Served = field(metadata=INSIDE)
 
 
 def _point(point: RatePoint) -> CapacityPoint:
@@ -263,9 +210,7 @@ def _point(point: RatePoint) -> CapacityPoint:
     )
 
 
-def served_of(
-    scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | None = None
-) -> ServedDeployment | ServedPools:
+def served_of(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | None = None) -> Served:
     """The replicas or pools of a scenario, their steps compiled, for many runs."""
     timeout_s = None if scenario.workload is None else scenario.workload.timeout_s
     spec = scenario.disaggregation
@@ -294,50 +239,91 @@ def served_of(
 
 
 SIDE_BY_SIDE = 16
-"""Replicas whose batches the requests of one run fill many times over; more of them serve in proportion."""
+"""Replicas that take turns at most: arrivals at each are hardly smoother with more."""
 _MOST_POOLED = 512
 """Most replicas that are simulated together: pools whose ratio takes so many, replicas that depend on each other."""
+_MOST_AT_ONCE = 3 * MOST_REQUESTS / FEWEST_TIMES
+"""Sequences that such replicas hold at most: the requests of a run that fill more take minutes."""
 
 
-def _group(scenario: ScenarioSpec) -> tuple[ScenarioSpec, float]:
-    """A deployment of few replicas that sees the same load as all of a scenario's, and how many such there are.
-
-    Raises RoofcastError: pools of many replicas in no ratio of few are more than is simulated.
-    """
+def _depend_on_each_other(scenario: ScenarioSpec) -> bool:
+    """Whether all have to be simulated: encoders or experts work for all, or what is cached is there for all."""
     pools = scenario.disaggregation
-    joined = scenario.encoder_pool is not None or (pools is not None and pools.decode_ffn is not None)
-    shares_cache = any(tier.medium == "remote" for tier in scenario.engine.kv_tiers or ())
-    if joined or shares_cache or scenario.routing == "prefix_aware":
-        # What encoders or experts work for, or what is cached, depends on all of them.
-        divisor, count = 1, pools.prefill_replicas + pools.decode_replicas if pools else scenario.replicas
-    elif pools is None:
-        if scenario.replicas <= SIDE_BY_SIDE:
-            return scenario, 1.0
-        return scenario.model_copy(update={"replicas": SIDE_BY_SIDE}), scenario.replicas / SIDE_BY_SIDE
-    else:
-        common = gcd(pools.prefill_replicas, pools.decode_replicas)
-        count = pools.prefill_replicas + pools.decode_replicas
-        sizes = (size for size in range(1, _MOST_POOLED + 1) if common % size == 0)
-        divisor = common // next((size for size in sizes if count // common * size >= SIDE_BY_SIDE), common)
-    if count // divisor > _MOST_POOLED:
-        raise RoofcastError(
-            f"{count:,} replicas; at most {_MOST_POOLED:,} are searched together",
-            field="disaggregation" if pools else "replicas",
-            code="out_of_range",
-            hint="search a share of them: the rate is in proportion",
-        )
-    if pools is None or divisor == 1:
-        return scenario, 1.0
-    fewer = {name: getattr(pools, name) // divisor for name in ("prefill_replicas", "decode_replicas")}
-    return scenario.model_copy(update={"disaggregation": pools.model_copy(update=fewer)}), float(divisor)
+    return (
+        scenario.encoder_pool is not None
+        or (pools is not None and pools.decode_ffn is not None)
+        or any(tier.medium == "remote" for tier in scenario.engine.kv_tiers or ())
+        or scenario.routing == "prefix_aware"
+    )
 
 
-def _whole(served: ServedDeployment | ServedPools, *, groups: float) -> ServedDeployment | ServedPools:
-    """All groups of what was served."""
+def _counts(scenario: ScenarioSpec) -> tuple[int, ...]:
+    """Replicas of a scenario, or of its two pools."""
+    pools = scenario.disaggregation
+    return (scenario.replicas,) if pools is None else (pools.prefill_replicas, pools.decode_replicas)
+
+
+def _too_many(counts: tuple[int, ...], *, most: int = _MOST_POOLED) -> RoofcastError:
+    return RoofcastError(
+        f"{sum(counts):,} replicas; at most {most:,} with their batches are searched together",
+        field="replicas" if len(counts) == 1 else "disaggregation",
+        code="out_of_range",
+        hint="search a share of them: the rate is in proportion",
+    )
+
+
+def _side_by_side(served: Served, counts: tuple[int, ...]) -> Served:
+    """So many of the replicas, or of both pools' replicas."""
     if isinstance(served, ServedDeployment):
-        return replace(served, replicas=round(groups * served.replicas))
-    ahead, after = (replace(pool, replicas=round(groups * pool.replicas)) for pool in (served.prefill, served.decode))
-    return replace(served, prefill=ahead, decode=after)
+        return replace(served, replicas=counts[0])
+    prefill, decode = (
+        replace(pool, replicas=count) for pool, count in zip((served.prefill, served.decode), counts, strict=True)
+    )
+    return replace(served, prefill=prefill, decode=decode)
+
+
+def _group(served: Served, *, sequences: float, requests: int) -> tuple[Served, float]:
+    """Few replicas, or of both pools, that see the same load as all, and the share of the rate that they see: so few
+    that the ``requests`` of a run fill them many times over. ``sequences`` : at once in a replica that decodes.
+
+    Raises RoofcastError: pools in no ratio of few are more than is simulated.
+    """
+    filled = max(1, min(SIDE_BY_SIDE, int(requests / (COMPANY_TIMES * max(sequences, 1.0)))))
+    if isinstance(served, ServedDeployment):
+        few = min(filled, served.replicas)
+        return _side_by_side(served, (few,)), few / served.replicas
+    counts = served.prefill.replicas, served.decode.replicas
+    group = small_group(counts, least=max(1, filled * counts[1] // sum(counts)), most=_MOST_POOLED)
+    if not group.is_alike:
+        raise _too_many(counts)
+    # A group within a domain is joined as all are, who may reach beyond it.
+    link, _ = transfer_link(served.prefill, served.decode, link=served.link, server=served.server)
+    prefill, decode = replace(served.prefill, replicas=group.prefill), replace(served.decode, replicas=group.decode)
+    return replace(served, prefill=prefill, decode=decode, link=link), group.share
+
+
+def _whole_of(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | None) -> Served:
+    """All replicas or pools of a scenario, however many: one of each is compiled."""
+    pools, counts = scenario.disaggregation, _counts(scenario)
+    if _depend_on_each_other(scenario):
+        if sum(counts) > _MOST_POOLED:
+            raise _too_many(counts)
+        return served_of(scenario, options, profiles=profiles)
+    one = (
+        {"replicas": 1}
+        if pools is None
+        else {"disaggregation": pools.model_copy(update={"prefill_replicas": 1, "decode_replicas": 1})}
+    )
+    return _side_by_side(served_of(scenario.model_copy(update=one), options, profiles=profiles), counts)
+
+
+def _searched(scenario: ScenarioSpec, whole: Served, *, sequences: float, requests: int | None) -> tuple[Served, float]:
+    """What is simulated of the ``whole``, and the share of the rate that it sees."""
+    if not _depend_on_each_other(scenario):
+        return _group(whole, sequences=sequences, requests=requests or MOST_REQUESTS)
+    if requests is None and sequences * whole.decode.replicas > _MOST_AT_ONCE:
+        raise _too_many(_counts(scenario), most=max(1, int(_MOST_AT_ONCE / sequences)))
+    return whole, 1.0
 
 
 def sustained_rate(
@@ -364,10 +350,12 @@ def sustained_rate(
             hint="such as `slo` ttft-p95=2s, or slo in the scenario",
         )
     workload = scenario.workload or WorkloadSpec()
-    group, groups = _group(scenario)
-    served = served_of(group, options, profiles=profiles)
-    engine = served.prefill.deployment.engine
+    whole = _whole_of(scenario, options, profiles=profiles)
+    engine = whole.prefill.deployment.engine
     source = workload_source(workload, block_size_tokens=engine.block_size_tokens, context_tokens=engine.max_model_len)
+    mix = mix_of_requests(source(LEAST_REQUESTS, workload.seed))
+    full = steady_guess(whole, mix=mix, objectives=options.objectives).full_sequences
+    served, share = _searched(scenario, whole, sequences=full / whole.decode.replicas, requests=requests)
     found = capacity_by_simulation(
         served,
         source=source,
@@ -378,12 +366,12 @@ def sustained_rate(
         progress=progress,
     )
     interval = capacity_interval(served, source=source, objectives=options.objectives, capacity=found)
-    found = found.times(groups)
-    detail = f"a group of them was simulated, of {groups:g} such: rates are in proportion"
-    told = (Assumption(key="replicas", origin=ValueOrigin.RULE, detail=detail),) if groups > 1 else ()
+    found = found.times(1 / share)
+    detail = f"a group of them was simulated, {share:.3g} of all: rates are in proportion"
+    told = (Assumption(key="replicas", origin=ValueOrigin.RULE, detail=detail),) if share < 1 else ()
     return CapacityResult(
         rate_per_s=found.rate_per_s,
-        interval={"rate_per_s": (groups * interval.low_per_s, groups * interval.high_per_s)},
+        interval={"rate_per_s": (interval.low_per_s / share, interval.high_per_s / share)},
         seed_interval={"rate_per_s": (found.low_per_s, found.high_per_s)},
         binding=found.binding,
         failing_rate_per_s=found.failing_per_s,
@@ -396,5 +384,5 @@ def sustained_rate(
         provenance=interval.provenance,
         assumptions=(*assumed_of_pools(served.prefill.deployment, served.decode.deployment), *told),
         scenario=scenario,
-        served=_whole(served, groups=groups),
+        served=whole,
     )

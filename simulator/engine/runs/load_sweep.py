@@ -9,7 +9,9 @@ from math import exp, hypot, inf, sqrt
 import numpy as np
 
 from simulator.engine.lanes.load_curve import Saturation, lane_curve, lanes, saturation
-from simulator.engine.lanes.steady_state import steady_state
+from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
+from simulator.engine.pools import Pool
+from simulator.engine.runs.capacity_search import SteadyGuess
 from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.metrics import LatencySummary, StageResult
 from simulator.engine.runs.serving import ServedDeployment, requests_of
@@ -20,7 +22,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.records import dataclass
 from simulator.specs.base import validate
-from simulator.specs.question.plan_values import SERVED_DURATION_S
+from simulator.specs.question.plan_values import SERVED_DURATION_S, ObjectiveSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from simulator.units import MILLI
@@ -316,3 +318,64 @@ def _around(value: float, steady: np.ndarray) -> tuple[float, float]:
     if middle <= 0:
         return value, value
     return value * low / middle, value * high / middle
+
+
+STEADY_RATES = 48
+
+
+def lanes_of(pool: Pool) -> int:
+    """Schedulers of a pool."""
+    return lanes(pool.deployment) * pool.replicas
+
+
+def _replicas_guess(served: ServedDeployment, *, mix: RequestMix, objectives: tuple[ObjectiveSpec, ...]) -> SteadyGuess:
+    """The largest of evenly spaced rates up to which the steady state meets every objective, for all replicas."""
+    curve = lane_curve(served.deployment, mix=mix)
+    limit = saturation(curve)
+    if limit.rate_per_s <= 0:
+        raise InfeasibleError("the KV cache does not hold one mean request", field="workload", code="slots")
+    rates = limit.rate_per_s * np.linspace(1 / STEADY_RATES, 1 - 1 / STEADY_RATES, STEADY_RATES - 1)
+    state = steady_state(curve, rates_per_s=rates)
+    holds = np.ones(len(rates), dtype=np.bool_)
+    for item in objectives:
+        holds &= state.percentile_s(LatencyMetric(item.metric), item.percentile) <= item.bound_s
+    last = len(rates) if holds.all() else int(np.argmin(holds))
+    place = max(last - 1, 0)
+    all_lanes = lanes_of(served.decode)
+    sequences = float(state.mean_sequences[place]) * all_lanes
+    return SteadyGuess(
+        rate_per_s=float(rates[place]) * all_lanes,
+        saturation_per_s=limit.rate_per_s * all_lanes,
+        mean_sequences=sequences,
+        full_sequences=sequences,
+    )
+
+
+START_LOAD = 0.5
+"""Share of the saturation rate of the pool that fills up first at which a search starts."""
+
+
+def _pools_guess(pools: ServedPools, *, mix: RequestMix) -> SteadyGuess:
+    """Half of where the first pool saturates."""
+    limits = pool_limits(pools, mix=mix)
+    rates = [limit.rate_per_s * count for limit, count in limits]
+    if min(rates) <= 0:
+        raise InfeasibleError("the KV cache does not hold one mean request", field="workload", code="slots")
+    decoding, count = limits[1]
+    full_sequences = min(rates) / rates[1] * decoding.sequences * count
+    return SteadyGuess(
+        rate_per_s=START_LOAD * min(rates),
+        saturation_per_s=min(rates),
+        mean_sequences=START_LOAD * full_sequences,
+        full_sequences=full_sequences,
+    )
+
+
+def steady_guess(
+    served: ServedDeployment | ServedPools, *, mix: RequestMix, objectives: tuple[ObjectiveSpec, ...]
+) -> SteadyGuess:
+    """Where a search for a capacity starts: the steady state of replicas within the objectives, half of where the first
+    of two pools saturates. Raises InfeasibleError: the cache does not hold a request."""
+    if isinstance(served, ServedPools):
+        return _pools_guess(served, mix=mix)
+    return _replicas_guess(served, mix=mix, objectives=objectives)

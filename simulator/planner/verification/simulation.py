@@ -8,7 +8,7 @@ from math import atan, inf, pi, sqrt
 import numpy as np
 
 from simulator.engine.lanes.steady_state import Objective
-from simulator.engine.pools import Pool
+from simulator.engine.pools import Pool, small_group
 from simulator.engine.runs.capacity_search import student_80
 from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_rate
@@ -216,25 +216,6 @@ def steady_check(
 LEAST_DECODING, MOST_REPLICAS, MOST_RANKS = 4, 64, 128
 """Schedulers of the decode pool that take turns at least; replicas of both pools, and ranks of attention data
 parallelism of all of them, that are simulated at most."""
-ALIKE = 1.02
-"""Ratio of the pools' sizes over the fleet's up to which a group stands for it."""
-
-
-def small_group(
-    prefill: int, decode: int, *, most: int = MOST_REPLICAS, least: int = LEAST_DECODING
-) -> tuple[int, int]:
-    """The fewest replicas of both pools, ``least`` to decode at least, ``most`` at most, of about the fleet's ratio."""
-
-    def mismatch(pair: tuple[int, int]) -> float:
-        ratio = pair[0] / pair[1] * decode / prefill
-        return max(ratio, 1 / ratio)
-
-    pairs = [
-        (first, second)
-        for second in range(min(least, decode, most - 1), min(decode, most - 1) + 1)
-        for first in range(1, min(prefill, most - second) + 1)
-    ]
-    return min(pairs, key=lambda pair: (max(mismatch(pair), ALIKE), sum(pair)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,11 +233,9 @@ class PoolCheck:
         that decodes."""
         ranks = max(pool.deployment.parallelism.dp_size for pool in (self.pools.prefill, self.pools.decode))
         least = -(-LEAST_DECODING // self.pools.decode.deployment.parallelism.dp_size)
-        group = small_group(*counts, most=max(min(MOST_REPLICAS, MOST_RANKS // ranks), 2), least=least)
-        # As loaded as in the fleet; where the ratio is not quite the fleet's, one pool a little more.
-        share = max(part / whole for part, whole in zip(group, counts, strict=True))
-        rate = self.demand.planned_rate_per_s * share
-        at_once = steady.mean_sequences * group[1]
+        group = small_group(counts, least=least, most=max(min(MOST_REPLICAS, MOST_RANKS // ranks), 2))
+        rate = self.demand.planned_rate_per_s * group.share
+        at_once = steady.mean_sequences * group.decode
         count = int(min(max(COMPANY_TIMES * at_once, LEAST_REQUESTS), max(MOST_REQUESTS, FEWEST_TIMES * at_once)))
         block = self.pools.decode.deployment.engine.block_size_tokens
         samples = [
@@ -265,14 +244,14 @@ class PoolCheck:
         ]
         served = replace(
             self.pools,
-            prefill=replace(self.pools.prefill, replicas=group[0]),
-            decode=replace(self.pools.decode, replicas=group[1]),
+            prefill=replace(self.pools.prefill, replicas=group.prefill),
+            decode=replace(self.pools.decode, replicas=group.decode),
         )
         point = simulate_rate(
             served, samples=samples, rate_per_s=rate, objectives=objective_specs(self.objectives), at_once=at_once
         )
         found = verification_of(point, objectives=self.objectives, steady=steady, seeds=self.seeds, requests=count)
-        return replace(found, rate_per_s=rate / group[1])
+        return replace(found, rate_per_s=rate / group.decode)
 
 
 def pool_check(

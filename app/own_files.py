@@ -6,14 +6,14 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import streamlit as st
 
-from app.uploaded import Folder, session_profiles
+from app.uploaded import Folder, answer_from, next_folder, say_instead, session_profiles, uploaded_names, uploaded_paths
 from simulator.api.measurements import demand
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, plain_word
 from simulator.files import write_bytes
 from simulator.fitting.engine_overheads import calibrate_engine
 from simulator.fitting.kernel_calibration import calibrate_kernels
@@ -28,6 +28,7 @@ from simulator.specs.uploads import (
     keep_model_upload,
     keep_prices_upload,
     keep_workload_upload,
+    renamed_profile,
     upload_name,
 )
 from simulator.specs.writing import ProfileText
@@ -68,6 +69,14 @@ def keep_file(data: bytes, *, filename: str, over: str | None, folder: Folder) -
         It is refused: what and why, in a line.
     """
     check_record_size(data, filename=filename)
+    found = _kept(data, filename=filename, over=over, folder=folder)
+    before = {label(kind, name) for kind, place in PLACES.items() for name in uploaded_names(place)}
+    if found.label not in before:
+        return found
+    return replace(found, said=f"{found.said} It replaces your earlier one; to keep both, rename that one first.")
+
+
+def _kept(data: bytes, *, filename: str, over: str | None, folder: Folder) -> Kept:
     lowered, text = filename.lower(), data.decode("utf-8", errors="replace")
     if lowered.endswith((".yaml", ".yml")):
         if _WORKLOAD.search(text):
@@ -140,6 +149,48 @@ def keep_fit(profiles: Sequence[ProfileText], *, folder: Folder) -> str:
     for profile in profiles:
         _written(profile.text.encode("utf-8"), folder.path.joinpath(profile.path))
     return "Every page counts with what was fitted now."
+
+
+_NAMED = (MODEL, HARDWARE, PRICES)
+"""Files that say their own name."""
+
+
+def _paths(kind: str, name: str) -> tuple[Path, ...]:
+    """What is kept of an upload: of recorded demand the workload file, and the record where it is kept too."""
+    places = (PLACES[kind], RECORDS) if kind == DEMAND else (PLACES[kind],)
+    return tuple(path for place in places for path in uploaded_paths(place) if path.stem == name)
+
+
+def remove_file(kind: str, name: str) -> None:
+    """Answer without an upload from now on."""
+    folder = next_folder()
+    for path in _paths(kind, name):
+        folder.path.joinpath(path).unlink()
+    answer_from(folder)
+    say_instead(label(kind, name), f"{name} was removed.")
+
+
+def rename_file(kind: str, name: str, wanted: str) -> str:
+    """Call an upload otherwise from now on; its name.
+
+    Raises RoofcastError: it is no name, or another file's.
+    """
+    new = upload_name(wanted)
+    if new != plain_word(wanted):
+        hint = f"{new} is like it"
+        raise RoofcastError("takes letters, digits, dots and hyphens", field="name", hint=hint)
+    if new in uploaded_names(PLACES[kind]):
+        raise RoofcastError(f"{new} is another of your files", field="name", hint="remove that one first")
+    folder = next_folder()
+    for path in _paths(kind, name):
+        there, data = folder.path.joinpath(path), folder.path.joinpath(path).read_bytes()
+        if kind in _NAMED:
+            data = renamed_profile(data.decode("utf-8"), new).encode("utf-8")
+        _written(data, there.with_name(f"{new}{there.suffix}"))
+        there.unlink()
+    answer_from(folder)
+    say_instead(label(kind, name), f"{name} is called {new} now.", renamed=label(kind, new))
+    return new
 
 
 def is_benchmark(path: str) -> bool:

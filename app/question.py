@@ -94,6 +94,15 @@ def kept() -> dict[str, Any]:
     return found
 
 
+def rename(name: str, now: str | None) -> None:
+    """Ask with a file of one's own under the name that it has ``now``; None : it is gone."""
+    for key in [key for key, value in kept().items() if value == name]:
+        kept().pop(key)
+        st.session_state.pop(key, None)
+        if now is not None:
+            kept()[key] = now
+
+
 def hand_on(given: dict[str, Any]) -> None:
     """Ask about another deployment from the next page on."""
     for key in OF_DEPLOYMENT:

@@ -23,6 +23,8 @@ UPLOADS = "_profiles_folder"
 FILES = "files"
 """What links call the uploads that they were made with."""
 LARGEST_UPLOADS = 20
+_MOST_FOLDERS = 100
+"""Of a session: every file that is taken, renamed or removed makes one, of links to the same bytes."""
 _LARGEST_STORE = 200
 """Folders that links may still ask for; the oldest goes first."""
 _store: OrderedDict[str, Folder] = OrderedDict()
@@ -38,7 +40,8 @@ class Folder:
 
     def files(self) -> list[Path]:
         """Every file, by its path within the folder."""
-        return sorted(path.relative_to(self.path) for path in self.path.rglob("*") if path.is_file())
+        found = (path.relative_to(self.path) for path in self.path.rglob("*") if path.is_file())
+        return sorted(found, key=lambda path: (path.parent, path.stem, path.suffix))
 
     def size_bytes(self) -> int:
         """Of all files together."""
@@ -71,6 +74,7 @@ class _Uploads:
 
     folders: list[Folder] = field(default_factory=list)
     said: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
     shared_id: str | None = None
     had: set[str] = field(default_factory=set)
 
@@ -119,7 +123,10 @@ def said_of(file_id: str) -> str | None:
 def has_room() -> bool:
     """Whether this session may upload another file."""
     folder = session_folder()
-    return len(_uploads().folders) < LARGEST_UPLOADS and (folder is None or folder.size_bytes() < LARGEST_RECORD_BYTES)
+    if folder is None:
+        return True
+    few = len(folder.files()) < LARGEST_UPLOADS and len(_uploads().folders) < _MOST_FOLDERS
+    return few and folder.size_bytes() < LARGEST_RECORD_BYTES
 
 
 def next_folder() -> Folder:
@@ -132,11 +139,24 @@ def next_folder() -> Folder:
     return folder
 
 
-def remember(folder: Folder, *, file_id: str, said: str) -> None:
-    """Answer from ``folder`` from now on."""
+def remember(folder: Folder, *, file_id: str, said: str, label: str = "") -> None:
+    """Answer from ``folder`` from now on; label : what the page calls the file that came."""
+    found = _uploads()
+    found.said[file_id], found.labels[file_id] = said, label
+    answer_from(folder)
+
+
+def say_instead(label: str, said: str, *, renamed: str = "") -> None:
+    """What is said of a file from now on that was removed, or is called otherwise."""
+    found = _uploads()
+    for file_id in [item for item, known in found.labels.items() if known == label]:
+        found.said[file_id], found.labels[file_id] = said, renamed
+
+
+def answer_from(folder: Folder) -> None:
+    """Answer from the files of ``folder`` from now on, and keep them for links."""
     found, digest = _uploads(), folder.digest()
     found.folders.append(folder)
-    found.said[file_id] = said
     found.shared_id = digest
     found.had.add(digest)
     with _store_lock:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import controls, display, inputs, opening, tables, widgets
+from app import controls, display, inputs, opening, question, tables, widgets
 from app.commands import OWN_FOLDER
 from app.complaints import quoted
 from app.own_files import (
@@ -28,6 +28,8 @@ from app.own_files import (
     label,
     most_like_hardware,
     most_like_model,
+    remove_file,
+    rename_file,
 )
 from app.sections import section_body
 from app.uploaded import (
@@ -63,10 +65,11 @@ from simulator.specs.writing import ProfileText
 if TYPE_CHECKING:
     from streamlit.runtime.uploaded_file_manager import UploadedFile
 
-_CHOSEN = "mine"
+_CHOSEN, _NEW_NAME, _REFUSED = "mine", "new_name", "_rename_refused"
 BROWSE, OWN = "browse", "Your files"
 """Key of what the page of profiles shows, and the part of it that is a session's own."""
 _CONTEXT = 4096
+_LONGEST_NAME = 60
 _ASKED_OF = {
     "model": ("Plan", "What-if", "Serving", "Roofline", "Compare"),
     "gpu": opening.ASKING,
@@ -113,7 +116,7 @@ def _taken(found: UploadedFile, over: str) -> None:
         if said is None:
             folder = next_folder()
             kept = keep_file(found.getvalue(), filename=found.name, over=over, folder=folder)
-            remember(folder, file_id=found.file_id, said=(said := kept.said))
+            remember(folder, file_id=found.file_id, said=(said := kept.said), label=kept.label)
             # What was understood is shown at once.
             st.session_state[_CHOSEN], st.session_state[BROWSE] = kept.label, OWN
         st.success(said, icon=":material/check_circle:")
@@ -246,15 +249,50 @@ def own_files() -> None:
     files = [(kind, name) for kind, place in PLACES.items() for name in uploaded_names(place)]
     shown = {label(kind, name): (kind, name) for kind, name in files}
     names = tuple(shown)
+    if _REFUSED in st.session_state:
+        st.error(st.session_state.pop(_REFUSED), icon=":material/block:")
     kind, name = shown[
         widgets.choice("Look at", names, key=_CHOSEN, default=names[-1], help="One of the files of this session.")
     ]
+    _managed(kind, name)
     try:
         _BODIES[kind](name)
     except RoofcastError as error:
         error.message = error.message.replace(uploaded_file(""), "")
         display.refusal(error)
     _given_back()
+
+
+def _rename(kind: str, name: str) -> None:
+    try:
+        new = rename_file(kind, name, st.session_state[_NEW_NAME])
+    except RoofcastError as error:
+        st.session_state[_REFUSED] = controls.named(f"{error}")
+        return
+    question.rename(name, new)
+    st.session_state[_CHOSEN] = label(kind, new)
+
+
+def _remove(kind: str, name: str) -> None:
+    remove_file(kind, name)
+    question.rename(name, None)
+    st.session_state.pop(_CHOSEN, None)
+    if not has_own_files():
+        st.session_state.pop(BROWSE, None)
+
+
+def has_own_files() -> bool:
+    """Whether there is a file of this session to look at."""
+    return any(map(uploaded_names, PLACES.values()))
+
+
+def _managed(kind: str, name: str) -> None:
+    """Call a file otherwise, or take it away."""
+    with st.popover("Rename or remove", icon=":material/edit:"):
+        st.text_input("New name", key=_NEW_NAME, max_chars=_LONGEST_NAME, placeholder=name)
+        with st.container(horizontal=True, gap="small"):
+            st.button("Rename", key="rename", on_click=_rename, args=(kind, name), icon=":material/edit:")
+            st.button("Remove", key="remove", on_click=_remove, args=(kind, name), icon=":material/delete:")
 
 
 _BODIES = {MODEL: _model, HARDWARE: _hardware, PRICES: _prices, DEMAND: _demand, KERNELS: _kernels}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import display, inputs, tables, widgets
-from app.uploaded import session_folder, session_profiles
-from app.views.own import BROWSE, OWN, own_files, own_inputs
+from app.uploaded import session_profiles
+from app.views.own import BROWSE, OWN, has_own_files, own_files, own_inputs
 from simulator.api.models import count
 from simulator.errors import RoofcastError
 from simulator.reports.answers.profiles import (
@@ -70,6 +70,6 @@ def page() -> None:
     display.headline("Every number has a source", detail="Datasheet facts and Hugging Face configurations, as shipped.")
     with st.container(border=True):
         own_inputs()
-    views = {OWN: own_files} if session_folder() is not None else {}
+    views = {OWN: own_files} if has_own_files() else {}
     views |= {"Accelerators": _hardware, "Models": _model}
     views[widgets.view("Profiles", tuple(views), key=BROWSE)]()

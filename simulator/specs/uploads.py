@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,9 @@ WORKLOAD_FIELDS = frozenset(
 )
 """What ``roofcast demand`` writes; other fields of a workload file name files or ask for studies."""
 _BUILT_IN_PRICES = "default"
+_UNNAMED = "config"
+"""What every model's configuration is called, ``config.json``."""
+_NAME_FIELD = re.compile(r"^name:.*$", re.MULTILINE)
 _UNSAFE = re.compile(r"[^a-z0-9.-]+")
 _LONGEST_NAME = 100
 """Of a file, with room for what is written beside it."""
@@ -128,24 +132,40 @@ def _mapping(data: object, *, filename: str) -> dict[str, Any]:
 def _model_name(config: object, filename: str) -> str:
     named = config.get("_name_or_path") if isinstance(config, dict) else None
     stem = upload_name(filename)
-    return upload_name(named) if isinstance(named, str) and named and stem == "config" else stem
+    return upload_name(named) if isinstance(named, str) and named and stem == _UNNAMED else stem
 
 
 def keep_model_upload(data: bytes, *, filename: str, folder: Path) -> str:
     """Check an uploaded ``config.json`` and keep it as a profile in ``folder`` (a ``--profiles`` directory); its name.
 
+    A second file whose name says nothing of its model stands beside the first as ``config-2``.
+
     Raises RoofcastError, ProfileError: as `model_from_upload`; nothing is written then.
     """
     model = model_from_upload(data, filename=filename)
+    config = parse_json(_text(data, filename=filename))
+    says_nothing = upload_name(filename) == _UNNAMED
+    name = _free_name(model.name, config, folder=folder / "models") if says_nothing else model.name
     profile = {
-        "name": model.name,
+        "name": name,
         "source": f"uploaded as {upload_name(filename)}",
         "date": datetime.now(UTC).date().isoformat(),
-        "config": parse_json(_text(data, filename=filename)),
+        "config": config,
     }
     text = yaml.safe_dump(profile, allow_unicode=True, sort_keys=False)
-    _keep(text.encode("utf-8"), folder / "models" / f"{model.name}.yaml")
-    return model.name
+    _keep(text.encode("utf-8"), folder / "models" / f"{name}.yaml")
+    return name
+
+
+def _free_name(name: str, config: Any, *, folder: Path) -> str:
+    """``name``, or with a number behind it where that is another configuration's."""
+    tried = (name if number == 1 else f"{name}-{number}" for number in count(1))
+    return next(found for found in tried if _config_of(folder / f"{found}.yaml") in (None, config))
+
+
+def _config_of(path: Path) -> Any:
+    """The configuration of a profile that was kept; None where there is none."""
+    return parse_yaml(path.read_text("utf-8")).get("config") if path.is_file() else None
 
 
 def keep_hardware_upload(data: bytes, *, filename: str, folder: Path) -> str:
@@ -182,6 +202,11 @@ def keep_workload_upload(data: bytes, *, filename: str, folder: Path) -> str:
     found = upload_name(filename)
     _keep(data, folder / "workloads" / f"{found}.yaml")
     return found
+
+
+def renamed_profile(text: str, name: str) -> str:
+    """The YAML of a profile under another name, which its file has as well."""
+    return _NAME_FIELD.sub(f"name: {name}", text, count=1)
 
 
 def _profile_name(name: str) -> str:

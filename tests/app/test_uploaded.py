@@ -70,6 +70,54 @@ def test_an_uploaded_model_can_be_chosen_and_is_read_again_when_it_changes() -> 
     assert not page.error
 
 
+def test_configurations_of_two_models_stand_beside_each_other_and_travel_with_a_link() -> None:
+    page = opened("profiles")
+    for layers in (4, 8, 4):
+        _upload(page, "config.json", json.dumps({**TINY_CONFIG, "num_hidden_layers": layers}))
+        assert page.success, [item.value for item in page.error]
+    assert page.selectbox(key="mine").options == ["config (model)", "config-2 (model)"], (
+        "the same one is not kept twice"
+    )
+    files = _shared_files(page)
+    for name, layers in (("config", "4"), ("config-2", "8")):
+        other = opened("profiles", {"files": files, "browse": "Models", "model": name})
+        assert _shown(other)["layers"] == layers
+
+
+def test_a_file_is_renamed_and_removed() -> None:
+    page = _upload(opened("profiles"), "config.json", json.dumps(TINY_CONFIG))
+    page.text_input(key="new_name").set_value("mine/8b").run()
+    page.button(key="rename").click().run()
+    assert "letters, digits, dots and hyphens" in page.error[0].value
+    page.text_input(key="new_name").set_value("mine-8b").run()
+    page.button(key="rename").click().run()
+    assert not page.error
+    assert page.selectbox(key="mine").value == "mine-8b (model)"
+    asked = opened("what_if", {"files": _shared_files(page), "model": "mine-8b"})
+    assert "mine-8b" in headline(asked)
+    _upload(page, "my-card.yaml", H100.replace("name: h100-sxm-80gb", "name: my-card"))
+    page.text_input(key="new_name").set_value("my-other-card").run()
+    page.button(key="rename").click().run()
+    assert page.selectbox(key="mine").value == "my-other-card (accelerator)"
+    assert _frame(page), "it is read by its new name"
+    page.button(key="remove").click().run()
+    assert page.selectbox(key="mine").options == ["mine-8b (model)"]
+    page.button(key="remove").click().run()
+    assert not page.exception
+    assert "Your files" not in page.segmented_control(key="browse").options
+    # The link from before still has what was removed here.
+    assert "mine-8b" in headline(
+        opened("what_if", {"files": asked.session_state["_profiles_folder"].shared_id, "model": "mine-8b"})
+    )
+
+
+def test_a_corrected_file_says_that_it_replaces_the_one_before() -> None:
+    page = _upload(opened("profiles"), "my-card.yaml", H100.replace("name: h100-sxm-80gb", "name: my-card"))
+    assert "replaces" not in page.success[0].value
+    _upload(page, "my-card.yaml", H100.replace("name: h100-sxm-80gb", "name: my-card").replace("3.35e+12", "3.30e+12"))
+    assert "replaces your earlier one" in page.success[0].value
+
+
 def test_an_uploaded_accelerator_can_take_the_place_of_a_built_in_one() -> None:
     page = opened("profiles")
     built_in = _shown(page)["memory bandwidth"]

@@ -157,7 +157,8 @@ def answer_from(folder: Folder) -> None:
     """Answer from the files of ``folder`` from now on, and keep them for links."""
     found, digest = _uploads(), folder.digest()
     found.folders.append(folder)
-    found.shared_id = digest
+    # At once: whoever reloads the page now has the file still.
+    found.shared_id = st.query_params[FILES] = digest
     found.had.add(digest)
     with _store_lock:
         _store[digest] = folder

@@ -18,7 +18,7 @@ from simulator.planner.fleet.records import pack
 from simulator.planner.fleet.resizing import resizer
 from simulator.planner.money.facilities import facilities
 from simulator.planner.money.market import PriceRule, market_price, purchase_offer
-from simulator.planner.money.tco import owning_cost, shelved, spare_accelerators, total_cost
+from simulator.planner.money.tco import Books, owning_cost, shelved, spare_accelerators, total_cost
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
@@ -157,7 +157,8 @@ def test_pools_on_two_kinds_are_rented_and_bought_at_each_ones_price() -> None:
     assert cost.owning.capex[0].amount == pytest.approx(servers)
     assert cost.break_even_price is not None
     priced = cost.owning.offer.model_copy(update={"per_device": cost.break_even_price})
-    even = owning_cost(fleet, tokens=cost.tokens, prices=asked.prices, ownership=load_ownership(), offer=priced)
+    books = Books(fleet=fleet, tokens=cost.tokens, prices=asked.prices, ownership=load_ownership())
+    even = owning_cost(books, offer=priced)
     assert even.present_value == pytest.approx(cost.rent.present_value)
 
 

@@ -38,9 +38,9 @@ def test_what_is_no_date_is_refused(text: str) -> None:
 
 
 def test_amounts_of_two_currencies_are_never_added() -> None:
-    same_currency("EUR", "EUR", first_name="a", second_name="b")
-    with pytest.raises(ProfileError, match="a is in EUR, b in USD") as caught:
-        same_currency("EUR", "USD", first_name="a", second_name="b")
+    same_currency("EUR", ownership="EUR")
+    with pytest.raises(ProfileError, match="price list is in EUR, the ownership profile in USD") as caught:
+        same_currency("EUR", ownership="USD")
     assert caught.value.code == "mixed_currencies"
 
 

@@ -27,6 +27,21 @@ RENTALS: tuple[RentKind, ...] = ("planned", "on_demand", "reserved_1y", "reserve
 """The plan's own price and every term that a fleet can stay on; a capacity block ends after days."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """What the cost of a fleet follows from: the tokens of its year, a price list, and figures of owning."""
+
+    fleet: Fleet
+    tokens: TokenYear
+    prices: PriceProfile
+    ownership: OwnershipProfile
+
+    @property
+    def years(self) -> int:
+        """Of depreciation, over which ways to pay are compared."""
+        return int(self.ownership.depreciation_years.value)
+
+
 def annuity_factor(rate: float, years: int) -> float:
     """Present value of one a year for ``years`` years, each paid at the end of its year [years].
 
@@ -64,15 +79,16 @@ def mean_power_w(fleet: Fleet, *, mean_load: float) -> float:
     return fleet.typical_w - dynamic_w(fleet) * (1 - mean_load)
 
 
-def _capex(fleet: Fleet, *, offer: OfferSpec, ownership: OwnershipProfile, currency: str) -> tuple[CostLine, ...]:
-    price = offer.per_device or 0.0
+def _capex(books: Books, offer: OfferSpec) -> tuple[CostLine, ...]:
+    fleet, ownership, price = books.fleet, books.ownership, offer.per_device or 0.0
     servers = fleet.devices * price
     shares = (("network", ownership.network_fraction.value), ("storage", ownership.storage_fraction.value))
     shelf = shelved(fleet, ownership=ownership)
     failing = ownership.failures_per_device_year.value * fleet.devices
     kept = f"{shelf} accelerators: {failing:,.1f} fail a year, {ownership.replacement_days.value:g} days to replace one"
+    paid = f"{fleet.devices} x {price:,.2f} {books.prices.currency} ({offer.provider})"
     bought = [
-        CostLine(name="servers", amount=servers, basis=f"{fleet.devices} x {price:,.2f} {currency} ({offer.provider})"),
+        CostLine(name="servers", amount=servers, basis=paid),
         *(
             CostLine(name=name, amount=servers * share, basis=f"{percent_text(share)} of servers")
             for name, share in shares
@@ -103,11 +119,10 @@ def shelved(fleet: Fleet, *, ownership: OwnershipProfile) -> int:
     return sum(spare_accelerators(item.devices, ownership=ownership) for item in fleet.housing)
 
 
-def _opex(
-    fleet: Fleet, *, prices: PriceProfile, ownership: OwnershipProfile, servers: float, mean_load: float
-) -> tuple[CostLine, ...]:
+def _opex(books: Books, *, servers: float) -> tuple[CostLine, ...]:
     """Electricity of the mean power at the meter, space per nameplate power, and people per server."""
-    power_w = mean_power_w(fleet, mean_load=mean_load)
+    fleet, prices, ownership = books.fleet, books.prices, books.ownership
+    power_w = mean_power_w(fleet, mean_load=books.tokens.mean_load)
     kwh = power_w * prices.pue * HOURS_PER_YEAR / KILO
     space_kw = fleet.maximum_w / KILO
     # Of single devices nobody says how many share a host: one a replica is the most there can be.
@@ -138,27 +153,21 @@ def _opex(
     )
 
 
-def owning_cost(
-    fleet: Fleet,
-    *,
-    tokens: TokenYear,
-    prices: PriceProfile,
-    ownership: OwnershipProfile,
-    offer: OfferSpec | None = None,
-) -> Owning:
+def owning_cost(books: Books, *, offer: OfferSpec | None = None) -> Owning:
     """What buying and operating the fleet costs, at the price list's purchase price unless ``offer`` is another.
 
     Raises ProfileError: no purchase price is known, or prices and ownership figures are in different currencies.
     Reference: [Brealey2020] chapter 6, "Equivalent annual cash flows".
     """
-    same_currency(prices.currency, ownership.currency, first_name="the price list", second_name="the ownership profile")
+    same_currency(books.prices.currency, ownership=books.ownership.currency)
     if offer is None:
-        each = ((purchase_offer(prices, hardware=item.hardware), item.devices) for item in fleet.housing)
+        housing = books.fleet.housing
+        each = ((purchase_offer(books.prices, hardware=item.hardware), item.devices) for item in housing)
         offer = mean_offer(list(each))
-    capex = _capex(fleet, offer=offer, ownership=ownership, currency=prices.currency)
-    opex = _opex(fleet, prices=prices, ownership=ownership, servers=capex[0].amount, mean_load=tokens.mean_load)
-    years, rate = int(ownership.depreciation_years.value), ownership.discount_rate.value
-    residual = capex[0].amount * ownership.residual_fraction.value
+    capex = _capex(books, offer)
+    opex = _opex(books, servers=capex[0].amount)
+    years, rate = books.years, books.ownership.discount_rate.value
+    residual = capex[0].amount * books.ownership.residual_fraction.value
     paid, yearly = sum(line.amount for line in capex), sum(line.amount for line in opex)
     factor = annuity_factor(rate, years)
     present_value = paid + yearly * factor - residual * (1 + rate) ** -years
@@ -173,58 +182,44 @@ def owning_cost(
         depreciation_per_year=(paid - residual) / years,
         present_value=present_value,
         annual=annual,
-        per_device_hour=annual / (fleet.devices * HOURS_PER_YEAR),
-        per_million_input_tokens=tokens.input_price(annual),
-        per_million_output_tokens=tokens.output_price(annual),
+        per_device_hour=annual / (books.fleet.devices * HOURS_PER_YEAR),
+        per_million_input_tokens=books.tokens.input_price(annual),
+        per_million_output_tokens=books.tokens.output_price(annual),
     )
 
 
-def break_even_price(
-    fleet: Fleet, *, rent: Renting, tokens: TokenYear, prices: PriceProfile, ownership: OwnershipProfile
-) -> float | None:
+def break_even_price(books: Books, rent: Renting) -> float | None:
     """Price of an accelerator with its share of a server at which owning is worth what the rent is; None below zero.
     The present value of owning is linear in the price, so that two prices give the line."""
 
     def value(price: float) -> float:
-        offer = OfferSpec(
-            hardware=fleet.hardware, kind="purchase", provider="", per_device=price, date=prices.date, source=""
-        )
-        found = owning_cost(fleet, tokens=tokens, prices=prices, ownership=ownership, offer=offer)
-        return found.present_value
+        named = {"hardware": books.fleet.hardware, "provider": "", "date": books.prices.date, "source": ""}
+        return owning_cost(books, offer=OfferSpec(kind="purchase", per_device=price, **named)).present_value
 
     one, two = value(1.0), value(2.0)
     price = 1 + (rent.present_value - one) / (two - one)
     return price if price > 0 else None
 
 
-def _renting(
-    fleet: Fleet,
-    *,
-    kind: RentKind,
-    rule: PriceRule,
-    tokens: TokenYear,
-    prices: PriceProfile,
-    ownership: OwnershipProfile,
-    owning: Owning | None,
-) -> Renting | None:
+def _renting(books: Books, *, kind: RentKind, rule: PriceRule, owning: Owning | None) -> Renting | None:
+    ownership, tokens = books.ownership, books.tokens
     asked = rule if kind == "planned" else replace(rule, kind=kind)
-    found = [(item, market_price(prices, hardware=item.hardware, rule=asked)) for item in fleet.housing]
+    found = [(item, market_price(books.prices, hardware=item.hardware, rule=asked)) for item in books.fleet.housing]
     # A survey sells nothing: it prices a plan where nobody's offer is known, and is no way to pay.
     sold = [(item, price) for item, price in found if price and (kind == "planned" or not price.surveyed)]
     if len(sold) < len(found):
         return None
     per_hour = sum(item.devices * price.per_hour for item, price in sold)
     annual = per_hour * HOURS_PER_YEAR * (1 + ownership.cloud_extra_fraction.value)
-    years = int(ownership.depreciation_years.value)
     return Renting(
         kind=kind,
-        per_device_hour=per_hour / fleet.devices,
+        per_device_hour=per_hour / books.fleet.devices,
         provider=" + ".join(dict.fromkeys(price.provider for _, price in sold)),
         date=max(price.date for _, price in sold),
         source="; ".join(dict.fromkeys(price.source for _, price in sold)),
         annual=annual,
-        total=annual * years,
-        present_value=annual * annuity_factor(ownership.discount_rate.value, years),
+        total=annual * books.years,
+        present_value=annual * annuity_factor(ownership.discount_rate.value, books.years),
         per_million_input_tokens=tokens.input_price(annual),
         per_million_output_tokens=tokens.output_price(annual),
         break_even=owning.annual / annual if owning is not None else None,
@@ -243,29 +238,19 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
     Raises ProfileError: neither a purchase price nor a rental price is known (``missing_price``), or currencies differ.
     """
     fleet = plan.best
-    same_currency(prices.currency, ownership.currency, first_name="the price list", second_name="the ownership profile")
+    same_currency(prices.currency, ownership=ownership.currency)
     tokens = token_year(plan.demand, prompt_share=fleet.prompt_share)
+    books = Books(fleet=fleet, tokens=tokens, prices=prices, ownership=ownership)
     owning, reason = None, ""
     try:
-        owning = owning_cost(fleet, tokens=tokens, prices=prices, ownership=ownership)
+        owning = owning_cost(books)
     except ProfileError as error:
         if error.code != "missing_price":
             raise
         reason = f"{error.message}; {error.hint}"
     # A term that was asked for is the plan's price already.
     terms = RENTALS if plan.spec.price_kind is None else RENTALS[1:]
-    found = (
-        _renting(
-            fleet,
-            kind=kind,
-            rule=plan_rule(plan.spec),
-            tokens=tokens,
-            prices=prices,
-            ownership=ownership,
-            owning=owning,
-        )
-        for kind in terms
-    )
+    found = (_renting(books, kind=kind, rule=plan_rule(plan.spec), owning=owning) for kind in terms)
     renting = tuple(item for item in found if item is not None)
     if not renting and owning is None:
         raise ProfileError(
@@ -276,9 +261,6 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
             + _strangers(prices),
         )
     rent = next((item for item in renting if item.kind == (plan.spec.price_kind or "planned")), None)
-    even = None
-    if rent is not None:
-        even = break_even_price(fleet, rent=rent, tokens=tokens, prices=prices, ownership=ownership)
     return TotalCost(
         currency=prices.currency,
         devices=fleet.devices,
@@ -287,8 +269,8 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
         owning_unpriced=reason,
         renting=renting,
         rent=rent,
-        break_even_price=even,
-        flows=cash_flows(owning, renting, years=int(ownership.depreciation_years.value)),
+        break_even_price=None if rent is None else break_even_price(books, rent),
+        flows=cash_flows(owning, renting, years=books.years),
     )
 
 

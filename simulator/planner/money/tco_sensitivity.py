@@ -3,59 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.length_curves import RELATIVE_END
-from simulator.planner.money.tco import owning_cost
-from simulator.planner.money.tco_records import Owning, OwningBar, TotalCost
-from simulator.records import dataclass
+from simulator.planner.money.tco import Books, owning_cost
+from simulator.planner.money.tco_records import OwningBar, TotalCost
 from simulator.specs.money.ownership import OwnershipProfile
-from simulator.specs.money.prices import OfferSpec, PriceProfile
+from simulator.specs.money.prices import PriceProfile
 from simulator.units import percent_text
 
 # Ends of the residual and of the cost of capital, in points. Chosen, not measured, as RELATIVE_END is.
 RESIDUAL_END, RATE_END = 0.1, 0.03
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Bill:
-    """The inputs of the bill."""
-
-    plan: CapacityPlan
-    cost: TotalCost
-    prices: PriceProfile
-    ownership: OwnershipProfile
-    offer: OfferSpec
-
-    def annual(
-        self,
-        *,
-        prices: PriceProfile | None = None,
-        ownership: OwnershipProfile | None = None,
-        offer: OfferSpec | None = None,
-    ) -> float:
-        """Equivalent annual cost, with what is given in place of the plan's own inputs."""
-        found: Owning = owning_cost(
-            self.plan.best,
-            tokens=self.cost.tokens,
-            prices=prices or self.prices,
-            ownership=ownership or self.ownership,
-            offer=offer or self.offer,
-        )
-        return found.annual
-
-    def figure(self, name: str, value: float) -> float:
-        """Annual cost with another value of one figure of the ownership profile."""
-        changed = getattr(self.ownership, name).model_copy(update={"value": value})
-        return self.annual(ownership=self.ownership.model_copy(update={name: changed}))
-
-    def price(self, value: float) -> float:
-        """Annual cost with another purchase price."""
-        return self.annual(offer=self.offer.model_copy(update={"per_device": value}))
-
-    def listed(self, name: str, value: float) -> float:
-        """Annual cost with another value of one figure of the price list."""
-        return self.annual(prices=self.prices.model_copy(update={name: value}))
 
 
 def _relative(name: str, base: float, at: Callable[[float], float], *, shown: Callable[[float], str]) -> OwningBar:
@@ -75,39 +35,29 @@ def owning_bars(
     """One bar a figure, widest first; none where owning is not priced."""
     if cost.owning is None:
         return []
-    bill = _Bill(plan=plan, cost=cost, prices=prices, ownership=ownership, offer=cost.owning.offer)
-    fixed = ownership.colocation_per_kw_month.value
+    books, offer = Books(fleet=plan.best, tokens=cost.tokens, prices=prices, ownership=ownership), cost.owning.offer
+
+    def at_price(value: float) -> float:
+        return owning_cost(books, offer=offer.model_copy(update={"per_device": value})).annual
+
+    def of_kwh(value: float) -> float:
+        listed = prices.model_copy(update={"power_per_kwh": value})
+        return owning_cost(replace(books, prices=listed), offer=offer).annual
+
+    def of(figure: str, value: float) -> float:
+        changed = getattr(ownership, figure).model_copy(update={"value": value})
+        return owning_cost(replace(books, ownership=ownership.model_copy(update={figure: changed})), offer=offer).annual
+
+    space, support = ownership.colocation_per_kw_month.value, ownership.support_fraction_per_year.value
+    residual, rate = ownership.residual_fraction.value, ownership.discount_rate.value
+    of_space, of_support = partial(of, "colocation_per_kw_month"), partial(of, "support_fraction_per_year")
+    of_residual, of_rate = partial(of, "residual_fraction"), partial(of, "discount_rate")
     bars = [
-        _relative("purchase price of an accelerator", bill.offer.per_device or 0.0, bill.price, shown="{:,.0f}".format),
-        _relative(
-            "price of a kWh",
-            prices.power_per_kwh,
-            lambda value: bill.listed("power_per_kwh", value),
-            shown="{:.3f}".format,
-        ),
-        _relative(
-            "colocation of a kW a month",
-            fixed,
-            lambda value: bill.figure("colocation_per_kw_month", value),
-            shown="{:,.0f}".format,
-        ),
-        _relative(
-            "support a year, of servers",
-            ownership.support_fraction_per_year.value,
-            lambda value: bill.figure("support_fraction_per_year", value),
-            shown=percent_text,
-        ),
-        _points(
-            "residual, of servers",
-            ownership.residual_fraction.value,
-            lambda value: bill.figure("residual_fraction", value),
-            by=RESIDUAL_END,
-        ),
-        _points(
-            "cost of capital",
-            ownership.discount_rate.value,
-            lambda value: bill.figure("discount_rate", value),
-            by=RATE_END,
-        ),
+        _relative("purchase price of an accelerator", offer.per_device or 0.0, at_price, shown="{:,.0f}".format),
+        _relative("price of a kWh", prices.power_per_kwh, of_kwh, shown="{:.3f}".format),
+        _relative("colocation of a kW a month", space, of_space, shown="{:,.0f}".format),
+        _relative("support a year, of servers", support, of_support, shown=percent_text),
+        _points("residual, of servers", residual, of_residual, by=RESIDUAL_END),
+        _points("cost of capital", rate, of_rate, by=RATE_END),
     ]
     return sorted(bars, key=lambda bar: -bar.swing)

@@ -33,14 +33,15 @@ def known_currency(code: str) -> str:
     return code
 
 
-def same_currency(first: str, second: str, *, first_name: str, second_name: str) -> None:
+def same_currency(prices: str, *, ownership: str) -> None:
     """Refuse to add amounts of two currencies. Raises ProfileError: they differ."""
-    if first != second:
+    if prices != ownership:
         raise ProfileError(
-            f"{first_name} is in {first}, {second_name} in {second}; amounts of different currencies are never added",
+            f"the price list is in {prices}, the ownership profile in {ownership}; amounts of different currencies are "
+            "never added",
             field="currency",
             code="mixed_currencies",
-            hint=f"write both in {first}: `ownership` FILE with extends: default, currency: {first} and its money",
+            hint=f"write both in {prices}: `ownership` FILE with extends: default, currency: {prices} and its money",
         )
 
 

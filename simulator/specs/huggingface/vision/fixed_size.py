@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import distinct, split_heads
+from simulator.specs.huggingface.layers import split_heads
 from simulator.specs.huggingface.vision import shapes
 from simulator.specs.model.architecture import ProjectionSpec, VisionSpec
 
@@ -16,7 +16,8 @@ def internvl_tower(fields: Fields) -> VisionSpec:
     tokens = fields.size("image_seq_length", default=256)
     vision = fields.section("vision_config")
     hidden, heads = vision.size("hidden_size"), vision.size("num_attention_heads")
-    patch, edge = shapes.edge_of(vision, "patch_size"), shapes.edge_of(vision, "image_size")
+    tower = shapes.Tower(fields=vision, hidden=hidden, patch=shapes.edge_of(vision, "patch_size"), merge=merge)
+    edge = shapes.edge_of(vision, "image_size")
     rms = vision.text("norm_type", allowed=("layer_norm", "rms_norm"), default="layer_norm") == "rms_norm"
     normed = vision.flag("use_qk_norm", default=False)
     layer = shapes.tower_layer(
@@ -28,24 +29,18 @@ def internvl_tower(fields: Fields) -> VisionSpec:
         mlp_bias=True,
         extra=2 * hidden + (2 * hidden if normed else 0),
     )
-    layers, order = distinct((layer,) * vision.depth("num_hidden_layers"))
-    positions = shapes.grid_of(vision, "image_size", edge=edge, patch=patch) + 1
+    positions = tower.grid("image_size", edge) + 1
     positions = positions if vision.flag("use_absolute_position_embeddings", default=False) else 0
     pooled = vision.flag("use_mean_pooling", default=True)
-    merged = hidden * merge**2
-    return VisionSpec(
-        hidden_size=hidden,
-        patch_size=patch,
-        patch_inputs=vision.size("num_channels", default=shapes.CHANNELS) * patch**2,
+    return tower.spec(
+        (layer,) * vision.depth("num_hidden_layers"),
+        channels=("num_channels",),
         norm="rms" if rms else "layer",
-        layers=layers,
-        layer_order=order,
-        merge=merge,
-        projections=shapes.products(merged, width, width),
+        projections=shapes.products(tower.merged, width, width),
         resolution="tiles",
         image_size=edge,
         tokens_per_image=tokens,
-        extra_parameters=hidden + positions * hidden + (0 if pooled else 2 * hidden) + 2 * merged,
+        extra=hidden + positions * hidden + (0 if pooled else 2 * hidden) + 2 * tower.merged,
     )
 
 
@@ -53,23 +48,16 @@ def llama4_tower(fields: Fields) -> VisionSpec:
     """Llama4VisionModel and its projector: tiles, a class token, pixels shuffled into a quarter of the tokens."""
     width = shapes.text_width(fields)
     vision = fields.section("vision_config")
-    hidden, intermediate = vision.size("hidden_size"), vision.size("intermediate_size")
-    heads, patch = vision.size("num_attention_heads", default=16), vision.size("patch_size")
-    edge, merge = vision.size("image_size"), shapes.shuffled_patches(vision, "pixel_shuffle_ratio")
-    layers, order = distinct(
-        (shapes.tower_layer(heads=heads, head_dim=split_heads(vision, hidden, heads), intermediate=intermediate),)
-        * vision.depth("num_hidden_layers")
-    )
+    tower = shapes.tower_of(vision, merge=shapes.shuffled_patches(vision, "pixel_shuffle_ratio"))
+    hidden, intermediate, edge = tower.hidden, vision.size("intermediate_size"), vision.size("image_size")
+    heads = vision.size("num_attention_heads", default=16)
+    layer = shapes.tower_layer(heads=heads, head_dim=split_heads(vision, hidden, heads), intermediate=intermediate)
     inner, outputs = vision.size("projector_input_dim"), vision.size("projector_output_dim")
-    positions = shapes.grid_of(vision, "image_size", edge=edge, patch=patch) + 1
-    return VisionSpec(
-        hidden_size=hidden,
-        patch_size=patch,
-        patch_inputs=vision.size("num_channels", default=shapes.CHANNELS) * patch**2,
+    positions = tower.grid("image_size", edge) + 1
+    return tower.spec(
+        (layer,) * vision.depth("num_hidden_layers"),
+        channels=("num_channels",),
         patch_bias=False,
-        layers=layers,
-        layer_order=order,
-        merge=merge,
         projections=(
             *shapes.products(intermediate, inner, bias=False),
             *shapes.products(outputs, outputs, bias=False),
@@ -77,7 +65,7 @@ def llama4_tower(fields: Fields) -> VisionSpec:
         ),
         resolution="tiles",
         image_size=edge,
-        extra_parameters=hidden + positions * hidden + 2 * 2 * hidden,
+        extra=hidden + positions * hidden + 2 * 2 * hidden,
     )
 
 
@@ -129,10 +117,10 @@ def _shuffled(tower: VisionSpec, *, joined: int, projections: tuple[ProjectionSp
 
 def _siglip(vision: Fields) -> VisionSpec:
     """SiglipVisionTransformer without its pooling head, over tiles; ``tokens_per_image`` counts patches."""
-    hidden, patch, edge = vision.size("hidden_size", default=1152), vision.size("patch_size"), vision.size("image_size")
-    positions = shapes.grid_of(vision, "image_size", edge=edge, patch=patch)
-    tower = shapes.plain_tower(vision, hidden=hidden, patch=patch, extra=positions * hidden + 2 * hidden)
-    return tower.model_copy(update={"resolution": "tiles", "image_size": edge, "tokens_per_image": positions})
+    tower, edge = shapes.tower_of(vision, width=1152), vision.size("image_size")
+    positions = tower.grid("image_size", edge)
+    extra = positions * tower.hidden + 2 * tower.hidden
+    return tower.spec(tower.blocks(), extra=extra, resolution="tiles", image_size=edge, tokens_per_image=positions)
 
 
 def paligemma_tower(fields: Fields) -> VisionSpec:
@@ -147,17 +135,17 @@ def paligemma_tower(fields: Fields) -> VisionSpec:
 def clip_tower(fields: Fields, *, width: int, bias: bool) -> VisionSpec:
     """CLIPVisionModel over pictures of one size, and Llava's projection of every patch."""
     vision = fields.section("vision_config")
-    hidden, patch, edge = vision.size("hidden_size"), vision.size("patch_size"), vision.size("image_size")
-    positions = shapes.grid_of(vision, "image_size", edge=edge, patch=patch)
-    tower = shapes.plain_tower(
-        vision,
-        hidden=hidden,
-        patch=patch,
+    tower, edge = shapes.tower_of(vision), vision.size("image_size")
+    positions = tower.grid("image_size", edge)
+    return tower.spec(
+        tower.blocks(),
         patch_bias=False,
-        projections=shapes.products(hidden, width, width, bias=bias),
-        extra=(positions + 2) * hidden + 4 * hidden,
+        projections=shapes.products(tower.hidden, width, width, bias=bias),
+        resolution="fixed",
+        image_size=edge,
+        tokens_per_image=positions,
+        extra=(positions + 2) * tower.hidden + 4 * tower.hidden,
     )
-    return tower.model_copy(update={"resolution": "fixed", "image_size": edge, "tokens_per_image": positions})
 
 
 def llava_next_tower(fields: Fields) -> VisionSpec:
@@ -172,9 +160,10 @@ def gemma4_tower(fields: Fields) -> VisionSpec:
     width = shapes.text_width(fields)
     tokens = fields.optional_size("vision_soft_tokens_per_image") or 280
     vision = fields.section("vision_config")
-    hidden, heads, head_dim = vision.size("hidden_size"), vision.size("num_attention_heads"), vision.size("head_dim")
-    plain = shapes.tower_layer(
-        heads=heads,
+    tower = shapes.tower_of(vision, merge=vision.size("pooling_kernel_size", default=3))
+    head_dim = vision.size("head_dim")
+    layer = shapes.tower_layer(
+        heads=vision.size("num_attention_heads"),
         kv_heads=vision.size("num_key_value_heads"),
         head_dim=head_dim,
         gated=True,
@@ -183,21 +172,15 @@ def gemma4_tower(fields: Fields) -> VisionSpec:
         norms=4,
         extra=2 * head_dim,
     )
-    layers, order = distinct((plain,) * vision.depth("num_hidden_layers"))
-    patch = vision.size("patch_size")
-    return VisionSpec(
-        hidden_size=hidden,
-        patch_size=patch,
-        patch_inputs=shapes.CHANNELS * patch**2,
+    return tower.spec(
+        (layer,) * vision.depth("num_hidden_layers"),
+        channels=(),
         patch_bias=False,
         norm="rms",
-        layers=layers,
-        layer_order=order,
-        merge=vision.size("pooling_kernel_size", default=3),
-        projections=shapes.products(hidden, width, bias=False),
+        projections=shapes.products(tower.hidden, width, bias=False),
         resolution="fixed",
         tokens_per_image=tokens,
-        extra_parameters=2 * vision.size("position_embedding_size") * hidden,
+        extra=2 * vision.size("position_embedding_size") * tower.hidden,
     )
 
 
@@ -205,21 +188,15 @@ def gemma4_patches(fields: Fields) -> VisionSpec:
     """Gemma4UnifiedVision: one product from pooled patches of pixels to tokens, between norms; no blocks."""
     width = shapes.text_width(fields)
     vision = fields.section("vision_config")
-    hidden, edge = (
-        vision.size("mm_embed_dim"),
-        vision.size("patch_size") * vision.size("pooling_kernel_size", default=3),
-    )
+    edge = vision.size("patch_size") * vision.size("pooling_kernel_size", default=3)
     vision.expect("model_patch_size", value=edge, why="it is patch_size x pooling_kernel_size")
-    outputs = vision.size("output_proj_dims", default=hidden)
+    tower = shapes.Tower(fields=vision, hidden=vision.size("mm_embed_dim"), patch=edge)
     inputs = shapes.CHANNELS * edge**2
-    return VisionSpec(
-        hidden_size=hidden,
-        patch_size=edge,
-        patch_inputs=inputs,
-        layers=(),
-        layer_order=(),
-        projections=shapes.products(outputs, width, bias=False),
+    return tower.spec(
+        (),
+        channels=(),
+        projections=shapes.products(vision.size("output_proj_dims", default=tower.hidden), width, bias=False),
         resolution="fixed",
         tokens_per_image=vision.size("num_soft_tokens", default=280),
-        extra_parameters=2 * vision.size("mm_posemb_size") * hidden + 2 * inputs + 4 * hidden,
+        extra=2 * vision.size("mm_posemb_size") * tower.hidden + 2 * inputs + 4 * tower.hidden,
     )

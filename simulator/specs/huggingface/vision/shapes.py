@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Literal
 
+from simulator.records import dataclass
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.layers import distinct, split_heads
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ProjectionSpec, VisionSpec
@@ -47,43 +49,79 @@ def tower_layer(
     return LayerSpec(mixer=attention, feed_forward=(mlp,), norms=norms, extra_parameters=extra)
 
 
-def plain_tower(
-    vision: Fields,
-    *,
-    hidden: int,
-    patch: int,
-    intermediate: int | None = None,
-    frames: int = 1,
-    patch_bias: bool = True,
-    merge: int = 1,
-    projections: tuple[ProjectionSpec, ...] = (),
-    extra: int = 0,
-) -> VisionSpec:
-    """Equal blocks with layer norms and biases over pictures of any size, by the usual names of their sizes."""
-    heads = vision.size(vision.either("num_attention_heads", "num_heads", "vt_num_attention_heads"), default=16)
-    width = intermediate or vision.size(vision.either("intermediate_size", "vt_intermediate_size"))
-    depth = vision.depth(vision.either("num_hidden_layers", "depth", "vt_num_hidden_layers"))
-    layer = tower_layer(heads=heads, head_dim=split_heads(vision, hidden, heads), intermediate=width)
-    layers, order = distinct((layer,) * depth)
-    channels = vision.size(vision.either("num_channels", "in_channels", "in_chans"), default=CHANNELS)
-    return VisionSpec(
-        hidden_size=hidden,
-        patch_size=patch,
-        patch_inputs=channels * frames * patch**2,
-        patch_bias=patch_bias,
-        layers=layers,
-        layer_order=order,
-        merge=merge,
-        projections=projections,
-        extra_parameters=extra,
-    )
+CHANNEL_NAMES = ("num_channels", "in_channels", "in_chans")
 
 
-def grid_of(vision: Fields, name: str, *, edge: int, patch: int) -> int:
-    """Squares of ``patch`` pixels in a square of ``edge`` pixels."""
-    if edge < patch:
-        raise vision.refusal(name, f"is {edge}, smaller than a patch of {patch} pixels")
-    return (edge // patch) ** 2
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tower:
+    """The vision part of a configuration with the sizes that all else hangs on: its width, the edge of a patch
+    [pixels], and how many patches along an edge are joined into one token."""
+
+    fields: Fields
+    hidden: int
+    patch: int
+    merge: int = 1
+
+    @property
+    def merged(self) -> int:
+        """Width of the patches of a token side by side."""
+        return self.hidden * self.merge**2
+
+    def grid(self, name: str, edge: int) -> int:
+        """Patches in a square whose edge ``name`` gives."""
+        if edge < self.patch:
+            raise self.fields.refusal(name, f"is {edge}, smaller than a patch of {self.patch} pixels")
+        return (edge // self.patch) ** 2
+
+    def blocks(self, *, intermediate: int | None = None) -> tuple[LayerSpec, ...]:
+        """Equal layers with biases, by the usual names of their sizes."""
+        vision = self.fields
+        heads = vision.size(vision.either("num_attention_heads", "num_heads", "vt_num_attention_heads"), default=16)
+        width = intermediate or vision.size(vision.either("intermediate_size", "vt_intermediate_size"))
+        depth = vision.depth(vision.either("num_hidden_layers", "depth", "vt_num_hidden_layers"))
+        head_dim = split_heads(vision, self.hidden, heads)
+        return (tower_layer(heads=heads, head_dim=head_dim, intermediate=width),) * depth
+
+    def spec(
+        self,
+        layers: tuple[LayerSpec, ...],
+        *,
+        projections: tuple[ProjectionSpec, ...] = (),
+        extra: int = 0,
+        frames: int = 1,
+        channels: tuple[str, ...] = CHANNEL_NAMES,
+        patch_bias: bool = True,
+        norm: Literal["rms", "layer"] = "layer",
+        resolution: Literal["any", "fixed", "tiles"] = "any",
+        image_size: int | None = None,
+        tokens_per_image: int | None = None,
+    ) -> VisionSpec:
+        """The tower of these layers; ``extra`` counts positions, norms and other small weights."""
+        distinct_layers, order = distinct(layers)
+        given = self.fields.size(self.fields.either(*channels), default=CHANNELS) if channels else CHANNELS
+        return VisionSpec(
+            hidden_size=self.hidden,
+            patch_size=self.patch,
+            patch_inputs=given * frames * self.patch**2,
+            patch_bias=patch_bias,
+            norm=norm,
+            layers=distinct_layers,
+            layer_order=order,
+            merge=self.merge,
+            projections=projections,
+            resolution=resolution,
+            image_size=image_size,
+            tokens_per_image=tokens_per_image,
+            extra_parameters=extra,
+        )
+
+
+def tower_of(
+    vision: Fields, *, hidden: str = "hidden_size", width: int | None = None, patch: int | None = None, merge: int = 1
+) -> Tower:
+    """A tower by the usual names of its sizes; ``width`` and ``patch`` where the configuration does not say."""
+    sizes = vision.size(hidden, default=width), vision.size("patch_size", default=patch)
+    return Tower(fields=vision, hidden=sizes[0], patch=sizes[1], merge=merge)
 
 
 def shuffled_patches(fields: Fields, name: str) -> int:

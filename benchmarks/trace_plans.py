@@ -26,13 +26,12 @@ import numpy as np
 from benchmarks.trace_deployments import BLIND, DEPLOYED, LONGER_PROMPTS, Deployed
 from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.runs.metrics import offered_latency_s, percentile_s
-from simulator.engine.runs.serving import serve_workload, step_tables
+from simulator.engine.runs.serving import ServedDeployment, step_tables
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
 from simulator.specs.question.plan import plan_spec
-from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.recorded.traces import RequestTrace, read_trace, resampled_requests, summarise
 from simulator.units import MILLI, SECONDS_PER_MINUTE
 
@@ -59,13 +58,9 @@ class Replays:
     def holds(self, replicas: int, *, seed: int) -> bool:
         """Every objective over the whole trace."""
         requests = resampled_requests(self.trace, times=self.times, seed=FIRST_SEED + seed)
-        records = serve_workload(
-            self.plan.best.replica.deployment,
-            workload=WorkloadSpec(timeout_s=None),
-            replicas=replicas,
-            tables=self.tables,
-            requests=requests,
-        ).run.records
+        deployment = self.plan.best.replica.deployment
+        served = ServedDeployment(deployment=deployment, replicas=replicas, tables=self.tables)
+        records = served.run(requests).run.records
 
         def excess(item: Objective) -> float:
             values_s = offered_latency_s(requests, records, metric=item.metric.value)

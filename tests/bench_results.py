@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from simulator.engine.runs.metrics import e2e_s, tpot_s, ttft_s
-from simulator.engine.runs.serving import serve_workload
 from simulator.phases.deployment import Deployment
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.requests import Outcome, Requests, grouped_prompts, make_requests
+from tests.engine.workload_runs import serve_workload
 
 
 def slower(deployment: Deployment, *, step_s: float, request_s: float) -> Deployment:

@@ -11,11 +11,12 @@ from simulator.engine.runs.load_sweep import LoadResult, at_share, demand_of, sa
 from simulator.engine.runs.load_sweep import request_mix as mix_of
 from simulator.engine.runs.scenario_setup import deployment_of
 from simulator.engine.runs.served_run import ServedRun
-from simulator.engine.runs.serving import serve_workload, step_tables
+from simulator.engine.runs.serving import step_tables
 from simulator.kernels.timing import DEVIATE
 from simulator.phases.compiled import scale_tables
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
+from tests.engine.workload_runs import serve_workload
 
 WORKLOAD = demand_of(isl_tokens=600, osl_tokens=80, isl_cv=0.5, osl_cv=0.5)
 SCENARIO = ScenarioSpec(id=1, kind="serve", model="llama-3.1-8b", hardware="h100", workload=WORKLOAD)

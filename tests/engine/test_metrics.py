@@ -21,6 +21,7 @@ from simulator.phases.compiled import uniform_tables
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.requests import Outcome, RequestRecords, Requests, make_requests
+from simulator.traffic.workload_requests import build_requests
 
 FINISHED, TIMED_OUT, TOO_LONG = int(Outcome.FINISHED), int(Outcome.TIMED_OUT), int(Outcome.TOO_LONG)
 
@@ -138,7 +139,8 @@ def served(rate_per_s: float, *, stages: int = 1, objectives: Objectives = ()) -
         osl_cv=0.5,
         seed=5,
     )
-    return simulate_serving(TABLES, workload=workload, settings=LIMITS, objectives=objectives)
+    requests = build_requests(workload, block_size_tokens=LIMITS.block_size_tokens, context_tokens=LIMITS.max_model_len)
+    return simulate_serving(TABLES, requests, settings=LIMITS, objectives=objectives)
 
 
 def test_saturation_is_seen_and_only_where_it_is() -> None:

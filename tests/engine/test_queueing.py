@@ -13,7 +13,6 @@ from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.serving import simulate_serving
 from simulator.engine.settings import SchedulerSettings
 from simulator.phases.compiled import uniform_tables
-from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.requests import make_requests
 from tests.engine import queue_laws
 
@@ -177,7 +176,7 @@ def served_queue(rng: np.random.Generator, *, tokens: np.ndarray, servers: int, 
         async_scheduling=False,
     )
     tables = uniform_tables(step_s=STEP_S, max_tokens=64, max_sequences=servers)
-    return simulate_serving(tables, workload=WorkloadSpec(timeout_s=None), settings=settings, requests=requests)
+    return simulate_serving(tables, requests, settings=settings)
 
 
 def answers(rng: np.random.Generator, *, cv: float, count: int) -> np.ndarray:

@@ -23,6 +23,7 @@ from simulator.kernels.timing import DEVIATE
 from simulator.phases.compiled import scale_tables, uniform_tables
 from simulator.specs.engine.fits import EngineSpread
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
+from simulator.traffic.workload_requests import build_requests
 
 TABLES = uniform_tables(
     step_s=0.01, max_tokens=256, max_sequences=16, per_token_s=2e-5, per_context_token_s=1e-7, max_context=1024
@@ -39,7 +40,8 @@ def run(factor: float = 1.0, *, seed: int = 0, rate_per_s: float = 12.0) -> Serv
         osl_tokens=50,
         seed=seed,
     )
-    return simulate_serving(scale_tables(TABLES, factor=factor), workload=workload, settings=LIMITS)
+    requests = build_requests(workload, block_size_tokens=LIMITS.block_size_tokens, context_tokens=LIMITS.max_model_len)
+    return simulate_serving(scale_tables(TABLES, factor=factor), requests, settings=LIMITS)
 
 
 def place(name: str) -> int:

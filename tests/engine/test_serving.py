@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from simulator.engine.runs.kv_tiers import cache_tiers
-from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings, serve_workload
+from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings
 from simulator.engine.settings import Batching, SchedulerPolicy
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.operators.work import decode_step
@@ -25,6 +25,7 @@ from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
+from tests.engine.workload_runs import serve_workload
 
 
 def deployment(model: str = "llama-3.1-8b", *, tp_size: int = 1, pp_size: int = 1, offload: bool = False) -> Deployment:
@@ -95,10 +96,11 @@ def test_two_replicas_carry_twice_the_load() -> None:
     assert two.e2e.p95_s == pytest.approx(one.e2e.p95_s, rel=0.05)
 
 
-def test_less_cache_preempts_and_costs_time() -> None:
+def test_less_cache_preempts_and_costs_time(monkeypatch: pytest.MonkeyPatch) -> None:
     made = deployment()
     roomy = serve_workload(made, workload=workload(20.0)).overall
-    tight = serve_workload(made, workload=workload(20.0), kv_blocks=900).overall
+    monkeypatch.setattr("simulator.engine.runs.serving.kv_blocks_of", lambda _: 900)
+    tight = serve_workload(made, workload=workload(20.0)).overall
     assert roomy.preemptions == 0
     assert tight.preemptions > 0
     assert tight.e2e.mean_s > roomy.e2e.mean_s

@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.engine.runs.serving import serve_workload
+from simulator.engine.runs.serving import ServedDeployment
 from simulator.phases.compiled import StepTables
 from simulator.phases.tabulate import compile_steps
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
 from simulator.specs.question.plan import plan_spec
-from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.recorded.traces import RequestTrace, read_trace, resampled_requests, summarise
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,13 +40,9 @@ class Replay:
     def _holds(self, replicas: int, seed: int) -> bool:
         times = self.plan.demand.mean_rate_per_s / summarise(self.trace).mean_rate_per_s
         requests = resampled_requests(self.trace, times=times, seed=FIRST_SEED + seed)
-        records = serve_workload(
-            self.plan.best.replica.deployment,
-            workload=WorkloadSpec(timeout_s=None),
-            replicas=replicas,
-            tables=self.tables,
-            requests=requests,
-        ).run.records
+        deployment = self.plan.best.replica.deployment
+        served = ServedDeployment(deployment=deployment, replicas=replicas, tables=self.tables)
+        records = served.run(requests).run.records
         ttft_s = records.first_token_s - requests.arrival_s
         tpot_s = (records.finish_s - records.first_token_s) / np.maximum(requests.output_tokens - 1, 1)
         values_s = {"ttft": ttft_s, "tpot": tpot_s}

@@ -8,7 +8,6 @@ import pytest
 from simulator.engine.runs.serving import simulate_serving
 from simulator.engine.settings import SchedulerSettings
 from simulator.phases.compiled import uniform_tables
-from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from simulator.traffic.workload_requests import at_rate, mean_rate_per_s, mix_of_requests, requests_of_mix
 
@@ -54,5 +53,5 @@ def test_prefix_hits_are_found_by_the_cache() -> None:
     requests = requests_of_mix(mix(hit=0.5), rate_per_s=2.0, count=2000, seed=0)
     limits = SchedulerSettings(max_num_batched_tokens=2048, max_num_seqs=64, max_model_len=65_536, kv_blocks=60_000)
     tables = uniform_tables(step_s=0.01, max_tokens=2048, max_sequences=64)
-    result = simulate_serving(tables, workload=WorkloadSpec(timeout_s=None), settings=limits, requests=requests)
+    result = simulate_serving(tables, requests, settings=limits)
     assert result.overall.prefix_hit_fraction == pytest.approx(0.5, abs=0.02)

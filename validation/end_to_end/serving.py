@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.engine.runs.metrics import StageResult
-from simulator.engine.runs.serving import serve_workload
+from simulator.engine.runs.serving import ServedDeployment, requests_of
 from simulator.errors import FileError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.base import validate
@@ -85,4 +85,6 @@ def stage_metric(stage: StageResult, metric: str) -> float:
 def predicted_stages(run: ServingRun, deployment: Deployment) -> tuple[StageResult, ...]:
     """Results of the event simulation for each stage of the run."""
     assert run.scenario.workload is not None
-    return serve_workload(deployment, workload=run.scenario.workload).stages
+    workload = run.scenario.workload
+    served = ServedDeployment(deployment=deployment, timeout_s=workload.timeout_s, seed=workload.seed)
+    return served.run(requests_of(workload, deployment)).stages

@@ -16,7 +16,7 @@ from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeate
 from simulator.engine.runs.kv_tiers import TierUse
 from simulator.engine.runs.metrics import ServeResult
 from simulator.engine.runs.scenario_setup import ServeOptions, server_between
-from simulator.engine.runs.serving import ServedDeployment, kv_blocks_of, requests_of, serve_workload, tiers_of_run
+from simulator.engine.runs.serving import ServedDeployment, requests_of, tiers_of_run
 from simulator.engine.uniform.record import MOMENTS, CacheUse, waits_of
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
 from simulator.errors import RoofcastError, missing_field
@@ -246,7 +246,6 @@ def served_run(
     """Simulate ``workload`` on ``replicas`` copies of ``deployment``."""
     options = options or ServeOptions()
     check_workload(workload)
-    kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
     served = ServedDeployment(
         deployment=deployment,
         replicas=replicas,
@@ -255,16 +254,11 @@ def served_run(
         seed=workload.seed,
         encoders=options.encoders,
     )
-    result = serve_workload(
-        deployment,
-        workload=workload,
-        replicas=replicas,
-        routing=options.routing,
+    result = served.run(
+        requests_of(workload, deployment),
         objectives=options.objectives,
-        tables=served.tables,
         trace_steps=options.trace_steps,
         progress=options.progress,
-        encoders=options.encoders,
     )
     check_finished(result)
     phases, memory = typical_steps(deployment, result), memory_plan(deployment)

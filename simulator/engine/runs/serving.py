@@ -48,19 +48,14 @@ def bounded_blocks(deployment: Deployment, requests: Requests, *, blocks: int) -
 
 def simulate_serving(
     tables: StepTables | tuple[StepTables, ...],
+    requests: Requests,
     *,
-    workload: WorkloadSpec,
     settings: SchedulerSettings,
     objectives: tuple[ObjectiveSpec, ...] = (),
-    requests: Requests | None = None,
     trace_steps: int = 0,
     progress: Progress | None = None,
 ) -> ServeResult:
-    """Send ``workload`` (its ``requests``, where built) to replicas that step as ``tables`` say; what clients see."""
-    if requests is None:
-        requests = build_requests(
-            workload, block_size_tokens=settings.block_size_tokens, context_tokens=settings.max_model_len
-        )
+    """Send ``requests`` to replicas that step as ``tables`` say; what clients see."""
     run = simulate_requests(tables, requests=requests, settings=settings, trace_steps=trace_steps, progress=progress)
     return serve_result(
         # Later turns of conversations were sent when the answers before them had come.
@@ -77,58 +72,6 @@ def requests_of(workload: WorkloadSpec, deployment: Deployment) -> Requests:
     """The requests of a workload in the deployment's blocks and context."""
     engine = deployment.engine
     return build_requests(workload, block_size_tokens=engine.block_size_tokens, context_tokens=engine.max_model_len)
-
-
-def serve_workload(
-    deployment: Deployment,
-    *,
-    workload: WorkloadSpec,
-    replicas: int = 1,
-    routing: Routing = Routing.ROUND_ROBIN,
-    kv_blocks: int | None = None,
-    objectives: tuple[ObjectiveSpec, ...] = (),
-    tables: StepTables | tuple[StepTables, ...] | None = None,
-    step_scale: float = 1.0,
-    requests: Requests | None = None,
-    trace_steps: int = 0,
-    progress: Progress | None = None,
-    encoders: EncoderPool | None = None,
-) -> ServeResult:
-    """Send ``workload`` to ``replicas`` copies of ``deployment``.
-
-    Attention-data-parallel ranks of a replica schedule for themselves and count as replicas here. kv_blocks : of each,
-    if it is known better than from the memory plan. tables, requests : those of the deployment (``step_tables``) and of
-    the workload, where the caller has them already. step_scale : makes every part of every step that many times as long
-    (for intervals). encoders : what pictures pass first.
-    """
-    if encoders is not None:
-        requests = encoders.sent_on(requests or requests_of(workload, deployment))
-    if kv_blocks is None and deployment.techniques.spec.kv_policy is not None:
-        requests = requests or requests_of(workload, deployment)
-        kv_blocks = bounded_blocks(deployment, requests, blocks=kv_blocks_of(deployment))
-    blocks = kv_blocks_of(deployment) if kv_blocks is None else kv_blocks
-    settings = scheduler_settings(
-        deployment,
-        kv_blocks=blocks,
-        replicas=replicas * deployment.parallelism.dp_size,
-        routing=routing,
-        timeout_s=workload.timeout_s,
-    )
-    if tables is None:
-        tables = step_tables(deployment, scale=step_scale)
-    settings = tiered(settings, deployment, tables)
-    if deployment.speculation is not None:
-        requests = requests or requests_of(workload, deployment)
-        settings = speculating(settings, deployment, requests, seed=workload.seed, scale=step_scale)
-    return simulate_serving(
-        tables,
-        workload=workload,
-        settings=settings,
-        objectives=objectives,
-        requests=requests,
-        trace_steps=trace_steps,
-        progress=progress,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +92,7 @@ class ServedDeployment:
     encoders: EncoderPool | None = None
 
     def __post_init__(self) -> None:
+        kv_blocks_of(self.deployment)  # refuses a deployment without room for a cache before any work
         if not self.tables:
             object.__setattr__(self, "tables", step_tables(self.deployment, scale=self.step_scale))
 
@@ -166,17 +110,32 @@ class ServedDeployment:
         """The same replicas with all steps that many times as long."""
         return replace(self, tables=(), step_scale=scale, encoders=at_scale(self.encoders, scale))
 
-    def run(self, requests: Requests) -> ServeResult:
-        """Serve requests."""
-        return serve_workload(
-            self.deployment,
-            workload=WorkloadSpec(timeout_s=self.timeout_s, seed=self.seed),
-            replicas=self.replicas,
+    def run(
+        self,
+        requests: Requests,
+        *,
+        objectives: tuple[ObjectiveSpec, ...] = (),
+        trace_steps: int = 0,
+        progress: Progress | None = None,
+    ) -> ServeResult:
+        """Serve requests. Attention-data-parallel ranks of a replica schedule for themselves and count as replicas."""
+        deployment, blocks = self.deployment, kv_blocks_of(self.deployment)
+        if self.encoders is not None:
+            requests = self.encoders.sent_on(requests)
+        if deployment.techniques.spec.kv_policy is not None:
+            blocks = bounded_blocks(deployment, requests, blocks=blocks)
+        settings = scheduler_settings(
+            deployment,
+            kv_blocks=blocks,
+            replicas=self.replicas * deployment.parallelism.dp_size,
             routing=self.routing,
-            tables=self.tables,
-            step_scale=self.step_scale,
-            requests=requests,
-            encoders=self.encoders,
+            timeout_s=self.timeout_s,
+        )
+        settings = tiered(settings, deployment, self.tables)
+        if deployment.speculation is not None:
+            settings = speculating(settings, deployment, requests, seed=self.seed, scale=self.step_scale)
+        return simulate_serving(
+            self.tables, requests, settings=settings, objectives=objectives, trace_steps=trace_steps, progress=progress
         )
 
 

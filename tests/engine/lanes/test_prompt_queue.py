@@ -20,7 +20,6 @@ from simulator.engine.lanes.queueing import (
     wait_probability,
 )
 from simulator.engine.lanes.steady_state import LatencyMetric, steady_state
-from simulator.engine.runs.serving import serve_workload
 from simulator.phases.deployment import Deployment, deploy
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
@@ -28,6 +27,7 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from simulator.traffic.workload_requests import requests_of_mix
+from tests.engine.workload_runs import serve_workload
 
 LOADS = np.array([0.4, 0.6, 0.8, 0.9])
 

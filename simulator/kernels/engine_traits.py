@@ -81,6 +81,7 @@ class EngineTraits:
     side_stream_tokens : up to that many tokens in a step, shared experts run beside the routed ones; 0 for never
     fused_shared : they run in the routed ones' kernels, in steps of any size
     dense_short_prompts : sparse attention multiplies all keys where no query of a prompt sees more than are chosen
+    packs_block_queries : where keys are chosen in blocks, queries of the same choice share a tile
     matrix_groups : query heads per KV head whose decode attention has a kernel for the matrix units; None for all
     vector_elements_per_s : keys' and values' numbers that the vector units of the device take in where there is none,
         once for every query head [1/s]
@@ -103,6 +104,7 @@ class EngineTraits:
     side_stream_tokens: int = 0
     fused_shared: bool = False
     dense_short_prompts: bool = False
+    packs_block_queries: bool = False
     matrix_groups: frozenset[int] | None = None
     vector_elements_per_s: float = float("inf")
     untuned: UntunedExperts | None = None
@@ -177,6 +179,7 @@ def traits_on(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits
         launch_gap_s=profile.overheads.launch_gap_s,
         tuned_share=profile.overheads.tuned_share,
         in_whole_runs=frozenset(profile.whole_runs.get(hardware.architecture, ())),
+        packs_block_queries=hardware.architecture in profile.packs_block_queries,
         dense_short_prompts=hardware.architecture in profile.dense_short_prompts,
         read_bytes_per_s=READ_SHARE * hardware.memory_data_share * hardware.memory_bytes_per_s,
     )

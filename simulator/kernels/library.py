@@ -284,7 +284,11 @@ class KernelLibrary:
             from simulator.kernels.attention.chosen_keys import chosen_keys_timing
 
             return chosen_keys_timing(
-                shape, hardware=self.hardware, price=self.attention_call, dense=self.traits.dense_short_prompts
+                shape,
+                hardware=self.hardware,
+                price=self.attention_call,
+                dense=self.traits.dense_short_prompts,
+                packed=self.traits.packs_block_queries,
             )
         has_fp8 = Dtype.FP8 in self.hardware.peak_flops_per_s
         for foreign in (False, True):

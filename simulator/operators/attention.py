@@ -151,6 +151,7 @@ def attention_rows(spec: AttentionSpec, *, share: DeviceShare, count: float) -> 
         v_head_dim=spec.value_dim,
         window=window,
         causal=spec.causal,
+        expanded_widths=(spec.head_dim, spec.value_dim) if spec.indexer else None,
     )
     if spec.kept is not None:
         from simulator.operators.kept_tokens import bounded

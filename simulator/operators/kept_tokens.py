@@ -6,8 +6,8 @@ Kernels that tile the softmax keep no probabilities, so that the keys are read o
 
 The indexer of sparse attention: scores every cached key in few narrow heads, keeps the best [DeepSeek2025].
 
-Weights are replicated over tensor-parallel ranks; index keys are cached as FP8 with one 32-bit scale a token, as the
-released kernels store them.
+Weights are replicated over tensor-parallel ranks, but for heads that belong to KV heads; index keys are cached as FP8
+with one 32-bit scale a token, as the released kernels store them.
 """
 
 from __future__ import annotations
@@ -155,18 +155,18 @@ def index_rows(spec: IndexerSpec, *, share: DeviceShare, query_width: float | No
     """
     if spec.reuses_previous:
         return ()
-    plan = share.plan
+    plan, heads = share.plan, _heads(spec, share=share)
     query = share.linear(
         "index_q_proj",
         role="attention",
-        n=spec.index_n_heads * spec.index_head_dim,
+        n=heads * spec.index_head_dim,
         k=share.hidden_size if query_width is None else query_width,
         count=count,
     )
     key = share.linear(
         "index_k_proj",
         role="attention",
-        n=spec.index_head_dim + spec.index_n_heads,
+        n=spec.index_head_dim + heads,
         k=share.hidden_size,
         count=count,
         product=plan.plain,
@@ -181,6 +181,10 @@ def index_rows(spec: IndexerSpec, *, share: DeviceShare, query_width: float | No
         kv_bytes=share.tokens * index_key_bytes(spec),
     )
     return (query, key, norm, *index_score_rows(spec, share=share, count=count))
+
+
+def _heads(spec: IndexerSpec, *, share: DeviceShare) -> float:
+    return share.split(spec.index_n_heads) if spec.splits_heads else float(spec.index_n_heads)
 
 
 def index_score_rows(
@@ -214,14 +218,16 @@ def _scores(
     is_decode: bool,
     compress_ratio: int,
 ) -> tuple[Work, Work]:
-    """Dot products of every causal query-key pair, and the pass over the scores that keeps the top k."""
+    """Dot products of every causal query-key pair, and the pass over the scores that keeps the top k. Blocks of keys
+    are so few that choosing among them takes no longer than reading their scores."""
     pairs = sequences * (queries * context + queries * (queries + 1.0) / 2.0) / compress_ratio
     math = Dtype.FP8 if share.plan.linear.math is Dtype.FP8 else share.plan.activation_dtype
+    heads = _heads(spec, share=share)
     shape = AttentionShape(
         sequences=sequences,
         query_tokens=queries,
         context_tokens=context / compress_ratio,
-        num_heads=spec.index_n_heads,
+        num_heads=heads,
         num_kv_heads=1.0,
         head_dim=spec.index_head_dim,
         v_head_dim=0.0,
@@ -232,28 +238,26 @@ def _scores(
         compute_dtype=math,
         kv_dtype=Dtype.FP8,
     )
-    score_bytes = BITS[Dtype.FP32] / BITS_PER_BYTE
+    # One score a block leaves the products, which many queries' choices are made from in one kernel.
+    score_bytes = BITS[Dtype.FP32] / BITS_PER_BYTE / spec.index_block_size
     scores = Work(
         name="index_scores",
         family=Family.DECODE_ATTENTION if is_decode else Family.PREFILL_ATTENTION,
         role="attention",
         shape=shape,
         count=count,
-        flops=2.0 * pairs * spec.index_n_heads * spec.index_head_dim,
+        flops=2.0 * pairs * heads * spec.index_head_dim,
         weight_bytes=share.zeros,
         kv_bytes=sequences * (context + queries) / compress_ratio * index_key_bytes(spec),
-        activation_bytes=sequences * queries * spec.index_n_heads * spec.index_head_dim + pairs * score_bytes,
+        activation_bytes=sequences * queries * heads * spec.index_head_dim + pairs * score_bytes,
     )
+    searched = _searched(spec, sequences=sequences, queries=queries, context=context, compress_ratio=compress_ratio)
     top_k = Work(
         name="index_top_k",
         family=Family.ELEMENTWISE,
         role="attention",
         shape=ElementwiseShape(
-            bytes=pairs * score_bytes,
-            launches=1.0,
-            searched=_searched(
-                spec, sequences=sequences, queries=queries, context=context, compress_ratio=compress_ratio
-            ),
+            bytes=pairs * score_bytes, launches=1.0, searched=searched if spec.index_block_size == 1 else None
         ),
         count=count,
         flops=share.zeros,

@@ -105,8 +105,8 @@ class AttentionShape:
     window : keys a query sees at most, or None
     is_decode : which kernel family runs it
     splits_keys : decoding divides keys among compute units wherever that is faster, whatever the kernel's own rule
-    expanded_widths : of keys and values of the same latent attention expanded, where an indexer chooses ``window`` keys
-        for each query; None where it sees the nearest or all
+    expanded_widths : where an indexer chooses ``window`` keys for each query, of keys and values per head (of latent
+        attention those expanded); None where it sees the nearest or all
     """
 
     sequences: Array

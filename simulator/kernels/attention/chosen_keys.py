@@ -2,7 +2,8 @@
 
 The kernels for it (FlashMLA's, trtllm-gen's) give each query token tiles of its own, since no two queries choose alike:
 heads fill a tile's rows and are padded where tensor parallelism leaves fewer, and every slot of the chosen keys is
-multiplied, filled or not. The choice is one thread block's walk along the scores of a query.
+multiplied, filled or not. The choice is one thread block's walk along the scores of a query. Blocks of neighbouring
+keys (MiniMax-M3) are read as they lie, but most kernels give each query token and KV head a tile of its own too.
 """
 
 from __future__ import annotations
@@ -84,33 +85,46 @@ def is_narrow(shape: AttentionShape) -> bool:
 
 
 def gathered(shape: AttentionShape, *, hardware: AcceleratorSpec) -> AttentionShape:
-    """The call as a kernel runs it that gathers the chosen keys: heads of whole tiles, every slot multiplied."""
+    """The call as a kernel runs it that gathers the chosen keys: heads of whole tiles, every slot multiplied; of blocks
+    those that the mask leaves."""
     assert shape.window is not None, "an indexer chooses a number of keys"
+    if shape.is_decode and not shape.shared_kv:
+        return replace(shape, expanded_widths=None)
     if shape.is_decode and not (is_narrow(shape) and hardware.architecture in PADDED_DECODE):
         return replace(shape, expanded_widths=None)
     tile = WIDE_TILE_HEADS.get(hardware.architecture, TILE_HEADS)
     # Prices broadcast heads just as sizes, although a row of the operator list has one number of them.
-    heads: Any = np.ceil(np.asarray(shape.num_heads) / tile) * tile
-    context = shape.context_tokens if shape.is_decode else np.maximum(shape.context_tokens, shape.window)
+    groups = np.asarray(shape.num_kv_heads)
+    heads: Any = groups * np.ceil(shape.num_heads / (groups * tile)) * tile
+    whole = shape.shared_kv and not shape.is_decode
+    context = np.maximum(shape.context_tokens, shape.window) if whole else shape.context_tokens
     return replace(shape, expanded_widths=None, num_heads=heads, context_tokens=context)
 
 
 def chosen_keys_timing(
-    shape: AttentionShape, *, hardware: AcceleratorSpec, price: Callable[[AttentionShape], Timing | None], dense: bool
+    shape: AttentionShape,
+    *,
+    hardware: AcceleratorSpec,
+    price: Callable[[AttentionShape], Timing | None],
+    dense: bool,
+    packed: bool,
 ) -> Timing | None:
     """Price of sparse attention.
 
     price : of a call whose queries see the nearest keys; None where nobody measured its kernel
     dense : prompts in which no query sees more keys than are chosen run the expanded form. Its ``kv_b`` product does
         the FLOPs of the absorbed projections, which stand for it
+    packed : queries that choose the same blocks of keys share a tile
     """
+    if packed and not shape.shared_kv:
+        return price(replace(shape, expanded_widths=None))
     sparse = price(gathered(shape, hardware=hardware))
     if sparse is None or shape.is_decode or shape.expanded_widths is None or shape.window is None:
         return sparse
-    if is_narrow(shape):
+    if is_narrow(shape) and shape.shared_kv:
         longer = WIDENING.get(hardware.architecture, 1.0)
         sparse = replace(sparse, seconds=longer * sparse.seconds, compute_s=longer * sparse.compute_s)
-    if not dense:
+    if not (dense and shape.shared_kv):
         return sparse
     keys, values = shape.expanded_widths
     expanded = replace(

@@ -143,6 +143,7 @@ class EngineProfile(Spec):
     them, where nobody names one (None: they never do).
     ``dense_short_prompts``: architectures on which sparse attention multiplies all keys of prompts in which no query
     sees more of them than are chosen (empty: the chosen ones are always gathered).
+    ``packs_block_queries``: architectures on which attention over chosen blocks of keys packs queries into a tile.
     ``matrix_groups``: query heads per KV head whose decode attention has a matrix kernel (empty: all have one).
     ``recipe``: kernels that it runs where its library's tables were measured on others.
     ``releases``: what earlier versions had instead, by the version that ended them, oldest first.
@@ -179,6 +180,7 @@ class EngineProfile(Spec):
     nucleus_sorted_until: str | None = None
     checkpoint_cache_since: str | None = None
     dense_short_prompts: tuple[str, ...] = ()
+    packs_block_queries: tuple[str, ...] = ()
     matrix_groups: tuple[PositiveInt, ...] = ()
     recipe: KernelRecipe = KernelRecipe()
     prompt_gather_steps: NonNegativeInt = 0

@@ -211,7 +211,7 @@ def read_minimax_m3(fields: Fields) -> ModelSpec:
         LayerSpec(mixer=attention.model_copy(update={"indexer": indexer if picks else None}), feed_forward=feed_forward)
         for picks, feed_forward in zip(indexed, blocks, strict=True)
     )
-    notes = ("the block indexer is priced as a token indexer over topk_blocks x block_size keys",)
+    notes = ("chosen blocks of keys are priced as a window of topk_blocks x block_size keys",)
     return usual.decoder(fields, trunk=trunk, layers=layers, notes=notes)
 
 
@@ -219,10 +219,13 @@ def _minimax_indexer(fields: Fields, *, depth: int) -> tuple[IndexerSpec, tuple[
     section = fields.section("sparse_attention_config")
     section.expect("use_sparse_attention", value=True, why="a dense MiniMax-M3 is not published")
     section.costless("sparse_disable_index_value", "sparse_init_block", "sparse_local_block", "sparse_score_type")
+    block_size = section.size("sparse_block_size", default=128)
     indexer = IndexerSpec(
         index_n_heads=section.size("sparse_num_index_heads", default=4),
         index_head_dim=section.size("sparse_index_dim", default=128),
-        index_topk=section.size("sparse_topk_blocks", default=16) * section.size("sparse_block_size", default=128),
+        index_topk=section.size("sparse_topk_blocks", default=16) * block_size,
+        index_block_size=block_size,
+        splits_heads=True,
     )
     frequency = section.integers("sparse_attention_freq")
     if frequency is None or len(frequency) != depth:

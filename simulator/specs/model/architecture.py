@@ -13,12 +13,17 @@ OutputGate = Literal["none", "elementwise", "headwise"]
 
 class IndexerSpec(Spec):
     """DeepSeek sparse attention: a light scorer over all keys picks ``index_topk`` of them per query.
-    ``reuses_previous``: the layer takes the choice of the layer before and has no scorer of its own."""
+    ``reuses_previous``: the layer takes the choice of the layer before and has no scorer of its own.
+    ``index_block_size``: neighbouring keys that are chosen together, by the largest of their scores (MiniMax-M3).
+    ``splits_heads``: its heads belong to KV heads, with which they are split over tensor-parallel ranks (MiniMax-M3).
+    """
 
     index_n_heads: PositiveInt
     index_head_dim: PositiveInt
     index_topk: PositiveInt
     reuses_previous: bool = False
+    index_block_size: PositiveInt = 1
+    splits_heads: bool = False
 
 
 class KeptTokensSpec(Spec):

@@ -13,7 +13,7 @@ from app import turns, work
 from app.question import prices as asked_prices
 from app.work import Planned, Served
 from app.workers import CREW, PATIENT
-from simulator.api.explanations import ExplainAnswer, explain_topic
+from simulator.api.explanations import ExplainAnswer, explain
 from simulator.api.published import PublishedAnswer, published
 from simulator.api.steps import step
 from simulator.engine.runs.answers import ScenarioResult, answer
@@ -251,7 +251,9 @@ def stepped(scenario: ScenarioSpec, *, context_tokens: int, profiles: str | None
 @st.cache_resource(max_entries=50, show_spinner=False)
 def explained(topic: str, model: str, hardware: str, profiles: str | None) -> ExplainAnswer:
     """A topic of the field, worked with this model and accelerator; refusals are raised."""
-    return explain_topic(topic, model=model, hardware=hardware, profiles=profiles)
+    found = explain(topic, model=model, hardware=hardware, profiles=profiles)
+    assert isinstance(found, ExplainAnswer), "a topic was named"
+    return found
 
 
 @st.cache_resource(max_entries=20, show_spinner=False)

@@ -127,7 +127,7 @@ def explain(
     context_tokens: int = STEP_CONTEXT_TOKENS,
     tpot: str | float | None = None,
     profiles: str | None = None,
-) -> TopicAnswer:
+) -> TopicsAnswer | ExplainAnswer:
     """A topic of the field with its formula, worked with this model and accelerator; the list of topics without one.
 
     model : by default one that the topic says something of
@@ -137,28 +137,6 @@ def explain(
     """
     if topic is None:
         return TopicsAnswer()
-    return explain_topic(
-        topic,
-        model=model,
-        hardware=hardware,
-        batch_size=batch_size,
-        context_tokens=context_tokens,
-        tpot=tpot,
-        profiles=profiles,
-    )
-
-
-def explain_topic(
-    topic: str,
-    *,
-    model: str | None = None,
-    hardware: str = HARDWARE,
-    batch_size: int = EXPLAINED_BATCH,
-    context_tokens: int = STEP_CONTEXT_TOKENS,
-    tpot: str | float | None = None,
-    profiles: str | None = None,
-) -> ExplainAnswer:
-    """One topic, as `explain` answers it."""
     chosen = topic_named(topic)
     loaded = load_model(model or chosen.suits, profiles=profiles)
     example = Example(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from enum import IntEnum
 from typing import Any
 
@@ -140,20 +140,11 @@ class Requests:
     def __len__(self) -> int:
         return len(self.arrival_s)
 
-    def part(self, rows: slice) -> Requests:
+    def part(self, rows: slice | Ints) -> Requests:
         """Those requests alone, which still name the lists and earlier turns of all."""
-        return replace(
-            self,
-            arrival_s=self.arrival_s[rows],
-            prompt_tokens=self.prompt_tokens[rows],
-            output_tokens=self.output_tokens[rows],
-            stage=self.stage[rows],
-            prefix_list=self.prefix_list[rows],
-            previous=self.previous[rows],
-            think_s=self.think_s[rows],
-            deadline_s=self.deadline_s[rows],
-            ahead_s=self.ahead_s[rows],
-        )
+        shared = ("list_start", "block_ids", "stage_end_s")
+        own = (item.name for item in fields(self) if item.name not in shared)
+        return replace(self, **{name: getattr(self, name)[rows] for name in own})
 
     @property
     def distinct_blocks(self) -> int:
@@ -264,16 +255,7 @@ class RequestRecords:
 
     def part(self, rows: slice) -> RequestRecords:
         """Of those requests alone."""
-        return RequestRecords(
-            outcome=self.outcome[rows],
-            admitted_s=self.admitted_s[rows],
-            first_token_s=self.first_token_s[rows],
-            finish_s=self.finish_s[rows],
-            cached_tokens=self.cached_tokens[rows],
-            preemptions=self.preemptions[rows],
-            replica=self.replica[rows],
-            sent_s=self.sent_s[rows],
-        )
+        return RequestRecords(**{item.name: getattr(self, item.name)[rows] for item in fields(self)})
 
 
 CACHE_TOKENS = int(MEGA)

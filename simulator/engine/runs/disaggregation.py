@@ -139,21 +139,6 @@ def _compiled(pool: Pool, *, scale: float = 1.0) -> Pool:
     return replace(pool, tables=(tables if scale == 1 else scale_tables(tables, factor=scale),))
 
 
-def _part(requests: Requests, chosen: Ints, *, arrival_s: Floats, output_tokens: Ints) -> Requests:
-    return replace(
-        requests,
-        arrival_s=arrival_s,
-        prompt_tokens=requests.prompt_tokens[chosen],
-        output_tokens=output_tokens,
-        stage=requests.stage[chosen],
-        prefix_list=requests.prefix_list[chosen],
-        previous=requests.previous[chosen],
-        think_s=requests.think_s[chosen],
-        deadline_s=requests.deadline_s[chosen],
-        ahead_s=requests.ahead_s[chosen],
-    )
-
-
 def _settings(pool: Pool, *, timeout_s: float | None, decodes: bool, routing: Routing) -> SchedulerSettings:
     # The decode pool holds blocks without names, so that no replica has more of a prompt than another.
     unnamed = decodes and routing is Routing.PREFIX_AWARE
@@ -248,10 +233,11 @@ def _transfers(requests: Requests, taken: Ints, first: RequestRecords, *, token_
 
 def _answers(requests: Requests, transfers: _Transfers, *, timeout_s: float | None) -> Requests:
     moved = transfers.requests
-    answers = _part(requests, moved, arrival_s=transfers.arrived_s, output_tokens=requests.output_tokens[moved])
+    answers = requests.part(moved)
     patience_s = np.inf if timeout_s is None else timeout_s
     return replace(
         answers,
+        arrival_s=transfers.arrived_s,
         prefix_list=np.full(len(moved), NO_PREFIX),
         ahead_s=np.zeros(len(moved)),
         deadline_s=np.minimum(answers.deadline_s, requests.arrival_s[moved] + patience_s),
@@ -284,7 +270,7 @@ def serve_disaggregated(
     if not len(taken):
         raise RoofcastError("no request fits the decode pool", field="workload", code="nothing_finished")
     ones = np.ones(len(taken), dtype=np.int64)
-    prompts = _part(requests, taken, arrival_s=requests.arrival_s[taken], output_tokens=ones)
+    prompts = replace(requests.part(taken), output_tokens=ones)
     first = simulate_requests(tables, requests=prompts, settings=first_settings, trace_steps=trace_steps)
     mean_prompt = max(1, round(float(np.mean(requests.prompt_tokens))))
     token_s = token_transfer_s(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from statistics import fmean
 from typing import Protocol
 
@@ -63,32 +64,26 @@ def kernel_scores(
             for fit in calibration.fits:
                 merged[(fit.family, fit.format)].append(fit.error)
             rows += [
-                _merged(errors, hardware=name, library=library, group=group, family=family, format=fmt)
+                KernelScore(
+                    hardware=name,
+                    library=library,
+                    group=group,
+                    family=family,
+                    format=fmt,
+                    mape=_mean(errors, attrgetter("score_mape")),
+                    bias=_mean(errors, attrgetter("score_bias")),
+                    coverage_80=_mean(errors, attrgetter("coverage_80")),
+                    points=sum(error.score_points for error in errors),
+                )
                 for (family, fmt), errors in merged.items()
             ]
     return rows
 
 
-def _merged(
-    errors: Sequence[FitError], *, hardware: str, library: str, group: str, family: str, format: str
-) -> KernelScore:
+def _mean(errors: Sequence[FitError], of: Callable[[FitError], float]) -> float | None:
+    """Weighted by points; None without any."""
     points = sum(error.score_points for error in errors)
-
-    def mean(values: Iterable[float]) -> float | None:
-        weighted = sum(value * error.score_points for value, error in zip(values, errors, strict=True))
-        return weighted / points if points else None
-
-    return KernelScore(
-        hardware=hardware,
-        library=library,
-        group=group,
-        family=family,
-        format=format,
-        mape=mean(error.score_mape for error in errors),
-        bias=mean(error.score_bias for error in errors),
-        coverage_80=mean(error.coverage_80 for error in errors),
-        points=points,
-    )
+    return sum(of(error) * error.score_points for error in errors) / points if points else None
 
 
 _TAIL = 0.95

@@ -20,6 +20,7 @@ from simulator.planner.search.question import (
     WIDE_SEQUENCES,
     WIDE_TOKENS,
     Question,
+    each_variant,
     own_limits,
     parallelisms,
     variants,
@@ -69,12 +70,11 @@ class GapScreen:
         self._space = SearchSpace(
             platforms=self._all,
             parallelisms=self._spreads(GapState(any_degrees=True)),
-            variants=tuple(
-                dict.fromkeys(chain(*(variants(spec, model=question.model, platform=item) for item in self._all)))
-            ),
+            variants=each_variant(variants(spec, model=question.model, platforms=self._all)),
             sequences=tuple(sorted({*spec.max_num_seqs, *running, *(WIDE_SEQUENCES if wide else _SEQUENCES)})),
             tokens=tuple(sorted({*given, *budgets, *(WIDE_TOKENS if wide else _TOKENS)})),
         )
+        self._offered = variants_on(self._space, self._all, spec=spec, model=question.model)
         self._tables: dict[tuple[str, ParallelismSpec, Variant], ScreenTable | None] = {}
         self._variants: dict[Variant, Variant] = {}
         self._least: dict[str, float] = {}
@@ -165,10 +165,9 @@ class GapScreen:
         """Of a state on a platform; none where it is out of the race or the state keeps to those asked for."""
         if not self._is_open(state, platform):
             return ()
-        offered = variants_on(self._space, platform, spec=self.question.spec, model=self.question.model)
         changed = dict.fromkeys(
             Variant(precision=state.precision(item.precision), techniques=state.techniques(item.techniques))
-            for item in offered
+            for item in self._offered[platform]
         )
         kept = [self._variants.setdefault(item, item) for item in changed]
         return tuple(product(self._degrees(state), kept))

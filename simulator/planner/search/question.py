@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, product
 from math import inf
@@ -278,10 +279,14 @@ NARROW_SCHEMES = ("gptq-3bit", "nf4", "q4-k-m", "aqlm-2x8")
 _ONE_DEVICE = ParallelismSpec()
 
 
-def variants_on(space: SearchSpace, platform: Platform, *, spec: PlanSpec, model: ModelSpec) -> tuple[Variant, ...]:
-    """Of the variants of a space, those to compare on a platform."""
-    own = set(variants(spec, model=model, platform=platform))
-    return tuple(item for item in space.variants if item in own)
+def variants_on(
+    space: SearchSpace, platforms: Sequence[Platform], *, spec: PlanSpec, model: ModelSpec
+) -> dict[Platform, tuple[Variant, ...]]:
+    """Of the variants of a space, those to compare on each platform; where those are the same, one tuple of them."""
+    offered = variants(spec, model=model, platforms=platforms)
+    own = {id(found): frozenset(found) for found in offered.values()}
+    kept = {key: tuple(item for item in space.variants if item in found) for key, found in own.items()}
+    return {platform: kept[id(found)] for platform, found in offered.items()}
 
 
 def parallelisms(spec: PlanSpec, *, model: ModelSpec) -> tuple[ParallelismSpec, ...]:
@@ -315,17 +320,30 @@ def _allowed(parallelism: ParallelismSpec, model: ModelSpec) -> bool:
     return True
 
 
-def variants(spec: PlanSpec, *, model: ModelSpec, platform: Platform) -> tuple[Variant, ...]:
-    """The formats to compare on a platform, each with every technique to compare.
+def variants(spec: PlanSpec, *, model: ModelSpec, platforms: Sequence[Platform]) -> dict[Platform, tuple[Variant, ...]]:
+    """The formats to compare on each platform, each with every technique to compare; equal ones are one tuple.
 
     With ``any_precision`` the model's own format, those of WIDE_SCHEMES and NARROW_SCHEMES, INT8, the four-bit floats
     that the platform multiplies, and FP8 caches.
     """
-    named = precisions(spec, model=model, hardware=platform.hardware)
-    formats = _any_precisions(spec, platform) if spec.any_precision else named
-    return tuple(
-        Variant(precision=precision, techniques=item) for precision, item in product(formats, technique_choices(spec))
-    )
+    found: dict[Platform, tuple[Variant, ...]] = {}
+    made: dict[tuple[PrecisionSpec, ...], tuple[Variant, ...]] = {}
+    techniques = technique_choices(spec)
+    for platform in platforms:
+        named = precisions(spec, model=model, hardware=platform.hardware)
+        formats = _any_precisions(spec, platform) if spec.any_precision else named
+        if formats not in made:
+            made[formats] = tuple(
+                Variant(precision=precision, techniques=item) for precision, item in product(formats, techniques)
+            )
+        found[platform] = made[formats]
+    return found
+
+
+def each_variant(offered: Mapping[Platform, tuple[Variant, ...]]) -> tuple[Variant, ...]:
+    """Every variant that some platform is offered, once."""
+    apart = {id(found): found for found in offered.values()}
+    return tuple(dict.fromkeys(chain(*apart.values())))
 
 
 def _any_precisions(spec: PlanSpec, platform: Platform) -> tuple[PrecisionSpec, ...]:
@@ -359,11 +377,11 @@ def search_space(spec: PlanSpec, *, model: ModelSpec, platforms: tuple[Platform,
     if spec.search != "wide":
         own = [own_limits(asked_engine(spec), platform, profiles=spec.profiles) for platform in platforms]
         sequences, budgets = (tuple(sorted(set(values))) for values in zip(*own, strict=True))
-    offered = [variants(spec, model=model, platform=platform) for platform in platforms]
+    offered = each_variant(variants(spec, model=model, platforms=platforms))
     return SearchSpace(
         platforms=platforms,
         parallelisms=parallelisms(spec, model=model),
-        variants=_within_floor(tuple(dict.fromkeys(chain(*offered))), spec=spec, model=model),
+        variants=_within_floor(offered, spec=spec, model=model),
         sequences=tuple(sorted(set(spec.max_num_seqs))) or sequences,
         tokens=(spec.max_num_batched_tokens,) if spec.max_num_batched_tokens else budgets,
     )

@@ -65,13 +65,14 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
     maker = TableMaker(
         model=question.model, mix=question.demand.mix, space=space, engine=engine, profiles=question.policy.profiles
     )
-    offered = {item: variants_on(space, item, spec=spec, model=question.model) for item in platforms}
+    offered = variants_on(space, platforms, spec=spec, model=question.model)
     if _every_one_counts(question, offered):
         return screened_pairs(question, maker, space, _with_all(space.parallelisms, offered))
-    bare = {item: tuple(one for one in found if one.techniques == NO_TECHNIQUES) for item, found in offered.items()}
+    without = {id(one) for one in space.variants if one.techniques == NO_TECHNIQUES}
+    bare = {item: tuple(one for one in found if id(one) in without) for item, found in offered.items()}
     found, tried = _in_formats(question, maker, space, bare)
     combined = {
-        item: tuple(one for one in every if one.techniques != NO_TECHNIQUES and one.precision in tried[item])
+        item: tuple(one for one in every if id(one) not in without and one.precision in tried[item])
         for item, every in offered.items()
     }
     if not any(combined.values()):

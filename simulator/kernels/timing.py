@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from enum import IntEnum
+from itertools import accumulate
 from math import exp, inf, isfinite, isnan, log
 from statistics import NormalDist
 from typing import Any, TypeVar
@@ -169,7 +170,10 @@ def without_idle(timing: Timing, work: Work) -> Timing:
     flops = np.asarray(work.flops)
     if isinstance(work.shape, CollectiveShape) or np.count_nonzero(flops) == flops.size:
         return timing
-    idle = (work.flops == 0) & (work.bytes == 0)
+    moved = np.asarray(work.bytes)
+    if np.count_nonzero(moved) == moved.size:
+        return timing
+    idle = (flops == 0) & (moved == 0)
     if not idle.any():
         return timing
     return replace(
@@ -187,15 +191,19 @@ JOINED_CASES = 256
 def join(shapes: Sequence[GemmShape]) -> GemmShape:
     """The cases of products of one format and batch, end to end."""
     sizes = [np.size(shape.m) for shape in shapes]
+    m = np.concatenate([np.atleast_1d(np.asarray(shape.m, dtype=np.float64)) for shape in shapes])
     # Prices broadcast n and k just as m; few rows have one of each for every case.
-    m, n, k = (
-        np.concatenate(
-            [np.full(size, getattr(shape, name), dtype=np.float64) for shape, size in zip(shapes, sizes, strict=True)]
-        )
-        for name in ("m", "n", "k")
-    )
-    of_columns: Any = {"n": n, "k": k}
+    of_columns: Any = {name: _repeated([getattr(shape, name) for shape in shapes], sizes) for name in ("n", "k")}
     return replace(shapes[0], m=m, **of_columns)
+
+
+def _repeated(values: Sequence[Any], sizes: Sequence[int]) -> Array:
+    """Each value as often as its row has cases, unless it has one for every case."""
+    if any(np.ndim(value) for value in values):
+        return np.concatenate(
+            [np.full(size, value, dtype=np.float64) for value, size in zip(values, sizes, strict=True)]
+        )
+    return np.repeat(np.array(values, dtype=np.float64), sizes)
 
 
 def distinct(m: Array, n: Array, k: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -229,6 +237,7 @@ def priced_once(shape: GemmShape, price: Callable[[GemmShape], Timing | None]) -
 
 def split(timing: Timing, *, sizes: Sequence[int]) -> tuple[Timing, ...]:
     """The parts of a joined timing, with ``sizes`` cases each."""
-    ends = np.cumsum(sizes)
+    joined = {field.name: getattr(timing, field.name) for field in fields(Timing)}
+    ends = list(accumulate(sizes))
     cuts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-    return tuple(Timing(**{field.name: getattr(timing, field.name)[cut] for field in fields(Timing)}) for cut in cuts)
+    return tuple(Timing(**{name: values[cut] for name, values in joined.items()}) for cut in cuts)

@@ -58,7 +58,8 @@ def refusal(error: RoofcastError, scenario: ScenarioSpec | None = None) -> None:
     offers: controls.Offers = {}
     for field, value in (*named, *fitting):
         offers |= controls.offer(field, value)
-    if not offers:
+    # What is too large for its devices is not helped by the degree of a page that nobody has touched.
+    if not offers and error.code != "does_not_fit":
         offers = controls.taken_back(error.field)
     with st.container(horizontal=True, gap="small"):
         for key, (words, value) in offers.items():

@@ -80,6 +80,7 @@ def _of_names(key: str, shown: widgets.Shown, texts: Sequence[str]) -> tuple[tup
     return tuple(
         (f"{shown.label}: {name}", key, [*value, name] if isinstance(value, list) else name)
         for name in dict.fromkeys(like)
+        if name != value
     )
 
 

@@ -19,6 +19,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "rate_per_s": ("rps", "rate"),
         "isl_tokens": ("isl", "context"),
+        "workload.isl_tokens": ("isl",),
         "osl_tokens": ("osl",),
         "isl_cv": ("isl_cv",),
         "osl_cv": ("osl_cv",),
@@ -154,7 +155,10 @@ Offers = dict[str, tuple[str, Any]]
 def offer(field: str, value: object) -> Offers:
     """A value for a field, where this page can ask with it."""
     known, given = control(field), setting(field, value)
-    return {} if known is None or given is None else {given[0]: (f"{known[1].label}: {value}", given[1])}
+    if known is None or given is None:
+        return {}
+    words = ", ".join(given[1]) if isinstance(given[1], list) else value
+    return {given[0]: (f"{known[1].label}: {words}", given[1])}
 
 
 def taken_back(field: str) -> Offers:

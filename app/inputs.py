@@ -27,7 +27,7 @@ from simulator.specs.question.scenario import ScenarioSpec
 from simulator.traffic.lengths import PRESET_NAMES, WorkloadPreset, workload_preset
 
 _FOLDERS, _LOOKED_UP = 100, 1000
-LARGEST_TOKENS = 131_072
+LARGEST_TOKENS = 1_048_576
 LARGEST_BATCH = 512
 LARGEST_WATTS = 10_000.0
 NATIVE = "native"

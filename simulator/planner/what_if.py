@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 from simulator.engine.runs.answers import ScenarioResult, answer
-from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
+from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, pool_deployments
 from simulator.engine.uniform.record import UniformRun, require_fit
 from simulator.errors import RoofcastError
+from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.planner.money.market import PriceRule, market_price
 from simulator.planner.search.candidates import LARGE_TP_SIZES, USUAL_TP_SIZES
@@ -193,6 +194,7 @@ def technique_steps(
 _SCHEMES = ("fp8", "gptq-g128")
 """Of weights, from the one that changes answers least."""
 _KV_CACHE = "fp8"
+_POOLS = "disaggregation."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +210,8 @@ def _with(scenario: ScenarioSpec, field: str, value: str | int) -> ScenarioSpec:
     if field in ("scheme", "kv_cache"):
         kept = {} if field == "scheme" else fields.get("precision", {})
         fields["precision"] = {**kept, field: value}
+    elif field.startswith(_POOLS):
+        fields["disaggregation"] = {**fields["disaggregation"], field.removeprefix(_POOLS): value}
     else:
         fields[field] = value
     return ScenarioSpec.model_validate(fields)
@@ -221,9 +225,19 @@ def _tokens(scenario: ScenarioSpec) -> int:
     return prompt + (workload.osl_tokens or 0)
 
 
+def _replicas(scenario: ScenarioSpec, *, profiles: str | None) -> tuple[Deployment, ...]:
+    """A replica of the deployment, or of both its pools."""
+    if scenario.disaggregation is None:
+        return (deployment_of(scenario, profiles=profiles),)
+    return pool_deployments(scenario, scenario.disaggregation, profiles=profiles)
+
+
 def _tried(scenario: ScenarioSpec) -> Iterator[tuple[FittingChange, ...]]:
     sizes = (*USUAL_TP_SIZES, *LARGE_TP_SIZES)
     yield tuple(FittingChange(field="tp_size", value=size) for size in sizes if size > scenario.tp_size)
+    if scenario.disaggregation is not None:
+        own = scenario.disaggregation.degrees("prefill").get("tp_size", scenario.tp_size)
+        yield tuple(FittingChange(field=f"{_POOLS}prefill_tp_size", value=size) for size in sizes if size > own)
     yield tuple(FittingChange(field="scheme", value=name) for name in _SCHEMES)
     yield (FittingChange(field="kv_cache", value=_KV_CACHE),)
 
@@ -235,8 +249,8 @@ def fitting_changes(scenario: ScenarioSpec, *, profiles: str | None = None) -> t
     def fits(change: FittingChange | None) -> bool:
         try:
             changed = scenario if change is None else _with(scenario, change.field, change.value)
-            deployment = deployment_of(changed, profiles=profiles)
-            require_fit(deployment, memory_plan(deployment), tokens=_tokens(scenario))
+            for deployment in _replicas(changed, profiles=profiles):
+                require_fit(deployment, memory_plan(deployment), tokens=_tokens(scenario))
         except (RoofcastError, ValueError):
             return False
         return True

@@ -216,10 +216,10 @@ def test_a_number_out_of_range_greys_the_answer_and_offers_the_nearest(page: Any
     tokens = page.get_by_role("spinbutton", name="Prompt tokens")
     tokens.fill("99999999")
     tokens.press("Enter")
-    page.get_by_text("99,999,999 is not possible: 1 to 131,072").wait_for(timeout=60_000)
+    page.get_by_text("99,999,999 is not possible: 1 to 1,048,576").wait_for(timeout=60_000)
     opacity = "() => Number(getComputedStyle(document.querySelector('.st-key-answered')).opacity)"
     page.wait_for_function(f"{opacity} < 1", timeout=60_000)
-    page.get_by_role("button", name="Use 131,072").click()
+    page.get_by_role("button", name="Use 1,048,576").click()
     page.wait_for_url(re.compile(r"isl=131072\b"), timeout=60_000)
     page.wait_for_function(f"{opacity} === 1", timeout=60_000)
 

@@ -15,7 +15,7 @@ SMALL = {"gpus": "h100-sxm-80gb", "rps": "50"}
 @pytest.mark.parametrize(
     ("asked", "label", "takes", "key"),
     [
-        ({"isl": "131072"}, "Prompt tokens", "1 to 131,072", "isl"),
+        ({"isl": "1048576"}, "Prompt tokens", "1 to 1,048,576", "isl"),
         ({"max_w": "50"}, "Power of each accelerator (W)", "1 to 10,000", "max_w"),
         pytest.param(
             {"max_gpus": "8", "spares": "20"}, "Most accelerators", "1 to 1,000,000", "max_gpus", marks=pytest.mark.slow

@@ -95,9 +95,9 @@ def test_a_link_to_a_plan_or_a_load_shows_what_its_sender_saw(name: str, query: 
     ("what_if", {"model": "nope"}, ("`model=nope` is not possible here", "Answered with `llama-3.1-8b`")),
     ("what_if", {"batch": "0"}, ("`batch=0`", "1 to 512")),
     ("what_if", {"batch": "100000"}, ("`batch=100000`", "1 to 512")),
-    ("what_if", {"isl": "12x"}, ("`isl=12x`", "1 to 131,072")),
-    ("what_if", {"isl": "1" + "0" * 400}, ("`isl=1000", "1 to 131,072")),
-    ("roofline", {"context": "9" * 400}, ("`context=999", "1 to 131,072")),
+    ("what_if", {"isl": "12x"}, ("`isl=12x`", "1 to 1,048,576")),
+    ("what_if", {"isl": "1" + "0" * 400}, ("`isl=1000", "1 to 1,048,576")),
+    ("roofline", {"context": "9" * 400}, ("`context=999", "1 to 1,048,576")),
     ("what_if", {"tp": "3"}, ("`tp=3`", "1, 2, 4, 8")),
     ("what_if", {"model": "llama-3.1-8"}, ("for Model. Did you mean llama-3.1-8b",)),
     ("what_if", {"weights": "fp7"}, ("`weights=fp7`", "Answered with `native`")),
@@ -121,7 +121,7 @@ def test_what_a_link_cannot_show_is_said(name: str, query: dict[str, str], said:
         assert part in text
 
 
-@pytest.mark.parametrize(("isl", "context"), [("1155", 1155), ("999999999", 131_072)])
+@pytest.mark.parametrize(("isl", "context"), [("1155", 1155), ("999999999", 1_048_576)])
 def test_a_step_attends_to_the_prompts_that_an_address_asks_about(isl: str, context: int) -> None:
     page = opened("roofline", {"isl": isl})
     assert not page.exception
@@ -142,7 +142,7 @@ def test_a_banner_goes_when_its_input_is_changed() -> None:
     ("what_if", "batch", "100000", 512),
     ("what_if", "isl", "12.4", 12),
     ("what_if", "isl", "-inf", 1),
-    ("what_if", "isl", "1" + "0" * 400, 131_072),
+    ("what_if", "isl", "1" + "0" * 400, 1_048_576),
     ("what_if", "tp", "3", 2),
     ("what_if", "tp", "100000", 64),
     ("what_if", "seqs", "1e9", 4096),

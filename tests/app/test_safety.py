@@ -41,7 +41,7 @@ def test_names_in_the_address_never_reach_the_file_system(name: str, monkeypatch
 def test_requests_are_bounded() -> None:
     page = opened("what_if", {"batch": "999999", "isl": "999999999"})
     assert page.slider(key="batch").value <= 512
-    assert page.number_input(key="isl").value <= 131_072
+    assert page.number_input(key="isl").value <= 1_048_576
 
 
 def test_command_listens_on_this_machine_without_telemetry() -> None:
@@ -97,5 +97,5 @@ def test_absurd_addresses_are_answered_or_refused_in_a_sentence(name: str, query
 def test_numbers_of_an_address_stay_within_their_bounds() -> None:
     page = opened("plan", {"rps": "1e9", "isl": "10000000", "growth": "99", "gpus": "h100-sxm-80gb"})
     assert page.number_input(key="rps").value <= 100_000
-    assert page.number_input(key="isl").value <= 131_072
+    assert page.number_input(key="isl").value <= 1_048_576
     assert page.slider(key="growth").value <= 0.3

@@ -8,10 +8,17 @@ from dataclasses import replace
 import pytest
 
 from simulator.engine.runs.answers import answer
-from simulator.errors import RoofcastError
+from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.serving.replica_load import latency_range
-from simulator.planner.what_if import BASE_NAME, native_scenario, scenario_quality, technique_steps, what_if
+from simulator.planner.what_if import (
+    BASE_NAME,
+    fitting_changes,
+    native_scenario,
+    scenario_quality,
+    technique_steps,
+    what_if,
+)
 from simulator.specs.base import validate
 from simulator.specs.question.plan import WORKLOADS, plan_spec
 from simulator.specs.question.scenario import ScenarioSpec
@@ -106,3 +113,41 @@ def test_latencies_of_a_plan_lie_between_their_ends() -> None:
     assert certain.ttft_p95_s == pytest.approx((plan.best.degraded.ttft_p95_s,) * 2, rel=1e-3)
     doubtful = latency_range(replace(plan.best, log_sigma=1.0))
     assert math.isinf(doubtful.ttft_p95_s[1])
+
+
+def _served(**fields: object) -> ScenarioSpec:
+    return validate(ScenarioSpec, {"id": "x", **fields}, where="")
+
+
+def test_the_pool_that_lacks_memory_is_named_with_the_nearest_degree_that_gives_it_some() -> None:
+    asked = _served(
+        kind="serve",
+        model="deepseek-v3",
+        hardware="mi355x",
+        tp_size=8,
+        precision={"weights": "fp4"},
+        disaggregation={"prefill_replicas": 2, "prefill_tp_size": 1, "decode_replicas": 4},
+        workload={"isl_tokens": 1155, "osl_tokens": 211, "stages": [{"rate_per_s": 2, "duration_s": 5}]},
+    )
+    with pytest.raises(InfeasibleError, match="on 1 mi355x of the prefill pool") as caught:
+        answer(asked)
+    assert caught.value.field == "disaggregation.prefill_tp_size"
+    (change,) = [item for item in fitting_changes(asked) if item.field == caught.value.field]
+    assert asked.disaggregation is not None
+    fits = asked.model_copy(
+        update={"disaggregation": asked.disaggregation.model_copy(update={"prefill_tp_size": change.value})}
+    )
+    assert answer(fits).run.ttft_s > 0
+    assert fitting_changes(fits) == ()
+
+
+def test_requests_that_no_engine_takes_are_refused_with_what_it_takes() -> None:
+    asked = _served(
+        kind="serve",
+        model="llama-3.1-8b",
+        hardware="h100",
+        workload={"isl_tokens": 200_000, "osl_tokens": 10, "stages": [{"rate_per_s": 1, "duration_s": 5}]},
+    )
+    with pytest.raises(RoofcastError, match="longer than the engine takes: 131,072 tokens") as caught:
+        answer(asked)
+    assert caught.value.field == "workload.isl_tokens"

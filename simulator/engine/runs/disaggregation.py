@@ -314,8 +314,8 @@ def served_pools(
     attention_ffn: AttentionFfn | None = None,
 ) -> ServedPools:
     """Compile both pools once. Raises RoofcastError for what is not modelled or leaves no room for a cache."""
-    for deployment in (prefill, decode):
-        kv_blocks_of(deployment)
+    kv_blocks_of(prefill, pool="prefill")
+    kv_blocks_of(decode, pool="decode")
     return ServedPools(
         prefill=Pool(deployment=prefill, replicas=spec.prefill_replicas, tables=step_tables(prefill)),
         decode=_compiled(

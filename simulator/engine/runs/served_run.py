@@ -174,15 +174,23 @@ def check_workload(workload: WorkloadSpec) -> None:
         )
 
 
-def check_finished(result: ServeResult) -> None:
-    """Refuse a run of which no request finishes."""
-    if result.overall.finished == 0:
+def check_finished(result: ServeResult, *, longest_tokens: int) -> None:
+    """Refuse a run of which no request finishes; longest_tokens : of a request that the engine takes."""
+    if result.overall.finished:
+        return
+    if result.overall.rejected == result.overall.requests:
         raise RoofcastError(
-            "no request finishes: " + "; ".join(serve_notes(result)),
-            field="workload",
+            f"every request is longer than the engine takes: {longest_tokens:,} tokens, prompt and answer together",
+            field="workload.isl_tokens",
             code="nothing_finished",
-            hint="lower the rate, shorten the requests or lengthen the stages",
+            hint="shorter prompts, or a model that takes longer ones",
         )
+    raise RoofcastError(
+        "no request finishes: " + "; ".join(serve_notes(result)),
+        field="workload",
+        code="nothing_finished",
+        hint="lower the rate, shorten the requests or lengthen the stages",
+    )
 
 
 def _pools_notes(pools: DisaggregatedResult) -> tuple[str, ...]:
@@ -260,7 +268,7 @@ def served_run(
         trace_steps=options.trace_steps,
         progress=options.progress,
     )
-    check_finished(result)
+    check_finished(result, longest_tokens=deployment.engine.max_model_len)
     phases, memory = typical_steps(deployment, result), memory_plan(deployment)
     return _run(
         result,
@@ -301,7 +309,7 @@ def disaggregated_run(
         objectives=options.objectives,
         trace_steps=options.trace_steps,
     )
-    check_finished(pools.result)
+    check_finished(pools.result, longest_tokens=min(prefill.engine.max_model_len, decode.engine.max_model_len))
     after = pools.pools.decode.attention_ffn
     decoding, use = typical_steps(decode, pools.result)[1], None
     if after is not None:

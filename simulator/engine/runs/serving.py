@@ -150,14 +150,18 @@ _POLICIES = {
 _ORDERS = {"arrival": QueueOrder.ARRIVAL, "longest_prefix": QueueOrder.LONGEST_PREFIX}
 
 
-def kv_blocks_of(deployment: Deployment) -> int:
-    """KV blocks of one replica by the memory plan; models without a growing cache have room for all sequences."""
+def kv_blocks_of(deployment: Deployment, *, pool: str = "") -> int:
+    """KV blocks of one replica by the memory plan; models without a growing cache have room for all sequences.
+
+    pool : whose replica it is, for a refusal; empty where replicas do both
+    """
     plan = memory_plan(deployment)
     if not plan.fits:
         short = format_si(plan.shortfall_bytes, "B")
         raise InfeasibleError(
-            f"{deployment.model.name} leaves no memory for a KV cache (short of {short})",
-            field="tp_size",
+            f"{deployment.model.name} leaves no memory for a KV cache on {deployment.parallelism.devices} "
+            f"{deployment.hardware.name}{f' of the {pool} pool' if pool else ''} (short of {short} on each)",
+            field=f"disaggregation.{pool}_tp_size" if pool else "tp_size",
             code="does_not_fit",
             hint="more devices per replica, narrower weights or a device with more memory",
         )

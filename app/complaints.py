@@ -54,9 +54,11 @@ class Complaint:
     """What of an address is not answered as it asks: said, the value that stands instead, and what a click asks with.
 
     offers : words of a button, its widget and the value
+    is_note : it is answered, under another name
     """
 
     text: str
+    is_note: bool = False
     instead: object = None
     offers: tuple[tuple[str, str, object], ...] = ()
 
@@ -84,10 +86,20 @@ def _of_names(key: str, shown: widgets.Shown, texts: Sequence[str]) -> tuple[tup
     )
 
 
+def _known_as(said: str, asked: str, value: object) -> Complaint | None:
+    """That a model stands for the one that was asked for; nothing where the name says so itself."""
+    short = asked.rpartition("/")[2].lower()
+    if not isinstance(value, str) or short in value.lower() or value.lower() in short:
+        return None
+    return Complaint(text=f"{said} is known here as `{value}`: the same to compute.", instead=value, is_note=True)
+
+
 def _of_widget(key: str, shown: widgets.Shown, texts: Sequence[str]) -> Complaint | None:
     value, said = st.session_state[key], f"`{quoted(key)}={quoted(', '.join(texts))}`"
-    if _same(texts, value) or _spells(shown, texts, value):
+    if _same(texts, value):
         return None
+    if _spells(shown, texts, value):
+        return _known_as(said, texts[-1], value)
     if shown.needs:
         return Complaint(text=f"{said} needs {shown.needs}: left out.", instead=value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -125,6 +137,9 @@ def complaint_of(key: str, texts: Sequence[str]) -> Complaint | None:
 
 def tell(key: str, complaint: Complaint, *, on_click: Callable[[str, object], None]) -> None:
     """A line of the banner, and a button for everything that it offers instead; called with its widget and value."""
+    if complaint.is_note:
+        st.caption(complaint.text)
+        return
     st.warning(complaint.text, icon=":material/link_off:")
     if not complaint.offers:
         return

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.links import SAID, VERSION, version
 from app.uploaded import FILES
-from tests.app.pages import headline, metrics, opened
+from tests.app.pages import captions, headline, metrics, opened
 from tests.app.tiny_model import TINY_CONFIG
 
 SMALL = {"model": "llama-3.1-8b", "gpus": "h100-sxm-80gb", "rps": "50"}
@@ -200,6 +200,15 @@ def test_a_profile_is_taken_by_every_name_that_it_has(
     assert not page.exception
     assert not _banner(page)
     assert {key: page.session_state[key] for key in answered} == answered
+
+
+def test_a_model_that_another_stands_for_is_named_so() -> None:
+    page = opened("what_if", {"model": "deepseek-r1", "gpu": "b200", "tp": "8"})
+    assert page.session_state["model"] == "deepseek-v3"
+    assert "`model=deepseek-r1` is known here as `deepseek-v3`: the same to compute." in captions(page)
+    assert not _banner(page)
+    page.selectbox(key="model").set_value("llama-3.1-8b").run()
+    assert not [text for text in captions(page) if "known here as" in text]
 
 
 def test_a_number_that_no_box_takes_is_not_offered() -> None:

@@ -189,7 +189,8 @@ def model_input(default: str = MODEL) -> str:
         model_names(),
         key="model",
         default=default,
-        help="Built-in models, and those that you upload on the Profiles page.",
+        help="Built-in models, and those that you upload on the Profiles page, which also tells by which name a "
+        "Hugging Face id is asked about.",
         spelled=known_model,
     )
 

@@ -45,7 +45,12 @@ def limit_inputs() -> dict[str, object]:
     left, right = st.columns(2)
     with left:
         owned = widgets.choice(
-            "In stock", (_NOTHING, *inputs.hardware_names()), key="owned", default=_NOTHING, help=glossary.STOCK
+            "In stock",
+            (_NOTHING, *inputs.hardware_names()),
+            key="owned",
+            default=_NOTHING,
+            help=glossary.STOCK,
+            spelled=inputs.known_hardware,
         )
     with right:
         count = widgets.count("How many", key="stock", low=1, high=100_000, value=8, help=glossary.STOCK)

@@ -34,7 +34,8 @@ def _unless(value: object, label: str) -> str:
 
 def _other_kind(label: str, *, key: str, help: str, needs: str, same: str = inputs.AS_REPLICAS) -> str | None:
     """An accelerator; None for the kind that others have."""
-    kind = widgets.choice(label, (same, *inputs.hardware_names()), key=key, default=same, help=help, needs=needs)
+    names = (same, *inputs.hardware_names())
+    kind = widgets.choice(label, names, key=key, default=same, help=help, needs=needs, spelled=inputs.known_hardware)
     return None if kind == same else kind
 
 

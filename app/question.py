@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import streamlit as st
@@ -74,11 +74,21 @@ def _allowed(key: str) -> tuple[str, ...] | None:
     return None
 
 
+def _nobody(_: str) -> None:
+    """A name that stands for nothing else."""
+
+
+_OTHER_NAMES: Mapping[str, Callable[[str], str | None]] = {"model": inputs.known_model} | dict.fromkeys(
+    ("gpu", "prefill_gpu", "encoder_gpu", "ffn_gpu"), inputs.known_hardware
+)
+
+
 def read(key: str, text: str) -> Any:
     """The value of a key that no widget of this page has; None for one that cannot be meant."""
     names = _allowed(key)
     if names is not None:
-        return text if text in names else None
+        meant = text if text in names else _OTHER_NAMES.get(key, _nobody)(text)
+        return meant if meant in names else None
     try:
         value = READ[key](text)
     except ValueError:

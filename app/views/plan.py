@@ -161,6 +161,7 @@ def asked() -> tuple[dict[str, object], Outlook]:
                 key="prefill_gpus",
                 placeholder="the same accelerator",
                 help="Accelerators that compute prompts for decode pools on another: compared beside one kind alone.",
+                spelled=inputs.known_hardware,
             )
             if prefill:
                 flags["prefill_hardware"] = prefill

@@ -20,7 +20,7 @@ from simulator.reports.answers.profiles import (
     model_headline,
 )
 from simulator.specs.hardware.accelerator import load_hardware
-from simulator.specs.model.loading import model_source
+from simulator.specs.model.loading import model_source, model_spellings
 
 _CONTEXT = 4096
 _SHORT_SOURCE = 10
@@ -61,6 +61,8 @@ def _model() -> None:
     source = model_source(name, profiles=session_profiles())
     if source:
         st.caption(f"Source: {source}")
+    if others := model_spellings(name, profiles=session_profiles()):
+        st.caption(f"Computes the same, and is asked about by this name: {', '.join(map(tables.inert, others))}.")
     display.notes(document["notes"])
     display.reproduce(f"roofcast model {name} --json")
 

@@ -192,6 +192,7 @@ def test_one_click_asks_for_what_was_likely_meant(name: str, query: dict[str, st
     ("what_if", {"gpu": "h200"}, {"gpu": "h200-sxm-141gb"}),
     ("what_if", {"model": "meta-llama/Llama-3.1-70B-Instruct"}, {"model": "llama-3.1-70b"}),
     ("plan", {**SMALL, "gpus": "h100"}, {"gpus": ["h100-sxm-80gb"]}),
+    ("plan", {**SMALL, "owned": "h100"}, {"owned": "h100-sxm-80gb"}),
 ])  # fmt: skip
 def test_a_profile_is_taken_by_every_name_that_it_has(
     name: str, query: dict[str, str], answered: dict[str, object]
@@ -200,6 +201,17 @@ def test_a_profile_is_taken_by_every_name_that_it_has(
     assert not page.exception
     assert not _banner(page)
     assert {key: page.session_state[key] for key in answered} == answered
+
+
+def test_a_page_without_a_box_for_it_hands_a_name_on_by_the_one_that_others_have() -> None:
+    page = opened("plan", {**SMALL, "gpu": "h200"})
+    assert not page.exception
+    assert not _banner(page)
+
+
+def test_a_profile_lists_the_models_that_it_stands_for() -> None:
+    page = opened("profiles", {"browse": "Models", "model": "deepseek-v3"})
+    assert any("deepseek-ai/DeepSeek-R1" in text for text in captions(page))
 
 
 def test_a_model_that_another_stands_for_is_named_so() -> None:

@@ -187,6 +187,12 @@ def model_source(name: str, *, profiles: str | Path | None = None) -> str:
     return f"{profile.source}, {profile.date}"
 
 
+def model_spellings(name: str, *, profiles: str | Path | None = None) -> tuple[str, ...]:
+    """Every other name that a model profile answers to; empty for what is no profile."""
+    path = _find(name, profiles=profiles)
+    return () if path is None else read_profile(path).spellings[1:]
+
+
 def read_profile(path: str | Path) -> ModelProfile:
     """One profile file before its configuration is interpreted."""
     profile = validate(ModelProfile, read_yaml(path), where=str(path), profile=True)

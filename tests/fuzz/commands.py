@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from typer.main import get_command
 
+from simulator.api.scenarios import simulate_line
 from simulator.cli.plan_capacity import app as plan_capacity
 from simulator.cli.roofcast import app as roofcast
 from simulator.errors import RoofcastError
@@ -27,7 +28,7 @@ from tests.fuzz import samples
 from tests.fuzz.allowed import allowed_words, allowing
 from tests.fuzz.laws import BrokenError
 from tests.fuzz.mutation import TEXTS, mutated_yaml, near_tree, odd_json, odd_text, odd_tree, words_of
-from tests.fuzz.records import file_of, mutated_record
+from tests.fuzz.records import ARRAYS, arrays_text, file_of, mutated_arrays, mutated_record
 from tests.fuzz.samples import EXAMPLES, Answer, Case
 from tests.golden.entry_points import Printed, run
 
@@ -46,8 +47,11 @@ def _options(*names: str) -> tuple[Any, ...]:
     return tuple(command.params)
 
 
-_WRITING = ("out", "report", "force", "debug", "profiles", "trace", "help_all", "version", "help", "workload")
-"""Options that write, or that a case gives itself."""
+_WRITING = (
+    *("out", "output", "requests", "chart", "plot", "report", "trace", "force", "debug", "help_all", "version", "help"),
+    *("profiles", "workload", "jobs", "timeout", "backend", "resume"),
+)
+"""Options that write, that start processes, or that a case gives itself."""
 
 
 def mutated_words(rng: random.Random, case: Case) -> Case:
@@ -75,11 +79,24 @@ def command(case: Case) -> Answer:
     """What a command prints."""
     assert isinstance(case, list)
     printed = run(case)
-    if printed.code == 0:
+    if printed.code == 0 or (printed.code == 3 and "verify" in case[:2] and printed.out):
         if printed.out.startswith("{") and "--json" in case:
             return {"hardware": _hardware_of(case), **json.loads(printed.out)}
         return {"text": printed.out}
     _refused(printed)
+
+
+def scenario(case: Case) -> Answer:
+    """What a line of ``simulate`` is answered with."""
+    assert isinstance(case, str)
+    document = simulate_line(case, number=1)
+    error = document.get("error")
+    if error is None:
+        # A law needs to know whose memory it is.
+        return {**document, "hardware": json.loads(case).get("hardware")}
+    if error["code"] == "internal_error":
+        raise BrokenError(error["message"])
+    raise RoofcastError(error["message"], field=error["field"], code=error["code"], hint=error["hint"])
 
 
 def _hardware_of(words: list[str]) -> str | None:
@@ -189,6 +206,16 @@ def own_profiles() -> list[Case]:
                 ("calibration/power.yaml", f"{planned} h100"),
             )
         ),
+        *(
+            [f"calibration/{name}{ARRAYS}", arrays_text(root / "calibration" / f"{name}{ARRAYS}"), *words.split()]
+            for name, words in (
+                (
+                    "h100-sxm-80gb--trtllm.recurrent",
+                    f"{step.replace('llama-3.1-8b', 'mamba2-2.7b')} h100 --engine trtllm",
+                ),
+                ("h100-sxm-80gb--vllm.moe", f"{step.replace('llama-3.1-8b', 'mixtral-8x7b')} h100 --tp 2 --batch 64"),
+            )
+        ),
     ]
 
 
@@ -207,6 +234,8 @@ _OWN_SPECS = {
 def mutated_own(rng: random.Random, case: Case) -> Case:
     """Another file; the command stays."""
     path, text, *words = case
+    if path.endswith(ARRAYS):
+        return [path, mutated_arrays(rng, text), *words]
     spec = next((spec for start, spec in _OWN_SPECS.items() if path.startswith(start)), None)
     return [path, mutated_yaml(rng, text, allowed=allowing(spec) if spec else near_tree), *words]
 
@@ -217,6 +246,10 @@ def owned(case: Case) -> Answer:
     folder = hashlib.sha256(json.dumps(case).encode()).hexdigest()[:16]
     given = file_of(text, f"{folder}/{path}")
     root = given.parents[path.count("/")]
+    if path.endswith(ARRAYS):
+        # They are read beside the file that names them.
+        fits = given.with_suffix(".yaml")
+        shutil.copy(profile_root("hardware_profiles") / fits.relative_to(root), fits)
     try:
         return command([*words, "--profiles", str(root)])
     finally:

@@ -14,7 +14,6 @@ from functools import cache
 from typing import Any
 
 from simulator.api.questions import plan_question, scenario_spec
-from simulator.api.scenarios import simulate_line
 from simulator.api.steps import step
 from simulator.errors import RoofcastError
 from simulator.operators.transformer import is_encoder_only, model_counts
@@ -34,9 +33,8 @@ from simulator.specs.question.scenario_file import parse_change
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import parse_fine_tune, techniques_spec
 from simulator.specs.uploads import hardware_from_upload, model_from_upload
-from tests.fuzz import commands, records, samples, visitors
+from tests.fuzz import commands, files, records, samples, visitors
 from tests.fuzz.allowed import allowed_tree, allowing, integer, text_of
-from tests.fuzz.laws import BrokenError
 from tests.fuzz.mutation import mutated_yaml, near_tree, odd_json, odd_text, odd_tree, words_of, yaml_tree
 from tests.fuzz.records import file_of, mutated_record
 from tests.fuzz.samples import Answer, Case
@@ -63,18 +61,6 @@ _ODD = 0.5
 def _scenarios() -> list[Case]:
     lines = [question.line for question in questions_of("scenarios") if question.available]
     return [line for line in lines if "trace" not in line]
-
-
-def _scenario(case: Case) -> Answer:
-    assert isinstance(case, str)
-    document = simulate_line(case, number=1)
-    error = document.get("error")
-    if error is None:
-        # A law needs to know whose memory it is.
-        return {**document, "hardware": json.loads(case).get("hardware")}
-    if error["code"] == "internal_error":
-        raise BrokenError(error["message"])
-    raise RoofcastError(error["message"], field=error["field"], code=error["code"], hint=error["hint"])
 
 
 @cache
@@ -260,7 +246,7 @@ def _yaml_kind(weight: float, folder: str, spec: type[Any], answer: Callable[[Ca
 
 
 KINDS: Mapping[str, Kind] = {
-    "scenario": Kind(weight=30, seeds=_scenarios, make=_mutated_scenario, answer=_scenario),
+    "scenario": Kind(weight=30, seeds=_scenarios, make=_mutated_scenario, answer=commands.scenario),
     "config": Kind(weight=22, seeds=_configs, make=_mutated_config, answer=_config),
     "model": Kind(weight=4, seeds=_configs, make=_mutated_step, answer=_stepped),
     "hardware": _yaml_kind(5, "", AcceleratorSpec, _hardware),
@@ -279,5 +265,6 @@ KINDS: Mapping[str, Kind] = {
     "plan": Kind(weight=1, seeds=samples.plans, make=commands.mutated_words, answer=commands.command),
     "replay": Kind(weight=0.3, seeds=samples.traced_plans, make=commands.mutated_replay, answer=commands.replay),
     "own": Kind(weight=4, seeds=commands.own_profiles, make=commands.mutated_own, answer=commands.owned),
+    "file": Kind(weight=4, seeds=files.file_cases, make=files.mutated_file, answer=files.filed),
     "document": Kind(weight=1, seeds=commands.documents, make=commands.mutated_document, answer=commands.document),
 }

@@ -82,6 +82,18 @@ config: {model_type: llama, architectures: [LlamaForCausalLM], hidden_size: 2048
   max_position_embeddings: 2048, hidden_act: silu, rms_norm_eps: 1.0e-05,
   tie_word_embeddings: false, torch_dtype: bfloat16}
 """
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 2048,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 4,
+    "vocab_size": 32000,
+    "max_position_embeddings": 2048,
+    "torch_dtype": "bfloat16",
+}
 PRICES = """name: mine
 extends: default
 offers:

@@ -15,7 +15,7 @@ from tests.fuzz.kinds import KINDS
 from tests.fuzz.laws import broken
 from tests.fuzz.tally import run_all
 
-_COMMANDS = ("plan", "replay", "command", "own", "document", "address")
+_COMMANDS = ("plan", "replay", "command", "own", "document", "address", "file")
 """Kinds whose cases take a second and more."""
 _QUICK = {name: 12 for name in KINDS if name not in _COMMANDS}
 _QUICK_SEED = 7

@@ -13,10 +13,10 @@ from tests.fuzz.laws import BrokenError
 from tests.fuzz.mutation import odd_tree
 from tests.fuzz.samples import EXAMPLES, Case
 
-_QUOTES = (
+QUOTES = (
     "accelerator,provider,term,price,currency,unit,date\nh100,Acme,on_demand,1.00,USD,accelerator-hour,2026-11-02\n"
 )
-_KERNELS = (
+KERNELS = (
     "family,kernel,format,m,n,k,groups,sequences,query_tokens,context_tokens,num_heads,num_kv_heads,head_dim,bytes,"
     "layers,seconds,mode,device,driver,torch_version,date\n"
     "gemm,linear,bf16,16,512,1024,,,,,,,,,,1e-5,graph,GPU,1,2.13.0,2026-11-02\n"
@@ -45,8 +45,8 @@ def uploads() -> list[Case]:
         ["mine.yaml", (root / "l4.yaml").read_text(encoding="utf-8")],
         ["list.yaml", "name: list\nextends: default\noffers: []\n"],
         ["work.yaml", "rate_per_s: 3\nisl_tokens: 300\nosl_tokens: 40\nload_profile: [1, 2, 3]\n"],
-        ["quotes.csv", _QUOTES],
-        ["measured.csv", _KERNELS],
+        ["quotes.csv", QUOTES],
+        ["measured.csv", KERNELS],
         ["trace.csv", samples.AZURE],
         ["burst.csv", samples.BURST],
         ["mooncake.jsonl", samples.MOONCAKE],

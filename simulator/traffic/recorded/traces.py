@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simulator.errors import FileError, contradiction
+from simulator.errors import FileError, contradiction, said_of
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.parsing import MalformedError, parse_json, read_text
@@ -101,12 +101,13 @@ def _disorder(rows: list[TraceRow], *, path: str | Path) -> tuple[str, ...]:
 def read_trace(path: str | Path, *, field: str = "trace") -> RequestTrace:
     """Read a trace; the format follows from the first line.
 
-    Raises FileError: the file cannot be read: names ``field``.
-    Raises RoofcastError: a line is malformed: names file, line and reason.
+    Raises FileError: the file cannot be read.
+    Raises RoofcastError: a line is malformed: names file, line and reason. Both name ``field``.
     """
     try:
         state = os.stat(os.path.expanduser(path))
-        return _read(str(path), (state.st_mtime_ns, state.st_size), field)
+        with said_of({"trace": field}):
+            return _read(str(path), (state.st_mtime_ns, state.st_size), field)
     except (OSError, ValueError, MalformedError) as error:
         reason = getattr(error, "strerror", None) or error
         raise FileError(f"{path}: cannot be read: {reason}", field=field) from None

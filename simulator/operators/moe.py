@@ -71,7 +71,13 @@ class RankLoad:
 
 
 def busiest_rank(
-    *, tokens: Array, num_experts: float, num_experts_per_tok: float, local_experts: float, skew: float = 0.0
+    *,
+    tokens: Array,
+    num_experts: float,
+    num_experts_per_tok: float,
+    local_experts: float,
+    skew: float = 0.0,
+    placed_evenly: bool = False,
 ) -> RankLoad:
     """Expected load of the busiest of the ranks that share a layer's experts: all others wait for it [-].
 
@@ -86,11 +92,13 @@ def busiest_rank(
     num_experts, num_experts_per_tok : experts E of the layer, k of them chosen by each token [-]
     local_experts : experts that each of the R = E / local ranks holds [-]
     skew : coefficient of variation s of how often experts are chosen [-]
+    placed_evenly : placement balances the experts of the ranks (EPLB): s = 0 in a', chance alone is left
 
     Range of validity
     -----------------
     d and a = t k / R of a mean rank; z is the mean of the largest of R standard normals (Blom's approximation). One
-    rank carries everything. Leaves out placement that balances (EPLB), which the skew then has to state.
+    rank carries everything. Leaves out the copies of experts that placement may need, and that routing drifts from
+    what it was placed for.
 
     References
     ----------
@@ -116,7 +124,8 @@ def busiest_rank(
     blom = 3.0 / 8.0
     z = NormalDist().inv_cdf((ranks - blom) / (ranks - 2.0 * blom + 1.0))
     most = np.minimum(local_experts, reached + z * np.sqrt(reached * np.maximum(1.0 - reached / local_experts, 0.0)))
-    scatter = np.sqrt(mean * (1.0 - 1.0 / ranks) + mean**2 * skew**2 / local_experts)
+    uneven = 0.0 if placed_evenly else mean**2 * skew**2 / local_experts
+    scatter = np.sqrt(mean * (1.0 - 1.0 / ranks) + uneven)
     pairs = np.minimum(tokens * min(num_experts_per_tok, local_experts), mean + z * scatter)
     return RankLoad(distinct_experts=np.minimum(most, pairs), assignments=pairs)
 
@@ -207,6 +216,7 @@ def rank_load(spec: MoeSpec, *, tokens: Array, local_experts: float) -> RankLoad
         num_experts_per_tok=spec.num_experts_per_tok,
         local_experts=local_experts,
         skew=routing_skew(spec),
+        placed_evenly=spec.placed_evenly,
     )
 
 

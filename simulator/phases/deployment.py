@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING
 
 from simulator.errors import RoofcastError
@@ -21,7 +22,7 @@ from simulator.specs.engine.engine import EngineProfile, EngineSpec, load_engine
 from simulator.specs.engine.releases import EngineLimits, LimitField, ServedModel
 from simulator.specs.hardware.accelerator import AcceleratorSpec, default_server_for
 from simulator.specs.hardware.calibration import calibrations_changed_ns
-from simulator.specs.model.architecture import MlaSpec, ModelSpec
+from simulator.specs.model.architecture import LayerSpec, MlaSpec, ModelSpec, MoeSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.techniques.applied import (
@@ -35,6 +36,9 @@ from simulator.techniques.applied import (
 if TYPE_CHECKING:
     from simulator.phases.speculation import Draft
     from simulator.techniques.speculation.scenario import SpeculationPlan
+
+
+_EVENLY = "as recipes with so many expert-parallel ranks balance experts; experts routed unevenly still crowd by chance"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +113,16 @@ def _engine_on(
     return Same(profile.held.at(version).serving(served).on_vendor(vendor, version=version).on_host(host_speed))
 
 
+@lru_cache(maxsize=64)
+def _placed_evenly(model: Same[ModelSpec]) -> Same[ModelSpec]:
+    def placed(layer: LayerSpec) -> LayerSpec:
+        even = {"placed_evenly": True}
+        blocks = (one.model_copy(update=even) if isinstance(one, MoeSpec) else one for one in layer.feed_forward)
+        return layer.model_copy(update={"feed_forward": tuple(blocks)})
+
+    return Same(model.held.model_copy(update={"layers": tuple(map(placed, model.held.layers))}))
+
+
 @lru_cache(maxsize=512)
 def _limits(
     profile: Same[EngineProfile], spec: EngineSpec, hardware: Same[AcceleratorSpec], parallelism: ParallelismSpec
@@ -142,6 +156,10 @@ def deploy(
     facts, latent = Same(hardware), any(isinstance(layer.mixer, MlaSpec) for layer in model.layers)
     served = ServedModel(model.model_type, latent, spread=parallelism.ep_size > 1, prefill_pool=prefill_pool)
     profile = _engine_on(Same(load_engine(spec.name, profiles=profiles)), spec.version, facts, served)
+    ranks = profile.held.recipe.even_ranks.get(plan.format_for("experts").name, inf)
+    if parallelism.ep_size >= ranks:
+        model = _placed_evenly(Same(model)).held
+        applied = replace(applied, model=model)
     limits = _limits(profile, spec, facts, parallelism)
     settings = engine_settings(spec, profile=profile.held, limits=limits, model=model)
     check_on_engine(
@@ -155,6 +173,8 @@ def deploy(
     if not shares_prefixes(applied.spec) or model.encoder is not None or is_encoder_only(model):
         settings = replace(settings, prefix_caching=False)
     said = engine_assumptions(spec, settings, limits, profile=profile.held)
+    if parallelism.ep_size >= ranks:
+        said += (Assumption(key="engine.expert_placement", value="even", origin=ValueOrigin.RULE, detail=_EVENLY),)
     if spec.kv_tiers or spec.cpu_kv_offload or spec.cpu_kv_offload_bytes is not None:
         from simulator.phases.kv_tiers import kv_tiers, tier_assumptions
 

@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from simulator.operators.moe import busiest_rank, distinct_experts
+from simulator.operators.work import MoeShape, decode_step
+from simulator.phases.deployment import deploy
+from simulator.phases.step import estimate_step
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.hardware.accelerator import load_hardware
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import PrecisionSpec
 
 EXPERTS, CHOSEN = 64, 4
 
@@ -74,3 +83,48 @@ def test_drawn_loads_of_the_busiest_rank() -> None:
         tokens=np.array([256.0]), num_experts=EXPERTS, num_experts_per_tok=CHOSEN, local_experts=EXPERTS / 8
     )
     assert float(load.assignments[0]) == pytest.approx(float(np.mean(largest)), rel=0.03)
+
+
+def test_even_placement_leaves_the_chance_of_uniform_routing_and_nothing_of_the_skew() -> None:
+    tokens = np.array([16.0, 256.0, 8192.0])
+
+    def pairs(*, skew: float, placed_evenly: bool) -> NDArray[np.float64]:
+        load = busiest_rank(
+            tokens=tokens,
+            num_experts=EXPERTS,
+            num_experts_per_tok=CHOSEN,
+            local_experts=EXPERTS / 16,
+            skew=skew,
+            placed_evenly=placed_evenly,
+        )
+        return load.assignments
+
+    even = pairs(skew=0.7, placed_evenly=True)
+    np.testing.assert_allclose(even, pairs(skew=0.0, placed_evenly=False))
+    assert (even < pairs(skew=0.7, placed_evenly=False)).all()
+    assert even[-1] == pytest.approx(tokens[-1] * CHOSEN / 16, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("engine", "weights", "ranks", "even"),
+    [
+        ("tensorrt-llm", "nvfp4", 32, True),
+        ("tensorrt-llm", "nvfp4", 8, False),
+        ("tensorrt-llm", "fp8", 32, False),
+        ("sglang", "nvfp4", 32, False),
+    ],
+)
+def test_recipes_that_balance_experts_say_so_and_spare_the_busiest_rank(
+    engine: str, weights: str, ranks: int, even: bool
+) -> None:
+    replica = deploy(
+        model=load_model("deepseek-r1"),
+        hardware=load_hardware("gb200"),
+        parallelism=ParallelismSpec(dp_size=ranks, ep_size=ranks),
+        precision=PrecisionSpec.model_validate({"weights": weights}),
+        engine=EngineSpec.model_validate({"name": engine}),
+    )
+    assert ("engine.expert_placement" in [item.key for item in replica.assumptions]) is even
+    step = estimate_step(replica, decode_step(sequences=np.array([256.0]), context=np.array([1500.0])))
+    (experts,) = (row.work.shape for row in step.rows if isinstance(row.work.shape, MoeShape))
+    assert bool(experts.local_assignments[0] < 1.1 * 256 * 8) == even

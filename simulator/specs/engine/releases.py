@@ -29,8 +29,7 @@ LimitField = Literal[
     "chunked_prefill",
 ]
 LIMIT_FIELDS: tuple[LimitField, ...] = get_args(LimitField)
-_SHARE_DIGITS = 3
-"""Of a share that an engine works out: SGLang rounds it so."""
+_SHARE_DIGITS = 3  # of a share that an engine works out, as SGLang rounds it
 
 
 class MemoryShare(Spec):
@@ -363,12 +362,13 @@ class SlowerExperts(Spec):
 
 
 class KernelRecipe(Spec):
-    """What a release of an engine does with the kernels of its library.
+    """What a release of an engine does with the kernels of its library, and with the experts of a replica.
 
-    fused_quantisation : formats whose activations are narrowed inside the kernel that made them, by scales that the
-        checkpoint brings: the tables' pass before the product is not run
+    fused_quantisation : formats whose activations the kernel before narrows, without the tables' pass for it
+    even_ranks : expert-parallel ranks from which on placement balances experts, by the format of their weights
     """
 
+    even_ranks: dict[str, PositiveInt] = Field(default_factory=dict)
     fused_quantisation: tuple[str, ...] = ()
     fused_norms: FusedNorms | None = None
     split_products: SplitProducts | None = None
@@ -385,9 +385,9 @@ class KernelRecipe(Spec):
         """The recipe for such a model."""
         slower = tuple(kernel for kernel in self.slower_experts if model.prefill_pool or not kernel.prefill_pool)
         changed: dict[str, object] = {"slower_experts": slower} if slower != self.slower_experts else {}
-        if self.fused_norms is not None and self.fused_norms.latent_attention_only and not model.latent_attention:
+        norms, shared = self.fused_norms, self.fused_shared_experts
+        if norms is not None and norms.latent_attention_only and not model.latent_attention:
             changed["fused_norms"] = None
-        shared = self.fused_shared_experts
         if shared is not None and (model.spread or model.model_type not in shared.model_types):
             changed["fused_shared_experts"] = None
         return self.model_copy(update=changed) if changed else self
@@ -396,5 +396,5 @@ class KernelRecipe(Spec):
         """The recipe as ``version`` runs it."""
         tile = self.untuned_experts
         untuned = tile if tile is not None and came_before(version, tile.until) else None
-        kernels = tuple(kernel.at(version) for kernel in self.kernels if kernel.runs_in(version))
+        kernels = tuple(one.at(version) for one in self.kernels if one.runs_in(version))
         return self.model_copy(update={"kernels": kernels, "untuned_experts": untuned})

@@ -186,6 +186,7 @@ class MoeSpec(Spec):
 
     ``latent_size``: of the narrower space that experts work in. ``correction_bias``: one number per expert.
     ``routing_skew``: coefficient of variation of how often experts are chosen, 0 for uniform; None for the fitted one.
+    ``placed_evenly``: expert-parallel ranks get shares that are equal on average, as by placement that balances.
     """
 
     kind: Literal["moe"] = "moe"
@@ -201,6 +202,7 @@ class MoeSpec(Spec):
     latent_size: PositiveInt | None = None
     router_parameters_extra: NonNegativeInt = 0
     routing_skew: NonNegativeFloat | None = None
+    placed_evenly: bool = False
 
     @model_validator(mode="after")
     def _no_more_than_there_are(self) -> Self:

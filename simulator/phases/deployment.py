@@ -20,7 +20,7 @@ from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineProfile, EngineSpec, load_engine, with_feature, with_model
 from simulator.specs.engine.releases import EngineLimits, LimitField, ServedModel
-from simulator.specs.hardware.accelerator import AcceleratorSpec, default_server_for
+from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, default_server_for
 from simulator.specs.hardware.calibration import calibrations_changed_ns
 from simulator.specs.model.architecture import LayerSpec, MlaSpec, ModelSpec, MoeSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
@@ -113,6 +113,20 @@ def _engine_on(
     return Same(profile.held.at(version).serving(served).on_vendor(vendor, version=version).on_host(host_speed))
 
 
+def _served(model: ModelSpec, parallelism: ParallelismSpec, *, prefill_pool: bool) -> ServedModel:
+    latent = any(isinstance(layer.mixer, MlaSpec) for layer in model.layers)
+    return ServedModel(model.model_type, latent, spread=parallelism.ep_size > 1, prefill_pool=prefill_pool)
+
+
+def _as_recipes_place(applied: AppliedTechniques, profile: EngineProfile, *, ep_size: int) -> AppliedTechniques:
+    """``applied``, its experts placed evenly where the engine's recipes do that for so many ranks, which is said."""
+    if ep_size < profile.recipe.even_ranks.get(applied.plan.format_for("experts").name, inf):
+        return applied
+    said = Assumption(key="engine.expert_placement", value="even", origin=ValueOrigin.RULE, detail=_EVENLY)
+    model = _placed_evenly(Same(applied.model)).held
+    return replace(applied, model=model, assumptions=(*applied.assumptions, said))
+
+
 @lru_cache(maxsize=64)
 def _placed_evenly(model: Same[ModelSpec]) -> Same[ModelSpec]:
     def placed(layer: LayerSpec) -> LayerSpec:
@@ -153,13 +167,10 @@ def deploy(
     spec = with_model(spec, model.model_type, profiles=profiles)
     if applied.spec.speculation is not None:
         spec = with_feature(spec, "speculation", vendor=hardware.vendor, profiles=profiles)
-    facts, latent = Same(hardware), any(isinstance(layer.mixer, MlaSpec) for layer in model.layers)
-    served = ServedModel(model.model_type, latent, spread=parallelism.ep_size > 1, prefill_pool=prefill_pool)
+    facts, served = Same(hardware), _served(model, parallelism, prefill_pool=prefill_pool)
     profile = _engine_on(Same(load_engine(spec.name, profiles=profiles)), spec.version, facts, served)
-    ranks = profile.held.recipe.even_ranks.get(plan.format_for("experts").name, inf)
-    if parallelism.ep_size >= ranks:
-        model = _placed_evenly(Same(model)).held
-        applied = replace(applied, model=model)
+    applied = _as_recipes_place(applied, profile.held, ep_size=parallelism.ep_size)
+    model = applied.model
     limits = _limits(profile, spec, facts, parallelism)
     settings = engine_settings(spec, profile=profile.held, limits=limits, model=model)
     check_on_engine(
@@ -173,16 +184,13 @@ def deploy(
     if not shares_prefixes(applied.spec) or model.encoder is not None or is_encoder_only(model):
         settings = replace(settings, prefix_caching=False)
     said = engine_assumptions(spec, settings, limits, profile=profile.held)
-    if parallelism.ep_size >= ranks:
-        said += (Assumption(key="engine.expert_placement", value="even", origin=ValueOrigin.RULE, detail=_EVENLY),)
     if spec.kv_tiers or spec.cpu_kv_offload or spec.cpu_kv_offload_bytes is not None:
         from simulator.phases.kv_tiers import kv_tiers, tier_assumptions
 
         tiers = kv_tiers(spec, settings.prefix_caching, hardware=hardware, parallelism=parallelism, profiles=profiles)
         settings = replace(settings, kv_tiers=tiers)
         said += tier_assumptions(spec, tiers)
-    linked = parallelism.devices <= hardware.scale_up.domain_size
-    server = None if linked else default_server_for(hardware.name, profiles=profiles)
+    server = _server_of_replica(hardware, parallelism, profiles=profiles)
     kernels = engine_kernels(profile, facts, Same(server), profiles, calibrations_changed_ns(profiles))
     said += kernel_assumptions(kernels.traits, model=model, parallelism=parallelism, plan=plan)
     replica = Deployment(
@@ -196,6 +204,14 @@ def deploy(
         assumptions=(*_formats(plan, asked, taken), *applied.assumptions, *said),
     )
     return _within_budget(with_speculation(replica, profiles=profiles), spec)
+
+
+def _server_of_replica(
+    hardware: AcceleratorSpec, parallelism: ParallelismSpec, *, profiles: str | None
+) -> ServerSpec | None:
+    """The server whose network a replica needs; None where one scale-up link joins all of it."""
+    linked = parallelism.devices <= hardware.scale_up.domain_size
+    return None if linked else default_server_for(hardware.name, profiles=profiles)
 
 
 def assumed_of_pools(prefill: Deployment, decode: Deployment) -> tuple[Assumption, ...]:

@@ -158,7 +158,6 @@ def test_a_profile_must_carry_the_name_of_its_file(tmp_path: Path) -> None:
         ("name: a\ntdp_w: 1.0\ntdp_w: 2.0\n", 3, "'tdp_w' is written twice"),
         ("name: a\npeak:\n  bf16: 1.0\n  bf16: 2.0\n", 4, "'bf16' is written twice"),
         ("- name\n", 1, "found a list"),
-        ("", 1, "found nothing"),
         ("name: *nowhere\n", 1, "undefined alias"),
         ("name: !!python/object:os.system {}\n", 1, "could not determine a constructor"),
     ],
@@ -285,3 +284,8 @@ def test_a_field_on_the_wrong_level_is_sent_to_where_it_belongs() -> None:
     with pytest.raises(RoofcastError) as caught:
         validate(ScenarioSpec, scenario, where="scenario 7")
     assert caught.value.hint == "did you mean techniques.speculation?"
+
+
+def test_an_empty_yaml_file_is_said_to_be_empty(tmp_path: Path) -> None:
+    with pytest.raises(ProfileError, match="broken.yaml is empty; a mapping of fields is needed"):
+        read_yaml(_write(tmp_path / "broken.yaml", ""))

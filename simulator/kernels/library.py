@@ -130,7 +130,7 @@ class KernelLibrary:
             case GemmShape():
                 return self._gemm(work, work.shape)
             case GroupedGemmShape():
-                return self._roofline(work, family="gemm", fmt=work.shape.format.name)
+                return self._grouped(work, work.shape)
             case MoeShape():
                 return self._moe(work, work.shape)
             case AttentionShape():
@@ -251,6 +251,13 @@ class KernelLibrary:
             if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
                 return found
         return None
+
+    def _grouped(self, work: Work, shape: GroupedGemmShape) -> Timing:
+        if shape.rows is not None:
+            from simulator.kernels.attention.chosen_keys import padding
+
+            work = replace(work, flops=work.flops * padding(shape.rows, hardware=self.hardware))
+        return self._roofline(work, family="gemm", fmt=shape.format.name)
 
     def _moe(self, work: Work, shape: MoeShape) -> Timing:
         # Few models route their tokens: others do without.

@@ -81,7 +81,7 @@ POOL = PassCost(fused_passes=4, fused_launches=2, unfused_passes=20, unfused_lau
 # Queries in, outputs out, and the launch that joins split keys.
 TILE_HEADS = 64.0
 """Heads that a tile of the sparse kernels multiplies; fewer are padded (FlashMLA, from memory). The measured modules
-of 8 heads on H200 take as long in attention as those of 64."""
+of 8 heads on H200 take as long in attention as those of 64. Wider tiles are the architecture's and priced as such."""
 TILE_ENDS = PassCost(fused_passes=2, fused_launches=1, unfused_passes=2, unfused_launches=1)
 
 
@@ -199,7 +199,7 @@ def _score_rows(
         name=f"{phase}_attention",
         family=family,
         role="attention",
-        shape=GroupedGemmShape(format=share.plan.plain),
+        shape=GroupedGemmShape(format=share.plan.plain, rows=heads),
         count=count,
         flops=2.0 * sequences * pairs * heads * (spec.head_dim + spec.head_dim),
         weight_bytes=share.zeros,

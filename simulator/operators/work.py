@@ -214,9 +214,10 @@ class CollectiveShape:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedGemmShape:
     """Many small products in one launch, such as the adapters of a batch or the heads of materialised attention. Their
-    FLOPs and bytes, which the row holds, are all that prices them."""
+    FLOPs and bytes, which the row holds, price them; rows : of one, where its tile is padded with more (or None)."""
 
     format: MatmulFormat
+    rows: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,3 +154,13 @@ def test_index_heads_that_belong_to_kv_heads_are_split_with_them() -> None:
     served = {"hardware": "h200", "engine": "vllm", "model": "minimax-m3"}
     found = [layer_rows(step, tp_size=tp_size, **served)["index_scores"].work.shape for tp_size in (1, 2, 4, 8)]
     assert [shape.num_heads for shape in found if isinstance(shape, AttentionShape)] == [4, 2, 1, 1]
+
+
+@pytest.mark.parametrize(("hardware", "ratio"), [("b200", 1.0), ("h200", 2.0)])
+def test_compressed_attention_fills_the_tiles_of_its_architecture(hardware: str, ratio: float) -> None:
+    step = prefill_step(sequences=1, tokens=np.array([16384.0]))
+    whole, half = (
+        seconds("prefill_attention", step, hardware=hardware, engine="vllm", model="deepseek-v4-pro", tp_size=tp_size)
+        for tp_size in (1, 2)
+    )
+    np.testing.assert_allclose(whole, ratio * half, rtol=0.05)

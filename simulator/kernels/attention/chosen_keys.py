@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,12 @@ def searched(timing: Timing, rows: tuple[Array, Array], *, hardware: Accelerator
         log_sigma=np.where(longer, np.maximum(timing.log_sigma, SEARCH_LOG_SIGMA), timing.log_sigma),
         provenance=np.where(longer, np.maximum(timing.provenance, Provenance.EXTRAPOLATED), timing.provenance),
     )
+
+
+def padding(heads: float, *, hardware: AcceleratorSpec) -> float:
+    """Rows that tiles multiply over the heads that fill them [-]."""
+    tile = WIDE_TILE_HEADS.get(hardware.architecture, TILE_HEADS)
+    return ceil(heads / tile) * tile / heads
 
 
 def is_narrow(shape: AttentionShape) -> bool:

@@ -81,6 +81,7 @@ class EngineTraits:
     side_stream_tokens : up to that many tokens in a step, shared experts run beside the routed ones; 0 for never
     fused_shared : they run in the routed ones' kernels, in steps of any size
     dense_short_prompts : sparse attention multiplies all keys where no query of a prompt sees more than are chosen
+    sparse_decode_s : of small kernels around the choice of keys in a layer, of a decode step and of each sequence [s]
     packs_block_queries : where keys are chosen in blocks, queries of the same choice share a tile
     matrix_groups : query heads per KV head whose decode attention has a kernel for the matrix units; None for all
     vector_elements_per_s : keys' and values' numbers that the vector units of the device take in where there is none,
@@ -104,6 +105,7 @@ class EngineTraits:
     side_stream_tokens: int = 0
     fused_shared: bool = False
     dense_short_prompts: bool = False
+    sparse_decode_s: tuple[float, float] = (0.0, 0.0)
     packs_block_queries: bool = False
     matrix_groups: frozenset[int] | None = None
     vector_elements_per_s: float = float("inf")
@@ -173,7 +175,10 @@ def _experts_of_device(model: ModelSpec, ranks: ParallelismSpec) -> set[tuple[in
 
 def traits_on(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits:
     """How an engine launches kernels on an accelerator, whatever its recipe replaces."""
+    sparse = profile.sparse_decode
+    around = sparse if sparse is not None and hardware.architecture in sparse.architectures else None
     traits = EngineTraits(
+        sparse_decode_s=(around.layer_s, around.sequence_s) if around else (0.0, 0.0),
         collective_lag_s=profile.overheads.collective_lag_s,
         side_stream_tokens=profile.side_stream_tokens,
         launch_gap_s=profile.overheads.launch_gap_s,

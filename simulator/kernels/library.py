@@ -290,13 +290,7 @@ class KernelLibrary:
         if shape.expanded_widths is not None:
             from simulator.kernels.attention.chosen_keys import chosen_keys_timing
 
-            return chosen_keys_timing(
-                shape,
-                hardware=self.hardware,
-                price=self.attention_call,
-                dense=self.traits.dense_short_prompts,
-                packed=self.traits.packs_block_queries,
-            )
+            return chosen_keys_timing(shape, hardware=self.hardware, price=self.attention_call, traits=self.traits)
         has_fp8 = Dtype.FP8 in self.hardware.peak_flops_per_s
         for foreign in (False, True):
             fits = self.rare_fits("attention", foreign=True) if foreign else self._attention_fits(shape)

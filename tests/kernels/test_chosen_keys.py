@@ -164,3 +164,26 @@ def test_compressed_attention_fills_the_tiles_of_its_architecture(hardware: str,
         for tp_size in (1, 2)
     )
     np.testing.assert_allclose(whole, ratio * half, rtol=0.05)
+
+
+# Whole attention modules in FP8 blocks over a 16-bit cache, 8,192 cached tokens (aiconfigurator-core 0.12.0) [s].
+DECODE_MODULES = [
+    ("h200", "sglang", "deepseek-v3.2", 16, 0.109e-3),
+    ("h200", "vllm", "deepseek-v3.2", 64, 0.273e-3),
+    ("b200", "sglang", "deepseek-v3.2", 16, 0.108e-3),
+    ("b200", "vllm", "glm-5", 16, 0.230e-3),
+    ("b200", "vllm", "glm-5", 256, 0.424e-3),
+    ("b200", "tensorrt-llm", "glm-5", 16, 0.140e-3),
+    ("b200", "tensorrt-llm", "glm-5", 256, 0.343e-3),
+]
+
+
+@pytest.mark.parametrize(("hardware", "engine", "model", "sequences", "measured_s"), DECODE_MODULES)
+def test_whole_modules_decode_as_measured(
+    hardware: str, engine: str, model: str, sequences: int, measured_s: float
+) -> None:
+    step = decode_step(sequences=float(sequences), context=np.array([8193.0]))
+    rows = layer_rows(step, hardware=hardware, engine=engine, model=model, tp_size=8)
+    attention = [row for row in rows.values() if row.work.role == "attention" and row.work.family.value not in OTHERS]
+    total_s = sum(row.timing.seconds[0] for row in attention)
+    assert total_s == pytest.approx(measured_s, rel=0.2)

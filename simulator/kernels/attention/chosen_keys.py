@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from simulator.kernels.engine_traits import EngineTraits
 from simulator.kernels.timing import Provenance, Timing, chosen
 from simulator.operators.work import Array, AttentionShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
@@ -113,25 +114,28 @@ def chosen_keys_timing(
     *,
     hardware: AcceleratorSpec,
     price: Callable[[AttentionShape], Timing | None],
-    dense: bool,
-    packed: bool,
+    traits: EngineTraits,
 ) -> Timing | None:
     """Price of sparse attention.
 
     price : of a call whose queries see the nearest keys; None where nobody measured its kernel
-    dense : prompts in which no query sees more keys than are chosen run the expanded form. Its ``kv_b`` product does
-        the FLOPs of the absorbed projections, which stand for it
-    packed : queries that choose the same blocks of keys share a tile
+    traits : whether prompts in which no query sees more keys than are chosen run the expanded form, whose ``kv_b``
+        product does the FLOPs of the absorbed projections, which stand for it; and what else the engine does
     """
-    if packed and not shape.shared_kv:
+    if traits.packs_block_queries and not shape.shared_kv:
         return price(replace(shape, expanded_widths=None))
     sparse = price(gathered(shape, hardware=hardware))
-    if sparse is None or shape.is_decode or shape.expanded_widths is None or shape.window is None:
+    if sparse is None or not shape.shared_kv or shape.expanded_widths is None or shape.window is None:
         return sparse
-    if is_narrow(shape) and shape.shared_kv:
+    sees_all = shape.context_tokens + shape.query_tokens <= shape.window
+    if shape.is_decode:
+        layer_s, sequence_s = traits.sparse_decode_s
+        choosing_s = np.where(sees_all & traits.dense_short_prompts, 0.0, layer_s + sequence_s * shape.sequences)
+        return replace(sparse, seconds=sparse.seconds + choosing_s)
+    if is_narrow(shape):
         longer = WIDENING.get(hardware.architecture, 1.0)
         sparse = replace(sparse, seconds=longer * sparse.seconds, compute_s=longer * sparse.compute_s)
-    if not (dense and shape.shared_kv):
+    if not traits.dense_short_prompts:
         return sparse
     keys, values = shape.expanded_widths
     expanded = replace(
@@ -144,4 +148,4 @@ def chosen_keys_timing(
         expanded_widths=None,
     )
     whole = price(expanded)
-    return sparse if whole is None else chosen(shape.context_tokens + shape.query_tokens <= shape.window, whole, sparse)
+    return sparse if whole is None else chosen(sees_all, whole, sparse)

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, Posi
 from simulator.errors import ProfileError, RoofcastError, did_you_mean, plain_word, shown
 from simulator.specs.base import Source, Spec, read_yaml, validate
 from simulator.specs.engine.deployment import KvTiers, ParallelismSpec
-from simulator.specs.engine.fits import EngineFit, EngineFits, EngineOverheads, EngineSpread, VendorFit
+from simulator.specs.engine.fits import EngineFit, EngineFits, EngineOverheads, EngineSpread, Overhead, VendorFit
 from simulator.specs.engine.releases import (
     LIMIT_FIELDS,
     EngineLimits,
@@ -113,6 +113,17 @@ class EngineRelease(EngineFit):
     cuda_graph_max_sequences: NonNegativeInt | None = None
 
 
+class SparseDecode(Spec):
+    """Small kernels around the choice of keys in a layer of sparse latent attention, alike on all of ``architectures``.
+
+    layer_s : of a decode step, sequence_s : of each of its sequences [s]
+    """
+
+    architectures: tuple[str, ...]
+    layer_s: Overhead
+    sequence_s: Overhead
+
+
 class EngineProfile(Spec):
     """An engine's default limits (YAML under hardware_profiles/engines/) with its `EngineFits`.
 
@@ -143,6 +154,7 @@ class EngineProfile(Spec):
     them, where nobody names one (None: they never do).
     ``dense_short_prompts``: architectures on which sparse attention multiplies all keys of prompts in which no query
     sees more of them than are chosen (empty: the chosen ones are always gathered).
+    ``sparse_decode``: what choosing keys adds to a decode step beyond the kernels that are counted.
     ``packs_block_queries``: architectures on which attention over chosen blocks of keys packs queries into a tile.
     ``matrix_groups``: query heads per KV head whose decode attention has a matrix kernel (empty: all have one).
     ``recipe``: kernels that it runs where its library's tables were measured on others.
@@ -180,6 +192,7 @@ class EngineProfile(Spec):
     nucleus_sorted_until: str | None = None
     checkpoint_cache_since: str | None = None
     dense_short_prompts: tuple[str, ...] = ()
+    sparse_decode: SparseDecode | None = None
     packs_block_queries: tuple[str, ...] = ()
     matrix_groups: tuple[PositiveInt, ...] = ()
     recipe: KernelRecipe = KernelRecipe()

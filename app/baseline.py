@@ -36,6 +36,7 @@ _PLAN_FLAGS = (
     "scheme",
     "utilization",
     "spares",
+    "round_to",
     "price_kind",
     "price_of",
     "provider",

@@ -12,6 +12,8 @@ from app import controls, question, widgets
 from simulator.errors import closest, closest_names
 
 _LONGEST_SHOWN = 40
+_MODEL = "Model"
+"""The label of the box whose names stand for others that compute the same."""
 
 
 def _same(texts: Sequence[str], value: object) -> bool:
@@ -99,7 +101,7 @@ def _of_widget(key: str, shown: widgets.Shown, texts: Sequence[str]) -> Complain
     if _same(texts, value):
         return None
     if _spells(shown, texts, value):
-        return _known_as(said, texts[-1], value)
+        return _known_as(said, texts[-1], value) if shown.label == _MODEL else None
     if shown.needs:
         return Complaint(text=f"{said} needs {shown.needs}: left out.", instead=value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -65,6 +65,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "max_num_batched_tokens": ("step_tokens",),
         "utilization": ("load",),
         "spares": ("spares",),
+        "round_to": ("round",),
         "confidence": ("sure",),
         "verify": ("verify",),
         "prices": ("prices",),

@@ -82,6 +82,7 @@ SURE = (
 )
 LIMITS = "A limit of the whole fleet, spares included; empty: none. What does not fit is refused with what would."
 STOCK = "Accelerators that exist serve first and cost no rent; the plan says what has to be obtained beside them."
+ROUNDED = "Whole servers, or single accelerators where a provider rents them one by one."
 SPARES = "Replicas beyond those that the peak needs, so that a failure breaks no objective."
 PREFIX = "Share of prompt tokens that earlier requests left in the KV cache."
 VARIATION = "Coefficient of variation: standard deviation over mean of the lengths; 0 makes all requests equal."

@@ -20,7 +20,7 @@ from simulator.specs.base import validate
 from simulator.specs.engine.engine import DEFAULT_ENGINE
 from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.model.loading import list_models, load_model, named_model
-from simulator.specs.profiles import find_profile
+from simulator.specs.profiles import find_profile, list_profiles
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import HARDWARE, MODEL
 from simulator.specs.question.scenario import ScenarioSpec
@@ -36,7 +36,8 @@ _SCHEMES = tuple(name for name in SCHEME_NAMES if name not in (*_DTYPES, *PLAIN_
 # Number formats by dtype, then the methods that have names of their own.
 WEIGHTS = (NATIVE, *_DTYPES, *_SCHEMES)
 KV_DTYPES = (NATIVE, "bf16", "fp8", "int8")
-ENGINES = ("vllm", "sglang", "tensorrt-llm")
+_USUAL_ENGINES = ("vllm", "sglang", "tensorrt-llm")
+ENGINES = (*_USUAL_ENGINES, *(name for name in list_profiles("engines") if name not in _USUAL_ENGINES))
 _TP_SIZES = (*USUAL_TP_SIZES, *LARGE_TP_SIZES)
 _DP_SIZES = (1, *USUAL_DP_SIZES)
 SIZES = MappingProxyType({"tp": _TP_SIZES, "pp": USUAL_TP_SIZES, "dp": _DP_SIZES, "ep": _TP_SIZES, "cp": _DP_SIZES})
@@ -166,6 +167,12 @@ def hours_input() -> dict[str, str]:
 def known_hardware(name: str) -> str | None:
     """The accelerator that is called so as well: ``h100``."""
     path = find_profile("hardware", name, profiles=session_profiles())
+    return None if path is None else path.stem
+
+
+def known_engine(name: str) -> str | None:
+    """The engine that is called so as well: ``trt-llm``."""
+    path = find_profile("engines", name, profiles=session_profiles())
     return None if path is None else path.stem
 
 
@@ -301,7 +308,9 @@ def weights_input(key: str, default: str = NATIVE) -> dict[str, str]:
 
 def engine_input(*, limits: bool = True) -> dict[str, Any]:
     """The engine and, where they are not its own, its limits."""
-    name = widgets.choice("Engine", ENGINES, key="engine", default=DEFAULT_ENGINE, help=glossary.ENGINE)
+    name = widgets.choice(
+        "Engine", ENGINES, key="engine", default=DEFAULT_ENGINE, help=glossary.ENGINE, spelled=known_engine
+    )
     if not limits:
         return {} if name == DEFAULT_ENGINE else {"name": name}
     left, right = st.columns(2)

@@ -78,9 +78,10 @@ def _nobody(_: str) -> None:
     """A name that stands for nothing else."""
 
 
-_OTHER_NAMES: Mapping[str, Callable[[str], str | None]] = {"model": inputs.known_model} | dict.fromkeys(
-    ("gpu", "prefill_gpu", "encoder_gpu", "ffn_gpu"), inputs.known_hardware
-)
+_OTHER_NAMES: Mapping[str, Callable[[str], str | None]] = {
+    "model": inputs.known_model,
+    "engine": inputs.known_engine,
+} | dict.fromkeys(("gpu", "prefill_gpu", "encoder_gpu", "ffn_gpu"), inputs.known_hardware)
 
 
 def read(key: str, text: str) -> Any:

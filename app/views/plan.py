@@ -49,6 +49,7 @@ _TERMS = {_CHEAPEST: None, **{kind: kind for kind in ("on_demand", "reserved_1y"
 _PRICES = {_MEDIAN: None, "lowest": "low", "highest": "high"}
 _SELLERS = {_ANYBODY: None, **{f"{kind}s": kind for kind in provider_kinds()}}
 _BASELINE = "plan_baseline"
+_UNITS = ("server", "device")
 _USUAL = "Usual"
 _CONFIDENCE = {"Cheapest": 50, _USUAL: None, "Robust": 90}
 _VERIFY = "verify"
@@ -70,6 +71,8 @@ def _policy_inputs() -> dict[str, object]:
     flags |= {} if load == DEFAULT_UTILIZATION else {"utilization": load}
     spares = widgets.count("Spare replicas", key="spares", low=0, high=20, value=DEFAULT_SPARES, help=glossary.SPARES)
     flags |= {} if spares == DEFAULT_SPARES else {"spares": spares}
+    unit = widgets.choice("Bought by the", _UNITS, key="round", default=_UNITS[0], help=glossary.ROUNDED)
+    flags |= {} if unit == _UNITS[0] else {"round_to": unit}
     flags |= inputs.prices_input()
     term = _TERMS[widgets.choice("Term", tuple(_TERMS), key="price", default=_CHEAPEST, help=glossary.COST)]
     taken = _PRICES[

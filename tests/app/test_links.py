@@ -190,6 +190,7 @@ def test_one_click_asks_for_what_was_likely_meant(name: str, query: dict[str, st
 
 @pytest.mark.parametrize(("name", "query", "answered"), [
     ("what_if", {"gpu": "h200"}, {"gpu": "h200-sxm-141gb"}),
+    ("what_if", {"engine": "trt-llm"}, {"engine": "tensorrt-llm"}),
     ("what_if", {"model": "meta-llama/Llama-3.1-70B-Instruct"}, {"model": "llama-3.1-70b"}),
     ("plan", {**SMALL, "gpus": "h100"}, {"gpus": ["h100-sxm-80gb"]}),
     ("plan", {**SMALL, "owned": "h100"}, {"owned": "h100-sxm-80gb"}),

@@ -159,6 +159,19 @@ def test_what_exists_is_used_first_and_nothing_is_solved_without_a_limit() -> No
     assert "solve_rps" not in [button.key for button in plain.button]
 
 
+def test_one_accelerator_is_enough_where_it_is_bought_alone_and_a_click_asks_so() -> None:
+    asked = {"model": "gpt-oss-20b", "gpus": "l40s", "rps": "1", "spares": "0", "max_gpus": "1"}
+    page = opened("plan", asked)
+    assert page.error
+    (button,) = [item for item in page.button if item.label == "Single devices"]
+    button.click().run()
+    assert not page.error
+    assert page.selectbox(key="round").value == "device"
+    assert headline(page).startswith("1 GPU (l40s)")
+    (document,) = printed(page)
+    assert document["plan"]["devices"] == 1
+
+
 def test_each_part_of_a_plan_with_stock_opens_as_so_many_replicas_at_its_share_of_the_demand() -> None:
     asked = {"model": "llama-3.1-8b", "gpus": "l40s", "rps": "200", "owned": "h100-sxm-80gb", "stock": "2"}
     page = opened("plan", asked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep, MissedBound
 from simulator.reports.content import document as doc
-from simulator.reports.content.quantities import percent_text
+from simulator.reports.content.quantities import counted_text, percent_text
 from simulator.reports.words.fields import assumption_texts, flag_of, flag_texts, plan_command
 
 _WORDS = ("Limit", "Change", "Fleet", "Fleet after it", "Enough")
@@ -97,8 +97,10 @@ def _note(gap: Gap) -> str:
         said.append(f"All together they need {gap.end_devices} accelerators.")
     elif gap.closed:
         said.append(f"That closes the gap to the {gap.budget_devices} that are allowed.")
-    else:
-        said.append(f"{gap.remaining_devices} accelerators above the {gap.budget_devices} allowed remain.")
+    elif gap.remaining_devices is not None:
+        remaining = counted_text(gap.remaining_devices, "accelerator")
+        verb = "remains" if gap.remaining_devices == 1 else "remain"
+        said.append(f"{remaining} above the {gap.budget_devices} allowed {verb}.")
     said += [
         f"{step.name.capitalize()} takes for granted: {item}."
         for step in gap.steps

@@ -220,7 +220,7 @@ def test_a_number_out_of_range_greys_the_answer_and_offers_the_nearest(page: Any
     opacity = "() => Number(getComputedStyle(document.querySelector('.st-key-answered')).opacity)"
     page.wait_for_function(f"{opacity} < 1", timeout=60_000)
     page.get_by_role("button", name="Use 1,048,576").click()
-    page.wait_for_url(re.compile(r"isl=131072\b"), timeout=60_000)
+    page.wait_for_url(re.compile(r"isl=1048576\b"), timeout=60_000)
     page.wait_for_function(f"{opacity} === 1", timeout=60_000)
 
 

@@ -148,15 +148,15 @@ def test_a_quote_goes_before_every_published_price() -> None:
     assert not owned().quoted
 
 
-def test_at_the_break_even_price_owning_is_worth_the_rent() -> None:
+def test_at_the_break_even_price_owning_is_worth_the_cheapest_rent_that_lasts() -> None:
     cost = total_cost(plan(), prices=PRICES, ownership=OWNERSHIP)
-    assert cost.rent is not None
+    assert cost.lasting is not None
     assert cost.break_even_price is not None
     listed = next(item for item in PRICES.offers if item.kind == "purchase" and item.hardware == "h100-sxm-80gb")
     quote = listed.model_copy(update={"per_device": cost.break_even_price, "quote": True})
     even = total_cost(plan(), prices=repriced(offers=(quote, *PRICES.offers)), ownership=OWNERSHIP)
     assert even.owning is not None
-    assert even.owning.present_value == pytest.approx(cost.rent.present_value)
+    assert even.owning.present_value == pytest.approx(cost.lasting.present_value)
     assert even.owning_saves == pytest.approx(0.0, abs=1.0)
 
 

@@ -39,7 +39,7 @@ from simulator.reports.sections.sizing import measured_blocks, measured_sentence
 from simulator.specs.measured.scores import ALL, today_scores
 from simulator.specs.measured.serving_results import ServingRun
 from simulator.specs.measured.validation_rows import ValidationRow
-from simulator.specs.money.prices import PriceProfile
+from simulator.specs.money.prices import PriceProfile, load_prices
 from simulator.specs.question.scenario import ScenarioSpec
 from tests.reports.report_cases import measured_row
 
@@ -166,6 +166,17 @@ class TestPrices:
         table = quotes_table(self.prices(), asked=PriceFilter(), quotes=quotes)
         assert len(table.rows) == 3, "what is bought has no hourly price"
         assert quotes_table(self.prices(), asked=PriceFilter(), quotes=self.prices()).rows == ()
+
+    def test_a_quote_of_a_purchase_stands_beside_the_listed_ones(self) -> None:
+        listed = load_prices("default")
+        offers = [offer for offer in listed.offers if offer.kind == "purchase" and offer.server_included]
+        quote = offers[0].model_copy(update={"per_device": 1.5 * (offers[0].per_device or 0.0), "provider": "a vendor"})
+        own = listed.model_copy(update={"offers": (quote,)})
+        (found,) = comparison_document(listed, asked=PriceFilter(), quotes=own)["quotes"]
+        same = sorted(offer.per_device or 0.0 for offer in offers if offer.hardware == quote.hardware)
+        assert (found["low"], found["high"]) == (same[0], same[-1])
+        assert found["over_median"] == pytest.approx((quote.per_device or 0.0) / found["median"] - 1)
+        assert len(quotes_table(listed, asked=PriceFilter(), quotes=own).rows) == 1
 
     def test_names_are_those_of_profiles_and_of_the_list(self) -> None:
         asked = asked_filter(self.prices(), hardware=("h100",), kind=None, provider="one", profiles=None)

@@ -21,6 +21,7 @@ from simulator.reports.decide.summary import summary_report
 from simulator.reports.formats.markdown import report_markdown
 from simulator.reports.plan_text import plan_text
 from simulator.reports.report import build_report
+from simulator.reports.sections.cost import buying_text
 from simulator.reports.sections.options import is_far
 from simulator.reports.studies import Studies, gather
 from simulator.specs.measured.validation_rows import ValidationTable, load_validation_table
@@ -51,6 +52,31 @@ def quoted(folder: Path, price: float) -> Studies:
     path = folder / "prices.yaml"
     path.write_text(yaml.safe_dump(listed))
     return made(rps=40.0, model="llama-3.1-8b", hardware="h100", prices=str(path))
+
+
+def test_owning_has_to_beat_the_cheapest_rent_that_lasts_as_long(tmp_path: Path) -> None:
+    """A quote for three years below what a plan of two years takes is what buying stands against."""
+    even = made(rps=40.0, model="llama-3.1-8b", hardware="h100").cost.break_even_price
+    assert even is not None
+    quotes = [
+        {"hardware": "h100", "kind": "purchase", "provider": "a vendor", "per_device": 0.9 * even},
+        {"hardware": "h100", "kind": "reserved_3y", "provider": "a landlord", "per_hour": 2.3},
+    ]
+    offers = [{**offer, "source": "quote", "date": "2026-11-01"} for offer in quotes]
+    path = tmp_path / "prices.yaml"
+    path.write_text(yaml.safe_dump({"extends": "default", "name": "own", "offers": offers}))
+    cost = made(rps=40.0, model="llama-3.1-8b", hardware="h100", prices=str(path)).cost
+    assert cost.owning is not None
+    assert cost.lasting is not None
+    assert cost.rent is not None
+    assert cost.lasting.kind == "reserved_3y"
+    assert cost.lasting.present_value == min(item.present_value for item in cost.renting if item.kind != "spot")
+    assert not cost.buys
+    assert cost.owning_saves == pytest.approx(cost.lasting.present_value - cost.owning.present_value)
+    assert "against renting 3 years at USD 2.3 an hour (a landlord), which costs least" in buying_text(cost)
+    # Of a term that was asked for the comparison is with that term.
+    asked = made(rps=40.0, model="llama-3.1-8b", hardware="h100", prices=str(path), price_kind="on_demand").cost
+    assert asked.lasting is asked.rent
 
 
 def test_a_published_price_decides_nothing_and_a_quote_below_the_break_even_buys(tmp_path: Path) -> None:

@@ -170,6 +170,29 @@ def purchase_offer(prices: PriceProfile, *, hardware: str) -> OfferSpec:
     return sorted(usable, key=lambda item: item.per_device or 0.0)[len(usable) // 2]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurchaseMarket:
+    """Listed prices of an accelerator with its share of a server."""
+
+    low: float
+    median: float
+    high: float
+
+    def above_median(self, per_device: float) -> float:
+        """How far a price lies above the median, as a share of it."""
+        return per_device / self.median - 1
+
+
+def purchase_market(prices: PriceProfile, *, hardware: str) -> PurchaseMarket | None:
+    """Of all purchases that the list holds of it with its server; None where it holds none."""
+    found = sorted(
+        offer.per_device
+        for offer in prices.offers
+        if offer.hardware == hardware and offer.per_device is not None and offer.server_included
+    )
+    return PurchaseMarket(low=found[0], median=found[len(found) // 2], high=found[-1]) if found else None
+
+
 def mean_offer(found: Sequence[tuple[OfferSpec, int]]) -> OfferSpec:
     """The purchase of so many accelerators of each kind at what one costs on average; of an only kind its offer."""
     first, devices = found[0][0], sum(count for _, count in found)

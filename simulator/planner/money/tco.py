@@ -7,13 +7,21 @@ stand beside them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, sqrt
 
 from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.money.market import PriceRule, market_price, mean_offer, plan_rule, purchase_offer
+from simulator.planner.money.market import (
+    COMMITMENT_MONTHS,
+    PriceRule,
+    market_price,
+    mean_offer,
+    plan_rule,
+    purchase_offer,
+)
 from simulator.planner.money.tco_records import CostLine, Owning, Renting, RentKind, TokenYear, TotalCost, cash_flows
 from simulator.planner.records import Demand
 from simulator.records import dataclass
@@ -40,6 +48,15 @@ class Books:
     def years(self) -> int:
         """Of depreciation, over which ways to pay are compared."""
         return int(self.ownership.depreciation_years.value)
+
+
+PASSING = ("spot", "capacity_block")
+"""Rents that no fleet stays on."""
+
+
+def commitment_months(item: Renting) -> int:
+    """How long a rent binds; nothing for the plan's own price, which keeps within its horizon [months]."""
+    return 0 if item.kind == "planned" else COMMITMENT_MONTHS.get(item.kind, 0)
 
 
 def annuity_factor(rate: float, years: int) -> float:
@@ -226,6 +243,16 @@ def _renting(books: Books, *, kind: RentKind, rule: PriceRule, owning: Owning | 
     )
 
 
+def _cheapest_lasting(renting: Sequence[Renting], *, years: int) -> Renting | None:
+    """What a fleet that is never withdrawn costs least: on demand, or a commitment no longer than an owned one lasts;
+    of two alike the plan's own."""
+    return min(
+        (item for item in renting if item.kind not in PASSING and commitment_months(item) <= years * MONTHS_PER_YEAR),
+        key=lambda item: item.present_value,
+        default=None,
+    )
+
+
 def _strangers(prices: PriceProfile) -> str:
     """Names in a price list that no accelerator has: one of them may be the one that is missing."""
     unknown = sorted({offer.hardware for offer in prices.offers} - set(list_hardware()))
@@ -261,6 +288,7 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
             + _strangers(prices),
         )
     rent = next((item for item in renting if item.kind == (plan.spec.price_kind or "planned")), None)
+    lasting = rent if plan.spec.price_kind is not None else _cheapest_lasting(renting, years=books.years)
     return TotalCost(
         currency=prices.currency,
         devices=fleet.devices,
@@ -269,7 +297,8 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
         owning_unpriced=reason,
         renting=renting,
         rent=rent,
-        break_even_price=None if rent is None else break_even_price(books, rent),
+        lasting=lasting,
+        break_even_price=None if lasting is None else break_even_price(books, lasting),
         flows=cash_flows(owning, renting, years=books.years),
     )
 

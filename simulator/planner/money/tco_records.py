@@ -161,7 +161,9 @@ class TotalCost:
     """What the fleet costs in every way that has a price. ``owning`` is None, with the reason, where none has.
 
     rent : what the plan is charged with, one of ``renting``; None where it has no price
-    break_even_price : of an accelerator with its share of a server, below which owning costs less than that rent
+    lasting : the cheapest of ``renting`` that carries a fleet as long as an owned one, which owning has to beat; of a
+    term that was asked for the rent
+    break_even_price : of an accelerator with its share of a server, below which owning costs less than ``lasting``
     """
 
     currency: str
@@ -171,6 +173,7 @@ class TotalCost:
     owning_unpriced: str
     renting: tuple[Renting, ...]
     rent: Renting | None
+    lasting: Renting | None
     break_even_price: float | None
     flows: tuple[YearFlow, ...]
 
@@ -184,12 +187,12 @@ class TotalCost:
         """Whether to buy: a quote saves, or nothing is rented. A published price decides nothing."""
         if self.owning is None:
             return False
-        return self.rent is None or (self.owning.quoted and (self.owning_saves or 0.0) > 0)
+        return self.lasting is None or (self.owning.quoted and (self.owning_saves or 0.0) > 0)
 
     @property
     def owning_saves(self) -> float | None:
-        """Present value of the plan's rent above that of owning; None where one of them is not priced."""
-        rent = self.rent
+        """Present value of ``lasting`` above that of owning; None where one of them is not priced."""
+        rent = self.lasting
         return None if rent is None or self.owning is None else rent.present_value - self.owning.present_value
 
 

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
 
-from simulator.planner.money.market import RENTALS, MarketPrice, PriceRule, check_rule, market_price, named_provider
+from simulator.planner.money.market import (
+    RENTALS,
+    MarketPrice,
+    PriceRule,
+    PurchaseMarket,
+    check_rule,
+    market_price,
+    named_provider,
+    purchase_market,
+)
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Json, picked
 from simulator.reports.content.document import EMPTY, Block, Paragraph, Section, Table, columns, count, table
@@ -117,20 +126,19 @@ def comparison_document(prices: PriceProfile, *, asked: PriceFilter, quotes: Pri
     document: Json = {"schema_version": SCHEMA_VERSION, "name": prices.name, "currency": prices.currency}
     if quotes is None:
         return document | {"prices": [{"rule": str(rule), **asdict(price)} for rule, price in _market(prices, asked)]}
-    return document | {"quotes": [_beside(offer, prices) for offer in _rented(quotes, asked)]}
-
-
-def _rented(quotes: PriceProfile, asked: PriceFilter) -> list[OfferSpec]:
-    return [offer for offer in _listed(quotes, asked) if offer.per_hour is not None]
+    return document | {"quotes": [_beside(offer, prices) for offer in _listed(quotes, asked)]}
 
 
 def _beside(offer: OfferSpec, prices: PriceProfile) -> Json:
     """A quote and the market of its accelerator and term; null where the list has none."""
-    market = market_price(prices, hardware=offer.hardware, rule=PriceRule(kind=offer.kind))
+    market: MarketPrice | PurchaseMarket | None = purchase_market(prices, hardware=offer.hardware)
+    if offer.kind != "purchase":
+        market = market_price(prices, hardware=offer.hardware, rule=PriceRule(kind=offer.kind))
+    asks = offer.per_hour or offer.per_device or 0.0
     return {
-        **offer.model_dump(mode="json", include={"hardware", "kind", "provider", "per_hour", "date"}),
+        **offer.model_dump(mode="json", include={"hardware", "kind", "provider", "per_hour", "per_device", "date"}),
         **(dict.fromkeys(_ENDS) if market is None else picked(market, *_ENDS)),
-        "over_median": None if market is None else market.above_median(offer.per_hour or 0.0),
+        "over_median": None if market is None else market.above_median(asks),
     }
 
 
@@ -175,18 +183,18 @@ def _market_table(found: Sequence[tuple[PriceRule, MarketPrice]], prices: PriceP
 
 
 def quotes_table(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfile) -> Table:
-    """Rentals of ``quotes`` beside the low, median and high of ``prices``; offers that both hold are left out."""
+    """Offers of ``quotes`` beside the low, median and high of ``prices``; those that both hold are left out."""
     names = ("accelerator", "term", "provider", "quote", "low", "median", "high", "against the median")
     rows = [
         (
             offer.hardware,
             offer.kind,
             offer.provider,
-            price_text(offer.per_hour, prices.currency),
+            price_text(offer.per_hour or offer.per_device, prices.currency),
             *(price_text(found[end], prices.currency) for end in _ENDS),
             EMPTY if found["over_median"] is None else signed_percent_text(found["over_median"]),
         )
-        for offer in _rented(quotes, asked)
+        for offer in _listed(quotes, asked)
         if offer not in prices.offers
         for found in (_beside(offer, prices),)
     ]
@@ -197,4 +205,11 @@ def _quotes_text(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfi
     shown = quotes_table(prices, asked=asked, quotes=quotes)
     if not shown.rows:
         return f"{_empty(quotes)}\n"
-    return _text(prices, _head(prices, said="Quotes beside it, per accelerator-hour."), shown)
+    return _text(
+        prices,
+        _head(
+            prices,
+            said="Quotes beside it, per accelerator-hour; of a purchase per accelerator with its share of a server.",
+        ),
+        shown,
+    )

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from simulator.planner.fleet.records import Housing
 from simulator.planner.money.facilities import BTU_PER_HOUR_PER_TON, BTU_PER_HOUR_PER_W
-from simulator.planner.money.tco import annuity_factor, mean_power_w, shelved
-from simulator.planner.money.tco_records import Renting
+from simulator.planner.money.tco import PASSING, annuity_factor, commitment_months, mean_power_w, shelved
+from simulator.planner.money.tco_records import Renting, TotalCost
 from simulator.reports.content.quantities import RENTAL_NAMES
 from simulator.reports.formats.finance_inputs import UNPRICED, Form, FormulaLine, Group
 from simulator.reports.studies import Studies
@@ -243,10 +243,24 @@ def _rented(item: Renting) -> tuple[tuple[Formula, ...], tuple[float | None, ...
     return formulas, (item.annual, item.total, item.present_value, *tokens, item.break_even)
 
 
+def _lasting(cost: TotalCost, *, asked: bool) -> str:
+    """The present value of the rent that owning has to beat; commitments that outlast the years in the books do not
+    count."""
+    if asked and cost.rent is not None:
+        return f"rent_{cost.rent.kind}_present"
+    values = [
+        f"IF(depreciation_years*12>={months},{value},{value}+1E+15)" if months else value
+        for item in cost.renting
+        if item.kind not in PASSING
+        for value, months in [(f"rent_{item.kind}_present", commitment_months(item))]
+    ]
+    return f"MIN({','.join(values)})"
+
+
 def _break_even_group(studies: Studies) -> Group:
-    """The purchase price at which owning is worth the plan's rent: both ends of a line in the price."""
+    """The purchase price at which owning is worth the cheapest rent that lasts: both ends of a line in the price."""
     cost = studies.cost
-    if cost.rent is None or cost.break_even_price is None:
+    if cost.lasting is None or cost.break_even_price is None:
         return Group(title="", lines=())
     bought = "(devices*(1+network_fraction+storage_fraction)+spare_devices)*(1+integration_fraction)"
     kept = "devices*residual_fraction*(1+discount_rate)^-depreciation_years"
@@ -255,7 +269,7 @@ def _break_even_group(studies: Studies) -> Group:
         f"+{_people(studies)}*staff_per_fte)"
     )
     per_price = f"({bought}+devices*support_fraction*annuity_factor-{kept})"
-    formula = f"(rent_{cost.rent.kind}_present-{run}*annuity_factor)/{per_price}"
+    formula = f"({_lasting(cost, asked=studies.spec.price_kind is not None)}-{run}*annuity_factor)/{per_price}"
     label = "purchase price of an accelerator below which owning pays"
     return _group("Rent or buy", [("break_even_price", label, formula, Form.MONEY)], [cost.break_even_price])
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.money.tco_records import SHARES_OF_HOURS, CostLine, Owning, TotalCost
+from simulator.planner.money.tco_records import SHARES_OF_HOURS, CostLine, Owning, Renting, TotalCost
 from simulator.planner.studies.rental import RentalMix
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, waterfall_chart
 from simulator.reports.content import document as doc
@@ -265,14 +265,21 @@ def cash_flow_chart(cost: TotalCost) -> Chart:
 _PERCENT = 100
 
 
+def _term(rent: Renting) -> str:
+    return RENTAL_NAMES[rent.kind].removeprefix("reserved ")
+
+
 def buying_text(cost: TotalCost) -> str:
     """Below which purchase price owning pays, and what is asked: a quote decides, a published price does not."""
-    rent, even, owning = cost.rent, cost.break_even_price, cost.owning
+    rent, even, owning = cost.lasting, cost.break_even_price, cost.owning
     if rent is None:
         return "Without a price of renting there is nothing to compare owning with."
     if even is None:
         return f"Owning does not pay at any purchase price over {cost.years} years: its operation alone costs the rent."
     limit = f"Owning pays below {cost.currency} {even:,.0f} an accelerator with its share of a server"
+    if rent is not cost.rent:
+        hourly = f"{cost.currency} {rent.per_device_hour:,.4g} an hour"
+        limit += f", against renting {_term(rent)} at {hourly} ({rent.provider}), which costs least"
     if owning is None:
         return f"{limit}; nobody lists that price: get a quote."
     asked, saves = owning.offer.per_device or 0.0, cost.owning_saves or 0.0
@@ -290,7 +297,7 @@ def ways_table(studies: Studies) -> Table:
     cost = studies.cost
     rows = [
         (
-            f"rent, {RENTAL_NAMES[item.kind].removeprefix('reserved ')}",
+            f"rent, {_term(item)}",
             following(money(item.annual, digits=0), f"rent_{item.kind}_annual"),
             following(money(item.present_value, digits=0), f"rent_{item.kind}_present"),
             f"{item.provider}, {item.date}",

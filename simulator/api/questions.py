@@ -195,15 +195,6 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _kind(fields: Given) -> str:
-    """What is asked, by what is given of it."""
-    if "batch_size" in fields:
-        return "batch"
-    if "concurrency" in fields:
-        return "closed_loop"
-    return "serve" if "workload" in fields or "rate_per_s" in fields else "offline"
-
-
 def _workload(fields: dict[str, Any], *, profiles: str | None) -> None:
     """A rate becomes the only stage of the workload."""
     rate, duration = fields.pop("rate_per_s", None), fields.pop("duration_s", None)
@@ -251,14 +242,14 @@ def scenario_spec(
     workload or a rate for a served one, and none of them for the throughput offline
     """
     from simulator.specs.base import validate
-    from simulator.specs.question.scenario import ScenarioSpec
+    from simulator.specs.question.scenario import ScenarioSpec, kind_of
 
     if isinstance(scenario, ScenarioSpec):
         if not fields:
             return scenario
         scenario = scenario.model_dump(mode="json", exclude_unset=True)
     given: dict[str, Any] = {**(scenario or {}), **fields}
-    given.setdefault("kind", kind or _kind(given))
+    given.setdefault("kind", kind or kind_of(given))
     given.setdefault("id", "scenario")
     flat = {name: given.pop(name) for name in _PRECISION if name in given}
     whole = {} if given.get("precision") is None else given["precision"]

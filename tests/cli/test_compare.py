@@ -128,7 +128,6 @@ def test_refusals_are_one_line(
 @pytest.mark.parametrize(
     ("text", "code", "said"),
     [
-        (BASE.replace("kind: closed_loop\n", ""), 2, "kind: is missing"),
         (BASE.replace("closed_loop", "batsh"), 2, "batch, serve, closed_loop, offline"),
         (BASE.replace("8b", "70b"), 3, "exceed the memory"),
         ("model: [", 2, "not valid YAML"),
@@ -143,6 +142,21 @@ def test_a_base_that_cannot_be_answered_says_why(
     assert (found, out) == (code, "")
     assert said in err
     assert call(capsys, str(tmp_path / "missing.yaml"), "--with", "weights=fp8")[0] == 5
+
+
+def test_a_base_without_a_kind_asks_what_its_fields_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = []
+    for name, text in (("said", BASE), ("told", BASE.replace("kind: closed_loop\n", ""))):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(text)
+        answers.append(call(capsys, str(path), "--with", "weights=fp8")[:2])
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 0
+
+
+def test_a_change_of_the_load_says_what_varies_it(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for change in ("isl_tokens=9", "osl=9", "rate=3", "question_tokens=7"):
+        assert "roofcast sweep varies it" in call(capsys, base, "--with", change)[2], change
 
 
 def test_a_student_stands_beside_its_teacher(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

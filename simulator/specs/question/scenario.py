@@ -1,5 +1,6 @@
 """The contract's scenario: one question about one deployment."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -63,6 +64,16 @@ IDLE_ENGINE_FIELDS: dict[str, tuple[str, ...]] = {
     "offline": _SERVED,
     "serve": (),
 }
+
+
+def kind_of(fields: Mapping[str, object]) -> Kind:
+    """What is asked, by what is given of it, where nobody says: a batch, a closed loop of clients, a served load, or
+    the throughput offline."""
+    if "batch_size" in fields:
+        return "batch"
+    if "concurrency" in fields:
+        return "closed_loop"
+    return "serve" if "workload" in fields or "rate_per_s" in fields else "offline"
 
 
 class ScenarioSpec(Spec):

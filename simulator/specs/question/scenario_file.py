@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from simulator.errors import Option, ProfileError, RoofcastError, contradiction, did_you_mean, missing_field, no_effect
+from simulator.errors import Option, ProfileError, RoofcastError, contradiction, did_you_mean, no_effect, same_words
 from simulator.records import dataclass
 from simulator.specs.base import validate, yaml_mapping
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.parsing import MalformedError, parse_json, parse_yaml, read_text
 from simulator.specs.question.plan_values import SHORT_FIELDS
-from simulator.specs.question.scenario import Kind, ScenarioSpec
+from simulator.specs.question.scenario import Kind, ScenarioSpec, kind_of
 from simulator.specs.question.technique_words import technique_value
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.specs.question.techniques_text import mixed_schemes
+from simulator.specs.question.workload import WorkloadSpec
 
 FLAG = Option("with")
 # Objects whose fields may be written without their name, in the order in which they are looked through.
@@ -115,9 +116,11 @@ def _home(name: str) -> tuple[str, str]:
 
 def _unknown(name: str) -> RoofcastError:
     known = [*WHOLE, *(field for spec in PARTS.values() for field in spec.model_fields)]
-    return RoofcastError(
-        f"no field {name!r} can be changed", field=FLAG, code="unknown_field", hint=did_you_mean(name, known)
-    )
+    hint = did_you_mean(name, known)
+    asked = {SHORT_FIELDS.get(name, name), *same_words(name)}
+    if asked & {*ScenarioSpec.model_fields, *WorkloadSpec.model_fields, "rate_per_s"}:
+        hint = "the load stays what is compared: roofcast sweep varies it"
+    return RoofcastError(f"no field {name!r} can be changed", field=FLAG, code="unknown_field", hint=hint)
 
 
 STANDARD_STREAM = "-"
@@ -204,16 +207,15 @@ def _changed(data: dict[str, Any], changes: ScenarioChanges) -> dict[str, Any]:
 def read_scenario(
     source: str, *, changes: ScenarioChanges | None = None, command: str, kinds: Sequence[Kind] = ("serve",)
 ) -> ScenarioSpec:
-    """A scenario from a file ("-" is stdin); ``id`` defaults to the file's name, ``kind`` to the only one of ``kinds``.
+    """A scenario from a file ("-" is stdin); ``id`` defaults to the file's name, ``kind`` to the only one of ``kinds``
+    or to what its fields ask for.
 
     Raises FileError: the file cannot be read.
     Raises RoofcastError: it is neither YAML nor JSON, a field is unknown or out of range, or its kind is none of
     ``kinds``.
     """
     data = _mapping(_text(source), source=source)
-    kind = data.get("kind") or (kinds[0] if len(kinds) == 1 else None)
-    if kind is None:
-        raise missing_field(f"is missing in {source}", field="kind", hint=f"one of {', '.join(kinds)}")
+    kind = data.get("kind") or (kinds[0] if len(kinds) == 1 else kind_of(data))
     if kind not in kinds:
         hint = "roofcast simulate answers the other kinds" if kind in get_args(Kind) else ""
         raise RoofcastError(f"{kind!r}; {command} takes kind {', '.join(kinds)}", field="kind", hint=hint)

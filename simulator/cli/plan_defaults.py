@@ -1,9 +1,10 @@
-"""What stands for every option of a plan that is not given, as its help says it; values are the library's."""
+"""What stands for every option that is not given, as its help says it; values are the library's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from simulator.api.models import DEFAULT_LENGTHS
 from simulator.operators.vision import DEFAULT_IMAGE_PIXELS
 from simulator.planner.demand import DEFAULT_OBJECTIVES
 from simulator.planner.fleet.availability import DEFAULT_MTTR_HOURS
@@ -14,7 +15,13 @@ from simulator.planner.studies.resilience import AUTOSCALER_LAG_S
 from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DEFAULT_DRAWS
 from simulator.specs.engine.engine import DEFAULT_ENGINE
 from simulator.specs.question.plan import PlanSpec
-from simulator.specs.question.plan_values import DEFAULT_HORIZON_MONTHS, PLANNED_MODEL
+from simulator.specs.question.plan_values import (
+    DEFAULT_HORIZON_MONTHS,
+    HARDWARE,
+    PLANNED_MODEL,
+    SERVED_DURATION_S,
+    STEP_CONTEXT_TOKENS,
+)
 from simulator.traffic.lengths import CHAT
 from simulator.units import bound_text, percent_text
 
@@ -96,3 +103,75 @@ def plan_defaults() -> Mapping[str, str]:
         "draws": str(DEFAULT_DRAWS),
         "demand_sigma": f"{DEFAULT_DEMAND_SIGMA:g}",
     }
+
+
+_NONE = "none"
+_WRITTEN = "none written"
+_SCENARIO = "the scenario's; needed without a file"
+_SERVED: Mapping[str, str] = {
+    **dict.fromkeys(("model", "hardware", "rate_per_s"), _SCENARIO),
+    "duration_s": f"the scenario's, or {SERVED_DURATION_S:g}",
+    "workload": f"the scenario's, or {CHAT.word}",
+    **dict.fromkeys(("isl_tokens", "osl_tokens", "isl_cv", "osl_cv"), "the kind of demand's"),
+    **dict.fromkeys(("tp_size", "cp_size", "replicas", "answers_per_request"), "the scenario's, or 1"),
+    "seed": "the scenario's, or 0",
+    "routing": "the scenario's, or round_robin",
+    "requests": _WRITTEN,
+    "trace": _WRITTEN,
+}
+_ANSWERED: Mapping[str, str] = {
+    "model": "the one that the file names",
+    **dict.fromkeys(("tp_size", "pp_size", "dp_size", "ep_size", "cp_size"), "1"),
+    "system_prompt_tokens": _NONE,
+}
+_OF_COMMAND: Mapping[str, Mapping[str, str]] = {
+    "serve": _SERVED,
+    "capacity": {**_SERVED, "slo": "needed, unless the scenario has some"},
+    "compare": {
+        "model": "needed without a file",
+        "hardware": HARDWARE,
+        "tp_size": "1",
+        **dict.fromkeys(("batch_size", "isl_tokens", "osl_tokens"), "a chat's"),
+        "price_kind": "the cheapest of on demand and a year's commitment",
+    },
+    "step": {
+        "tokens": f"{STEP_CONTEXT_TOKENS}, or the most that the model takes",
+        "phase": "decode, where the model generates",
+    },
+    "crossover": {"formats": "the usual ones that the accelerator multiplies", "speculation": _NONE},
+    "calibrate": {**_ANSWERED, "hardware": "needed", "bench": _NONE, "only": "every family of the file"},
+    "validate": {
+        **_ANSWERED,
+        "hardware": "all; needed with --from",
+        **dict.fromkeys(("mode", "library", "part"), "all"),
+        "bench": _NONE,
+    },
+    "published": {"topic": "all"},
+    "explain": {"model": "the topic's", "tpot": "as predicted", "plot": _WRITTEN},
+    "model": {"context": "4096, or the model's most", "fine_tune": _NONE, "optimizer": "mixed", "train_batch": "1"},
+    "retrieval": {"vector_size": "each method's own"},
+    "report": {"formats": "all", "ownership": "the plan's"},
+    "mixers": {"tokens": ", ".join(map(str, DEFAULT_LENGTHS))},
+    "demand": {"over": "needed for /metrics text"},
+    "sweep": {"out": "needed, unless a folder is read", "backend": "none: processes here", "chart": _WRITTEN},
+    **dict.fromkeys(("prices list", "prices compare"), dict.fromkeys(("hardware", "price_kind", "provider"), "all")),
+}
+_COMMON: Mapping[str, str] = {
+    "engine": DEFAULT_ENGINE,
+    **dict.fromkeys(("weights", "activations", "kv_cache", "scheme"), _CHECKPOINT),
+    **dict.fromkeys(("max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization"), _ENGINE),
+    "max_model_len": "the model's",
+    "kernel": "the scheme's own",
+    "attention": "flash",
+    "fusion": "fused",
+    **dict.fromkeys(("mixed", "sparsity", "contextual_sparsity", "speculation", "kv_policy", "adapters"), _NONE),
+    **dict.fromkeys(("structure", "early_exit", "weight_offload", "what_if", "slo"), _NONE),
+    **dict.fromkeys(("power_cap", "power_cap_w"), "what it draws at most"),
+    "timeout": _NO_LIMIT,
+    "profiles": "the built-in ones alone",
+}
+
+
+def command_defaults(command: str) -> Mapping[str, str]:
+    """By parameter of a command by its words (``prices list``), what its help says after "default"."""
+    return {**_COMMON, **_OF_COMMAND.get(command, {})}

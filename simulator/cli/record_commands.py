@@ -31,9 +31,7 @@ def report(
         typer.Argument(metavar="PLAN.json", help="Output of plan-capacity --json, or a workload file (YAML)."),
     ] = None,
     out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder to write into.")] = "report",
-    formats: Annotated[
-        str | None, typer.Option("--format", help="html,pdf,xlsx,md,csv,json,handoff; all without it.")
-    ] = None,
+    formats: Annotated[str | None, typer.Option("--format", help="html,pdf,xlsx,md,csv,json,handoff.")] = None,
     ownership: Annotated[
         str | None, typer.Option("--ownership", metavar="NAME|FILE", help="Figures of owning: your own YAML.")
     ] = None,

@@ -276,11 +276,11 @@ def capacity(
 
 def batch_group(
     model: Annotated[str | None, typer.Option("--model", "-m", help="The model, without a file.")] = None,
-    hardware: Annotated[str | None, typer.Option("--hardware", help="The accelerator, without a file (h100).")] = None,
-    tp_size: Annotated[int | None, _count("--tp", text="Tensor-parallel size (1).")] = None,
-    batch_size: Annotated[int | None, _count("--batch", text="Sequences, else a chat's.")] = None,
-    isl_tokens: Annotated[int | None, _count("--isl", text="Prompt tokens, else a chat's.")] = None,
-    osl_tokens: Annotated[int | None, _count("--osl", text="Answer tokens, else a chat's.")] = None,
+    hardware: Annotated[str | None, typer.Option("--hardware", help="The accelerator, without a file.")] = None,
+    tp_size: Annotated[int | None, _count("--tp", text="Tensor-parallel size.")] = None,
+    batch_size: Annotated[int | None, _count("--batch", text="Sequences.")] = None,
+    isl_tokens: Annotated[int | None, _count("--isl", text="Prompt tokens.")] = None,
+    osl_tokens: Annotated[int | None, _count("--osl", text="Answer tokens.")] = None,
 ) -> None:
     """A batch that no file describes, by default that of a chat."""
 
@@ -330,8 +330,7 @@ def compare(
         str | None, typer.Argument(metavar="BASE.yaml", help='A scenario of any kind, YAML or JSON; "-" is stdin.')
     ] = None,
     price_kind: Annotated[
-        PriceKind | None,
-        typer.Option("--price-kind", help="Term (cheapest of on demand and a year's commitment).", show_default=False),
+        PriceKind | None, typer.Option("--price-kind", help="Term of the prices.", show_default=False)
     ] = None,
     output: Output = "-",
     as_json: AsJson = False,

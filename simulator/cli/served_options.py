@@ -24,15 +24,13 @@ def _whole(flag: str, text: str) -> object:
 
 
 def served_group(
-    model: Annotated[
-        str | None, _option("--model", "-m", text="The model; without it the one that the file names.")
-    ] = None,
+    model: Annotated[str | None, _option("--model", "-m", text="The model.")] = None,
     tp_size: Annotated[int | None, _whole("--tp", "Tensor-parallel size.")] = None,
     pp_size: Annotated[int | None, _whole("--pp", "Pipeline stages.")] = None,
     dp_size: Annotated[int | None, _whole("--dp", "Ranks of data-parallel attention.")] = None,
     ep_size: Annotated[int | None, _whole("--ep", "Devices that share the experts.")] = None,
     cp_size: Annotated[int | None, _whole("--cp", "Ranks that share a prompt's tokens.")] = None,
-    engine: Annotated[str | None, _option("--engine", text="Engine profile (vllm).")] = None,
+    engine: Annotated[str | None, _option("--engine", text="Engine profile.")] = None,
     weights: Annotated[str | None, _option("--weights", text="Number format of the weights.")] = None,
     kv_cache: Annotated[str | None, _option("--kv-cache", text="Number format of the KV cache.")] = None,
     scheme: Annotated[str | None, _option("--scheme", text="Quantization method, such as gptq-g128.")] = None,

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any, NoReturn, get_args
 
@@ -213,7 +213,7 @@ def end_process(code: int) -> NoReturn:
 Model = Annotated[str, typer.Option("--model", "-m", help="Model name, Hugging Face id, config.json or its folder.")]
 Hardware = Annotated[str, typer.Option("--hardware", help="Accelerator name, alias or YAML file.")]
 Tp = Annotated[int, typer.Option("--tp", min=1, metavar="N", help="Tensor-parallel size.")]
-Engine = Annotated[str | None, typer.Option("--engine", help="Engine profile (vllm).")]
+Engine = Annotated[str | None, typer.Option("--engine", help="Engine profile.")]
 Slo = Annotated[
     list[str] | None, typer.Option("--slo", metavar="METRIC-pNN=TIME", help="Bound to hold: ttft-p95=2s; repeatable.")
 ]
@@ -333,13 +333,25 @@ def print_whole_help(context: typer.Context, asked: bool) -> None:
         raise typer.Exit
 
 
+def _say_defaults(command: TyperCommand, defaults: Mapping[str, str]) -> None:
+    """What stands for an option that is not given, behind its text."""
+    for parameter in command.params:
+        text, said = defaults.get(parameter.name or ""), getattr(parameter, "help", None)
+        open_one = parameter.default is None and not parameter.required
+        if text is not None and said is not None and open_one and _DEFAULT not in said:
+            parameter.help = f"{said}{_DEFAULT}{text}."  # type: ignore[attr-defined]
+
+
 class WideCommand(TyperCommand):
     """A command whose help has no column of its own for ``--no-...``: the text of the option names it."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Without the column, texts fit 80 characters."""
+        """Without the column, texts fit 80 characters. Defaults are read when they are shown."""
+        from simulator.cli.plan_defaults import command_defaults
+
         for parameter in self.params:
             parameter.secondary_opts = []
+        _say_defaults(self, command_defaults(" ".join(ctx.command_path.split()[1:])))
         super().format_help(ctx, formatter)
 
 
@@ -355,10 +367,5 @@ class PlanCommand(TyperCommand):
         """Defaults are read when they are shown, so that a plan does not wait for them."""
         from simulator.cli.plan_defaults import plan_defaults
 
-        defaults = plan_defaults()
-        for parameter in self.params:
-            text = defaults.get(parameter.name or "")
-            said = getattr(parameter, "help", None)
-            if text is not None and said is not None and _DEFAULT not in said:
-                parameter.help = f"{said}{_DEFAULT}{text}."  # type: ignore[attr-defined]
+        _say_defaults(self, plan_defaults())
         super().format_help(ctx, formatter)

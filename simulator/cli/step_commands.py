@@ -73,13 +73,9 @@ def step(
     batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Sequences in the step.")] = 1,
     tokens: Annotated[
         int | None,
-        typer.Option(
-            "--context", min=1, metavar="N", help="Tokens attended to (decode) or prompt (prefill): 1024, or the most."
-        ),
+        typer.Option("--context", min=1, metavar="N", help="Tokens attended to (decode) or prompt (prefill)."),
     ] = None,
-    phase: Annotated[
-        str | None, typer.Option("--phase", help="prefill or decode; decode where the model generates.")
-    ] = None,
+    phase: Annotated[str | None, typer.Option("--phase", help="prefill or decode.")] = None,
     tp: Tp = 1,
     pp: Annotated[int, typer.Option("--pp", min=1, metavar="N", help="Pipeline-parallel size.")] = 1,
     ep: Annotated[int, typer.Option("--ep", min=1, metavar="N", help="Expert-parallel size.")] = 1,
@@ -159,9 +155,7 @@ def model(
     config: Annotated[
         str, typer.Argument(metavar="CONFIG", help="Model name, Hugging Face id, config.json or its folder.")
     ],
-    context: Annotated[
-        int | None, typer.Option("--context", min=1, help="Tokens for FLOPs and KV totals (4096, or the model's most).")
-    ] = None,
+    context: Annotated[int | None, typer.Option("--context", min=1, help="Tokens for FLOPs and KV totals.")] = None,
     kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="Number format of the KV cache.")] = None,
     fine_tune: Annotated[
         list[str] | None,
@@ -201,9 +195,7 @@ def retrieval(
     candidates: Annotated[float, typer.Option("--candidates", min=1, help="Documents that a query scores.")] = 1000,
     document_tokens: Annotated[int, typer.Option("--document-tokens", min=1, help="Tokens of a document.")] = 128,
     query_tokens: Annotated[int, typer.Option("--query-tokens", min=1, help="Tokens of a query.")] = 32,
-    vector_size: Annotated[
-        int | None, typer.Option("--vector-size", min=1, help="Numbers of a stored vector (each method's own).")
-    ] = None,
+    vector_size: Annotated[int | None, typer.Option("--vector-size", min=1, help="Numbers of a stored vector.")] = None,
     as_json: AsJson = False,
     profiles: Profiles = None,
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from simulator.cli import plan_capacity, roofcast
-from simulator.cli.plan_defaults import plan_defaults
+from simulator.cli.plan_defaults import command_defaults, plan_defaults
 from simulator.cli.shared import HELP_ALL, run
 from simulator.specs.question.plan import PlanSpec
 from tests.for_every import for_every
@@ -76,3 +76,18 @@ def test_plan_and_plan_capacity_are_one_command(capsys: pytest.CaptureFixture[st
     first = capsys.readouterr().out
     assert plan_capacity.main(words) == 0
     assert capsys.readouterr().out == first
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_option_says_what_stands_for_it(words: list[str]) -> None:
+    command = ROOF
+    for word in words:
+        command = command.commands[word]
+    said = plan_defaults() if words == ["plan"] else command_defaults(" ".join(words))
+    options = [item for item in command.params if getattr(item, "help", None) is not None and item.opts[0][0] == "-"]
+    silent = [
+        item.opts[0]
+        for item in options
+        if item.default is None and not item.required and item.name not in said and "efault" not in item.help
+    ]
+    assert not silent

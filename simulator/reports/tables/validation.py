@@ -22,16 +22,8 @@ DEPLOYMENT_COLUMNS = (
     *("values", "mean error", "median", "bias", "in 80 % interval"),
 )
 RUN_COLUMNS = (
-    "source",
-    "accelerator",
-    "engine",
-    "mode",
-    "deployment",
-    "load",
-    "metric",
-    "measured",
-    "predicted",
-    "error",
+    *("source", "accelerator", "engine", "mode", "deployment", "load"),
+    *("metric", "measured", "predicted", "error"),
 )
 KERNEL_COLUMNS = ("family", "format", "mean error", "bias", "in 80 % interval", "points")
 PROVENANCE_COLUMNS = ("how it is known", "runs", "mean error", "median", "bias", "in 80 % interval")

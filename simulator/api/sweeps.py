@@ -20,13 +20,15 @@ from simulator.api.sweep_points import (
     cluster,
     point_request,
 )
-from simulator.errors import FileError, Option, RoofcastError
+from simulator.errors import FileError, Option, RoofcastError, shown
 from simulator.files import check_target, made_folders, write_bytes
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells, picked
-from simulator.reports.answers.sweep import PartFormat, Row, SweepColumn, column_of, part_bytes, part_rows, usual_format
+from simulator.reports.answers.sweep import Row, SweepColumn, column_of, part_bytes, part_rows, usual_format
+from simulator.specs.base import validate
 from simulator.specs.measured.validation_rows import library_digest
-from simulator.specs.question.sweep import SweepPoints, SweepSpec, read_sweep
+from simulator.specs.parsing import MalformedError, parse_json, read_text
+from simulator.specs.question.sweep import PartFormat, SweepManifest, SweepPoints, SweepSpec, read_sweep
 
 if TYPE_CHECKING:
     from simulator.reports.answer import Json
@@ -77,7 +79,7 @@ class SweepTable:
         """All rows that are there, in the order of the points."""
         for part in range(self.parts):
             if self.path(part).exists():
-                yield from part_rows(self.path(part), form=self.form)
+                yield from part_rows(self.path(part), columns=self.columns, form=self.form)
 
     def manifest(self) -> Json:
         """What another run, or a reader, needs to know."""
@@ -109,22 +111,28 @@ def read_table(folder: str) -> SweepTable:
     """The table of a folder that a sweep has written."""
     path = Path(folder) / MANIFEST
     try:
-        held = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror or error}", field="SWEEP") from None
-    except ValueError:
+        held = parse_json(read_text(path, field="SWEEP"))
+        version = held.get("schema_version") if isinstance(held, dict) else None
+        if version != SCHEMA_VERSION:
+            raise FileError(
+                f"{path}: schema {shown(version)}; this version reads {SCHEMA_VERSION!r}",
+                field="SWEEP",
+                hint="sweep anew",
+            )
+        found = validate(SweepManifest, held, where="")
+    except MalformedError:
         raise FileError(f"{path}: is no manifest of a sweep", field="SWEEP") from None
-    if not isinstance(held, dict) or held.get("schema_version") != SCHEMA_VERSION:
-        found = held.get("schema_version") if isinstance(held, dict) else None
-        raise FileError(
-            f"{path}: schema {found!r}; this version reads {SCHEMA_VERSION!r}", field="SWEEP", hint="sweep anew"
-        )
+    except RoofcastError as error:
+        if isinstance(error, FileError):
+            raise
+        refused = f"{error.field}: {error.message}" if error.field else error.message
+        raise FileError(f"{path}: is no manifest of a sweep: {refused}", field="SWEEP", hint="sweep anew") from None
     return SweepTable(
         folder=Path(folder),
-        spec=SweepSpec.model_validate(held["spec"]),
-        columns=tuple(SweepColumn(name, kind) for name, kind in held["columns"].items()),
-        form=held["format"],
-        points_per_part=held["points_per_part"],
+        spec=found.spec,
+        columns=tuple(SweepColumn(name, kind) for name, kind in found.columns.items()),
+        form=found.format,
+        points_per_part=found.points_per_part,
     )
 
 
@@ -295,8 +303,6 @@ def sweep(
     Raises RoofcastError: a field is unknown, no value of one makes a question, there are too many points.
     Raises FileError: the folder holds something else, its disk has no room, or nobody answers at ``backend``.
     """
-    from simulator.specs.base import validate
-
     if isinstance(question, str):
         spec = read_sweep(question)
     else:

@@ -43,6 +43,13 @@ def points_of(given: dict[str, Any]) -> list[dict[str, Any]]:
     return [points[number] for number in range(len(points))]
 
 
+def _swept(folder: Path) -> dict[str, Any]:
+    """The manifest of a sweep in ``folder``/out."""
+    sweep({**SWEEP, "grid": {"hardware": ["l40s"]}}, out=str(folder / "out"))
+    held: dict[str, Any] = json.loads((folder / "out" / sweeps.MANIFEST).read_text())
+    return held
+
+
 class TestPoints:
     def test_a_grid_holds_every_combination_once(self) -> None:
         found = points_of(SWEEP)
@@ -236,6 +243,44 @@ class TestFolder:
         with pytest.raises(FileError, match="no manifest"):
             sweeps.read_answer(str(tmp_path))
 
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("ask", 5),
+            ("columns", {"point": "whole"}),
+            ("spec", None),
+            ("columns", {"point": "odd"}),
+            ("columns", []),
+            ("points_per_part", 0),
+            ("points_per_part", "16"),
+            ("points", 3),
+            ("format", "csv"),
+        ],
+    )
+    def test_a_manifest_that_no_sweep_has_written_is_refused(self, tmp_path: Path, field: str, value: object) -> None:
+        held = {**_swept(tmp_path), field: value}
+        (tmp_path / "out" / sweeps.MANIFEST).write_text(json.dumps(held))
+        with pytest.raises(FileError, match=f"no manifest of a sweep.*{field}"):
+            sweeps.read_answer(str(tmp_path / "out"))
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("[" * 3000, "no part of a sweep"),
+            ("5\n", "other columns"),
+            ('{"point": 0}\n', "other columns"),
+            ("NUMBER", "ttft_s is no number"),
+        ],
+    )
+    def test_a_part_that_no_sweep_has_written_is_refused(self, tmp_path: Path, text: str, said: str) -> None:
+        held = {**_swept(tmp_path), "format": "jsonl"}
+        (tmp_path / "out" / sweeps.MANIFEST).write_text(json.dumps(held))
+        row = dict.fromkeys(held["columns"])
+        lines = {"NUMBER": json.dumps({**row, "ttft_s": "soon"}) + "\n"}
+        (tmp_path / "out" / "part-00000.jsonl").write_text(lines.get(text, text))
+        with pytest.raises(FileError, match=said):
+            sweeps.read_answer(str(tmp_path / "out")).rows()
+
     def test_a_folder_of_something_else_stays(self, tmp_path: Path) -> None:
         (tmp_path / "thesis.tex").write_text("precious")
         for force in (False, True):
@@ -302,7 +347,7 @@ def check_whole(folder: Path) -> None:
     table = sweeps.read_table(str(folder))
     hardware = set(table.spec.grid["hardware"])
     for part in set(range(table.parts)) - set(table.missing()):
-        rows = list(part_rows(table.path(part), form=table.form))
+        rows = list(part_rows(table.path(part), columns=table.columns, form=table.form))
         assert [row["point"] for row in rows] == list(table.numbers(part))
         assert {row["hardware"] for row in rows} <= hardware
     assert {path.name for path in folder.iterdir()} - {sweeps.MANIFEST} <= {
@@ -358,7 +403,7 @@ class TestTargets:
         elsewhere.unlink()
         sweep(given, out=str(link), resume=True)
         assert part.is_symlink()
-        assert [row["point"] for row in part_rows(elsewhere, form=table.form)] == [0, 1]
+        assert [row["point"] for row in part_rows(elsewhere, columns=table.columns, form=table.form)] == [0, 1]
 
     def test_a_link_that_leads_nowhere_is_one_line(self, tmp_path: Path) -> None:
         (tmp_path / "link").symlink_to(tmp_path / "nowhere")

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from simulator.api.sweeps import MANIFEST, read_table
 from simulator.errors import RoofcastError
+from simulator.reports.answers.sweep import part_bytes
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import profile_root
@@ -26,8 +28,8 @@ from tests.fuzz.samples import EXAMPLES, Answer, Case
 from tests.fuzz.visitors import KERNELS, QUOTES
 from tests.golden.questions import HERE as GOLDEN
 
-_FILE, _OUT = "@file", "@out"
-"""In the words of a command: the case's file, and where it may write."""
+_FILE, _FOLDER, _OUT = "@file", "@folder", "@out"
+"""In the words of a command: the case's file, the folder that holds it, and where it may write."""
 _LINE = "line"
 """In place of a command: the scenario after it."""
 _OWNED = "--ownership"
@@ -123,7 +125,18 @@ def file_cases() -> list[Case]:
     ]
     records = (("azure.csv", samples.AZURE), ("mooncake.jsonl", samples.MOONCAKE), ("bench.json", _bench()))
     asked = [[name, text, *words.split()] for name, text, words in found]
-    return [*asked, *([*record, _LINE, json.dumps(line)] for record in records for line in lines)]
+    return [*_swept(), *asked, *([*record, _LINE, json.dumps(line)] for record in records for line in lines)]
+
+
+@cache
+def _swept() -> list[Case]:
+    """A folder that a sweep has written, and the command that reads it: its manifest, its part."""
+    folder = file_of(json.dumps(_LISTED), "swept/list.yaml").parent
+    command(["roofcast", "sweep", str(folder / "list.yaml"), "--out", str(folder / "parts")])
+    table = read_table(str(folder / "parts"))
+    rows = part_bytes(list(table.rows()), columns=table.columns, form="jsonl").decode()
+    texts = {MANIFEST: json.dumps({**table.manifest(), "format": "jsonl"}), "part-00000.jsonl": rows}
+    return [[name, text, "roofcast", "sweep", _FOLDER, "--json"] for name, text in texts.items()]
 
 
 def _lines(rng: random.Random, text: str) -> str:
@@ -163,16 +176,20 @@ def mutated_file(rng: random.Random, case: Case) -> Case:
 
 def _with_file(changed: Case, words: list[str]) -> list[str]:
     """Words whose places of files are left alone: what they would name else lies anywhere."""
-    kept = [word for word in changed if not word.startswith("@") or word in (_FILE, _OUT)]
+    kept = [word for word in changed if not word.startswith("@") or word in (_FILE, _FOLDER, _OUT)]
     return kept if _OUT not in words or _OUT in kept else words
 
 
 def filed(case: Case) -> Answer:
     """What the command answers with that file; a refusal leaves nothing behind, and no part of a file is left."""
     name, text, *words = case
-    given = file_of(text, f"filed/{name}")
-    out = given.parent / "out"
-    words = [word.replace(_FILE, str(given)).replace(_OUT, str(out)) for word in words]
+    beside = _swept() if _FOLDER in words else []
+    given = [file_of(held, f"filed/{held_name}") for held_name, held, *_ in beside]
+    given.append(file_of(text, f"filed/{name}"))
+    out = given[-1].parent / "out"
+    places = {_FILE: given[-1], _FOLDER: given[-1].parent, _OUT: out}
+    for mark, path in places.items():
+        words = [word.replace(mark, str(path)) for word in words]
     try:
         answer = scenario(words[1]) if words[0] == _LINE else command(words)
     except RoofcastError:
@@ -182,12 +199,12 @@ def filed(case: Case) -> Answer:
         _check_left(given, out, refused=False)
         return answer
     finally:
-        shutil.rmtree(given.parent, ignore_errors=True)
+        shutil.rmtree(out.parent, ignore_errors=True)
 
 
-def _check_left(given: Path, out: Path, *, refused: bool) -> None:
-    left = sorted(path.name for path in given.parent.iterdir() if path != given)
+def _check_left(given: list[Path], out: Path, *, refused: bool) -> None:
+    left = sorted(path.name for path in out.parent.iterdir() if path not in given)
     if [name for name in left if Path(name).stem != out.name]:
         raise BrokenError(f"files are left beside it: {', '.join(left)[:200]}")
-    if refused and any((given.parent / name).is_file() for name in left):
+    if refused and any((out.parent / name).is_file() for name in left):
         raise BrokenError("a refusal leaves a file")

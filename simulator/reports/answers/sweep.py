@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from io import BytesIO
+from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from simulator.errors import FileError
 from simulator.planner.swept_points import (
     FieldMoves,
     Group,
@@ -24,9 +26,8 @@ from simulator.reports.answer import SCHEMA_VERSION, Json
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.quantities import counted_text, number_text, ratio_text
 from simulator.reports.formats.text import text_table
+from simulator.specs.question.sweep import ColumnKind, PartFormat
 
-ColumnKind = Literal["number", "whole", "truth", "text"]
-PartFormat = Literal["parquet", "jsonl"]
 Row = dict[str, Any]
 
 
@@ -80,10 +81,43 @@ def part_bytes(rows: Sequence[Mapping[str, object]], *, columns: Sequence[SweepC
     return stream.getvalue()
 
 
-def part_rows(path: Path, *, form: PartFormat) -> list[Row]:
-    """What a part holds."""
-    if form == "jsonl":
-        return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+_TYPES: Mapping[ColumnKind, tuple[type, ...]] = {
+    "number": (float, int),
+    "whole": (int,),
+    "text": (str,),
+    "truth": (bool,),
+}
+
+
+def part_rows(path: Path, *, columns: Sequence[SweepColumn], form: PartFormat) -> list[Row]:
+    """What a part holds. Raises FileError: it is no part, or not one with these columns."""
+    try:
+        rows = _json_rows(path) if form == "jsonl" else _parquet_rows(path)
+    except (OSError, ValueError, RecursionError) as error:  # pyarrow's own errors are among them
+        reason = getattr(error, "strerror", None) or "it is no part of a sweep"
+        raise FileError(f"{path}: cannot be read: {reason}", field="SWEEP", hint="sweep anew") from None
+    names = [column.name for column in columns]
+    for row in rows:
+        if not isinstance(row, dict) or list(row) != names:
+            raise FileError(f"{path}: has other columns than its sweep", field="SWEEP", hint="sweep anew")
+        for column in columns:
+            value = row[column.name]
+            if value is not None and not _is_of(value, column.kind):
+                raise FileError(f"{path}: a {column.name} is no {column.kind}", field="SWEEP", hint="sweep anew")
+    return rows
+
+
+def _is_of(value: object, kind: ColumnKind) -> bool:
+    if isinstance(value, bool) or not isinstance(value, _TYPES[kind]):
+        return kind == "truth" and isinstance(value, bool)
+    return not isinstance(value, float) or isfinite(value)
+
+
+def _json_rows(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def _parquet_rows(path: Path) -> list[Row]:
     from pyarrow import parquet  # type: ignore[import-untyped, unused-ignore]
 
     return list(parquet.ParquetFile(path).read().to_pylist())

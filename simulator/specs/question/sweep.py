@@ -57,6 +57,8 @@ class RangeSpec(Spec):
         return list(dict.fromkeys(self.at(place / max(self.number - 1, 1)) for place in range(self.number)))
 
 
+ColumnKind = Literal["number", "whole", "truth", "text"]
+PartFormat = Literal["parquet", "jsonl"]
 Values = Annotated[list[Any], Field(min_length=1)]
 
 
@@ -130,6 +132,31 @@ class SweepSpec(Spec):
         if isinstance(given, RangeSpec):
             return given.spread() if field in self.grid else [given.at(0.0), given.at(1.0)]
         return list(given)
+
+
+class SweepManifest(Spec):
+    """What the folder of a sweep says of its parts: what was asked, by which version, and the columns and points of a
+    part."""
+
+    schema_version: str
+    roofcast: str
+    library: str
+    sweep: str
+    points: PositiveInt
+    points_per_part: PositiveInt
+    parts: PositiveInt
+    format: PartFormat
+    columns: dict[str, ColumnKind] = Field(min_length=1)
+    spec: SweepSpec
+
+    @model_validator(mode="after")
+    def _counts_its_points(self) -> Self:
+        if self.points != self.spec.points or self.parts != -(-self.points // self.points_per_part):
+            raise ValueError(f"points and parts are not those of the {self.spec.points:,} points that were asked")
+        lacking = sorted({"point", *self.spec.fields}.difference(self.columns))
+        if lacking:
+            raise ValueError(f"columns lack {', '.join(lacking)}")
+        return self
 
 
 class SweepPoints:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from simulator.engine.runs.answers import ScenarioResult, answer
-from simulator.engine.runs.capacity import served_of
 from simulator.engine.runs.load_sweep import LoadSweep, load_sweep
 from simulator.engine.runs.scenario_setup import ServeOptions, scenario_options
+from simulator.engine.runs.served_run import served_of
 from simulator.planner import plan as planner
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.highest import DemandField, Highest, highest

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from simulator.engine.runs.answers import answer
-from simulator.engine.runs.capacity import served_of
 from simulator.engine.runs.load_sweep import LoadSweep, at_share, demand_of, load_sweep, request_mix, summary_of
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
-from simulator.engine.runs.served_run import ServedRun
+from simulator.engine.runs.served_run import ServedRun, served_of
 from simulator.errors import RoofcastError
 from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec

@@ -219,9 +219,11 @@ def _load(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | Serv
 def _powers_w(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> tuple[float, ...]:
     """Mean power of all devices, or of those of the prefill and of the decode pool [W]."""
     if not isinstance(run, UniformRun) and run.pools is not None:
-        from simulator.engine.runs.served_run import pools_powers_w
-
-        return pools_powers_w(run, run.pools)
+        pools = run.pools.pools
+        return (
+            pools.prefill.power_w(run.prefill, busy_fraction=min(run.pools.prefill_busy_fraction, 1.0)),
+            pools.decode.power_w(run.decode or run.prefill, busy_fraction=run.busy_fraction),
+        )
     if isinstance(run, UniformRun) and run.pools is not None:
         from simulator.engine.uniform.pools_loop import loop_pools_powers_w
 
@@ -323,13 +325,14 @@ def answer(
         deployment = deployment_of(scenario, profiles=profiles)
         chosen = replace(chosen, encoders=encoders_of(scenario, deployment, profiles=profiles))
         return _result(scenario, deployment, run_of(scenario, deployment, options=chosen))
-    prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
     if workload is None:
+        prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
         loop = pools_run(scenario, prefill, decode, spec=spec, profiles=profiles)
         return _result(scenario, decode, loop, prefill=prefill)
-    from simulator.engine.runs.attention_ffn import pool_options
-    from simulator.engine.runs.served_run import disaggregated_run
+    from simulator.engine.runs.disaggregation import ServedPools
+    from simulator.engine.runs.served_run import disaggregated_run, served_of
 
-    chosen = pool_options(chosen, scenario, (prefill, decode), spec=spec, profiles=profiles)
-    run = disaggregated_run(prefill, decode, workload=workload, spec=spec, options=chosen, profiles=profiles)
-    return _result(scenario, decode, run, prefill=prefill)
+    pools = served_of(scenario, chosen, profiles=profiles)
+    assert isinstance(pools, ServedPools), "the scenario has pools"
+    run = disaggregated_run(pools, workload=workload, options=chosen)
+    return _result(scenario, pools.decode.deployment, run, prefill=pools.prefill.deployment)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, encoders_of, other_hardware
+from simulator.engine.runs.scenario_setup import deployment_of, other_hardware
 from simulator.errors import InfeasibleError, RoofcastError, said_of
 from simulator.operators.work import decode_step
 from simulator.phases.attention_ffn import AttentionFfn, ffn_only, ping_pong
@@ -83,23 +81,6 @@ def _ordinary(decoding: ScenarioSpec, *, devices: int, profiles: str | None) -> 
         return whole if left == 0 and memory_plan(whole).fits else None
     except RoofcastError:
         return None
-
-
-def pool_options(
-    options: ServeOptions,
-    scenario: ScenarioSpec,
-    pools: tuple[Deployment, Deployment],
-    *,
-    spec: DisaggregationSpec,
-    profiles: str | None,
-) -> ServeOptions:
-    """``options`` with what else the pools of a scenario have: encoders before the prompts, devices for experts."""
-    prefill, decode = pools
-    return replace(
-        options,
-        encoders=encoders_of(scenario, prefill, profiles=profiles),
-        attention_ffn=attention_ffn_of(scenario, spec, decode, profiles=profiles),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ from dataclasses import field, replace
 from math import hypot
 
 from simulator.engine.pools import small_group, transfer_link
-from simulator.engine.runs.attention_ffn import attention_ffn_of
 from simulator.engine.runs.capacity_search import (
     COMPANY_TIMES,
     FEWEST_TIMES,
@@ -20,20 +19,14 @@ from simulator.engine.runs.capacity_search import (
     searched_capacity,
     workload_source,
 )
-from simulator.engine.runs.disaggregation import ServedPools, served_pools
+from simulator.engine.runs.disaggregation import Served, ServedPools
 from simulator.engine.runs.intervals import step_sigma
 from simulator.engine.runs.load_sweep import lanes_of, steady_guess
 from simulator.engine.runs.rate_simulation import RatePoint
 from simulator.engine.runs.results import Intervals
-from simulator.engine.runs.scenario_setup import (
-    ServeOptions,
-    deployment_of,
-    encoders_of,
-    pool_deployments,
-    scenario_options,
-    server_between,
-)
-from simulator.engine.runs.serving import ServedDeployment, kv_blocks_of
+from simulator.engine.runs.scenario_setup import ServeOptions, scenario_options
+from simulator.engine.runs.served_run import served_of
+from simulator.engine.runs.serving import ServedDeployment
 from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import mixed_step
@@ -47,8 +40,6 @@ from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.lengths import RequestMix
 from simulator.traffic.workload_requests import mix_of_requests
-
-Served = ServedDeployment | ServedPools
 
 FEWER_SEEDS = 2
 """Seeds of the searches with longer and shorter steps."""
@@ -207,34 +198,6 @@ def _point(point: RatePoint) -> CapacityPoint:
             ObjectiveValue(objective=check.objective, value_s=check.value_s, holds=check.holds)
             for check in point.checks
         ),
-    )
-
-
-def served_of(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | None = None) -> Served:
-    """The replicas or pools of a scenario, their steps compiled, for many runs."""
-    timeout_s = None if scenario.workload is None else scenario.workload.timeout_s
-    spec = scenario.disaggregation
-    if spec is None:
-        deployment = deployment_of(scenario, profiles=profiles)
-        kv_blocks_of(deployment)  # refuses a deployment without room for a cache before any work
-        return ServedDeployment(
-            deployment=deployment,
-            replicas=scenario.replicas,
-            routing=options.routing,
-            timeout_s=timeout_s,
-            encoders=encoders_of(scenario, deployment, profiles=profiles),
-        )
-    prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
-    server = server_between(prefill, decode, profiles=profiles)
-    return served_pools(
-        prefill,
-        decode,
-        spec=spec,
-        server=server,
-        timeout_s=timeout_s,
-        routing=options.routing,
-        encoders=encoders_of(scenario, prefill, profiles=profiles),
-        attention_ffn=attention_ffn_of(scenario, spec, decode, profiles=profiles),
     )
 
 

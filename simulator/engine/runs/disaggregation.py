@@ -21,7 +21,14 @@ from simulator.engine.events.state import BUSY_S
 from simulator.engine.pools import HAND_OVER_S, Pool, transfer_ends_s, transfer_link
 from simulator.engine.runs.kv_tiers import TierUse, tier_uses
 from simulator.engine.runs.metrics import ServeResult, serve_result
-from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings, speculating, step_tables, tiered
+from simulator.engine.runs.serving import (
+    ServedDeployment,
+    kv_blocks_of,
+    scheduler_settings,
+    speculating,
+    step_tables,
+    tiered,
+)
 from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.operators.work import prefill_step
@@ -332,3 +339,6 @@ def served_pools(
         transfer=spec.transfer,
         routing=routing,
     )
+
+
+Served = ServedDeployment | ServedPools

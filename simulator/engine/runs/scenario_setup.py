@@ -40,7 +40,6 @@ from simulator.techniques.applied import check_budget
 if TYPE_CHECKING:
     from simulator.engine.encoders import EncoderPool
     from simulator.engine.events.simulation import Progress
-    from simulator.phases.attention_ffn import AttentionFfn
 
 
 def _check_fields(scenario: ScenarioSpec) -> None:
@@ -324,7 +323,6 @@ class ServeOptions:
     objectives : bounds whose percentiles and goodput are reported; intervals : whether to work them out
     trace_steps : steps of each replica to keep; progress : called with (requests brought in, of how many)
     routing : how requests are spread over replicas; encoders : what pictures pass first
-    attention_ffn : a replica of the decode pool whose experts have devices of their own
     """
 
     objectives: tuple[ObjectiveSpec, ...] = ()
@@ -333,7 +331,6 @@ class ServeOptions:
     progress: Progress | None = None
     routing: Routing = Routing.ROUND_ROBIN
     encoders: EncoderPool | None = None
-    attention_ffn: AttentionFfn | None = None
 
 
 def routing_of(scenario: ScenarioSpec) -> Routing:

@@ -10,12 +10,24 @@ import numpy as np
 from simulator.engine.encoders import EncoderPool, EncoderUse
 from simulator.engine.events.state import TRACE_START_S, TRACE_USED
 from simulator.engine.pools import HAND_OVER_S
-from simulator.engine.runs.attention_ffn import AttentionFfnUse, attention_ffn_note, attention_ffn_use
-from simulator.engine.runs.disaggregation import DisaggregatedResult, serve_disaggregated, served_pools
+from simulator.engine.runs.attention_ffn import AttentionFfnUse, attention_ffn_note, attention_ffn_of, attention_ffn_use
+from simulator.engine.runs.disaggregation import (
+    DisaggregatedResult,
+    Served,
+    ServedPools,
+    serve_disaggregated,
+    served_pools,
+)
 from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeated_interval, step_sigma, with_intervals
 from simulator.engine.runs.kv_tiers import TierUse
 from simulator.engine.runs.metrics import ServeResult
-from simulator.engine.runs.scenario_setup import ServeOptions, server_between
+from simulator.engine.runs.scenario_setup import (
+    ServeOptions,
+    deployment_of,
+    encoders_of,
+    pool_deployments,
+    server_between,
+)
 from simulator.engine.runs.serving import ServedDeployment, requests_of, tiers_of_run
 from simulator.engine.uniform.record import MOMENTS, CacheUse, waits_of
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
@@ -28,7 +40,7 @@ from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import estimate_step
 from simulator.records import dataclass
 from simulator.specs.base import SEEDS
-from simulator.specs.engine.deployment import DisaggregationSpec
+from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.requests import Floats, Outcome
 from simulator.units import counted_text, percent_text
@@ -248,6 +260,32 @@ def _run(
     )
 
 
+def served_of(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | None = None) -> Served:
+    """The replicas or pools of a scenario, their steps compiled, for many runs."""
+    timeout_s = None if scenario.workload is None else scenario.workload.timeout_s
+    spec = scenario.disaggregation
+    if spec is None:
+        deployment = deployment_of(scenario, profiles=profiles)
+        return ServedDeployment(
+            deployment=deployment,
+            replicas=scenario.replicas,
+            routing=options.routing,
+            timeout_s=timeout_s,
+            encoders=encoders_of(scenario, deployment, profiles=profiles),
+        )
+    prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
+    return served_pools(
+        prefill,
+        decode,
+        spec=spec,
+        server=server_between(prefill, decode, profiles=profiles),
+        timeout_s=timeout_s,
+        routing=options.routing,
+        encoders=encoders_of(scenario, prefill, profiles=profiles),
+        attention_ffn=attention_ffn_of(scenario, spec, decode, profiles=profiles),
+    )
+
+
 def served_run(
     deployment: Deployment, *, workload: WorkloadSpec, replicas: int, options: ServeOptions | None = None
 ) -> ServedRun:
@@ -282,58 +320,28 @@ def served_run(
     )
 
 
-def disaggregated_run(
-    prefill: Deployment,
-    decode: Deployment,
-    *,
-    workload: WorkloadSpec,
-    spec: DisaggregationSpec,
-    options: ServeOptions,
-    profiles: str | None = None,
-) -> ServedRun:
-    """Simulate ``workload`` on the pools of ``spec``, made of copies of ``prefill`` and ``decode``."""
+def disaggregated_run(pools: ServedPools, *, workload: WorkloadSpec, options: ServeOptions) -> ServedRun:
+    """Simulate ``workload`` on two pools."""
     check_workload(workload)
-    server = server_between(prefill, decode, profiles=profiles)
-    pools = serve_disaggregated(
-        requests_of(workload, prefill),
-        served_pools(
-            prefill,
-            decode,
-            spec=spec,
-            server=server,
-            timeout_s=workload.timeout_s,
-            routing=options.routing,
-            encoders=options.encoders,
-            attention_ffn=options.attention_ffn,
-        ),
-        objectives=options.objectives,
-        trace_steps=options.trace_steps,
-    )
-    check_finished(pools.result, longest_tokens=min(prefill.engine.max_model_len, decode.engine.max_model_len))
-    after = pools.pools.decode.attention_ffn
-    decoding, use = typical_steps(decode, pools.result)[1], None
+    prefill, decode, after = pools.prefill.deployment, pools.decode.deployment, pools.decode.attention_ffn
+    requests = requests_of(workload, prefill)
+    found = serve_disaggregated(requests, pools, objectives=options.objectives, trace_steps=options.trace_steps)
+    check_finished(found.result, longest_tokens=min(prefill.engine.max_model_len, decode.engine.max_model_len))
+    decoding, use = typical_steps(decode, found.result)[1], None
     if after is not None:
-        decoding, use = ping_pong_phase(after, pools.result)
-    phases = typical_steps(prefill, pools.result)[0], decoding
+        decoding, use = ping_pong_phase(after, found.result)
+    phases = typical_steps(prefill, found.result)[0], decoding
     return _run(
-        pools.result,
+        found.result,
         replicas=1,
         phases=phases,
         memory=memory_plan(decode),
-        interval=_pools_interval(pools, workload=workload, phases=phases) if options.intervals else None,
-        notes=(*_pools_notes(pools), *(() if use is None else (attention_ffn_note(use),))),
+        interval=_pools_interval(found, workload=workload, phases=phases) if options.intervals else None,
+        notes=(*_pools_notes(found), *(() if use is None else (attention_ffn_note(use),))),
         attention_ffn=use,
-        pools=pools,
-        tiers=pools.kv_tiers,
-        encoders=options.encoders,
-    )
-
-
-def pools_powers_w(run: ServedRun, pools: DisaggregatedResult) -> tuple[float, float]:
-    """Mean power of all devices of the prefill and of the decode pool [W]."""
-    return (
-        pools.pools.prefill.power_w(run.prefill, busy_fraction=min(pools.prefill_busy_fraction, 1.0)),
-        pools.pools.decode.power_w(run.decode or run.prefill, busy_fraction=run.busy_fraction),
+        pools=found,
+        tiers=found.kv_tiers,
+        encoders=pools.encoders,
     )
 
 

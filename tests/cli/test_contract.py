@@ -165,6 +165,22 @@ def test_requests_of_a_file_that_the_engine_does_not_take_are_refused(tmp_path: 
     check_laws(answered(**asked, engine={"max_model_len": 2001}), osl_tokens=11)
 
 
+def test_requests_of_a_file_are_held_to_what_said_lengths_are(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.csv"
+    rows = [f"2023-11-16 18:17:03.9,{prompt},11\n" for prompt in (100, 60_000)]
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows), "utf-8")
+    file = {"kind": "closed_loop", "concurrency": 2, "batch_size": None, **NO_LENGTHS, "lengths_trace": str(path)}
+    # One request of 60,011 tokens fits no cache of an L4 beside these weights.
+    error = answered(**file, model="llama-3.1-8b", hardware="l4")["error"]
+    assert (error["code"], error["field"]) == ("does_not_fit", "lengths_trace")
+    assert "60011 tokens" in error["message"]
+    unchunked = answered(**file, model="llama-3.1-8b", hardware="h100", engine={"name": "tensorrt-llm"})
+    assert any("refuses prompts of 60000 tokens" in note for note in unchunked["notes"])
+    kept = {"kv_policy": {"method": "h2o", "budget_tokens": 60_011}}
+    idle = answered(**file, model="llama-3.1-8b", hardware="h100", techniques=kept)["error"]
+    assert (idle["code"], idle["field"]) == ("no_effect", "techniques.kv_policy.budget_tokens")
+
+
 def test_sparse_units_have_a_peak_of_their_own() -> None:
     long = {"model": "qwen3-8b", "hardware": "rtx-pro-6000", "isl_tokens": 4096, "engine": {"name": "sglang"}}
     dense, sparse = answered(**long), answered(**long, techniques={"sparsity": "2:4"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulator.engine.pools import HAND_OVER_S
+from simulator.engine.uniform.loop_requests import longest_of
 from simulator.engine.uniform.loops import REQUESTS_PER_CLIENT
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.phases.deployment import Deployment, assumed_of_pools
@@ -71,10 +72,10 @@ def scenario_assumptions(
 def scenario_warnings(scenario: ScenarioSpec, deployment: Deployment, decode: PhaseEstimate | None) -> tuple[str, ...]:
     """What makes one doubt the answer; ``decode`` : the steps after the first token, None without any."""
     notes, positions = list[str](), deployment.model.max_position_embeddings
-    length = (scenario.isl_tokens or 0) + (scenario.osl_tokens or 0)
+    prompt, length = longest_of(scenario)
     if positions is not None and length > positions:
         notes.append(f"{length} tokens exceed the {positions} positions that the model was made for")
-    engine, prompt = deployment.engine, scenario.isl_tokens or 0
+    engine = deployment.engine
     if engine.scheduler != "static" and not engine.chunked_prefill and prompt > engine.max_num_batched_tokens:
         notes.append(
             f"{engine.name} refuses prompts of {prompt} tokens: it does not chunk them, and a step takes "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.engine.pools import Pool, slower_network, unlike_vendors
 from simulator.engine.settings import Routing
-from simulator.engine.uniform.loop_requests import LoopLengths
+from simulator.engine.uniform.loop_requests import LoopLengths, longest_of
 from simulator.errors import ProfileError, RoofcastError, contradiction, ignored_option, missing_field, said_of
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.power import power_capped, power_limited
@@ -213,8 +213,9 @@ def deployment_of(
     prefill_pool : it computes prompts for others
     """
     _check_fields(scenario)
-    if scenario.isl_tokens is not None:
-        check_budget(scenario.techniques.kv_policy, longest_tokens=scenario.isl_tokens + (scenario.osl_tokens or 0))
+    _, longest_tokens = longest_of(scenario)
+    if longest_tokens:
+        check_budget(scenario.techniques.kv_policy, longest_tokens=longest_tokens)
     if hardware is None:
         own = load_hardware(scenario.hardware, profiles=profiles)
         hardware = _limited(_with_interconnect(own, scenario.interconnect, profiles=profiles), scenario, profiles)
@@ -371,7 +372,7 @@ def loop_lengths(scenario: ScenarioSpec, deployment: Deployment) -> LoopLengths:
         from simulator.traffic.recorded.traces import read_trace
 
         trace = read_trace(scenario.lengths_trace, field="lengths_trace")
-        longest, most = int((trace.isl_tokens + trace.osl_tokens).max()), deployment.engine.max_model_len
+        (_, longest), most = longest_of(scenario), deployment.engine.max_model_len
         if longest > most:
             raise RoofcastError(
                 f"{scenario.lengths_trace} has a request of {longest} tokens, which exceed max_model_len {most}",

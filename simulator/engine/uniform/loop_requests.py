@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.records import dataclass
+from simulator.specs.question.scenario import ScenarioSpec
 from simulator.traffic.lengths import LengthDistribution
 
 Array = NDArray[np.float64]
@@ -56,6 +57,14 @@ class LoopLengths:
     def mean_osl_tokens(self) -> int:
         """Mean answer length, whole [tokens]."""
         return max(1, round(_mean(self.osl_given) or self.osl_tokens * self._mean_share))
+
+    def longest_tokens(self, *, prompts_only: bool = False) -> int:
+        """Tokens of the longest request of a file, of nominal lengths otherwise; prompts_only : and one generated."""
+        if not self.isl_given:
+            return self.isl_tokens + (1 if prompts_only else self.osl_tokens)
+        if prompts_only:
+            return max(self.isl_given) + 1
+        return max(map(sum, zip(self.isl_given, self.osl_given, strict=True)))
 
     @property
     def _mean_share(self) -> float:
@@ -152,3 +161,17 @@ class LoopRecords:
     first_token_s: Array
     finish_s: Array
     steps: int
+
+
+def longest_of(scenario: ScenarioSpec) -> tuple[int, int]:
+    """The longest prompt and the longest request, of nominal lengths or of a file [tokens]; 0 where a workload says.
+
+    Raises FileError: the file of lengths cannot be read.
+    """
+    if scenario.lengths_trace is None:
+        prompt = scenario.isl_tokens or 0
+        return prompt, prompt and prompt + (scenario.osl_tokens or 0)
+    from simulator.traffic.recorded.traces import read_trace
+
+    trace = read_trace(scenario.lengths_trace, field="lengths_trace")
+    return int(trace.isl_tokens.max()), int((trace.isl_tokens + trace.osl_tokens).max())

@@ -54,7 +54,8 @@ def loop_replica(
     """How a replica takes ``wanted`` requests on each of its ranks; prompts_only : no answers are generated there."""
     memory = memory_plan(deployment)
     isl, osl = lengths.mean_isl_tokens, 1 if prompts_only else lengths.mean_osl_tokens
-    require_fit(deployment, memory, tokens=lengths.isl_tokens + (1 if prompts_only else lengths.osl_tokens))
+    said_by = "lengths_trace" if lengths.isl_given else "isl_tokens"
+    require_fit(deployment, memory, tokens=lengths.longest_tokens(prompts_only=prompts_only), field=said_by)
     held = held_tokens(deployment, isl_tokens=isl, osl_tokens=osl)
     resident = resident_sequences(deployment, memory, wanted=wanted, tokens=held)
     step_tokens = max(deployment.engine.max_num_batched_tokens, resident + 1)

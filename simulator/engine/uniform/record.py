@@ -147,8 +147,9 @@ class UniformRun:
         return self.requests_per_s * (self.isl_tokens + self.osl_tokens)
 
 
-def require_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: int) -> None:
-    """Refuse a deployment that does not fit its devices, or whose cache does not hold one request."""
+def require_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: int, field: str = "isl_tokens") -> None:
+    """Refuse a deployment that does not fit its devices, or whose cache does not hold one request of so many tokens,
+    which ``field`` says."""
     if not memory.fits:
         raise InfeasibleError(
             f"weights, activations and reserve exceed the memory of a device by {memory.shortfall_bytes / GIGA:.1f} GB",
@@ -160,7 +161,7 @@ def require_fit(deployment: Deployment, memory: MemoryPlan, *, tokens: int) -> N
     if sequences_that_fit(deployment, memory, tokens=tokens) < 1:
         raise InfeasibleError(
             f"one request of {tokens} tokens does not fit the cache, which holds {memory.kv_capacity_tokens}",
-            field="isl_tokens",
+            field=field,
             code="does_not_fit",
             hint=_more_memory(deployment, memory, tokens=tokens)
             + "more tensor parallelism, a smaller kv_cache dtype or shorter sequences",

@@ -153,6 +153,26 @@ class TestResilience:
         assert (found.spares, found.spares_for_one_server, found.spares_for_two_servers) == (4, 2, 4)
         assert [case.holds for case in found.cases] == [True, True, True, False]
 
+    def test_a_rack_takes_the_replicas_that_its_servers_make(self) -> None:
+        # Two servers a replica: the four of a rack are two replicas, not four.
+        asked = {"model": "deepseek-r1", "weights": None, "tp": 8, "pp": 2, "rps": 20.0, "isl": 1000, "osl": 200}
+        found = planned(resilience=True, serving="aggregated", **asked).study(Resilience)
+        assert found is not None
+        assert found.replicas_per_server == 1
+        assert {case.name: case.replicas_lost for case in found.cases}["one rack"] == 2
+
+    def test_racks_are_those_of_the_figures_that_were_asked_for(self, tmp_path: Path) -> None:
+        limit = {"value": 21_000, "source": "a site's", "date": "2026-01-01"}
+        own = tmp_path / "site.yaml"
+        own.write_text(yaml.safe_dump({"name": "site", "extends": "default", "rack_power_limit_w": limit}), "utf-8")
+        found = planned(resilience=True, server_spares=2, ownership=str(own)).study(Resilience)
+        assert found is not None
+        # Two servers of 10.2 kW: the rack is the two servers' case.
+        assert [(case.name, case.replicas_lost) for case in found.cases][-1] == ("one rack", 4)
+        with pytest.raises(RoofcastError, match="racks"):
+            planned(max_racks=5, ownership=str(own))
+        assert planned(max_racks=5).best.devices > 0
+
     def test_no_more_is_lost_than_there_is(self) -> None:
         found = planned(resilience=True, rps=0.1, spares=0).study(Resilience)
         assert found is not None

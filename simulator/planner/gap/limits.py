@@ -21,7 +21,6 @@ from simulator.planner.records import FieldValue
 from simulator.planner.search.question import Question
 from simulator.planner.search.screen_tables import ScreenTable
 from simulator.records import dataclass
-from simulator.specs.money.ownership import load_ownership
 from simulator.traffic.lengths import Array
 from simulator.units import KILO, plain_text
 
@@ -50,7 +49,7 @@ class FleetLimit:
 
 
 def _racks(question: Question) -> Callable[[Sized], float | None]:
-    ownership = load_ownership("default", profiles=question.policy.profiles)
+    ownership = question.ownership
 
     def racks(sized: Sized) -> float | None:
         fleet = complete(sized, demand=question.demand, objectives=question.objectives, spec=question.spec)
@@ -247,7 +246,7 @@ def _per_rack(platform: Platform, *, question: Question) -> float:
     server = platform.server
     if server is None:
         return 0.0
-    ownership = load_ownership("default", profiles=question.policy.profiles)
+    ownership = question.ownership
     by_power = floor(ownership.rack_power_limit_w.value / server.nameplate_w(platform.hardware))
     return float(max(1, min(by_power, floor(ownership.rack_units_usable.value / server.rack_units))))
 

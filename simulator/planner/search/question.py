@@ -7,6 +7,7 @@ from contextlib import suppress
 from itertools import chain, product
 from math import inf
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.pools import HAND_OVER_S
@@ -47,6 +48,9 @@ from simulator.specs.question.plan_values import PLANNED_MODEL
 from simulator.techniques.quality import answer_quality
 from simulator.units import MICRO
 
+if TYPE_CHECKING:
+    from simulator.specs.money.ownership import OwnershipProfile
+
 # A replica is loaded until an objective would fail. Where none does before, up to the share of its saturation rate to
 # which the steady state agrees with the event simulation (see ``steady_state``).
 DEFAULT_UTILIZATION = 0.9
@@ -63,6 +67,13 @@ class Question:
     policy: LoadPolicy
     prices: PriceProfile
     assumptions: tuple[Assumption, ...]
+
+    @property
+    def ownership(self) -> OwnershipProfile:
+        """Figures of owning: those that were asked for, else the price list's, else the default ones."""
+        from simulator.specs.money.ownership import load_ownership
+
+        return load_ownership(self.spec.ownership, prices=self.prices.name, profiles=self.spec.profiles)
 
     @property
     def serving(self) -> tuple[str, ...]:

@@ -26,7 +26,6 @@ from simulator.planner.search.search import try_platforms
 from simulator.planner.verification.fleet_check import check_fleet
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import EncoderPoolSpec
-from simulator.specs.money.ownership import load_ownership
 from simulator.specs.question.plan import PlanSpec
 from simulator.units import KILO, plain_text
 
@@ -201,8 +200,7 @@ def _sized_pool(pool: EncoderPool, platform: Platform, *, question: Question) ->
     price = market_price(question.prices, hardware=platform.hardware.name, rule=plan_rule(spec))
     racks = None
     if spec.max_racks is not None and server is not None and housing.servers is not None:
-        ownership = load_ownership("default", profiles=spec.profiles)
-        racks = racked(server, platform.hardware, servers=housing.servers, ownership=ownership).racks
+        racks = racked(server, platform.hardware, servers=housing.servers, ownership=question.ownership).racks
     return _Encoders(
         pool=pool,
         replicas=replicas,

@@ -26,7 +26,7 @@ from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import Counts
 from simulator.records import dataclass
-from simulator.specs.money.ownership import OwnershipProfile, load_ownership
+from simulator.specs.money.ownership import OwnershipProfile
 from simulator.units import SECONDS_PER_HOUR
 
 
@@ -324,7 +324,6 @@ def _losses(question: Question, sized: Sized) -> list[tuple[str, Counts]]:
     """What may go away, and the replicas that go with it; where two mean the same replicas, the larger one's name. Of
     the only kind of replica one or two, one or two servers, and a rack of several; of a pool one, and a server and a
     rack that hold nothing else, which is the worst they can hold."""
-    ownership = load_ownership("default", profiles=question.policy.profiles)
     parts, losses = sized.evaluated.parts, list[tuple[str, Counts]]()
     numbers = {1: "one", 2: "two"} if len(parts) == 1 else {1: "one"}
     for place, (part, there) in enumerate(zip(parts, sized.totals, strict=True)):
@@ -337,9 +336,9 @@ def _losses(question: Question, sized: Sized) -> list[tuple[str, Counts]]:
             if in_servers is not None and (sized.servers or 0) >= count:
                 of = f" of {part.role}" if part.role else ""
                 named[min(count * in_servers, there)] = f"{number} server{'s' * (count > 1)}{of}"
-        in_rack = _in_rack(sized, part, ownership)
-        if in_servers is not None and in_rack > 1:
-            named[min(in_rack * in_servers, there)] = f"one rack{f' of {part.role}' if part.role else ''}"
+        in_rack = _in_rack(sized, part, question.ownership)
+        if in_rack > 0:
+            named[min(in_rack, there)] = f"one rack{f' of {part.role}' if part.role else ''}"
         losses += [(name, _only(sized, place, gone)) for gone, name in sorted(named.items())]
     return losses
 
@@ -349,12 +348,14 @@ def _housing(sized: Sized, part: Part) -> Housing:
 
 
 def _in_rack(sized: Sized, part: Part, ownership: OwnershipProfile) -> int:
-    """Servers of a full rack of a part, or all where they are fewer; none where single devices are bought."""
-    own, accelerator = _housing(sized, part), part.replica.deployment.hardware
-    if own.server is None or own.servers is None:
+    """Replicas of a part that have a device in a full rack of several servers, or in all where they are fewer; those of
+    one replica stand side by side. None where a server fills a rack, or where single devices are bought."""
+    own, accelerator, in_server = _housing(sized, part), part.replica.deployment.hardware, _in_server(sized, part)
+    if own.server is None or own.servers is None or in_server is None:
         return 0
     fitting = racked(own.server, accelerator, servers=own.servers, ownership=ownership)
-    return min(fitting.per_rack, own.servers)
+    servers, each = min(fitting.per_rack, own.servers), ceil(part.replica.devices / own.server.accelerators_per_server)
+    return ceil(servers / each) * in_server if servers > 1 else 0
 
 
 def _in_server(sized: Sized, part: Part) -> int | None:

@@ -21,6 +21,10 @@ GENERATION_YEARS = 2.0
 
 DAYS_PER_YEAR = 365.25
 
+VARIANT_DISTANCE = 0.1
+"""Between architectures of one generation: B200 and B300 err by 6.6 % with each other's fits, as B200 and GB200 do,
+B200 and H200 by 19; small, so that a part of the same architecture goes first."""
+
 FOREIGN_DISTANCE = 2.5
 """Another vendor's kernels: as far as the farthest transfer that was measured, whatever the facts say."""
 
@@ -93,9 +97,10 @@ def kernel_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> 
 
     Notes
     -----
-    Generations are 0 within an architecture and otherwise years between releases over ``GENERATION_YEARS``, at
-    least 1. The ridge point decides which kernels are bound by memory, so its change moves weight between fitted
-    fractions. Leaves out cache sizes and instruction sets, which the fitted errors below contain on average.
+    Generations are 0 within an architecture, ``VARIANT_DISTANCE`` between those of one generation with one kind of
+    memory, and otherwise years between releases over ``GENERATION_YEARS``, at least 1. The ridge point decides which
+    kernels are bound by memory, so its change moves weight between fitted fractions. Leaves out cache sizes and
+    instruction sets, which the fitted errors below contain on average.
 
     References
     ----------
@@ -108,10 +113,14 @@ def kernel_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> 
 def _kernel_distance(facts: Same[AcceleratorSpec], others: Same[AcceleratorSpec]) -> float:
     """Every group of every library asks for the same pairs."""
     hardware, relative = facts.held, others.held
-    same = hardware.architecture.lower() == relative.architecture.lower()
-    generations = 0.0 if same else max(1.0, _years_between(hardware, relative) / GENERATION_YEARS)
     octaves = abs(float(np.log2(_ridge(hardware) / _ridge(relative))))
     other_memory = hardware.memory_kind[:3].lower() != relative.memory_kind[:3].lower()
+    if hardware.architecture.lower() == relative.architecture.lower():
+        generations = 0.0
+    elif generation(hardware) == generation(relative) and not other_memory:
+        generations = VARIANT_DISTANCE
+    else:
+        generations = max(1.0, _years_between(hardware, relative) / GENERATION_YEARS)
     foreign = hardware.vendor != relative.vendor
     return generations + OCTAVE_DISTANCE * octaves + OTHER_MEMORY_DISTANCE * other_memory + FOREIGN_DISTANCE * foreign
 

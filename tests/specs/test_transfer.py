@@ -91,3 +91,11 @@ def test_a_source_known_to_the_month_is_no_newer_than_a_day_of_it():
     sources = {name: {**source, "date": "2026-11"} for name, source in own["sources"].items()}
     spec = validate(AcceleratorSpec, {**own, "sources": sources}, where="own.yaml")
     assert spec.rates_date == spec.facts_date == "2026-11" < "2026-11-01"
+
+
+def test_parts_of_one_generation_with_one_memory_are_nearer_than_any_other_architecture() -> None:
+    b200, b300, rubin, rtx = (load_hardware(name) for name in ("b200-sxm", "b300-sxm", "vr200", "rtx-pro-6000"))
+    near = kernel_distance(b300, relative=b200)
+    assert kernel_distance(load_hardware("gb200"), relative=b200) < near < 0.2
+    assert min(kernel_distance(rubin, relative=b300), kernel_distance(rtx, relative=b200)) >= 1.0
+    assert transfer_log_sigma(1.0) > 2 * transfer_log_sigma(near)

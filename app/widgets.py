@@ -81,9 +81,13 @@ def _asked_number(key: str) -> float | None:
     return None if isnan(found) else found
 
 
-def _answer_with(key: str, value: float) -> None:
+def _answer_as(key: str, value: object, text: str | list[str]) -> None:
+    """Let a widget say ``value``, and the address ``text``; one that is bound already says so itself: a run that was
+    cut short, or a browser whose address is a moment old, brings the old text again.
+    """
     st.session_state[key] = value
-    st.query_params[key] = str(value)
+    with suppress(StreamlitAPIException):
+        st.query_params[key] = text
 
 
 def _nearest(key: str, names: Sequence[object], bounds: tuple[float, float] | None) -> tuple[float, ...]:
@@ -100,9 +104,10 @@ def _nearest(key: str, names: Sequence[object], bounds: tuple[float, float] | No
         # Both ends have the type of the box.
         nearest = next((end for end in bounds if end == inside), round(inside) if isinstance(low, int) else inside)
         if nearest != asked:
-            _answer_with(key, nearest)
+            _answer_as(key, nearest, str(nearest))
         return ()
-    _answer_with(key, closest_number(asked, numbers))
+    found = closest_number(asked, numbers)
+    _answer_as(key, found, str(found))
     below, above = ([number for number in numbers if (number > asked) is over] for over in (False, True))
     return (*sorted(below)[-1:], *sorted(above)[:1])
 
@@ -202,8 +207,7 @@ def choice(
     )
     asked = st.query_params.get(key)
     if asked is not None and asked not in options and (meant := spelled(asked)) in options:
-        st.session_state[key] = meant
-        st.query_params[key] = str(meant)
+        _answer_as(key, meant, str(meant))
     found: T = st.selectbox(
         label,
         options,
@@ -231,8 +235,7 @@ def several(
     asked = st.query_params.get_all(key)
     named = [text if text in options else spelled(text) or text for text in asked]
     if named != asked:
-        st.session_state[key] = list(dict.fromkeys(name for name in named if name in options))
-        st.query_params[key] = named
+        _answer_as(key, list(dict.fromkeys(name for name in named if name in options)), named)
     return tuple(st.multiselect(label, options, key=key, bind="query-params", placeholder=placeholder, help=help))
 
 

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from simulator.engine.runs.answers import answer
-from simulator.engine.runs.capacity_search import COMPANY_TIMES, LEAST_REQUESTS, MOST_REQUESTS, requests_for
+from simulator.engine.runs.capacity_search import (
+    COMPANY_TIMES,
+    FEWEST_TIMES,
+    LEAST_REQUESTS,
+    MOST_REQUESTS,
+    requests_for,
+)
 from simulator.engine.runs.intervals import METRICS
 from simulator.engine.runs.scenario_setup import ServeOptions, scenario_options
 from simulator.engine.runs.served_run import ServedRun
@@ -109,4 +115,5 @@ def test_pools_have_intervals_around_their_numbers(routing: str | None) -> None:
 def test_runs_of_a_search_fill_the_batch_many_times() -> None:
     assert requests_for(1.0) == LEAST_REQUESTS
     assert requests_for(400.0) == COMPANY_TIMES * 400
-    assert requests_for(10.0**6) == MOST_REQUESTS
+    assert requests_for(2_000.0) == MOST_REQUESTS
+    assert requests_for(10.0**6) == FEWEST_TIMES * 10**6, "few times a batch that so many do not fill well"

@@ -137,8 +137,9 @@ def complaint_of(key: str, texts: Sequence[str]) -> Complaint | None:
     return Complaint(text=f"{said} asks nothing of this page: left out.", offers=meant)
 
 
-def tell(key: str, complaint: Complaint, *, on_click: Callable[[str, object], None]) -> None:
-    """A line of the banner, and a button for everything that it offers instead; called with its widget and value."""
+def tell(key: str, complaint: Complaint, *, on_click: Callable[[str, str, object], None]) -> None:
+    """A line of the banner, and a button for everything that it offers instead; called with the key, its widget and
+    value."""
     if complaint.is_note:
         st.caption(complaint.text)
         return
@@ -151,7 +152,7 @@ def tell(key: str, complaint: Complaint, *, on_click: Callable[[str, object], No
                 words,
                 key=f"instead_{key}_{place}",
                 on_click=on_click,
-                args=(there, value),
+                args=(key, there, value),
                 icon=":material/arrow_forward:",
                 help="Asks the same with this instead.",
             )

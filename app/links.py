@@ -99,9 +99,9 @@ def _complaints(asked: dict[str, tuple[str, ...]]) -> dict[str, Complaint]:
     return found | {key: Complaint(text=text) for key, text in texts.items()}
 
 
-def _ask_with(key: str, value: object) -> None:
+def _ask_with(complained: str, key: str, value: object) -> None:
     st.session_state[key] = value
-    st.session_state[_COMPLAINTS].clear()
+    st.session_state[_COMPLAINTS].pop(complained, None)
 
 
 def end(place: Any) -> None:

@@ -22,6 +22,7 @@ _DEPLOYMENT = ("model", "gpu", "cap", *_DEGREES, "weights", "kv", "engine", "seq
 # Where a replica comes from; no longer true of one that somebody changes.
 _DEGREES_AHEAD = tuple(f"prefill_{key}" for key in _DEGREES)
 _PREFILL_GPU = "prefill_gpu"
+GPU_KEYS = ("gpu", _PREFILL_GPU, "encoder_gpu", "ffn_gpu")
 _POOLED = ("prefill_replicas", "decode_replicas", *_DEGREES_AHEAD, "prefill_step_tokens")
 _ORIGIN = ("replicas", "pool", *_POOLED, _PREFILL_GPU, "link")
 _TIERS = ("host_gb", "nvme_gb", "nvme_gb_per_s", "remote_gb")
@@ -33,11 +34,7 @@ _OBJECTIVES = ("ttft", "tpot")
 # Every key of the question, and how its text in an address is read.
 READ: dict[str, Callable[[str], Any]] = {
     **dict.fromkeys(
-        (
-            *("model", "gpu", "preset", "weights", "kv", "engine", "pool", "link", "prices", "hours"),
-            *(_PREFILL_GPU, "encoder_gpu", "ffn_gpu"),
-        ),
-        str,
+        (*("model", "preset", "weights", "kv", "engine", "pool", "link", "prices", "hours"), *GPU_KEYS), str
     ),
     **dict.fromkeys((*_DEGREES, "seqs", "step_tokens", "batch", "isl", "osl", "replicas", *_POOLED), int),
     **dict.fromkeys(("prompts", "pixels", "encoders", "encoder_tp", "ffn", "micro"), int),
@@ -105,9 +102,9 @@ def kept() -> dict[str, Any]:
     return found
 
 
-def rename(name: str, now: str | None) -> None:
-    """Ask with a file of one's own under the name that it has ``now``; None : it is gone."""
-    for key in [key for key, value in kept().items() if value == name]:
+def rename(name: str, now: str | None, *, keys: tuple[str, ...]) -> None:
+    """Ask with a file of one's own under the name that it has ``now``; None : it is gone. keys : that may name it."""
+    for key in [key for key in keys if kept().get(key) == name]:
         kept().pop(key)
         st.session_state.pop(key, None)
         if now is not None:

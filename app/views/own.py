@@ -263,19 +263,23 @@ def own_files() -> None:
     _given_back()
 
 
+_KEYS = {MODEL: ("model",), HARDWARE: question.GPU_KEYS, PRICES: ("prices",), DEMAND: ("hours",), KERNELS: ()}
+"""Of the question, those that may name a file of each kind."""
+
+
 def _rename(kind: str, name: str) -> None:
     try:
         new = rename_file(kind, name, st.session_state[_NEW_NAME])
     except RoofcastError as error:
         st.session_state[_REFUSED] = controls.named(f"{error}")
         return
-    question.rename(name, new)
+    question.rename(name, new, keys=_KEYS[kind])
     st.session_state[_CHOSEN] = label(kind, new)
 
 
 def _remove(kind: str, name: str) -> None:
     remove_file(kind, name)
-    question.rename(name, None)
+    question.rename(name, None, keys=_KEYS[kind])
     st.session_state.pop(_CHOSEN, None)
     if not has_own_files():
         st.session_state.pop(BROWSE, None)

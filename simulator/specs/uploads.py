@@ -206,7 +206,8 @@ def keep_workload_upload(data: bytes, *, filename: str, folder: Path) -> str:
 
 def renamed_profile(text: str, name: str) -> str:
     """The YAML of a profile under another name, which its file has as well."""
-    return _NAME_FIELD.sub(f"name: {name}", text, count=1)
+    # Quoted: 70, null and 2026-11-26 are names too.
+    return _NAME_FIELD.sub(f'name: "{name}"', text, count=1)
 
 
 def _profile_name(name: str) -> str:

@@ -188,6 +188,15 @@ def test_one_click_asks_for_what_was_likely_meant(name: str, query: dict[str, st
     assert not _banner(page)
 
 
+def test_what_else_a_link_asks_for_stays_said_after_a_click() -> None:
+    page = opened("what_if", {"batch": "0", "tp": "3"})
+    assert len(_banner(page)) == 2
+    (button, *_) = [item for item in page.button if item.key.startswith("instead_batch_")]
+    button.click().run()
+    (left,) = _banner(page)
+    assert "`tp=3` is not possible" in left
+
+
 @pytest.mark.parametrize(("name", "query", "answered"), [
     ("what_if", {"gpu": "h200"}, {"gpu": "h200-sxm-141gb"}),
     ("what_if", {"engine": "trt-llm"}, {"engine": "tensorrt-llm"}),

@@ -111,6 +111,25 @@ def test_a_file_is_renamed_and_removed() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["70", "null", "2026-11-26"])
+def test_a_file_may_be_called_what_yaml_reads_as_something_else(name: str) -> None:
+    page = _upload(opened("profiles"), "config.json", json.dumps(TINY_CONFIG))
+    page.text_input(key="new_name").set_value(name).run()
+    page.button(key="rename").click().run()
+    assert not page.exception
+    assert not page.error
+    assert page.selectbox(key="mine").value == f"{name} (model)"
+
+
+def test_a_name_of_two_kinds_is_renamed_for_one() -> None:
+    page = _upload(opened("profiles"), "mine.yaml", H100.replace("name: h100-sxm-80gb", "name: mine"))
+    page.session_state["_kept"] = {"model": "mine", "gpu": "mine"}
+    page.text_input(key="new_name").set_value("my-card").run()
+    page.button(key="rename").click().run()
+    assert page.session_state["_kept"]["gpu"] == "my-card"
+    assert page.session_state["_kept"]["model"] == "mine"
+
+
 def test_a_corrected_file_says_that_it_replaces_the_one_before() -> None:
     page = _upload(opened("profiles"), "my-card.yaml", H100.replace("name: h100-sxm-80gb", "name: my-card"))
     assert "replaces" not in page.success[0].value

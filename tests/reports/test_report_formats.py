@@ -48,6 +48,7 @@ from simulator.reports.formats.files import (
     write_files,
     write_reports,
 )
+from simulator.reports.formats.finance_inputs import inputs_of
 from simulator.reports.formats.pdf import literal, typst_source
 from tests.for_every import for_every
 from tests.reports.report_cases import CREATED, rendered, studied, whole_report
@@ -362,3 +363,11 @@ def test_every_hardware_figure_has_a_value_a_date_and_a_source() -> None:
         assert tables[key].rows
         for row in tables[key].rows:
             assert all(cell.value not in (None, "") for cell in row.cells), row
+
+
+def test_the_inputs_of_the_workbook_say_what_is_assumed_and_what_is_from_memory() -> None:
+    found = {line.name: line for line in inputs_of(studied())}
+    assert found["network_fraction"].status == "assumed"
+    assert found["power_per_kwh"].status == "from memory"
+    assert found["pue_ratio"].status == ""
+    assert all(line.status for line in found.values() if "from memory" in line.source)

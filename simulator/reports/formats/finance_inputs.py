@@ -9,6 +9,7 @@ from simulator.records import dataclass
 from simulator.reports.content.quantities import RENTAL_NAMES
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import terms_text
+from simulator.specs.base import is_recalled
 from simulator.specs.money.ownership import SourcedFigure
 
 UNPRICED = '"not priced"'
@@ -36,6 +37,11 @@ class InputLine:
     source: str
     date: str
     assumed: bool = False
+
+    @property
+    def status(self) -> str:
+        """What a reader has to check: nothing of a figure that a source states."""
+        return "assumed" if self.assumed else "from memory" if is_recalled(self.source) else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,7 +93,7 @@ def _write_inputs(book: Workbook, styles: Styles, studies: Studies) -> None:
         sheet.write(row, 2, item.unit, styles.name)
         sheet.write(row, 3, item.name, styles.note)
         sheet.write(row, 4, item.date)
-        sheet.write(row, 5, "assumed" if item.assumed else "", styles.warning)
+        sheet.write(row, 5, item.status, styles.warning)
         sheet.write(row, 6, item.source, styles.note)
         book.define_name(item.name, f"={INPUTS}!$B${row + 1}")
     sheet.freeze_panes(4, 1)

@@ -231,7 +231,10 @@ def closest_names(value: str, known: Iterable[str], *, limit: int = 3) -> list[s
 
 def closest_number(value: float, known: Iterable[float]) -> float:
     """The number that is nearest to ``value``, of two the smaller."""
-    return min(known, key=lambda number: (abs(number - value), number))
+    numbers = sorted(known)
+    # Beyond both ends all are as far in floating point.
+    inside = min(max(value, numbers[0]), numbers[-1])
+    return min(numbers, key=lambda number: abs(number - inside))
 
 
 def closest(value: str, known: Iterable[str], *, limit: int = 3) -> str:

@@ -145,6 +145,8 @@ def test_a_banner_goes_when_its_input_is_changed() -> None:
     ("what_if", "isl", "1" + "0" * 400, 1_048_576),
     ("what_if", "tp", "3", 2),
     ("what_if", "tp", "100000", 64),
+    ("what_if", "tp", "1e300", 64),
+    ("what_if", "tp", "inf", 64),
     ("what_if", "seqs", "1e9", 4096),
     ("what_if", "cap", "0", 1.0),
     ("what_if", "offload", "7", 1.0),

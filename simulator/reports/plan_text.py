@@ -61,6 +61,9 @@ def _answer(plan: CapacityPlan) -> Section:
     blocks: list[Block] = [Paragraph(text=sentence(plan), tone=Tone.LEAD)]
     replayed = plan.finalists if plan.finalists is not None and plan.finalists.replayed else None
     checked = checked_text(plan) if replayed is None else covered_text(replayed)
+    if plan.spec.stock:
+        # The sentence above is of what works side by side.
+        blocks.append(Paragraph(text="A new fleet alone, as if nothing existed:"))
     if checked:
         blocks.append(Paragraph(text=checked))
     if plan.rival is not None:

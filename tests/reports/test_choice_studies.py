@@ -13,6 +13,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.records import FieldValue
 from simulator.planner.studies.stock import StockPlan
 from simulator.reports.content.document import Paragraph, Table, Tone
+from simulator.reports.plan_text import plan_text
 from simulator.reports.report import build_report
 from simulator.reports.sections.options import choice_blocks
 from simulator.reports.sections.stock import stock_money_blocks
@@ -84,6 +85,14 @@ def test_every_study_that_was_asked_for_has_its_table() -> None:
     assert keys == ["pareto", "gap_limits", "gap", "gap_options", "stock", "pools"]
     for key in keys:
         assert all(len(row.cells) == len(table(key).columns) for row in table(key).rows)
+
+
+def test_what_follows_the_answer_of_a_plan_with_stock_is_said_of_a_new_fleet() -> None:
+    lines = plan_text(plan(), explain=False).splitlines()
+    assert "of them to obtain" in lines[0]
+    assert lines[1] == "A new fleet alone, as if nothing existed:"
+    without = plan_capacity(plan().spec.model_copy(update={"stock": ()}))
+    assert "as if nothing existed" not in plan_text(without, explain=False)
 
 
 def test_devices_of_the_stock_table_add_up_to_the_plan() -> None:

@@ -326,11 +326,11 @@ class KernelLibrary:
         fit = fits.find(family="elementwise", fmt=STAND_IN_FORMAT, variant="pass") if fits else None
         relative = self.traits.lent(fits.relative, kind=row_kind(shape)) if fits and fit else None
         timing = elementwise_timing(shape, hardware=self.hardware, fit=fit, relative=relative)
-        if shape.searched is None:
+        if shape.searched_rows is None or shape.searched_numbers is None:
             return timing
         from simulator.kernels.attention.chosen_keys import searched
 
-        return searched(timing, shape.searched, hardware=self.hardware)
+        return searched(timing, rows=shape.searched_rows, numbers=shape.searched_numbers, hardware=self.hardware)
 
     def _roofline(self, work: Work, *, family: str, fmt: str) -> Timing:
         """Three parameters of this family and format, or of the same family in bf16 with a wider spread."""

@@ -290,7 +290,7 @@ def _passes(kernels: KernelPrices, works: Sequence[Work]) -> dict[int, Timing]:
         ((place, work), work.shape)
         for place, work in enumerate(works)
         if isinstance(work.shape, ElementwiseShape)
-        and work.shape.searched is None
+        and work.shape.searched_rows is None
         and np.size(work.shape.bytes) <= JOINED_CASES
     ]
     if len(members) < 2:

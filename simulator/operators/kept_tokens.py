@@ -251,14 +251,15 @@ def _scores(
         kv_bytes=sequences * (context + queries) / compress_ratio * index_key_bytes(spec),
         activation_bytes=sequences * queries * heads * spec.index_head_dim + pairs * score_bytes,
     )
-    searched = _searched(spec, sequences=sequences, queries=queries, context=context, compress_ratio=compress_ratio)
+    searching = _search_shape(
+        spec, score_bytes=pairs * score_bytes, sequences=sequences, queries=queries, context=context,
+        compress_ratio=compress_ratio,
+    )  # fmt: skip
     top_k = Work(
         name="index_top_k",
         family=Family.ELEMENTWISE,
         role="attention",
-        shape=ElementwiseShape(
-            bytes=pairs * score_bytes, launches=1.0, searched=searched if spec.index_block_size == 1 else None
-        ),
+        shape=searching,
         count=count,
         flops=share.zeros,
         weight_bytes=share.zeros,
@@ -268,11 +269,16 @@ def _scores(
     return scores, top_k
 
 
-def _searched(
-    spec: IndexerSpec, *, sequences: Array, queries: Array, context: Array, compress_ratio: int
-) -> tuple[Array, Array]:
-    """Queries that see more keys than are kept, the others' choice being none, and the keys that each of them sees."""
+def _search_shape(
+    spec: IndexerSpec, *, score_bytes: Array, sequences: Array, queries: Array, context: Array, compress_ratio: int
+) -> ElementwiseShape:
+    """Queries that see more keys than are kept search the keys that each of them sees, the others' choice being none;
+    of blocks of keys no search is told apart."""
+    if spec.index_block_size > 1:
+        return ElementwiseShape(bytes=score_bytes)
     kept = float(spec.index_topk * compress_ratio)
     searching = np.clip(context + queries - kept, 0.0, queries)
     seen = context + queries - np.maximum(searching - 1.0, 0.0) / 2.0
-    return sequences * searching, seen / compress_ratio
+    return ElementwiseShape(
+        bytes=score_bytes, searched_rows=sequences * searching, searched_numbers=seen / compress_ratio
+    )

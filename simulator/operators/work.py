@@ -179,12 +179,13 @@ class ElementwiseShape:
     """A pass bound by memory: norms, activations, rotary, residuals, gathers. ``bytes`` is read plus written (array).
 
     launches : kernels it takes when fused as engines do
-    searched : rows that are each searched for their largest numbers, and the numbers of one (arrays)
+    searched_rows, searched_numbers : rows that are each searched for their largest numbers, and those of one (arrays)
     """
 
     bytes: Array
     launches: float = 1.0
-    searched: tuple[Array, Array] | None = None
+    searched_rows: Array | None = None
+    searched_numbers: Array | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args, get_type_hints
+
 import numpy as np
 import pytest
 
@@ -10,11 +12,13 @@ from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.parallelism import allowed_tp_sizes, stage_layers
 from simulator.operators.transformer import model_flops, operator_list, parameter_counts, stored_bytes, total_flops
 from simulator.operators.work import (
+    Array,
     Collective,
     CollectiveShape,
     ElementwiseShape,
     Family,
     GemmShape,
+    KernelShape,
     StepShape,
     Work,
     decode_step,
@@ -294,3 +298,10 @@ def test_sublayers_that_are_summed_together_share_one_all_reduce(name: str, all_
         if row.family is Family.COLLECTIVE and row.name in ("attention_all_reduce", "mlp_all_reduce")
     ]
     assert sum(blocks) == all_reduces * len(model.layer_order)
+
+
+def test_arrays_of_an_operator_are_fields_of_its_shape() -> None:
+    """Who prices some of the cases cuts the fields that are arrays, and would leave arrays within a field whole."""
+    for shape in get_args(KernelShape):
+        for name, hint in get_type_hints(shape).items():
+            assert hint in (Array, Array | None) or "ndarray" not in str(hint), (shape, name)

@@ -69,9 +69,9 @@ def search_seconds(rows: Array, numbers: Array, *, hardware: AcceleratorSpec) ->
     return seconds
 
 
-def searched(timing: Timing, rows: tuple[Array, Array], *, hardware: AcceleratorSpec) -> Timing:
+def searched(timing: Timing, *, rows: Array, numbers: Array, hardware: AcceleratorSpec) -> Timing:
     """A pass over scores with the search in it, which memory alone does not bound."""
-    search_s = search_seconds(*rows, hardware=hardware)
+    search_s = search_seconds(rows, numbers, hardware=hardware)
     longer = search_s > timing.seconds
     return replace(
         timing,

@@ -263,6 +263,8 @@ def _stated_fleet(stated: Mapping[str, Any]) -> SignedFleet:
             raise missing_field("is missing or of another kind", field=f"plan.{name}", hint="make the plan anew")
     replicas, spares = _stated_counts(stated, field="plan")
     prefill = stated.get("prefill")
+    if not isinstance(prefill, Mapping | None):
+        raise missing_field("is of another kind", field="plan.prefill", hint="make the plan anew")
     first = _stated_counts(prefill, field="plan.prefill") if isinstance(prefill, Mapping) else (0, 0)
     return SignedFleet(
         hardware=stated["hardware"],

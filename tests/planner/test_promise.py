@@ -185,3 +185,9 @@ class TestTwoPools:
     def test_a_pool_without_a_number_is_refused_by_its_field(self, document: dict[str, Any], tmp_path: Path) -> None:
         with pytest.raises(RoofcastError, match=r"plan\.prefill\.replicas: 0 is out of range; allowed: 1 to"):
             self.verified(document, tmp_path, replicas=0)
+
+    def test_a_pool_that_is_no_pool_is_refused(self, document: dict[str, Any], tmp_path: Path) -> None:
+        path = tmp_path / "plan.json"
+        path.write_text(json.dumps({**document, "plan": {**document["plan"], "prefill": []}}))
+        with pytest.raises(RoofcastError, match=r"plan\.prefill: is of another kind"):
+            simulator.verify(str(path), seeds=2)

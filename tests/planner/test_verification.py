@@ -84,3 +84,12 @@ def test_text_and_json(plan: CapacityPlan, verified: FleetVerification) -> None:
     document = json.loads(json.dumps(verification_object(verified), allow_nan=False))
     assert document["holds"] == verified.holds
     assert document["at_peak"]["objectives"][0]["simulated_s"] > 0
+
+
+def test_pools_that_no_few_replicas_stand_for_are_said_not_to_be_simulated() -> None:
+    """Short prompts, long answers: 2 prefill replicas beside hundreds that decode, of which 63 took half the rate."""
+    unequal = {"rps": 3000, "isl": 20, "osl": 3000, "serving": ("disaggregated",), "hardware": ("h100",), "tp": (1,)}
+    found = plan_capacity(PlanSpec(model="llama-3.1-8b", verify=True, **unequal)).verification  # type: ignore[arg-type]
+    assert found is not None
+    assert found.at_peak.requests == 0
+    assert "too unequal" in found.at_peak.reason

@@ -8,11 +8,12 @@ from math import atan, inf, pi, sqrt
 import numpy as np
 
 from simulator.engine.lanes.steady_state import Objective
-from simulator.engine.pools import Pool, small_group
+from simulator.engine.pools import Pool, PoolGroup, small_group
 from simulator.engine.runs.capacity_search import student_80
 from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.rate_simulation import RatePoint, simulate_rate
 from simulator.engine.runs.serving import ServedDeployment, step_tables
+from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment
 from simulator.planner.records import Demand
 from simulator.planner.serving.capacity import Latencies
@@ -231,9 +232,7 @@ class PoolCheck:
     def at(self, counts: Counts, steady: Latencies) -> Verification:
         """With (prefill, decode) replicas at the planned rate, beside a steady state; its rate is that of one replica
         that decodes."""
-        ranks = max(pool.deployment.parallelism.dp_size for pool in (self.pools.prefill, self.pools.decode))
-        least = -(-LEAST_DECODING // self.pools.decode.deployment.parallelism.dp_size)
-        group = small_group(counts, least=least, most=max(min(MOST_REPLICAS, MOST_RANKS // ranks), 2))
+        group = self._group(counts)
         rate = self.demand.planned_rate_per_s * group.share
         at_once = steady.mean_sequences * group.decode
         count = int(min(max(COMPANY_TIMES * at_once, LEAST_REQUESTS), max(MOST_REQUESTS, FEWEST_TIMES * at_once)))
@@ -252,6 +251,21 @@ class PoolCheck:
         )
         found = verification_of(point, objectives=self.objectives, steady=steady, seeds=self.seeds, requests=count)
         return replace(found, rate_per_s=rate / group.decode)
+
+    def require_alike(self, counts: Counts) -> None:
+        """Refuse pools for which no few replicas stand: where the nearest ratio is far off, one of them would be asked
+        for more than it is in the fleet. Raises RoofcastError."""
+        if not self._group(counts).is_alike:
+            raise RoofcastError(
+                f"{counts[0]:,} prefill and {counts[1]:,} decode replicas are too unequal for few of both to stand for",
+                field="replicas",
+                code="not_simulated",
+            )
+
+    def _group(self, counts: Counts) -> PoolGroup:
+        ranks = max(pool.deployment.parallelism.dp_size for pool in (self.pools.prefill, self.pools.decode))
+        least = -(-LEAST_DECODING // self.pools.decode.deployment.parallelism.dp_size)
+        return small_group(counts, least=least, most=max(min(MOST_REPLICAS, MOST_RANKS // ranks), 2))
 
 
 def pool_check(

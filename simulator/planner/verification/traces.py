@@ -269,6 +269,7 @@ def simulation(
         seeds=times * seeds,
         first_seed=first_seed,
     )
+    pools.require_alike(sized.counts_with(sized.replicas, rate_per_s=rate_per_s))
     return lambda replicas: pools.at(sized.counts_with(replicas, rate_per_s=rate_per_s), state(replicas))
 
 

@@ -280,7 +280,8 @@ class KernelLibrary:
         user = self._user_fit(self.attention, family=family, fmt=shape.kv_dtype.value)
         if user is not None:
             return user_timing(work, hardware=self.hardware, fit=user)
-        return self._roofline(work, family=family, fmt=STAND_IN_FORMAT)
+        fmt = shape.compute_dtype.value if shape.compute_dtype is Dtype.FP32 else STAND_IN_FORMAT
+        return self._roofline(work, family=family, fmt=fmt)
 
     def attention_call(self, shape: AttentionShape) -> Timing | None:
         """Price of attention, heads broadcast with its arrays where no row has more of them than were measured. None

@@ -160,3 +160,15 @@ def test_tokens_drawn_from_a_nucleus_take_a_sort_of_the_vocabulary() -> None:
     ratio = load_hardware("h100").memory_bytes_per_s / load_hardware("b200").memory_bytes_per_s
     assert newer[3] == pytest.approx(llama[3] * ratio, rel=1e-3)
     assert (sampling_s(replica("mixtral-8x7b", "h200", 2), rows) == 0).all()
+
+
+@pytest.mark.parametrize("hardware", ["h100", "l40s", "mi300x", "b200"])
+def test_attention_in_32_bits_takes_no_less_than_its_own_rate_allows(hardware: str) -> None:
+    """It was priced by the kernel in 16 bits, ten times as fast as the units that multiply 32."""
+    made = replica("llama-3.1-8b", hardware, 1, "fp32")
+    estimate = estimate_step(made, prefill_step(sequences=1.0, tokens=60_000.0))
+    assert np.all(estimate.mfu < 1)
+    attention = next(row for row in estimate.rows if row.work.name == "prefill_attention")
+    assert np.all(
+        attention.seconds >= attention.work.count * attention.work.flops / made.hardware.peak_flops_per_s[Dtype.FP32]
+    )

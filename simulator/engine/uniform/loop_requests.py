@@ -13,12 +13,16 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.errors import RoofcastError
 from simulator.records import dataclass
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.traffic.lengths import LengthDistribution
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.int64]
+
+MAX_REQUESTS = 500_000
+"""Of a loop, every answer to a prompt counted: more would only take longer to draw and to simulate."""
 
 CLIENT_SEEDS = int(np.iinfo(np.uint32).max) + 1
 """How many seeds numpy's legacy generator tells apart; larger ones of a scenario begin again."""
@@ -76,7 +80,15 @@ class LoopLengths:
         Within a range they are the client's own: numpy's legacy generator, all prompts before all answers. Log-normal
         ones are spread evenly over their distribution and come in a random order, so that a run of a few hundred
         requests has the mean lengths of an endless one.
+
+        Raises RoofcastError: more than ``MAX_REQUESTS``.
         """
+        if requests > MAX_REQUESTS:
+            raise RoofcastError(
+                f"{requests:,} requests; allowed: up to {MAX_REQUESTS:,}",
+                field="num_requests",
+                hint="requests of one kind repeat themselves: fewer give the same rate",
+            )
         prompts = -(-requests // self.answers)
         if self.isl_given:
             isl, osl = np.resize(self.isl_given, prompts), np.resize(self.osl_given, requests)

@@ -16,7 +16,6 @@ from simulator.engine.uniform.loop_requests import LoopDemand, LoopRecords
 from simulator.engine.uniform.scheduler import Engine
 from simulator.errors import RoofcastError
 
-MAX_REQUESTS = 500_000
 MAX_EVENTS = 2_000_000
 """Steps with prompts, and runs of decodes between them: some seconds of computing."""
 
@@ -112,12 +111,6 @@ def simulate_loop(
         the two, infinite for a request that ends with its first token [s]
     hand_over_s : of every request beside its transfer, while others use the link [s]
     """
-    if demand.requests > MAX_REQUESTS:
-        raise RoofcastError(
-            f"{demand.requests} requests; allowed: up to {MAX_REQUESTS}",
-            field="num_requests",
-            hint="requests of one kind repeat themselves: fewer give the same rate",
-        )
     step_tokens = engines[0].policy.step_tokens
     if int(demand.isl_tokens.sum()) > MAX_EVENTS * step_tokens:
         raise _too_long(f"{demand.isl_tokens.sum():,} prompt tokens in steps of {step_tokens:,}")

@@ -104,7 +104,8 @@ def choose_attention_fit(
     Kernels pad a head to the next width that they were built for, so the next larger measured width stands in
     before a smaller one; one on the same side of WIDEST_SHARED before either. Absorbed latent attention (values inside
     the keys) is its own kernel; expanded (values narrower than keys) runs the dense one unless its own was measured;
-    scores without values (a sparse-attention indexer) were not measured. has_fp8 : the accelerator multiplies FP8
+    scores without values (a sparse-attention indexer) were not measured, nor was any kernel that multiplies in 32
+    bits, at a fraction of the others' rate. has_fp8 : the accelerator multiplies FP8
     """
     kernel = _Kernel(
         is_decode=shape.is_decode,
@@ -139,7 +140,9 @@ def _format_distance(fitted: str, asked: str) -> float:
 
 def _choice(fit: KernelFit, *, kernel: _Kernel) -> tuple[tuple[float, ...], AttentionChoice] | None:
     """How far ``fit`` is from the call, as a key to sort by; None where it is another kind of kernel."""
-    if kernel.v_head_dim == 0 or (not kernel.has_fp8 and (fit.format == "fp8" or MULTIPLIES_FP8 in fit.parameters)):
+    if kernel.v_head_dim == 0 or kernel.compute_dtype is Dtype.FP32:
+        return None
+    if not kernel.has_fp8 and (fit.format == "fp8" or MULTIPLIES_FP8 in fit.parameters):
         return None
     extra = _format_distance(fit.format, kernel.format)
     if kernel.kv_dtype in FOUR_BIT:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.engine.uniform.loops import closed_loop, offline, static_batch
 from simulator.engine.uniform.steps import decode_phase, prompt_passes
-from simulator.errors import InfeasibleError
+from simulator.errors import InfeasibleError, RoofcastError
 from simulator.operators.work import decode_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
@@ -154,3 +154,9 @@ def test_further_answers_find_their_prompt(replica: Deployment, answers: int) ->
         assert shared.tpot_s >= single.tpot_s
         full, halved = (offline(replica, lengths=found, num_requests=64).requests_per_s for found in (one, many))
         assert halved > full * (1.1 if gains else 0.95)
+
+
+def test_more_requests_than_a_loop_simulates_are_refused_before_they_are_drawn() -> None:
+    """A million prompts of 128 answers each took 12 GB before they were counted."""
+    with pytest.raises(RoofcastError, match="128,000,000 requests; allowed: up to 500,000"):
+        LoopLengths(isl_tokens=300, osl_tokens=20, answers=128).drawn(128_000_000)

@@ -28,7 +28,7 @@ WIDGETS = {
     "text_input",
     "toggle",
 }
-COMMANDS = {"_NAME", "_BESIDE"}
+COMMANDS = {"_NAME", "_NEW_NAME", "_BESIDE"}
 """Keys of what a button is told and of what fills other widgets: nothing that a page asks."""
 MOST_CHARTS = 3
 

@@ -56,9 +56,13 @@ def test_a_pipe_is_read_like_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_kind_may_be_left_out_where_there_is_one(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json", {name: value for name, value in SERVE.items() if name != "kind"})
     assert read(path).kind == "serve"
+    assert read_scenario(path, command="compare", kinds=("serve", "batch")).kind == "serve"
+    loop = {"model": "llama-3.1-8b", "hardware": "h100", "concurrency": 4, "isl_tokens": 8, "osl_tokens": 8}
+    path = write(tmp_path / "b.json", loop)
+    assert read_scenario(path, command="compare", kinds=("closed_loop", "batch")).kind == "closed_loop"
     with pytest.raises(RoofcastError) as refused:
-        read_scenario(path, command="simulate", kinds=("serve", "batch"))
-    assert (refused.value.field, refused.value.code) == ("kind", "missing_field")
+        read_scenario(path, command="compare", kinds=("serve", "batch"))
+    assert refused.value.field == "kind"
 
 
 @pytest.mark.parametrize(("kind", "hinted"), [("batch", True), ("nothing", False)])

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from simulator.kernels.attention.cases import MEASURED_KV_HEADS
-from simulator.kernels.attention.choice import attention_family, choose_attention_fit
+from simulator.kernels.attention.choice import WIDE_MATH, attention_family, choose_attention_fit
 from simulator.kernels.attention.decode import decode_attention_timing
 from simulator.kernels.attention.prefill import attention_timing
 from simulator.kernels.collectives.network import collective_timing
@@ -280,7 +280,7 @@ class KernelLibrary:
         user = self._user_fit(self.attention, family=family, fmt=shape.kv_dtype.value)
         if user is not None:
             return user_timing(work, hardware=self.hardware, fit=user)
-        fmt = shape.compute_dtype.value if shape.compute_dtype is Dtype.FP32 else STAND_IN_FORMAT
+        fmt = shape.compute_dtype.value if shape.compute_dtype in WIDE_MATH else STAND_IN_FORMAT
         return self._roofline(work, family=family, fmt=fmt)
 
     def attention_call(self, shape: AttentionShape) -> Timing | None:

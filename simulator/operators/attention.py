@@ -93,7 +93,7 @@ def attention_shapes(
             causal=causal,
             shared_kv=shared_kv,
             is_decode=is_decode,
-            compute_dtype=share.plan.activation_dtype,
+            compute_dtype=share.plan.plain.math,
             kv_dtype=share.plan.kv_dtype,
             expanded_widths=expanded_widths,
         )
@@ -347,7 +347,7 @@ def _score_rows(
             causal=False,
             shared_kv=False,
             is_decode=name == "cross_decode_attention",
-            compute_dtype=share.plan.activation_dtype,
+            compute_dtype=share.plan.plain.math,
             kv_dtype=share.plan.kv_dtype,
         )
         rows.append(attention_work(name, share=share, shape=shape, count=count))

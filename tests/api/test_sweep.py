@@ -79,6 +79,16 @@ class TestPoints:
         assert found == again
         assert found != points_of({"ask": "scenario", "sample": {"points": 50, "fields": fields, "seed": 4}})
 
+    @pytest.mark.parametrize("ends", [(1, 8), (1, 800), (1.0, 8.0), (1.0, 1.0 + 4e-16)])
+    @pytest.mark.parametrize("log", [False, True])
+    def test_ranges_count_as_many_values_as_they_have(self, ends: tuple[float, float], log: bool) -> None:
+        """32 whole numbers from 1 to 8 are 8, and the floats between two neighbours are those two."""
+        low, high = ends
+        asked = {"ask": "plan", "grid": {"seed": {"low": low, "high": high, "number": 32, "log": log}}, "entries": [{}]}
+        spec = SweepSpec.model_validate(asked)
+        assert spec.points == len(SweepPoints(spec))
+        assert SweepPoints(spec)[spec.points - 1]["seed"] == pytest.approx(high)
+
     def test_whole_ends_draw_whole_numbers(self) -> None:
         found = points_of({"ask": "plan", "sample": {"points": 9, "fields": {"spares": {"low": 1, "high": 4}}}})
         assert {type(point["spares"]) for point in found} == {int}

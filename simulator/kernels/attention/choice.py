@@ -52,6 +52,8 @@ EIGHT_BIT = (Dtype.FP8, Dtype.INT8)
 FOUR_BIT = (Dtype.INT4, Dtype.FP4)
 NARROW_CACHE = (*EIGHT_BIT, *FOUR_BIT)
 
+WIDE_MATH = (Dtype.FP32, Dtype.TF32)
+
 LATENT_VARIANTS = ("mla", "mla_absorbed")
 """Fits of latent attention: in prefill expanded and absorbed, in decode always absorbed."""
 
@@ -140,7 +142,7 @@ def _format_distance(fitted: str, asked: str) -> float:
 
 def _choice(fit: KernelFit, *, kernel: _Kernel) -> tuple[tuple[float, ...], AttentionChoice] | None:
     """How far ``fit`` is from the call, as a key to sort by; None where it is another kind of kernel."""
-    if kernel.v_head_dim == 0 or kernel.compute_dtype is Dtype.FP32:
+    if kernel.v_head_dim == 0 or kernel.compute_dtype in WIDE_MATH:
         return None
     if not kernel.has_fp8 and (fit.format == "fp8" or MULTIPLIES_FP8 in fit.parameters):
         return None

@@ -17,6 +17,8 @@ Point = dict[str, Any]
 """Values of the fields that vary, by dotted name."""
 MOST_POINTS = 10_000_000
 """Of one sweep: what a day on a hundred cores answers, at some ten milliseconds a point."""
+MOST_IN_RANGE = 100_000
+"""Values of one range in a grid, which are counted before work starts."""
 
 
 class RangeSpec(Spec):
@@ -27,7 +29,7 @@ class RangeSpec(Spec):
 
     low: int | float
     high: int | float
-    number: PositiveInt | None = None
+    number: PositiveInt | None = Field(default=None, le=MOST_IN_RANGE)
     log: bool = False
 
     @model_validator(mode="after")
@@ -109,9 +111,7 @@ class SweepSpec(Spec):
     @property
     def points(self) -> int:
         """How many there are."""
-        lengths = [
-            values.number or 1 if isinstance(values, RangeSpec) else len(values) for values in self.grid.values()
-        ]
+        lengths = [len(self.values(name)) for name in self.grid]
         return math.prod(lengths) * max(len(self.entries), 1) * (1 if self.sample is None else self.sample.points)
 
     @property

@@ -275,7 +275,11 @@ def at_counts_of_all(
     asked: Sequence[tuple[Shape, Sequence[Counts]]], rate_per_s: float, *, objectives: tuple[Objective, ...]
 ) -> list[tuple[Latencies, ...]]:
     """``Shape.at_counts`` of several shapes that serve one mix: those of one kind of replica are asked together."""
-    alone = [(shape, rate_per_s / np.array(counts)[:, 0]) for shape, counts in asked if isinstance(shape, Aggregated)]
+    alone = [
+        (shape, rate_per_s / np.array(counts, dtype=np.float64)[:, 0])
+        for shape, counts in asked
+        if isinstance(shape, Aggregated)
+    ]
     states = _states_of([(shape.part.curve, rates / lanes(shape.replica.deployment)) for shape, rates in alone])
     return [
         shape.seen(next(states), objectives=objectives)

@@ -85,12 +85,16 @@ LARGEST_CORRECTION = 10.0
 
 
 def _physical(parameters: dict[str, float]) -> FittedValues[float]:
-    """Parameters by name. Raises ValueError: what is divided by is not positive, or a correction is none."""
+    """Parameters by name. Raises ValueError: one is negative, what is divided by is not positive, or a correction is
+    none."""
     for name, value in parameters.items():
         if name.endswith(("fraction", "speedup")) and value <= 0:
             raise ValueError(f"{name} is {value:g}; shares and speed-ups are above 0")
-        if name.startswith("residual.") and abs(value) > LARGEST_CORRECTION:
-            raise ValueError(f"{name} is {value:g}; corrections lie within {LARGEST_CORRECTION:g} of 0")
+        if name.startswith("residual."):
+            if abs(value) > LARGEST_CORRECTION:
+                raise ValueError(f"{name} is {value:g}; corrections lie within {LARGEST_CORRECTION:g} of 0")
+        elif value < 0:
+            raise ValueError(f"{name} is {value:g}; parameters of the physics are at least 0")
     return FittedValues(parameters)
 
 

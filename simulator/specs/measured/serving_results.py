@@ -70,8 +70,7 @@ class ServingRun:
 
 def _lengths(file: ResultFile, field: str) -> list[float]:
     """The positive numbers of a list of lengths, none where there are too few to tell how lengths vary."""
-    values = file.find(field)
-    known = [float(value) for value in values if is_number(value) and value > 0] if isinstance(values, list) else []
+    known = [value for value in file.numbers(field) if value > 0]
     return known if len(known) >= LEAST_LENGTHS else []
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from simulator.specs.measured.serving_results import ResultFile
 from simulator.traffic.lengths import Array
 from simulator.traffic.recorded.demand import RecordedDemand, Spread, dispersion
+from simulator.traffic.recorded.traces import LONGEST_TRACE_S
 
 _AT_ONCE = "inf"
 """The request rate of a benchmark that waits for nothing but its limit of clients."""
@@ -26,6 +27,8 @@ def vllm_bench_demand(file: ResultFile) -> RecordedDemand:
     """``vllm bench serve --save-result``: spreads where the result holds every request, else means."""
     answered = file.positive("completed")
     isl, osl, starts = _samples(file, "input_lens"), _samples(file, "output_lens"), _samples(file, "start_times")
+    if starts is not None and np.ptp(starts) > LONGEST_TRACE_S:
+        raise file.refuse("start_times", "the requests are more than ten years apart")
     rate, note = _offered(file, starts)
     notes = [note]
     if isl is not None and osl is not None:

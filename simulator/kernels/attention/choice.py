@@ -53,6 +53,7 @@ FOUR_BIT = (Dtype.INT4, Dtype.FP4)
 NARROW_CACHE = (*EIGHT_BIT, *FOUR_BIT)
 
 WIDE_MATH = (Dtype.FP32, Dtype.TF32)
+"""Products whose factors have 32 bits: no table timed attention in them."""
 
 LATENT_VARIANTS = ("mla", "mla_absorbed")
 """Fits of latent attention: in prefill expanded and absorbed, in decode always absorbed."""

@@ -81,9 +81,14 @@ def searched(timing: Timing, *, rows: Array, numbers: Array, hardware: Accelerat
     )
 
 
+def tile_heads(hardware: AcceleratorSpec) -> float:
+    """Rows of a tile [-]."""
+    return WIDE_TILE_HEADS.get(hardware.architecture, TILE_HEADS)
+
+
 def padding(heads: float, *, hardware: AcceleratorSpec) -> float:
     """Rows that tiles multiply over the heads that fill them [-]."""
-    tile = WIDE_TILE_HEADS.get(hardware.architecture, TILE_HEADS)
+    tile = tile_heads(hardware)
     return ceil(heads / tile) * tile / heads
 
 
@@ -96,11 +101,10 @@ def gathered(shape: AttentionShape, *, hardware: AcceleratorSpec) -> AttentionSh
     """The call as a kernel runs it that gathers the chosen keys: heads of whole tiles, every slot multiplied; of blocks
     those that the mask leaves."""
     assert shape.window is not None, "an indexer chooses a number of keys"
-    if shape.is_decode and not shape.shared_kv:
+    pads = shape.shared_kv and is_narrow(shape) and hardware.architecture in PADDED_DECODE
+    if shape.is_decode and not pads:
         return replace(shape, expanded_widths=None)
-    if shape.is_decode and not (is_narrow(shape) and hardware.architecture in PADDED_DECODE):
-        return replace(shape, expanded_widths=None)
-    tile = WIDE_TILE_HEADS.get(hardware.architecture, TILE_HEADS)
+    tile = tile_heads(hardware)
     # Prices broadcast heads just as sizes, although a row of the operator list has one number of them.
     groups = np.asarray(shape.num_kv_heads)
     heads: Any = groups * np.ceil(shape.num_heads / (groups * tile)) * tile

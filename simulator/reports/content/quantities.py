@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from simulator.records import dataclass
 from simulator.units import GIGA, KILO, MEGA, MICRO, MILLI, PETA, PICO, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
@@ -169,6 +170,23 @@ def range_text(ends: Sequence[float], text: Callable[[float], str]) -> str:
     first, last = text(low), text(high)
     number, _, unit = first.rpartition(" ")
     return f"{number} – {last}" if number and last.endswith(f" {unit}") else f"{first} – {last}"
+
+
+def quantity(
+    key: str,
+    label: str,
+    value: float | None,
+    text: Callable[[Any], str],
+    ends: Sequence[float] | None = None,
+    *,
+    lower_is_better: bool = True,
+) -> Quantity:
+    """A number and the ends of its interval, where they are known, in the words of ``text``."""
+    # Both ends may be the same: whole servers, for one, hide small errors.
+    spread = "" if not ends else text(ends[0]) if ends[0] == ends[1] else range_text(ends, text)
+    return Quantity(
+        key=key, label=label, value=value, text=text(value), interval=spread, lower_is_better=lower_is_better
+    )
 
 
 def availability_text(fraction: float) -> str:

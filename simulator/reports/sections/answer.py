@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from math import isinf
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from simulator.reports.content.quantities import (
     money_text,
     percent_text,
     price_text,
+    quantity,
     range_text,
     rate_text,
     seconds_text,
@@ -247,21 +250,13 @@ def price_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     return (doc.Paragraph(text=steady_text(found)), cases, *((doc.Bullets(items=lines),) if lines else ()))
 
 
-def _range(low: float, high: float, *, text: Callable[[float], str]) -> str:
-    # Both ends may be the same: whole servers, for one, hide small errors.
-    return text(low) if low == high else range_text((low, high), text)
-
-
 def _cost(fleet: Fleet) -> tuple[Quantity, Quantity]:
     """Money; its range is that of the devices, because the price per device is given."""
     cost = fleet.cost
-
-    def money(value: float) -> str:
-        return money_text(value, cost.currency)
+    money = partial(money_text, currency=cost.currency)
 
     def figure(key: str, label: str, value: float | None) -> Quantity:
-        spread = "" if value is None else _range(*fleet.ends_of(value), text=money)
-        return Quantity(key=key, label=label, value=value, text=money_text(value, cost.currency), interval=spread)
+        return quantity(key, label, value, money, None if value is None else fleet.ends_of(value))
 
     month = figure("per_month", "Rent per month", cost.per_month)
     if answers_at_once([fleet]):
@@ -276,36 +271,22 @@ def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> t
 
     ranges : intervals of the latencies, where they were worked out
     """
-    fleet = plan.best
-    devices = Quantity(
-        key="devices",
-        label=device_word(fleet),
-        value=float(fleet.devices),
-        text=count_text(fleet.devices),
-        interval=_range(fleet.devices_low, fleet.devices_high, text=count_text),
-    )
-    power = Quantity(
-        key="power_typical_w",
-        label="Power",
-        value=fleet.typical_w,
-        text=watts_text(fleet.typical_w),
-        interval=_range(*fleet.ends_of(fleet.typical_w), text=watts_text),
-    )
+    fleet, down = plan.best, plan.best.degraded
+    ends, power_w = (fleet.devices_low, fleet.devices_high), fleet.typical_w
     per_month, per_unit = _cost(fleet)
     return (
-        devices,
+        quantity("devices", device_word(fleet), float(fleet.devices), count_text, ends),
         per_month,
-        latency_quantity("ttft_p95_s", "TTFT p95", fleet.degraded.ttft_p95_s, ranges.ttft_p95_s if ranges else None),
-        latency_quantity("tpot_p95_s", "TPOT p95", fleet.degraded.tpot_p95_s, ranges.tpot_p95_s if ranges else None),
+        latency_quantity("ttft_p95_s", "TTFT p95", down.ttft_p95_s, ranges.ttft_p95_s if ranges else None),
+        latency_quantity("tpot_p95_s", "TPOT p95", down.tpot_p95_s, ranges.tpot_p95_s if ranges else None),
         per_unit,
-        power,
+        quantity("power_typical_w", "Power", power_w, watts_text, fleet.ends_of(power_w)),
     )
 
 
 def latency_quantity(key: str, label: str, value_s: float, ends_s: tuple[float, float] | None) -> Quantity:
-    """A latency with the ends of its interval [s], where they are known."""
-    spread = _range(*ends_s, text=_limited) if ends_s else ""
-    return Quantity(key=key, label=label, value=value_s, text=seconds_text(value_s), interval=spread)
+    """A latency with the ends of its interval [s], where they are known; ends at which a fleet is overloaded say so."""
+    return replace(quantity(key, label, value_s, _limited, ends_s), text=seconds_text(value_s))
 
 
 def _limited(value_s: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
 from simulator.planner.capacity_plan import CapacityPlan
@@ -10,7 +11,15 @@ from simulator.planner.money.stock_money import rent_of, stock_money
 from simulator.planner.studies.stock import StockPlan
 from simulator.reports.charts.gauge import Gauge
 from simulator.reports.content.document import Table, columns, count, kilo, kilowatts, money, number, seconds, table
-from simulator.reports.content.quantities import Quantity, chance_text, count_text, money_text, percent_text, watts_text
+from simulator.reports.content.quantities import (
+    Quantity,
+    chance_text,
+    count_text,
+    money_text,
+    percent_text,
+    quantity,
+    watts_text,
+)
 from simulator.reports.sections.answer import device_word, latency_quantity
 from simulator.reports.studies import Studies
 
@@ -61,11 +70,11 @@ def stock_figures(plan: CapacityPlan, stock: StockPlan) -> tuple[Quantity, ...]:
     """What works, what of it has to be obtained, its rent, the latencies of the slowest fleet, and the power."""
     rent, word = stock.cost_per_month, device_word(plan.best)
     return (
-        Quantity(key="devices", label=f"{word} in use", value=float(stock.devices), text=count_text(stock.devices)),
-        Quantity(key="bought", label="To obtain", value=float(stock.bought), text=count_text(stock.bought)),
-        Quantity(key="per_month", label="Rent per month", value=rent, text=money_text(rent, plan.best.cost.currency)),
+        quantity("devices", f"{word} in use", float(stock.devices), count_text),
+        quantity("bought", "To obtain", float(stock.bought), count_text),
+        quantity("per_month", "Rent per month", rent, partial(money_text, currency=plan.best.cost.currency)),
         *(latency_quantity(key, label, *_slowest_s(stock, key)) for key, label in _SLOWEST.items()),
-        Quantity(key="power_typical_w", label="Power", value=stock.typical_w, text=watts_text(stock.typical_w)),
+        quantity("power_typical_w", "Power", stock.typical_w, watts_text),
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from simulator.kernels.timing import Provenance, inverse_ends
 from simulator.phases.crossover import LARGEST_BATCH
@@ -17,6 +18,7 @@ from simulator.reports.content.quantities import (
     money_text,
     number_text,
     percent_text,
+    quantity,
     range_text,
     rate_text,
     seconds_text,
@@ -25,20 +27,8 @@ from simulator.reports.content.quantities import (
 from simulator.reports.formats.text import text_table
 
 
-def _latency(document: Json, key: str, label: str) -> Quantity:
-    value = document[key]
-    return Quantity(
-        key=key, label=label, value=value, text=seconds_text(value), interval=_interval(document, key, seconds_text)
-    )
-
-
 def _tokens(value: float) -> str:
     return rate_text(value, "tok")
-
-
-def _interval(document: Json, key: str, text: Callable[[float], str]) -> str:
-    found = document["interval"].get(key)
-    return range_text(found, text) if found else ""
 
 
 def per_token_ends(document: Json, value: float | None) -> tuple[float, float] | None:
@@ -47,43 +37,26 @@ def per_token_ends(document: Json, value: float | None) -> tuple[float, float] |
     return inverse_ends(value, now=now, ends=found) if found and value is not None else None
 
 
-def _per_token(document: Json, value: float | None, text: Callable[[float], str]) -> str:
-    ends = per_token_ends(document, value)
-    return range_text(ends, text) if ends else ""
-
-
 def scenario_figures(what_if: WhatIf, document: Json) -> tuple[Quantity, ...]:
     """Latencies, throughput, price and energy of a scenario, as ``roofcast simulate`` prints them.
 
     document : ``result_object`` of the same result
     """
-    cost = what_if.cost
-    energy = document["energy_per_output_token_j"]
+    price, energy = what_if.cost.per_million_output_tokens, document["energy_per_output_token_j"]
+    usd = partial(money_text, currency=what_if.cost.currency)
+
+    def figure(key: str, label: str, text: Callable[[Any], str], *, lower_is_better: bool = True) -> Quantity:
+        ends = document["interval"].get(key)
+        return quantity(key, label, document[key], text, ends, lower_is_better=lower_is_better)
+
     return (
-        _latency(document, "ttft_s", "TTFT"),
-        _latency(document, "tpot_s", "TPOT"),
-        _latency(document, "e2e_s", "End to end"),
-        Quantity(
-            key="output_tokens_per_s",
-            label="Throughput",
-            value=document["output_tokens_per_s"],
-            text=_tokens(document["output_tokens_per_s"]),
-            interval=_interval(document, "output_tokens_per_s", _tokens),
-            lower_is_better=False,
-        ),
-        Quantity(
-            key="per_million_output_tokens",
-            label="Per 1M tokens out",
-            value=cost.per_million_output_tokens,
-            text=money_text(cost.per_million_output_tokens, cost.currency),
-            interval=_per_token(document, cost.per_million_output_tokens, lambda usd: money_text(usd, cost.currency)),
-        ),
-        Quantity(
-            key="energy_per_output_token_j",
-            label="Energy per token",
-            value=energy,
-            text=joules_text(energy),
-            interval=_per_token(document, energy, joules_text),
+        figure("ttft_s", "TTFT", seconds_text),
+        figure("tpot_s", "TPOT", seconds_text),
+        figure("e2e_s", "End to end", seconds_text),
+        figure("output_tokens_per_s", "Throughput", _tokens, lower_is_better=False),
+        quantity("per_million_output_tokens", "Per 1M tokens out", price, usd, per_token_ends(document, price)),
+        quantity(
+            "energy_per_output_token_j", "Energy per token", energy, joules_text, per_token_ends(document, energy)
         ),
     )
 
@@ -113,27 +86,13 @@ _BEYOND = f"above {count_text(LARGEST_BATCH)}"
 
 def step_time_figure(document: Json, *, key: str, label: str) -> Quantity:
     """The time of the step that ``roofcast step`` prints."""
-    return Quantity(
-        key=key,
-        label=label,
-        value=document["step_s"],
-        text=seconds_text(document["step_s"]),
-        interval=range_text(document["interval"]["step_s"], seconds_text),
-    )
+    return quantity(key, label, document["step_s"], seconds_text, document["interval"]["step_s"])
 
 
 def utilisation_figure(document: Json, *, field: str, key: str, label: str) -> Quantity:
     """``mfu`` or ``mbu`` of a step: a known amount of work over its time, so that its interval is that of the time."""
-    value = document[field]
-    ends = inverse_ends(value, now=document["step_s"], ends=document["interval"]["step_s"])
-    return Quantity(
-        key=key,
-        label=label,
-        value=value,
-        text=percent_text(value),
-        interval=range_text(ends, percent_text),
-        lower_is_better=False,
-    )
+    ends = inverse_ends(document[field], now=document["step_s"], ends=document["interval"]["step_s"])
+    return quantity(key, label, document[field], percent_text, ends, lower_is_better=False)
 
 
 def crossover_figure(document: Json) -> Quantity:
@@ -177,28 +136,12 @@ def memory_figures(document: Json) -> tuple[Quantity, ...]:
     if not memory["kv_bytes_per_token"]:
         return (Quantity(key="kv_capacity_tokens", label="Tokens in KV cache", value=None, text="keeps none"),)
     low, high = memory["interval"]["kv_capacity_tokens"]
-    found = [
-        Quantity(
-            key="kv_capacity_tokens",
-            label="Tokens in KV cache",
-            value=float(room),
-            text=count_text(room),
-            interval=range_text((low, high), count_text),
-            lower_is_better=False,
-        )
-    ]
+    label = "Tokens in KV cache"
+    found = [quantity("kv_capacity_tokens", label, float(room), count_text, (low, high), lower_is_better=False)]
     used = memory.get("kv_utilization")
     if used is not None and high:
         least, most = inverse_ends(used, now=room, ends=(low, high))
-        found.append(
-            Quantity(
-                key="kv_utilization",
-                label="KV cache in use",
-                value=used,
-                text=percent_text(used),
-                interval=range_text((least, min(1.0, most)), percent_text),
-            )
-        )
+        found.append(quantity("kv_utilization", "KV cache in use", used, percent_text, (least, min(1.0, most))))
     return tuple(found)
 
 

@@ -23,7 +23,7 @@ from simulator.reports.content.quantities import (
     bytes_text,
     chance_text,
     percent_text,
-    range_text,
+    quantity,
     rate_text,
     seconds_text,
 )
@@ -117,9 +117,8 @@ def _sequences(count: float) -> str:
 def _occupied(key: str, label: str, document: Json, text: Callable[[float], str]) -> Quantity:
     """How full a deployment is. Where every end is the same, nothing is left to be full: no interval says so."""
     value, load = document["overall"][key], document.get("load")
-    low, high = load["interval"][key] if load else (value, value)
-    spread = range_text((low, high), text) if text(low) != text(high) else ""
-    return Quantity(key=key, label=label, value=value, text=text(value), interval=spread)
+    ends = load["interval"][key] if load else (value, value)
+    return quantity(key, label, value, text, ends if len(set(map(text, ends))) > 1 else None)
 
 
 def serving_quantities(document: Json) -> tuple[Quantity, ...]:
@@ -127,17 +126,13 @@ def serving_quantities(document: Json) -> tuple[Quantity, ...]:
     found = []
     for metric, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "End to end")):
         key = f"{metric}_p95_s"
-        value, ends = document["overall"][key], document["interval"].get(key)
-        spread = range_text(ends, seconds_text) if ends else ""
-        found.append(Quantity(key=key, label=f"{label} p95", value=value, text=seconds_text(value), interval=spread))
+        ends = document["interval"].get(key)
+        found.append(quantity(key, f"{label} p95", document["overall"][key], seconds_text, ends))
     load = document.get("load")
     if load and "saturation_per_s" in load:
         rate = partial(rate_text, noun="req")
-        value, ends = load["saturation_per_s"], load["interval"]["saturation_per_s"]
-        spread = range_text(ends, rate)
-        found.append(
-            Quantity(key="saturation_per_s", label="Saturation", value=value, text=rate(value), interval=spread)
-        )
+        ends = load["interval"]["saturation_per_s"]
+        found.append(quantity("saturation_per_s", "Saturation", load["saturation_per_s"], rate, ends))
     return (
         *found,
         _occupied("mean_batch", "Mean batch", document, _sequences),

@@ -83,11 +83,11 @@ def agreement(deployment: Deployment, mix: RequestMix, *, load: float, label: st
     rate = load * limit.rate_per_s
     state = steady_state(curve, rates_per_s=rate)
     point = _simulated(deployment, mix, rate_per_s=rate * lanes(deployment), sequences=load * limit.sequences)
-    means = point.means_s
-    decoding = rate * (means[2] - means[0])
+    latencies = (point.ttft, point.tpot, point.e2e)
+    decoding = rate * (point.e2e.mean_s - point.ttft.mean_s)
     steady = [state.ttft_mean_s, state.tpot_mean_s, state.e2e_mean_s, state.mean_sequences]
     steady += [state.percentile_s(metric, 95) for metric in LatencyMetric]
-    seen = [*means, decoding, *point.p95_s]
+    seen = [*(item.mean_s for item in latencies), decoding, *(item.p95_s for item in latencies)]
     errors = np.array([float(value[0]) / true - 1 for value, true in zip(steady, seen, strict=True)])
     return Agreement(label=label, errors=errors)
 

@@ -256,8 +256,8 @@ def test_parts_of_replays_count_together(trace: Path, bursty: CapacityPlan) -> N
         simulate_as_sent(served, samples=samples, objectives=objectives, together=count) for count in (1, 2, 4)
     )
     assert [len(point.by_seed) for point in (apart, pairs, all_of_them)] == [4, 2, 1]
-    assert apart.checks == pairs.checks == all_of_them.checks
-    assert all_of_them.by_seed[0] == all_of_them.checks
+    assert apart.objectives == pairs.objectives == all_of_them.objectives
+    assert all_of_them.by_seed[0] == all_of_them.objectives
 
 
 @pytest.mark.parametrize(("made", "again"), [(0, True), (MOST_SHARES, False)])

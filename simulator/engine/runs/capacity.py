@@ -33,7 +33,7 @@ from simulator.operators.work import mixed_step
 from simulator.phases.deployment import assumed_of_pools
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.step import estimate_step
-from simulator.records import FLAT, INSIDE, dataclass
+from simulator.records import INSIDE, dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.scenario import ScenarioSpec
@@ -120,39 +120,6 @@ class ObjectiveBound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectiveValue:
-    """An objective, the percentile that was simulated [s], and whether it stays at or under the bound."""
-
-    objective: ObjectiveSpec
-    value_s: float
-    holds: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeanAndTail:
-    """A latency over all seeds together [s]."""
-
-    mean_s: float
-    p95_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityPoint:
-    """A rate that was visited, as in ``RatePoint``."""
-
-    rate_per_s: float
-    holds: bool
-    saturated: bool
-    ttft: MeanAndTail = field(metadata=FLAT)
-    tpot: MeanAndTail = field(metadata=FLAT)
-    e2e: MeanAndTail = field(metadata=FLAT)
-    mean_batch: float
-    kv_utilization: float
-    unanswered_fraction: float
-    objectives: tuple[ObjectiveValue, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CapacityResult:
     """What a scenario sustains, as ``roofcast capacity`` tells it; rates are mean requests/s of all replicas.
 
@@ -169,7 +136,7 @@ class CapacityResult:
     binding: ObjectiveSpec | None
     failing_rate_per_s: float
     objectives: tuple[ObjectiveBound, ...]
-    points: tuple[CapacityPoint, ...]
+    points: tuple[RatePoint, ...]
     steady_state_rate_per_s: float
     saturation_rate_per_s: float
     seeds: int
@@ -178,27 +145,6 @@ class CapacityResult:
     assumptions: tuple[Assumption, ...]
     scenario: ScenarioSpec = field(metadata=INSIDE)
     served: Served = field(metadata=INSIDE)
-
-
-def _point(point: RatePoint) -> CapacityPoint:
-    ttft, tpot, e2e = (
-        MeanAndTail(mean_s=mean_s, p95_s=p95_s) for mean_s, p95_s in zip(point.means_s, point.p95_s, strict=True)
-    )
-    return CapacityPoint(
-        rate_per_s=point.rate_per_s,
-        holds=point.holds,
-        saturated=point.saturated,
-        ttft=ttft,
-        tpot=tpot,
-        e2e=e2e,
-        mean_batch=point.mean_batch,
-        kv_utilization=point.kv_utilization,
-        unanswered_fraction=point.unanswered_fraction,
-        objectives=tuple(
-            ObjectiveValue(objective=check.objective, value_s=check.value_s, holds=check.holds)
-            for check in point.checks
-        ),
-    )
 
 
 SIDE_BY_SIDE = 16
@@ -339,7 +285,7 @@ def sustained_rate(
         binding=found.binding,
         failing_rate_per_s=found.failing_per_s,
         objectives=tuple(ObjectiveBound(objective=item, bound_s=item.bound_s) for item in options.objectives),
-        points=tuple(_point(point) for point in found.points),
+        points=found.points,
         steady_state_rate_per_s=found.steady_per_s,
         saturation_rate_per_s=found.saturation_per_s,
         seeds=found.seeds,

@@ -129,7 +129,7 @@ def _bracket(search: _Search, *, guess: SteadyGuess, start_per_s: float, step: f
 
 
 def _misses_idle(point: RatePoint) -> InfeasibleError:
-    worst = max(point.checks, key=lambda check: check.excess, default=None)
+    worst = max(point.objectives, key=lambda check: check.excess, default=None)
     if worst is None or worst.holds:
         return InfeasibleError("even an idle deployment does not keep up", field=Option("slo"), code="saturated")
     objective = worst.objective
@@ -196,7 +196,7 @@ def _found(search: _Search, *, guess: SteadyGuess, low: float, high: float) -> S
         low_per_s=low_rate,
         high_per_s=high_rate,
         failing_per_s=high,
-        binding=None if all(check.holds for check in failing.checks) else failing.binding,
+        binding=None if all(check.holds for check in failing.objectives) else failing.binding,
         steady_per_s=guess.rate_per_s,
         saturation_per_s=guess.saturation_per_s,
         points=points,

@@ -5,22 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.events.state import BUSY_S, SEQUENCE_S
-from simulator.engine.runs.metrics import (
-    LATENCIES,
-    ObjectiveCheck,
-    ServeResult,
-    is_saturated,
-    offered_latency_s,
-    percentile_s,
-)
-from simulator.records import dataclass
+from simulator.engine.runs.metrics import ObjectiveCheck, ServeResult, is_saturated, offered_latency_s, percentile_s
+from simulator.records import FLAT, INSIDE, dataclass
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.requests import Floats, Outcome, Requests
 from simulator.traffic.workload_requests import at_rate, mean_rate_per_s
@@ -32,41 +25,39 @@ FILLING_STAYS, LEFT_OUT_AT_MOST = 2, 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeanAndTail:
+    """A latency over all runs together [s]."""
+
+    mean_s: float
+    p95_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RatePoint:
     """A rate and what clients see there, warm-up left out.
 
-    checks : each objective with its percentile over all runs; by_seed : the same of each run, or of each group of runs
-    by_run : of each run where ``by_seed`` is of groups, else empty
-    saturated_runs : runs whose queue keeps growing; unanswered_fraction : given up or rejected
-    means_s, p95_s : of all runs together, TTFT, TPOT, E2E in the order of ``LATENCIES`` [s]
+    holds : every objective holds and the queue does not grow; saturated : it grows in most runs
+    unanswered_fraction : given up or rejected; objectives : each with its percentile over all runs
+    by_seed : the same of each run, or of each group of runs; by_run : of each run where that is of groups, else empty
     """
 
     rate_per_s: float
-    checks: tuple[ObjectiveCheck, ...]
-    by_seed: tuple[tuple[ObjectiveCheck, ...], ...]
-    saturated_runs: int
-    runs: int
-    unanswered_fraction: float
-    means_s: tuple[float, ...]
-    p95_s: tuple[float, ...]
+    holds: bool
+    saturated: bool
+    ttft: MeanAndTail = field(metadata=FLAT)
+    tpot: MeanAndTail = field(metadata=FLAT)
+    e2e: MeanAndTail = field(metadata=FLAT)
     mean_batch: float
     kv_utilization: float
-    by_run: tuple[tuple[ObjectiveCheck, ...], ...] = ()
-
-    @property
-    def saturated(self) -> bool:
-        """Most runs cannot keep up."""
-        return 2 * self.saturated_runs > self.runs
-
-    @property
-    def holds(self) -> bool:
-        """Every objective holds and the queue does not grow."""
-        return not self.saturated and all(check.holds for check in self.checks)
+    unanswered_fraction: float
+    objectives: tuple[ObjectiveCheck, ...]
+    by_seed: tuple[tuple[ObjectiveCheck, ...], ...] = field(metadata=INSIDE)
+    by_run: tuple[tuple[ObjectiveCheck, ...], ...] = field(default=(), metadata=INSIDE)
 
     @property
     def binding(self) -> ObjectiveSpec | None:
         """The objective that is nearest to its bound or furthest beyond; None without objectives."""
-        return max(self.checks, key=lambda check: check.excess).objective if self.checks else None
+        return max(self.objectives, key=lambda check: check.excess).objective if self.objectives else None
 
     def excess_of(self, seed: int) -> float:
         """Largest of one run's percentiles over their bounds; at most 1 where that run meets them all."""
@@ -89,15 +80,10 @@ def _checks(values: Sequence[Floats], objectives: tuple[ObjectiveSpec, ...]) -> 
     )
 
 
-def _mean_s(values_s: Floats) -> float:
+def _pooled(runs: Sequence[_Run], metric: str) -> MeanAndTail:
+    values_s = np.concatenate([run.latencies_s(metric) for run in runs])
     known = values_s[np.isfinite(values_s)]
-    return float(known.mean()) if len(known) else 0.0
-
-
-def _pooled_s(runs: Sequence[_Run], *, percentile: float | None) -> tuple[float, ...]:
-    """A percentile of each latency over all runs together, or its mean [s]."""
-    values = [np.concatenate([run.latencies_s(metric) for run in runs]) for metric in LATENCIES]
-    return tuple(_mean_s(item) if percentile is None else percentile_s(item, percentile) for item in values)
+    return MeanAndTail(mean_s=float(known.mean()) if len(known) else 0.0, p95_s=percentile_s(values_s, 95.0))
 
 
 def _grows(result: ServeResult, timeout_s: float | None) -> bool:
@@ -180,16 +166,18 @@ def _gathered(
     values = [[run.latencies_s(item.metric) for item in objectives] for run in runs]
     usage = sum(run.result.run.usage.sum(axis=0) for run in runs)
     answered = sum(np.count_nonzero(run.result.run.records.outcome == int(Outcome.FINISHED)) for run in runs)
-    blocks = [run.result.overall.kv_utilization for run in runs]
+    checks = _checks([np.concatenate(column) for column in zip(*values, strict=True)], objectives)
+    saturated = 2 * sum(_grows(run.result, served.timeout_s) for run in runs) > len(runs)
     return RatePoint(
         rate_per_s=rate_per_s,
-        checks=_checks([np.concatenate(column) for column in zip(*values, strict=True)], objectives),
-        by_seed=tuple(_checks(found, objectives) for found in values),
-        saturated_runs=sum(_grows(run.result, served.timeout_s) for run in runs),
-        runs=len(runs),
-        unanswered_fraction=1 - answered / sum(len(run.inside) for run in runs),
-        means_s=_pooled_s(runs, percentile=None),
-        p95_s=_pooled_s(runs, percentile=95.0),
+        holds=not saturated and all(check.holds for check in checks),
+        saturated=saturated,
+        ttft=_pooled(runs, "ttft"),
+        tpot=_pooled(runs, "tpot"),
+        e2e=_pooled(runs, "e2e"),
         mean_batch=float(usage[SEQUENCE_S] / usage[BUSY_S]) if usage[BUSY_S] > 0 else 0.0,
-        kv_utilization=float(np.mean(blocks)),
+        kv_utilization=float(np.mean([run.result.overall.kv_utilization for run in runs])),
+        unanswered_fraction=1 - answered / sum(len(run.inside) for run in runs),
+        objectives=checks,
+        by_seed=tuple(_checks(found, objectives) for found in values),
     )

@@ -95,7 +95,7 @@ def objective_specs(objectives: tuple[Objective, ...]) -> tuple[ObjectiveSpec, .
 
 def _objective(objective: Objective, *, point: RatePoint, place: int, steady_s: float) -> ObjectiveVerification:
     values = np.array([checks[place].value_s for checks in point.by_seed])
-    simulated_s = point.checks[place].value_s
+    simulated_s = point.objectives[place].value_s
     half_s = float("inf")
     if np.isfinite(values).all():
         half_s = student_80(len(values) - 1) * float(values.std(ddof=1)) / sqrt(len(values)) if len(values) > 1 else 0.0
@@ -116,18 +116,17 @@ def verification_of(
     scatter, and all of them together."""
     held_fraction = float(np.mean([all(check.holds for check in checks) for checks in point.by_seed]))
     chance = _chance(point, objectives) if len(point.by_seed) >= MANY else None
-    means, p95 = point.means_s, point.p95_s
     return Verification(
         rate_per_s=point.rate_per_s,
         holds=point.holds and held_fraction >= ENOUGH and (chance is None or chance >= ENOUGH),
         saturated=point.saturated,
         unanswered_fraction=point.unanswered_fraction,
-        ttft_mean_s=means[0],
-        tpot_mean_s=means[1],
-        e2e_mean_s=means[2],
-        ttft_p95_s=p95[0],
-        tpot_p95_s=p95[1],
-        e2e_p95_s=p95[2],
+        ttft_mean_s=point.ttft.mean_s,
+        tpot_mean_s=point.tpot.mean_s,
+        e2e_mean_s=point.e2e.mean_s,
+        ttft_p95_s=point.ttft.p95_s,
+        tpot_p95_s=point.tpot.p95_s,
+        e2e_p95_s=point.e2e.p95_s,
         mean_sequences=point.mean_batch,
         kv_utilization=point.kv_utilization,
         objectives=tuple(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from simulator.engine.runs.capacity import CapacityPoint, CapacityResult
+from simulator.engine.runs.capacity import CapacityResult
 from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.metrics import LATENCIES
+from simulator.engine.runs.rate_simulation import RatePoint
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.reports.formats.text import text_table
 from simulator.reports.tables.serving import pools_setup_text, setup_text
@@ -28,7 +29,7 @@ def _binding(capacity: CapacityResult) -> str:
     )
 
 
-def _verdict(point: CapacityPoint, capacity: CapacityResult) -> str:
+def _verdict(point: RatePoint, capacity: CapacityResult) -> str:
     if point.saturated:
         return "saturated"
     if not point.holds:
@@ -36,7 +37,7 @@ def _verdict(point: CapacityPoint, capacity: CapacityResult) -> str:
     return "holds <- capacity" if point.rate_per_s == capacity.rate_per_s else "holds"
 
 
-def _row(point: CapacityPoint, capacity: CapacityResult) -> tuple[str, ...]:
+def _row(point: RatePoint, capacity: CapacityResult) -> tuple[str, ...]:
     extra = [check for check in point.objectives if check.objective.percentile != 95]
     return (
         f"{point.rate_per_s:.4g}",

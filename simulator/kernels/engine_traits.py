@@ -50,25 +50,15 @@ several rows and weights of over three L2s (RTX PRO 6000 0.93 to 0.94, L40S 0.89
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeFits:
-    """Fits that price products ("gemm") or experts ("moe") of one weight format, and the format of their table.
+    """A kernel of the recipe with the fits of its table, and those of the slower kernel that it names."""
 
-    slower : fits of a slower kernel of the same products, towards which a release's own lies by ``slower_share``
-    exchanged : only for experts whose tokens all-to-all brings; spread : also for experts spread over ranks
-    """
-
-    family: str
-    weights: str
-    kernel: str
+    kernel: TableKernel
     fits: FitSet
-    slower: FitSet | None = None
-    slower_share: float = 0.0
-    exchanged: bool = False
-    spread: bool = True
-    width_multiple: int = 1
+    slower: FitSet | None
 
     def filled(self, shape: MoeShape) -> MoeShape:
         """``shape`` with the widths of its experts filled up to the kernel's multiple."""
-        multiple, widths = self.width_multiple, (shape.hidden_size, shape.intermediate_size)
+        multiple, widths = self.kernel.width_multiple, (shape.hidden_size, shape.intermediate_size)
         hidden, intermediate = (ceil(width / multiple) * float(multiple) for width in widths)
         return replace(shape, hidden_size=hidden, intermediate_size=intermediate)
 
@@ -129,8 +119,9 @@ class EngineTraits:
 
     def kernel_of(self, name: str, *, family: str, exchanged: bool = False, spread: bool = False) -> RecipeFits | None:
         """The fits that the engine's recipe names for a format; for experts first those that all-to-all feeds."""
-        named = (one for one in self.replaced if (one.family, one.weights) == (family, name) and one.spread >= spread)
-        return max((one for one in named if one.exchanged <= exchanged), key=lambda one: one.exchanged, default=None)
+        named = (one for one in self.replaced if (one.kernel.family, one.kernel.weights) == (family, name))
+        found = (one for one in named if one.kernel.spread >= spread and one.kernel.exchanged <= exchanged)
+        return max(found, key=lambda one: one.kernel.exchanged, default=None)
 
     def without_tiles(self, model: ModelSpec, ranks: ParallelismSpec, *, format_name: str) -> list[tuple[int, int]]:
         """Experts of a device in 16 bits for which the release has no tuned tiles, as (experts, width); none where
@@ -244,21 +235,7 @@ def with_recipe(
         slow_products=_slow_products(recipe, hardware),
         slower_experts=tuple((one, one.rows_above[hardware.architecture]) for one in slower_experts),
         quantised_before=frozenset((*recipe.fused_quantisation, *narrowing)),
-        replaced=tuple(
-            RecipeFits(
-                family=kernel.family,
-                weights=kernel.weights,
-                kernel=kernel.kernel,
-                fits=fits,
-                slower=slower(kernel),
-                slower_share=kernel.slower_share,
-                exchanged=kernel.exchanged,
-                spread=kernel.spread,
-                width_multiple=kernel.width_multiple,
-            )
-            for kernel, fits in named
-            if fits
-        ),
+        replaced=tuple(RecipeFits(kernel=kernel, fits=fits, slower=slower(kernel)) for kernel, fits in named if fits),
         fused=None if fused is None else collective_fits(hardware, library=fused.library, profiles=profiles),
         fused_bytes=() if fused is None else tuple(sorted(fused.largest_bytes[hardware.architecture].items())),
     )

@@ -134,8 +134,8 @@ def experts_timing(
     spread = shape.local_experts < shape.num_experts
     recipe = traits.kernel_of(name, family="moe", exchanged=shape.exchanged, spread=spread)
     if recipe is not None and not shape.format.kernel:
-        narrowed = replace(shape, format=narrowed_format(shape.format, kernel=recipe.kernel))
-        named = find_experts(recipe.fits, shape=narrowed, fmt=recipe.kernel)
+        narrowed = replace(shape, format=narrowed_format(shape.format, kernel=recipe.kernel.kernel))
+        named = find_experts(recipe.fits, shape=narrowed, fmt=recipe.kernel.kernel)
         if named is not None:
             filled = recipe.filled(narrowed)
             timing = _measured(filled, *named, hardware=hardware)

@@ -221,10 +221,12 @@ class KernelLibrary:
         recipe = self.traits.kernel_of(SAME_KERNELS.get(shape.format.name, shape.format.name), family="gemm")
         if recipe is None or recipe.slower is None or fits is not recipe.fits:
             return timing
-        found = find(recipe.slower, family="gemm", fmt=recipe.kernel)
+        found = find(recipe.slower, family="gemm", fmt=recipe.kernel.kernel)
         if found is None:
             return timing
-        return between(timing, replace(self, traits=NO_TRAITS)._measured_product(shape, *found), recipe.slower_share)
+        return between(
+            timing, replace(self, traits=NO_TRAITS)._measured_product(shape, *found), recipe.kernel.slower_share
+        )
 
     def _without_quantising(self, timing: Timing, shape: GemmShape, *, library: str) -> Timing:
         """A measured product less the passes that its table ran before it: narrowing, in some the largest value too."""
@@ -245,7 +247,7 @@ class KernelLibrary:
             return find(self.plain_gemm, family="gemm", fmt=name)
         recipe = self.traits.kernel_of(name, family="gemm")
         if recipe is not None and not shape.format.kernel:
-            return find(recipe.fits, family="gemm", fmt=recipe.kernel)
+            return find(recipe.fits, family="gemm", fmt=recipe.kernel.kernel)
         for fits in (self.gemm, *(fits for shared, fits in self.shared_gemm if shared == name)):
             found = find(fits, family="gemm", fmt=shape.format.name)
             if found is not None and runs_measured_kernel(shape.format, library=found[0].library):

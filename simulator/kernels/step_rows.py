@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from simulator.kernels.attention.cases import AttentionKernel, attention_kernel, join_attention
+from simulator.kernels.attention.cases import attention_kernel, join_attention
 from simulator.kernels.engine_traits import SHARED_EXPERT, EngineTraits
 from simulator.kernels.timing import JOINED_CASES, Provenance, Timing, join, priced_once, split, without_idle
 from simulator.operators.work import (
@@ -250,7 +250,7 @@ def _products(kernels: KernelPrices, works: Sequence[Work]) -> dict[int, Timing]
 
 def _attention(kernels: KernelPrices, works: Sequence[Work]) -> dict[int, Timing]:
     """Prices of attention on few heads that has company which differs in heads and sizes only, by place."""
-    groups: dict[AttentionKernel, list[tuple[Placed, AttentionShape]]] = {}
+    groups: dict[tuple[object, ...], list[tuple[Placed, AttentionShape]]] = {}
     for place, work in enumerate(works):
         shape = work.shape
         if isinstance(shape, AttentionShape) and np.size(shape.sequences) <= JOINED_CASES:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import IntEnum
 from math import inf
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -227,40 +228,15 @@ THREADS_PER_TOKEN = 512.0
 MEASURED_KV_HEADS = 8
 
 
-class AttentionKernel(NamedTuple):
-    """What calls that are priced together have in common.
-
-    many_heads : more KV heads than vLLM's decode tables hold, where another library's may price them
-    """
-
-    is_decode: bool
-    head_dim: float
-    v_head_dim: float
-    window: float | None
-    causal: bool
-    shared_kv: bool
-    splits_keys: bool
-    compute_dtype: Dtype
-    kv_dtype: Dtype
-    expanded_widths: tuple[float, float] | None
-    many_heads: bool
+_OF_A_KERNEL = attrgetter(
+    *("is_decode", "head_dim", "v_head_dim", "window", "causal", "shared_kv", "splits_keys"),
+    *("compute_dtype", "kv_dtype", "expanded_widths"),
+)
 
 
-def attention_kernel(shape: AttentionShape) -> AttentionKernel:
-    """What of a call its company has to share."""
-    return AttentionKernel(
-        is_decode=shape.is_decode,
-        head_dim=shape.head_dim,
-        v_head_dim=shape.v_head_dim,
-        window=shape.window,
-        causal=shape.causal,
-        shared_kv=shape.shared_kv,
-        splits_keys=shape.splits_keys,
-        compute_dtype=shape.compute_dtype,
-        kv_dtype=shape.kv_dtype,
-        expanded_widths=shape.expanded_widths,
-        many_heads=shape.num_kv_heads > MEASURED_KV_HEADS,
-    )
+def attention_kernel(shape: AttentionShape) -> tuple[object, ...]:
+    """What of a call its company has to share: its kernel, and whether another library's tables may price it."""
+    return (*_OF_A_KERNEL(shape), shape.num_kv_heads > MEASURED_KV_HEADS)
 
 
 def join_attention(shapes: Sequence[AttentionShape]) -> AttentionShape:

@@ -42,6 +42,13 @@ class TestStep:
         assert operators + beside == pytest.approx(document["step_s"])
         assert sum(document["breakdown_s"].values()) == pytest.approx(document["step_s"])
 
+    def test_layers_that_see_fewer_keys_have_a_row_of_their_own_and_others_share_one(self) -> None:
+        answer = step(model="gpt-oss-20b", batch_size=16)
+        counts = {cells[0]: float(cells[1]) for cells in answer.cells()[1] if cells[1] != "-"}
+        assert counts["decode_attention"] == counts["decode_attention (128 keys)"] == 12
+        assert counts["qkv_proj"] == 24
+        assert sum(counts.values()) == sum(row["count"] for row in answer.rows() if row["seconds"])
+
     def test_energy_adds_up_and_is_power_within_the_limit(self) -> None:
         document = decoded().to_dict()
         energy = document["energy_j"]

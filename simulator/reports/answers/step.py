@@ -7,7 +7,7 @@ import numpy as np
 from simulator.engine.uniform.speculation_gain import FormatComparison, SpeedupByBatch
 from simulator.kernels.roofline import BOUNDS, bound_indices, floor_seconds
 from simulator.kernels.timing import Provenance
-from simulator.operators.work import ElementwiseShape
+from simulator.operators.work import AttentionShape, ElementwiseShape
 from simulator.phases.crossover import FormatCrossover
 from simulator.phases.one_step import OneStep
 from simulator.phases.power import EnergySplit
@@ -40,6 +40,7 @@ def _row(row: StepRow, step: OneStep) -> Json:
     return {
         "operator": work.name,
         "family": work.family.value,
+        "most_keys": work.shape.window if isinstance(work.shape, AttentionShape) else None,
         "stage": row.stage,
         "count": work.count,
         "flops": float(row.flops[0]),
@@ -49,6 +50,25 @@ def _row(row: StepRow, step: OneStep) -> Json:
         "bound": BOUNDS[int(bound_indices([(work, row.timing)], hardware=step.deployment.hardware)[0, 0])],
         "provenance": Provenance(int(row.timing.provenance[0])).label,
     }
+
+
+_SUMS = ("count", "flops", "bytes", "seconds", "roofline_floor_s")
+
+
+def _alike(rows: list[Json]) -> list[Json]:
+    """One row for what layers of several kinds run alike: it differs in nothing but how many there are."""
+    found: dict[tuple[Json, ...], Json] = {}
+    for row in rows:
+        kind = tuple(row[name] for name in ("operator", "stage", "most_keys", "bound", "provenance"))
+        other = found.get(kind)
+        sums = {} if other is None else {name: other[name] + row[name] for name in _SUMS if row[name] is not None}
+        found[kind] = row | sums
+    return list(found.values())
+
+
+def _operator_text(row: Json) -> str:
+    """``decode_attention``, of layers that see no more than so many ``decode_attention (128 keys)``."""
+    return row["operator"] if row["most_keys"] is None else f"{row['operator']} ({row['most_keys']:g} keys)"
 
 
 def _too_large(document: Json, *, tp_size: int) -> str:
@@ -175,7 +195,7 @@ class StepAnswer(Answer):
     def cells(self) -> Cells:
         """Operators by falling time, of which collectives have no roofline, with what a step takes beside them.
         Operators without work, as an encoder's in a decode step, are left out."""
-        operators = sorted((row for row in self.rows() if row["seconds"]), key=lambda item: -item["seconds"])
+        operators = sorted(_alike([row for row in self.rows() if row["seconds"]]), key=lambda item: -item["seconds"])
         beside = {part: float(self.step.estimate.breakdown_s.get(part, np.zeros(1))[0]) for part in BESIDE}
         return COLUMNS, [
             *(
@@ -185,7 +205,7 @@ class StepAnswer(Answer):
             ),
             *(
                 (
-                    row["operator"],
+                    _operator_text(row),
                     f"{row['count']:g}",
                     number_text(row["flops"] / GIGA),
                     number_text(row["bytes"] / MEGA),

@@ -24,7 +24,7 @@ from simulator.planner.capacity_plan import (
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, Trial, complete_all, with_doubt
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.money.cost import price_ranking
+from simulator.planner.money.cost import PriceRanking, price_ranking
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.search.candidates import format_assumptions, leaves_format_open, platforms
 from simulator.planner.search.question import Question, hand_over_assumption, price_assumptions, resolve
@@ -126,6 +126,19 @@ def _simulated(question: Question, ranked: list[Sized]) -> CheckedSearch:
     return checked_finalists(question, ranked)
 
 
+def _ranking(question: Question, fleets: Sequence[Fleet]) -> PriceRanking | None:
+    """How the order of the fleets rests on prices, and what the cheapest costs that quotes allow to buy."""
+    prices = question.prices
+    found = price_ranking(fleets, prices=prices, spec=question.spec)
+    if found is None or not any(offer.quote and offer.kind == "purchase" for offer in prices.offers):
+        return found
+    from simulator.planner.money.tco import bought_fleet
+
+    demand, ownership = question.demand, question.ownership
+    bought = bought_fleet(fleets, demand=demand, prices=prices, ownership=ownership, spec=question.spec)
+    return replace(found, bought=bought)
+
+
 @profiles_at_once()
 def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
     """The cheapest fleet that carries the demand within its objectives, and everything it was compared with.
@@ -168,7 +181,7 @@ def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
         assumptions=(*question.assumptions, *_of_choice(question, best), *_of_replicas(best)),
         warnings=(*question.demand.warnings, *unlike_pools_refused(spec, trial), *warnings_for(question, best, fleets)),
         basis=PlanBasis(question=question, shown=tuple(shown)),
-        price_ranking=price_ranking(fleets, prices=question.prices, spec=spec),
+        price_ranking=_ranking(question, fleets),
         search=tried.summary,
         families=tried.families,
     )

@@ -16,7 +16,7 @@ from simulator.reports.sections.answer import (
     rival_text,
     sentence,
 )
-from simulator.reports.words.derivation import explanation, families_text, order_text
+from simulator.reports.words.derivation import bought_text, explanation, families_text, order_text
 from simulator.reports.words.plan_inputs import plan_input
 
 SHOWN_FLEETS = 6
@@ -68,6 +68,9 @@ def _answer(plan: CapacityPlan) -> Section:
         blocks.append(Paragraph(text=checked))
     if plan.rival is not None:
         blocks.append(Paragraph(text=rival_text(plan.rival, plan.best)))
+    bought = None if plan.price_ranking is None else plan.price_ranking.bought
+    if bought is not None:
+        blocks.append(Paragraph(text=bought_text(bought, currency=plan.best.cost.currency)))
     blocks.append(fleets_table([fleets[place] for place in places], note=note, brief=True))
     if plan.families:
         blocks.append(Paragraph(text=families_text(plan.families)))

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import sqrt
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from yaml import safe_dump
 
 from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.money.cost import BoughtFleet
 from simulator.planner.money.facilities import circuit_w, facilities
 from simulator.planner.money.market import purchase_offer
 from simulator.planner.money.tco import annuity_factor, energy_and_carbon, mean_power_w, spare_accelerators, total_cost
@@ -158,6 +161,44 @@ def test_at_the_break_even_price_owning_is_worth_the_cheapest_rent_that_lasts() 
     assert even.owning is not None
     assert even.owning.present_value == pytest.approx(cost.lasting.present_value)
     assert even.owning_saves == pytest.approx(0.0, abs=1.0)
+
+
+def quoted(folder: Path, price: float | None, *hardware: str) -> CapacityPlan:
+    """A plan with a rent of B200 at 3 an hour, and a purchase of H100 for ``price`` where there is one."""
+    offers = [{"hardware": "b200", "kind": "reserved_1y", "per_hour": 3.0}]
+    offers += [] if price is None else [{"hardware": "h100", "kind": "purchase", "per_device": price}]
+    told = [{**offer, "provider": "Vendor", "date": "2026-11-02", "source": "quote 1"} for offer in offers]
+    listed = folder / "quotes.yaml"
+    listed.write_text(safe_dump({"name": "quotes", "extends": "default", "offers": told}))
+    asked = {"rps": 400.0, "model": "llama-3.1-8b", "hardware": hardware or ("h100", "b200"), "prices": str(listed)}
+    return plan_capacity(plan_spec(asked))
+
+
+def bought(plan: CapacityPlan) -> BoughtFleet:
+    assert plan.price_ranking is not None
+    assert plan.price_ranking.bought is not None
+    return plan.price_ranking.bought
+
+
+def test_a_quote_of_one_accelerator_is_compared_with_the_rent_of_another(tmp_path: Path) -> None:
+    rented = quoted(tmp_path, None)
+    assert rented.price_ranking is not None
+    assert rented.price_ranking.bought is None
+    cheap, dear = quoted(tmp_path, 500.0), quoted(tmp_path, 60_000.0)
+    assert cheap.best.hardware == dear.best.hardware == "b200-sxm"
+    assert bought(cheap).rent_hardware == "b200-sxm"
+    assert bought(cheap).rent_per_hour == cheap.best.cost.per_hour
+    assert (bought(cheap).chosen, bought(dear).chosen) == (True, False)
+    assert bought(cheap).per_hour < bought(cheap).rent_per_hour < bought(dear).per_hour
+
+
+def test_what_is_bought_costs_what_the_report_of_it_says(tmp_path: Path) -> None:
+    plan = quoted(tmp_path, 500.0, "h100")
+    cost = total_cost(plan, prices=load_prices(tmp_path / "quotes.yaml"), ownership=OWNERSHIP)
+    assert cost.owning is not None
+    assert bought(plan).per_hour == pytest.approx(cost.owning.annual / 8760)
+    assert bought(plan).capital == pytest.approx(cost.owning.capex_total)
+    assert bought(plan).chosen == cost.buys
 
 
 def test_the_shelf_holds_the_failures_of_a_replacement_time_and_a_safety_stock() -> None:

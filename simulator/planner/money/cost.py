@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from simulator.planner.fleet.records import Fleet, FleetCost, Housing
 from simulator.planner.money.market import MarketPrice, PriceRule, market_price, mean_price, plan_rule, provider_kinds
 from simulator.planner.records import Demand
 from simulator.records import dataclass
-from simulator.specs.money.prices import PriceOf, PriceProfile
+from simulator.specs.money.prices import OfferKind, PriceOf, PriceProfile
 from simulator.specs.question.plan import PlanSpec
 from simulator.units import HOURS_PER_MONTH, MEGA, SECONDS_PER_HOUR
 
@@ -111,17 +112,41 @@ class PriceRival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BoughtFleet:
+    """The cheapest fleet to own of those whose accelerators somebody quoted a purchase of.
+
+    capital : at the start; per_hour : capital and operation over ``years`` (`tco.owning_cost`); provider : who quotes
+    rent_hardware, rent_kind, rent_per_hour : of the fleet that costs least to rent for as long, by a term or as planned
+    chosen : whether owning costs less than that, doubt included
+    """
+
+    hardware: str
+    setup: str
+    devices: int
+    provider: str
+    capital: float
+    per_hour: float
+    years: int
+    rent_hardware: str
+    rent_kind: OfferKind | Literal["planned"]
+    rent_per_hour: float
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PriceRanking:
     """How far the recommendation rests on prices.
 
     loses_above : price of the chosen accelerator at which the next fleet is chosen, on average where there are two;
     None where nothing else has a price
     rivals : the next fleet, those that win at a listed price of theirs, and smaller ones that nobody prices
+    bought : what owning would cost; None where nobody quoted a purchase
     """
 
     cases: tuple[PriceCase, ...]
     loses_above: float | None
     rivals: tuple[PriceRival, ...]
+    bought: BoughtFleet | None = None
 
     @property
     def steady(self) -> bool:

@@ -14,6 +14,7 @@ from math import ceil, sqrt
 from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
+from simulator.planner.money.cost import BoughtFleet
 from simulator.planner.money.market import (
     COMMITMENT_MONTHS,
     PriceRule,
@@ -28,6 +29,7 @@ from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, list_hardware
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import OfferSpec, PriceProfile, same_currency
+from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 from simulator.units import DAYS_PER_YEAR, HOURS_PER_YEAR, KILO, MEGA, SECONDS_PER_HOUR, percent_text
 
@@ -243,13 +245,63 @@ def _renting(books: Books, *, kind: RentKind, rule: PriceRule, owning: Owning | 
     )
 
 
-def _cheapest_lasting(renting: Sequence[Renting], *, years: int) -> Renting | None:
+def _rentals(books: Books, *, spec: PlanSpec, owning: Owning | None = None) -> tuple[Renting, ...]:
+    """Every way to rent the fleet that has a price; a term that was asked for is the plan's price already."""
+    terms = RENTALS if spec.price_kind is None else RENTALS[1:]
+    found = (_renting(books, kind=kind, rule=plan_rule(spec), owning=owning) for kind in terms)
+    return tuple(item for item in found if item is not None)
+
+
+def _lasting(renting: Sequence[Renting], *, spec: PlanSpec, years: int) -> Renting | None:
     """What a fleet that is never withdrawn costs least: on demand, or a commitment no longer than an owned one lasts;
-    of two alike the plan's own."""
-    return min(
-        (item for item in renting if item.kind not in PASSING and commitment_months(item) <= years * MONTHS_PER_YEAR),
-        key=lambda item: item.present_value,
-        default=None,
+    of two alike the plan's own. A term that was asked for is the only one."""
+
+    def lasts(item: Renting) -> bool:
+        if spec.price_kind is not None:
+            return item.kind == spec.price_kind
+        return item.kind not in PASSING and commitment_months(item) <= years * MONTHS_PER_YEAR
+
+    return min(filter(lasts, renting), key=lambda item: item.present_value, default=None)
+
+
+def bought_fleet(
+    fleets: Sequence[Fleet], *, demand: Demand, prices: PriceProfile, ownership: OwnershipProfile, spec: PlanSpec
+) -> BoughtFleet | None:
+    """Of a plan's fleets the cheapest to own at the quotes, beside the cheapest to rent; None where none was quoted.
+
+    Raises ProfileError: prices and ownership figures are in different currencies.
+    """
+    quoted = {offer.hardware for offer in prices.offers if offer.per_device and offer.quote}
+    each = [
+        Books(fleet=item, tokens=token_year(demand, prompt_share=item.prompt_share), prices=prices, ownership=ownership)
+        for item in fleets
+    ]
+    owned = [
+        (owning_cost(books), books.fleet)
+        for books in each
+        if quoted.issuperset(item.hardware for item in books.fleet.housing)
+    ]
+    rented = [
+        (rent, books.fleet)
+        for books in each
+        if (rent := _lasting(_rentals(books, spec=spec), spec=spec, years=books.years))
+    ]
+    if not owned or not rented:
+        return None
+    owning, fleet = min(owned, key=lambda item: item[0].annual * (1 + item[1].doubt))
+    rent, rival = min(rented, key=lambda item: item[0].annual * (1 + item[1].doubt))
+    return BoughtFleet(
+        hardware=fleet.hardware,
+        setup=fleet.label,
+        devices=fleet.devices,
+        provider=owning.offer.provider,
+        capital=owning.capex_total,
+        per_hour=owning.annual / HOURS_PER_YEAR,
+        years=owning.years,
+        rent_hardware=rival.hardware,
+        rent_kind=rent.kind,
+        rent_per_hour=rent.annual / HOURS_PER_YEAR,
+        chosen=owning.annual * (1 + fleet.doubt) < rent.annual * (1 + rival.doubt),
     )
 
 
@@ -275,10 +327,7 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
         if error.code != "missing_price":
             raise
         reason = f"{error.message}; {error.hint}"
-    # A term that was asked for is the plan's price already.
-    terms = RENTALS if plan.spec.price_kind is None else RENTALS[1:]
-    found = (_renting(books, kind=kind, rule=plan_rule(plan.spec), owning=owning) for kind in terms)
-    renting = tuple(item for item in found if item is not None)
+    renting = _rentals(books, spec=plan.spec, owning=owning)
     if not renting and owning is None:
         raise ProfileError(
             f"the price list {prices.name} holds no price of {fleet.hardware} at all",
@@ -288,7 +337,7 @@ def total_cost(plan: CapacityPlan, *, prices: PriceProfile, ownership: Ownership
             + _strangers(prices),
         )
     rent = next((item for item in renting if item.kind == (plan.spec.price_kind or "planned")), None)
-    lasting = rent if plan.spec.price_kind is not None else _cheapest_lasting(renting, years=books.years)
+    lasting = _lasting(renting, spec=plan.spec, years=books.years)
     return TotalCost(
         currency=prices.currency,
         devices=fleet.devices,

@@ -29,7 +29,7 @@ from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.answer import device_word, rival_text, sentence
 from simulator.reports.sections.cost import buying_text
 from simulator.reports.studies import Studies
-from simulator.reports.words.derivation import TERMS, terms_text
+from simulator.reports.words.derivation import TERMS, bought_text, terms_text
 from simulator.units import KILO
 
 
@@ -289,8 +289,14 @@ def _decisions(studies: Studies) -> doc.Table:
         for pool in fleet.pools
     )
     buys = "buy" if studies.cost.buys else "rent"
+    ranking = studies.plan.price_ranking
+    bought = (
+        ""
+        if ranking is None or ranking.bought is None
+        else f" {bought_text(ranking.bought, currency=studies.currency)}"
+    )
     said = (
-        ("Buy or rent", buys, buying_text(studies.cost)),
+        ("Buy or rent", buys, f"{buying_text(studies.cost)}{bought}"),
         ("What", shape, f"{engine.name} {engine.version}; {sentence(studies.plan)}"),
         ("Of whom", *_whom(studies)),
         ("Precision", *_precision(studies)),

@@ -9,11 +9,11 @@ from simulator.phases.memory import MemoryPlan
 from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet, Transfer
-from simulator.planner.money.cost import PriceRanking, PriceRival
+from simulator.planner.money.cost import BoughtFleet, PriceRanking, PriceRival
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import FamilyFound
 from simulator.planner.serving.capacity import Limit, Resource
-from simulator.reports.content.quantities import counted_text, price_text
+from simulator.reports.content.quantities import counted_text, money_text, price_text
 from simulator.reports.words.fields import flag_of, flagged
 from simulator.specs.money.prices import OfferKind
 from simulator.units import GIGA, KILO, MILLI, bound_text, percent_text, plain_text
@@ -122,6 +122,21 @@ def ranking_texts(found: PriceRanking, best: Fleet) -> tuple[str, ...]:
         lines.append(_limit_text(found.loses_above, price, currency=currency, average=average))
     lines += [_rival_text(item, currency=currency, first=place == 0) for place, item in enumerate(found.rivals)]
     return tuple(lines)
+
+
+def bought_text(bought: BoughtFleet, *, currency: str) -> str:
+    """What the cheapest fleet costs that quotes allow to buy, beside the one that costs least to rent."""
+    change = bought.per_hour / bought.rent_per_hour - 1
+    term = "as planned" if bought.rent_kind == "planned" else TERMS[bought.rent_kind]
+    rent = f"renting {bought.rent_hardware} ({term}, {price_text(bought.rent_per_hour, currency)})"
+    named = " ".join(f"{flag_of('hardware')} {name}" for name in bought.hardware.split(" + "))
+    advice = f": buy it, {named} plans it alone" if bought.chosen else ""
+    return (
+        f"Bought at the quote of {bought.provider}, {bought.devices:,} x {bought.hardware} {bought.setup} cost "
+        f"{price_text(bought.per_hour, currency)} an hour over {bought.years} years with their operation "
+        f"({money_text(bought.capital, currency)} at the start), {percent_text(abs(change))} "
+        f"{'less' if change < 0 else 'more'} than {rent}{advice}."
+    )
 
 
 def steady_text(found: PriceRanking) -> str:

@@ -74,7 +74,10 @@ def changes_group(
 def load_group(
     workload: Annotated[
         str | None,
-        typer.Option("--workload", help="chat, code, rag, long-context, batch, agents or reasoning, without a file."),
+        typer.Option(
+            "--workload",
+            help="chat, code, rag, long-context, batch, agents, reasoning or chat=0.7,rag=0.3; without a file.",
+        ),
     ] = None,
     isl_tokens: Annotated[int | None, _count("--isl", text="Mean prompt tokens.")] = None,
     osl_tokens: Annotated[int | None, _count("--osl", text="Mean answer tokens.")] = None,

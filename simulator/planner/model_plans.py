@@ -11,13 +11,11 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.records import dataclass
 from simulator.specs.question.plan import PlanSpec
-from simulator.specs.question.plan_values import model_share
+from simulator.specs.question.plan_values import SUM_TOLERANCE, model_share
 from simulator.techniques.quality import other_model_note
 
 Planner = Callable[[PlanSpec], CapacityPlan]
 _LIMITS = ("max_gpus", "max_cost_per_hour", "max_power_kw", "max_racks", "stock")
-_SUM_TOLERANCE = 0.005
-"""Shares are written with two digits."""
 _AS_PUBLISHED = "as published"
 
 
@@ -134,7 +132,7 @@ def _shares(models: Sequence[str]) -> list[tuple[str, float | None]]:
     example = "such as `model` llama-3.1-8b=0.7 `model` llama-3.1-70b=0.3"
     if given and len(given) < len(found):
         raise RoofcastError("a share is given of some models and not of others", field=Option("model"), hint=example)
-    if given and not math.isclose(sum(given), 1, abs_tol=_SUM_TOLERANCE):
+    if given and not math.isclose(sum(given), 1, abs_tol=SUM_TOLERANCE):
         raise RoofcastError(f"the shares sum to {sum(given):g}, not to 1", field=Option("model"), hint=example)
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from math import erfc, exp, hypot, inf, log, log1p, sqrt
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from simulator.errors import Option, RoofcastError, did_you_mean, plain_word
 from simulator.records import dataclass
 from simulator.specs.base import read_yaml
+from simulator.specs.question.plan_values import WORKLOADS, workload_shares
 from simulator.units import MIB
 
 Array = NDArray[np.float64]
@@ -351,10 +352,43 @@ def kinds_of_demand(
 
 
 def workload_preset(name: str) -> WorkloadPreset:
-    """The preset of that name, in any spelling."""
+    """The preset of that name, in any spelling; of several with their shares (``chat=0.7,rag=0.3``) one for all.
+
+    Raises RoofcastError: there is no such kind of demand, or the shares do not sum to 1.
+    """
+    try:
+        shares = workload_shares(name)
+    except ValueError as error:
+        hint = did_you_mean(plain_word(name), WORKLOADS)
+        raise RoofcastError(f"{error}, got {name!r}", field=Option("workload"), hint=hint) from None
     words = {preset.word: preset for preset in PRESETS}
-    if plain_word(name) not in words:
-        raise RoofcastError(
-            f"{name!r} is no kind of demand", field=Option("workload"), hint=did_you_mean(plain_word(name), words)
+    kinds = [(words[word], share) for word, share in shares]
+    return kinds[0][0] if len(kinds) == 1 else _mixed(kinds, name=name)
+
+
+def _mixed(kinds: Sequence[tuple[WorkloadPreset, float]], *, name: str) -> WorkloadPreset:
+    """One stream of requests of several kinds: means, variations and cached tokens of all, and the strictest bounds."""
+
+    def mean(field: str) -> float:
+        return sum(share * float(getattr(kind, field)) for kind, share in kinds)
+
+    def cv(length: str) -> float:
+        squares = (
+            share * getattr(kind, f"{length}_tokens") ** 2 * (1 + getattr(kind, f"{length}_cv") ** 2)
+            for kind, share in kinds
         )
-    return words[plain_word(name)]
+        return sqrt(max(sum(squares) / mean(f"{length}_tokens") ** 2 - 1, 0.0))
+
+    cached = sum(share * kind.prefix_hit * kind.isl_tokens for kind, share in kinds)
+    return replace(
+        min((kind for kind, _ in kinds), key=lambda kind: kind.ttft_p95_s),
+        name=name,
+        isl_tokens=round(mean("isl_tokens")),
+        osl_tokens=round(mean("osl_tokens")),
+        isl_cv=cv("isl"),
+        osl_cv=cv("osl"),
+        prefix_hit=cached / mean("isl_tokens"),
+        tpot_p95_s=min(kind.tpot_p95_s for kind, _ in kinds),
+        source="mean and variation of all their requests, prompts and answers unrelated",
+        objective_source="the strictest of these kinds",
+    )

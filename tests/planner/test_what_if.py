@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from simulator.api.questions import requests_of_kind
 from simulator.engine.runs.answers import answer
 from simulator.errors import InfeasibleError, RoofcastError
+from simulator.planner.demand import read_demand
 from simulator.planner.plan import plan_capacity
 from simulator.planner.serving.replica_load import latency_range
 from simulator.planner.what_if import (
@@ -20,9 +22,10 @@ from simulator.planner.what_if import (
     what_if,
 )
 from simulator.specs.base import validate
-from simulator.specs.question.plan import WORKLOADS, plan_spec
+from simulator.specs.question.plan import plan_spec
+from simulator.specs.question.plan_values import WORKLOADS
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.traffic.lengths import PRESET_NAMES, PRESETS, workload_preset
+from simulator.traffic.lengths import PRESET_NAMES, PRESETS, LengthDistribution, workload_preset
 
 SCENARIO = validate(
     ScenarioSpec,
@@ -80,8 +83,40 @@ def test_presets_have_a_source_and_a_name() -> None:
     assert len(set(PRESET_NAMES)) == len(PRESETS)
     assert {preset.word for preset in PRESETS} == set(WORKLOADS)
     assert all(preset.source and preset.objective_source for preset in PRESETS)
-    with pytest.raises(RoofcastError, match="no kind of demand .did you mean chat"):
+    with pytest.raises(RoofcastError, match="one of chat, code.*got 'chats' .did you mean chat"):
         workload_preset("chats")
+
+
+def test_a_mix_of_kinds_has_the_means_and_the_variation_of_all_its_requests() -> None:
+    mixed, parts = workload_preset("code=0.6,RAG=0.4"), (workload_preset("code"), workload_preset("rag"))
+    for name in ("isl", "osl"):
+        drawn = [
+            LengthDistribution(mean_tokens=getattr(kind, f"{name}_tokens"), cv=getattr(kind, f"{name}_cv"))
+            for kind in parts
+        ]
+        mean, square = (
+            sum(share * item.moment(order) for share, item in zip((0.6, 0.4), drawn, strict=True)) for order in (1, 2)
+        )
+        assert getattr(mixed, f"{name}_tokens") == round(mean)
+        assert getattr(mixed, f"{name}_cv") == pytest.approx((square / mean**2 - 1) ** 0.5)
+    cached = 0.4 * parts[1].prefix_hit * parts[1].isl_tokens / (0.6 * parts[0].isl_tokens + 0.4 * parts[1].isl_tokens)
+    assert mixed.prefix_hit == pytest.approx(cached)
+    assert (mixed.ttft_p95_s, mixed.tpot_p95_s) == (0.5, 0.05)
+
+
+def test_a_plan_and_a_served_load_take_the_same_mix() -> None:
+    mix = read_demand(plan_spec({"rps": 5}, workload="code=0.6,rag=0.4")).mix
+    served = requests_of_kind("code=0.6,rag=0.4", {})
+    assert served["osl_tokens"] == mix.osl.mean_tokens
+    assert (served["isl_cv"], served["osl_cv"]) == pytest.approx((mix.isl.cv, mix.osl.cv))
+
+
+@pytest.mark.parametrize(
+    "text", ["chat=0.7", "chat=0.7,rag=0.4", "chat=0.5,chat=0.5", "chat=0.5,rags=0.5", "=1", "chat,rag"]
+)
+def test_shares_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(RoofcastError, match="workload.*shares that sum to 1"):
+        plan_spec({"rps": 5, "workload": text})
 
 
 def _changed(**changes: object) -> ScenarioSpec:

@@ -132,6 +132,11 @@ class BoughtFleet:
     rent_per_hour: float
     chosen: bool
 
+    @property
+    def change(self) -> float:
+        """Share by which owning costs more than the rent, below zero where it costs less."""
+        return self.per_hour / self.rent_per_hour - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriceRanking:

@@ -126,7 +126,6 @@ def ranking_texts(found: PriceRanking, best: Fleet) -> tuple[str, ...]:
 
 def bought_text(bought: BoughtFleet, *, currency: str) -> str:
     """What the cheapest fleet costs that quotes allow to buy, beside the one that costs least to rent."""
-    change = bought.per_hour / bought.rent_per_hour - 1
     term = "as planned" if bought.rent_kind == "planned" else TERMS[bought.rent_kind]
     rent = f"renting {bought.rent_hardware} ({term}, {price_text(bought.rent_per_hour, currency)})"
     named = " ".join(f"{flag_of('hardware')} {name}" for name in bought.hardware.split(" + "))
@@ -134,8 +133,8 @@ def bought_text(bought: BoughtFleet, *, currency: str) -> str:
     return (
         f"Bought at the quote of {bought.provider}, {bought.devices:,} x {bought.hardware} {bought.setup} cost "
         f"{price_text(bought.per_hour, currency)} an hour over {bought.years} years with their operation "
-        f"({money_text(bought.capital, currency)} at the start), {percent_text(abs(change))} "
-        f"{'less' if change < 0 else 'more'} than {rent}{advice}."
+        f"({money_text(bought.capital, currency)} at the start), {percent_text(abs(bought.change))} "
+        f"{'less' if bought.change < 0 else 'more'} than {rent}{advice}."
     )
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -32,6 +32,7 @@ from simulator.specs.question.plan_values import (
     MOST_PICTURES,
     READING,
     SHORT_FIELDS,
+    WORKLOADS,
     ObjectiveSpec,
     given_duration_s,
     growth_per_month,
@@ -41,6 +42,7 @@ from simulator.specs.question.plan_values import (
     parse_objectives,
     ramp_per_s,
     stock_entry,
+    workload_shares,
 )
 from simulator.units import GIGA, KILO, MEGA
 
@@ -73,18 +75,14 @@ _LISTS = (
 )
 
 
-WorkloadName = Literal["chat", "code", "rag", "long-context", "batch", "agents", "reasoning"]
-"""Kinds of demand with lengths of their own."""
-WORKLOADS: tuple[str, ...] = get_args(WorkloadName)
-
-
 def asked_tiers(texts: tuple[str, ...]) -> tuple[KvTierSpec, ...] | None:
     """The tiers of a plan; None without any."""
     return TypeAdapter(KvTiers).validate_python("|".join(texts)) if texts else None
 
 
-def _word(value: object) -> object:
-    return plain_word(value) if isinstance(value, str) else value
+def _kinds(text: str) -> str:
+    shares = workload_shares(text)
+    return shares[0][0] if len(shares) == 1 else ",".join(f"{name}={share:g}" for name, share in shares)
 
 
 CacheDtype = Annotated[Dtype, BeforeValidator(lambda value: number_word(value) if isinstance(value, str) else value)]
@@ -118,8 +116,9 @@ class PlanSpec(Spec):
     )
     model: str | None = open_field("Name, Hugging Face id, config.json or its folder.")
     hardware: tuple[str, ...] = _several("Accelerators to compare.")
-    workload: Annotated[WorkloadName | None, BeforeValidator(_word)] = open_field(
-        "chat, code, rag, long-context, batch, agents or reasoning; or a YAML file with any of these options."
+    workload: Annotated[str, AfterValidator(_kinds)] | None = open_field(
+        "chat, code, rag, long-context, batch, agents or reasoning; several with shares: chat=0.7,rag=0.3; or a YAML "
+        "file with any of these options."
     )
     isl_tokens: float | None = open_field("Mean prompt tokens.", ge=1, le=GIGA)
     osl_tokens: float | None = open_field("Mean answer tokens, the first included.", ge=1, le=GIGA)
@@ -375,8 +374,8 @@ def plan_spec(flags: Mapping[str, object], *, workload: str | Path | None = None
     given = _normalised(flags)
     if workload is None:
         return _checked(given)
-    if plain_word(str(workload)) in WORKLOADS:
-        return _checked({"workload": plain_word(str(workload)), **given})
+    if plain_word(str(workload)) in WORKLOADS or ("=" in str(workload) and not Path(workload).exists()):
+        return _checked({"workload": str(workload), **given})
     try:
         filed = _normalised(read_yaml(workload))
     except FileError as error:

@@ -3,12 +3,13 @@ where nothing is said."""
 
 import re
 from collections.abc import Mapping, Sequence
+from math import isclose
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from simulator.errors import RoofcastError
+from simulator.errors import RoofcastError, plain_word
 from simulator.records import dataclass
 from simulator.specs.base import LARGEST_NUMBER, Spec, validate
 from simulator.units import GIGA, KILO, MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE, percent_text
@@ -150,6 +151,12 @@ def horizon_months(value: object) -> object:
     return int(match[1]) if match else value
 
 
+WORKLOADS = ("chat", "code", "rag", "long-context", "batch", "agents", "reasoning")
+"""Kinds of demand with lengths of their own."""
+SUM_TOLERANCE = 0.005
+"""How far from 1 shares may sum to: they are written with two digits."""
+
+
 def stock_entry(text: str) -> tuple[str, int]:
     """``h100=64`` as a hardware name and a number of accelerators. Raises ValueError: not of that form, or none."""
     name, equals, count = text.partition("=")
@@ -167,6 +174,20 @@ def model_share(text: str) -> tuple[str, float | None]:
     if not 0 < share <= 1:
         raise ValueError(f"a share of the requests above 0 and up to 1 is needed, got {text!r}")
     return name, share
+
+
+def workload_shares(text: str) -> tuple[tuple[str, float], ...]:
+    """``chat=0.7,rag=0.3`` as kinds of demand, each with its share of the requests; of a name alone all.
+
+    Raises ValueError: a kind is unknown or comes twice, or the shares do not sum to 1.
+    """
+    found = [(plain_word(name), share) for name, share in map(model_share, text.split(","))]
+    names, alone = [name for name, _ in found], len(found) == 1
+    shares = [1.0 if share is None and alone else share or 0.0 for _, share in found]
+    if not {*names} <= {*WORKLOADS} or len({*names}) < len(names) or not isclose(sum(shares), 1, abs_tol=SUM_TOLERANCE):
+        kinds = ", ".join(WORKLOADS)
+        raise ValueError(f"one of {kinds}, or several with shares that sum to 1 (chat=0.7,rag=0.3), is needed")
+    return tuple(zip(names, shares, strict=True))
 
 
 def _hour(text: str) -> object:

@@ -167,8 +167,14 @@ def _judged(question: str, _plan: CapacityPlan) -> Planned:
 
 def _of_plan(plan: CapacityPlan) -> Planned:
     """A plan with its verdict: as it was worked out, or for a fleet that was sized again."""
-    found = _planned(plan.spec.model_dump_json(), plan.spec)
-    return found if found.plan is plan else _judged(_kept_as(plan), plan)
+    known = _planned(plan.spec.model_dump_json(), plan.spec)
+    same = (item for item in (known, *known.beside) if item.plan is plan)
+    return next(same, None) or _judged(_kept_as(plan), plan)
+
+
+def side_by_side(plan: CapacityPlan) -> tuple[CapacityPlan, ...]:
+    """Each fleet that serves side by side where something exists, as a plan of its own; else the plan itself."""
+    return tuple(item.plan for item in _of_plan(plan).beside) or (plan,)
 
 
 def latency_ranges(plan: CapacityPlan) -> LatencyRange:

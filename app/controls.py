@@ -131,6 +131,12 @@ def worded(sentence: str) -> str:
     return text if is_command(text) else _WORD.sub(name, text)
 
 
+def begun(sentence: str) -> str:
+    """With a capital, unless it begins with the name of a model or an accelerator."""
+    first = sentence.partition(" ")[0]
+    return sentence if any(letter.isdigit() for letter in first) else f"{sentence[:1].upper()}{sentence[1:]}"
+
+
 def is_command(sentence: str) -> bool:
     """Whether a sentence holds what somebody types."""
     return any(word in sentence for word in _COMMANDS)

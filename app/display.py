@@ -194,28 +194,28 @@ def _about(key: str, shown: Shown) -> str:
 def refusal(error: RoofcastError) -> None:
     """A refusal as one clear message: what, why, which control it is about and what that takes, what to try."""
     message = controls.worded(error.message)
-    st.error(f"**{message[:1].upper()}{message[1:]}**", icon=":material/block:")
+    st.error(f"**{controls.begun(message)}**", icon=":material/block:")
     known = controls.control(error.field)
     # A field of a file has parts; a word without any is a code for programs.
     field = f"`{error.field}`" if "." in error.field else ""
     about = field if known is None else _about(*known)
     hint = controls.worded(error.hint)
-    line = " · ".join(part for part in (about, f"{hint[:1].upper()}{hint[1:]}") if part)
+    line = " · ".join(part for part in (about, controls.begun(hint)) if part)
     if line:
         st.caption(line.replace("$", "\\$"))
 
 
 def notes(texts: Sequence[str]) -> None:
     """What a reader should know before using the numbers."""
-    said = [f"{text[:1].upper()}{text[1:]}" for text in map(controls.worded, texts)]
+    said = [controls.begun(controls.worded(text)) for text in texts]
     if said:
         st.info(said[0] if len(said) == 1 else "\n".join(f"- {text}" for text in said), icon=":material/info:")
 
 
 def warnings(texts: Sequence[str]) -> None:
     """What may mislead."""
-    for text in map(controls.worded, texts):
-        st.warning(f"{text[:1].upper()}{text[1:]}", icon=":material/warning:")
+    for text in texts:
+        st.warning(controls.begun(controls.worded(text)), icon=":material/warning:")
 
 
 def assumptions(texts: Sequence[str]) -> None:

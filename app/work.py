@@ -13,6 +13,7 @@ from simulator.planner import plan as planner
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.highest import DemandField, Highest, highest
 from simulator.planner.serving.replica_load import LatencyRange, latency_range
+from simulator.planner.studies.side_by_side import side_by_side
 from simulator.reports.answer import result_object
 from simulator.reports.decide.decision import PlanVerdict, plan_verdict
 from simulator.reports.formats.files import ReportFormat, render
@@ -27,11 +28,15 @@ TRACE_STEPS = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A plan with what stands on top of its page: the 80 % intervals of its latencies, and whether it serves."""
+    """A plan with what stands on top of its page: the 80 % intervals of its latencies, and whether it serves.
+
+    beside : the same of each fleet that serves side by side, where something exists
+    """
 
     plan: CapacityPlan
     ranges: LatencyRange
     verdict: PlanVerdict
+    beside: tuple[Planned, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,8 @@ def planned(spec: PlanSpec) -> Planned:
 
 def judged(plan: CapacityPlan) -> Planned:
     """A plan with its intervals and its verdict."""
-    return Planned(plan=plan, ranges=latency_range(plan.best), verdict=plan_verdict(plan))
+    beside = tuple(map(judged, side_by_side(plan)))
+    return Planned(plan=plan, ranges=latency_range(plan.best), verdict=plan_verdict(plan), beside=beside)
 
 
 def check_of(plan: CapacityPlan) -> dict[str, Any]:

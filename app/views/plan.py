@@ -7,12 +7,23 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import actions, baseline, charts, controls, display, glossary, inputs, question, settled, widgets
-from app.answers import checked, is_checked, judged, latency_ranges, planned
+from app.answers import checked, is_checked, judged, latency_ranges, planned, side_by_side
 from app.commands import plan_command
 from app.downloads import downloads
 from app.limits import LARGEST_RATE, limit_inputs, solvers
 from app.variation import variation_inputs
-from app.views.plan_details import LOOK, Outlook, closer, details, fleet_text, gap_details, hand_on, spec_of
+from app.views.plan_details import (
+    LOOK,
+    NEW_ALONE,
+    Outlook,
+    closer,
+    details,
+    fleet_text,
+    gap_details,
+    hand_on,
+    place_of_part,
+    spec_of,
+)
 from simulator.errors import RoofcastError
 from simulator.phases.memory import cache_room
 from simulator.planner.capacity_plan import CapacityPlan
@@ -21,13 +32,19 @@ from simulator.planner.money.market import provider_kinds
 from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
 from simulator.planner.search.question import DEFAULT_UTILIZATION
 from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
-from simulator.planner.studies.stock import StockPlan
+from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.verification.confidence import chance_word
 from simulator.reports.charts.gauge import Gauge
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.quantities import Quantity, count_text, range_text
 from simulator.reports.decide.decision import verdict_line, verdict_text
-from simulator.reports.sections.answer import checked_text, fleet_equation, plan_figures, plan_headline
+from simulator.reports.sections.answer import (
+    checked_text,
+    fleet_equation,
+    plan_figures,
+    plan_headline,
+    stock_checked_texts,
+)
 from simulator.reports.sections.options import plan_options_chart
 from simulator.reports.sections.stock import stock_figures, stock_gauges, stock_verdict_line
 from simulator.reports.words.derivation import detail_text, resource_text
@@ -259,7 +276,10 @@ def _simulated(plan: CapacityPlan, question: str) -> None:
 
 
 def _check_said(plan: CapacityPlan, found: CapacityPlan) -> None:
-    if found.verification is None and checked_text(found):
+    stocked = stock_checked_texts(found)
+    if stocked:
+        st.caption("\n\n".join(stocked))
+    elif found.verification is None and checked_text(found):
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.caption("Sized in steady state, not simulated yet.", width="content")
             asked = st.button(
@@ -328,18 +348,22 @@ def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> N
         with st.popover("Download", icon=":material/download:"):
             downloads(plan, command)
     display.warnings(warning_texts(plan.warnings))
-    if plan.spec.stock:
-        st.markdown("**A new fleet alone, as if nothing existed**")
+    if (stock := plan.study(StockPlan)) is not None and stock.unused:
+        st.caption(f"Left over: {'; '.join(stock.unused)}.")
     _simulated(plan, command)
-    if found.rival:
+    place = place_of_part(plan)
+    part = side_by_side(plan)[place]
+    if found.rival and not plan.spec.stock:
         st.caption(found.rival.replace("$", "\\$"))
     with st.expander("How sure it is, and what limits it", icon=":material/rule:"):
-        limit = f"Limited by {resource_text(plan.best.limit)}: {detail_text(plan.best.limit)}."
-        st.markdown(f"- {verdict_text(found, plan)}\n- {limit}\n- {glossary.SURE}")
+        limit = f"Limited by {resource_text(part.best.limit)}: {detail_text(part.best.limit)}."
+        st.markdown(f"- {verdict_text(judged(part), part)}\n- {limit}\n- {glossary.SURE}")
     grid = charts.side_by_side()
     with grid, st.container():
+        if plan.spec.stock:
+            st.markdown(f"**{NEW_ALONE}**")
         charts.chart(plan_options_chart(plan), key="plan_options", provenance=known, sideways=True, picked=_look_at)
         closer(plan)
     with grid, st.container():
-        _memory(plan.best)
-    details(flags, outlook)
+        _memory(part.best)
+    details(flags, outlook, place)

@@ -9,7 +9,7 @@ from functools import partial
 import streamlit as st
 
 from app import charts, controls, display, opening, question, tables, widgets
-from app.answers import latency_ranges, planned, studied
+from app.answers import latency_ranges, planned, side_by_side, studied
 from app.commands import plan_command
 from app.sections import section_body
 from app.uploaded import session_profiles
@@ -20,7 +20,7 @@ from simulator.planner.fleet.records import Fleet
 from simulator.planner.gap.records import GapError
 from simulator.planner.replica_setup import ReplicaSetup, fleet_setups, refused_setup, share_setups
 from simulator.planner.studies.growth import Growth
-from simulator.planner.studies.stock import FleetShare, StockPlan
+from simulator.planner.studies.stock_fleets import FleetShare, StockPlan
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.charts.chart import Chart
 from simulator.reports.charts.load import replica_load_chart
@@ -36,20 +36,22 @@ from simulator.reports.sections.cost import (
     tco_waterfall_chart,
 )
 from simulator.reports.sections.gap import gap_sections
-from simulator.reports.sections.stock import stock_blocks
+from simulator.reports.sections.stock import stock_blocks, stock_money_blocks
 from simulator.reports.words.derivation import explanation, nearest_rejections, terms_text
 from simulator.reports.words.plan_inputs import plan_input
 from simulator.specs.question.plan import PlanSpec, plan_spec
 
 _DRAWN = "with step times and demand drawn together"
-LOOK = "look"
-"""Key of the deployment to look closer at."""
+LOOK, PART = "look", "part"
+"""Keys of the deployment to look closer at, and of the fleet that a page is about where several serve."""
 VIEWS = (
     *("Options", "Rejected", "How it was derived", "Assumptions"),
     *("Growth", "Resilience", "Risk", "Rent or own", "Launch"),
 )
 
-
+_OF_ALL = ("Options", "Rejected", "Assumptions", "Rent or own")
+"""Those that compare what can be obtained; the others are about what serves."""
+NEW_ALONE = "A new fleet alone, as if nothing existed"
 _HANDED = "_handed_on"
 _Offered = dict[str, Callable[[], tuple[ReplicaSetup, ...]]]
 """Kinds of replicas that pages open, by the name that they are chosen by."""
@@ -84,18 +86,25 @@ def hand_on(plan: CapacityPlan) -> None:
         question.hand_on(opening.fleet_values(setups))
 
 
-def _existing(plan: CapacityPlan) -> _Offered:
+def _existing(plan: CapacityPlan) -> dict[str, FleetShare]:
     """Each part of what serves where something exists, by a name that says how much of it is there already."""
     stock = plan.study(StockPlan)
-    if stock is None:
-        return {}
-    found: _Offered = {}
-    for share in stock.shares:
+    found = {}
+    for share in () if stock is None else stock.shares:
         kept = f"{count_text(share.from_stock)} in stock" if share.from_stock else ""
         new = f"{count_text(share.bought)} to obtain" if share.bought else ""
         name = f"{count_text(share.devices)} {share.hardware} {share.label}"
-        found[controls.named(f"{name} ({', '.join(filter(None, (kept, new)))})")] = partial(share_setups, share)
+        found[controls.named(f"{name} ({', '.join(filter(None, (kept, new)))})")] = share
     return found
+
+
+def place_of_part(plan: CapacityPlan) -> int:
+    """Which of the fleets that serve side by side the rest of the page is about."""
+    names = tuple(_existing(plan))
+    if len(names) < 2:
+        return 0
+    help = "What exists and what is obtained serve side by side; what follows is about one of them."
+    return names.index(widgets.choice("Of these fleets", names, key=PART, default=names[0], help=help))
 
 
 def _refused(item: Rejection) -> tuple[ReplicaSetup, ...]:
@@ -104,7 +113,7 @@ def _refused(item: Rejection) -> tuple[ReplicaSetup, ...]:
 
 def closer(plan: CapacityPlan) -> None:
     """One of all fleets and refusals, chosen by its bar or by its name, and the pages that ask about it."""
-    offered = _existing(plan)
+    offered: _Offered = {name: partial(share_setups, share) for name, share in _existing(plan).items()}
     for place, fleet in enumerate(plan.fleets):
         offered[controls.named(f"{fleet.hardware} {fleet.label}")] = partial(fleet_setups, plan, place)
     for item in nearest_rejections(plan):
@@ -199,7 +208,8 @@ def _price(currency: str) -> Callable[[float], str]:
 
 
 def _ownership(plan: CapacityPlan, command: str) -> None:
-    cost, known = studied(plan, command=command).cost, plan.best.provenance
+    found, known = studied(plan, command=command), plan.best.provenance
+    cost = found.cost
     st.markdown(buying_text(cost))
     if cost.owning is not None:
         grid = charts.side_by_side()
@@ -210,7 +220,8 @@ def _ownership(plan: CapacityPlan, command: str) -> None:
         with grid, st.container():
             charts.chart(break_even_chart(cost), key="break_even", provenance=known, interval=spread)
     charts.chart(cash_flow_chart(cost), key="cash_flow", provenance=known)
-    for section in study_sections(plan, "rental"):
+    money = Section(key="stock_money", title="", blocks=stock_money_blocks(found))
+    for section in (money, *study_sections(plan, "rental")):
         section_body(section, currency=plan.best.cost.currency, whole=False)
 
 
@@ -245,8 +256,11 @@ def _asked_by(view: str, outlook: Outlook) -> Mapping[str, object]:
 
 
 @st.fragment
-def details(flags: Mapping[str, object], outlook: Outlook) -> None:
-    """One of VIEWS, each worked out when it is looked at, without running the page again."""
+def details(flags: Mapping[str, object], outlook: Outlook, place: int) -> None:
+    """One of VIEWS, each worked out when it is looked at, without running the page again.
+
+    place : of the fleet that it is about, where several serve side by side
+    """
     view = widgets.view("More about this plan", VIEWS, key="view", folded=True)
     asked = {**flags, **_asked_by(view, outlook)}
     command = plan_command(asked)
@@ -255,7 +269,10 @@ def details(flags: Mapping[str, object], outlook: Outlook) -> None:
         if view:
             with st.spinner("Working it out", show_time=False):
                 plan = planned(spec)
-            _shown(view, plan, command)
+            about_all = view in _OF_ALL
+            if about_all and spec.stock:
+                st.markdown(f"**{NEW_ALONE}**")
+            _shown(view, plan if about_all else side_by_side(plan)[place], command)
     except RoofcastError as error:
         display.refusal(error)
     display.command_line(command)

@@ -199,10 +199,20 @@ def checked(plan: CapacityPlan) -> CapacityPlan:
         return plan
     from simulator.planner.verification.finalists import surely_holds, with_check
 
-    found = with_check(plan)
-    if found.verification is None:
+    if plan.spec.stock:
+        from simulator.planner.studies.side_by_side import side_by_side, with_simulated
+        from simulator.planner.studies.stock_fleets import StockPlan
+
+        tried = [with_check(part).verification for part in side_by_side(plan)]
+        studies = (with_simulated(item, tried) if isinstance(item, StockPlan) else item for item in plan.studies)
+        found = replace(plan, studies=tuple(studies))
+    else:
+        found = with_check(plan)
+        tried = [found.verification]
+    checks = [item for item in tried if item is not None]
+    if not checks:
         return found
-    if not surely_holds(found.verification):
+    if not all(map(surely_holds, checks)):
         again = plan_capacity(plan.spec, resized=True)
         found = completed(again) if is_complete(plan) else again
     if not plan.spec.pools:

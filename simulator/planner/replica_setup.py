@@ -9,7 +9,7 @@ from simulator.planner.candidate import Candidate
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.serving.capacity import Role
 from simulator.planner.serving.shapes import Counts, Shape
-from simulator.planner.studies.stock import FleetShare
+from simulator.planner.studies.stock_fleets import FleetShare
 from simulator.planner.verification.simulation import LEAST_DECODING
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec

@@ -15,6 +15,7 @@ from simulator.reports.sections.answer import (
     price_blocks,
     rival_text,
     sentence,
+    stock_checked_texts,
 )
 from simulator.reports.words.derivation import bought_text, explanation, families_text, order_text
 from simulator.reports.words.plan_inputs import plan_input
@@ -63,7 +64,9 @@ def _answer(plan: CapacityPlan) -> Section:
     checked = checked_text(plan) if replayed is None else covered_text(replayed)
     if plan.spec.stock:
         # The sentence above is of what works side by side.
-        blocks.append(Paragraph(text="A new fleet alone, as if nothing existed:"))
+        simulated = stock_checked_texts(plan)
+        checked = "" if simulated and plan.verification is None else checked
+        blocks += [Paragraph(text=text) for text in (*simulated, "A new fleet alone, as if nothing existed:")]
     if checked:
         blocks.append(Paragraph(text=checked))
     if plan.rival is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from urllib.parse import parse_qs
 
@@ -207,3 +208,20 @@ def test_a_fleet_that_was_not_simulated_has_a_button_that_does_so(monkeypatch: p
     assert not [item for item in page.button if item.key == "simulate"]
     (document,) = printed(page)
     assert document["verification"] is not None
+
+
+def test_what_is_simulated_and_drawn_where_something_exists_is_what_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.planner.verification.simulation.LEAST_REQUESTS", 200)
+    monkeypatch.setattr("simulator.planner.verification.simulation.MOST_REQUESTS", 200)
+    asked = {"model": "llama-3.1-8b", "gpus": "l40s", "rps": "200", "owned": "h100-sxm-80gb", "stock": "4"}
+    page = opened("plan", {**asked, "verify": "true", "view": "Risk"})
+    assert not page.exception
+    (document,) = printed(page)
+    shares = document["stock"]["shares"]
+    said = next(item for item in captions(page) if "Simulated with the spares down" in item)
+    assert all(f"{share['hardware']} " in said for share in shares)
+    for name in page.selectbox(key="part").options:
+        page.selectbox(key="part").set_value(name).run()
+        memory = next(json.loads(item.proto.spec) for item in page.get("plotly_chart") if "cached" in item.proto.alt)
+        assert memory["data"][0]["x"][0].split("<br>")[0] in name
+        assert not any(item.startswith("Next: ") for item in captions(page))

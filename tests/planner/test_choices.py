@@ -13,7 +13,7 @@ from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.serving.replica_load import latency_range, meeting_chances
 from simulator.planner.studies.length_split import LengthSplit, truncated_lengths
-from simulator.planner.studies.stock import StockPlan
+from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.reports.sections.answer import sentence
 from simulator.reports.words.derivation import nearest_rejections
 from simulator.specs.question.plan import plan_spec

@@ -36,7 +36,7 @@ from simulator.planner.serving.capacity import Latencies
 from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pools
 from simulator.planner.serving.pool_states import _scattered
 from simulator.planner.serving.replica_load import latency_range, replica_load
-from simulator.planner.studies.stock import StockPlan
+from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.verification.simulation import LEAST_DECODING, MOST_REPLICAS
 from simulator.reports.plan_text import plan_markdown, plan_text
 from simulator.reports.tables.plan_document import plan_csv, plan_document

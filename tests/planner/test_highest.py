@@ -9,7 +9,7 @@ import pytest
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.gap.highest import DemandField, highest
 from simulator.planner.plan import plan_capacity
-from simulator.planner.studies.stock import StockPlan
+from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.specs.question.plan import plan_spec
 
 SMALL: dict[str, Any] = {"rate_per_s": 5.0, "model": "llama-3.1-8b", "hardware": ("l40s",), "workload": "chat"}

@@ -29,7 +29,7 @@ from simulator.planner.search.wide_search import pool_finalists, screen_space
 from simulator.planner.serving.disaggregated import Disaggregated
 from simulator.planner.studies.length_split import length_split_of
 from simulator.planner.studies.rental import RentalMix
-from simulator.planner.studies.stock import StockPlan
+from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.verification.simulation import pool_check
 from simulator.reports.content.document import Table
 from simulator.reports.decide.decision import lead_text

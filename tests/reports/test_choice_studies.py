@@ -11,7 +11,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import FieldValue
-from simulator.planner.studies.stock import StockPlan
+from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.reports.content.document import Paragraph, Table, Tone
 from simulator.reports.plan_text import plan_text
 from simulator.reports.report import build_report

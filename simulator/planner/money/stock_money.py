@@ -7,7 +7,7 @@ from itertools import chain
 from simulator.errors import ProfileError
 from simulator.planner.money.market import purchase_offer
 from simulator.planner.money.tco import annuity_factor, spare_accelerators
-from simulator.planner.studies.stock import FleetShare, StockPlan
+from simulator.planner.studies.stock_fleets import FleetShare, StockPlan
 from simulator.records import dataclass
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import PriceProfile

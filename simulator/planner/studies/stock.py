@@ -3,128 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
-from typing import ClassVar
+from dataclasses import replace
+from types import MappingProxyType
 
 from simulator.errors import InfeasibleError, Option, contradiction
-from simulator.kernels.timing import Provenance
 from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized, housed, size, spares_of
-from simulator.planner.records import Study
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.screened_space import device_power_w
 from simulator.planner.search.search import try_platforms
-from simulator.planner.serving.replica_load import LatencyRange, latency_range, meeting_chances
-from simulator.planner.serving.shapes import Counts, Shape, operating_steps
-from simulator.records import INSIDE, dataclass
+from simulator.planner.serving.replica_load import latency_range, meeting_chances
+from simulator.planner.serving.shapes import Counts, Shape
+from simulator.planner.studies.side_by_side import alone, with_simulated
+from simulator.planner.studies.stock_fleets import FleetShare, Seen, StockPlan
+from simulator.planner.verification.fleet_check import check_fleet, full_verification
+from simulator.records import dataclass
 from simulator.specs.question.plan_values import stock_entry
-from simulator.units import HOURS_PER_MONTH
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What requests see of a fleet with its spares gone [s]; ``chances`` : that each objective of the plan holds."""
-
-    ttft_p95_s: float
-    tpot_p95_s: float
-    ranges: LatencyRange
-    chances: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetShare:
-    """One of several fleets side by side, each with its share of the demand.
-
-    from_stock, bought : devices that exist and devices to be bought; by_kind : the latter by accelerator
-    rate_per_s : of the planned peak
-    cost_per_hour : of the bought devices only, None where no price is known
-    serving, counts : what serves, and how many replicas of each of its parts without spares; no part of the answer
-    seen : what requests see with the spares gone, its 80 % intervals, and the probability that each objective holds
-    """
-
-    hardware: str
-    label: str
-    replicas: int
-    spares: int
-    devices: int
-    from_stock: int
-    bought: int
-    by_kind: tuple[tuple[str, int], ...]
-    rate_per_s: float
-    capacity_per_s: float
-    cost_per_hour: float | None
-    typical_w: float
-    serving: Shape = field(compare=False, repr=False, metadata=INSIDE)
-    counts: Counts = field(compare=False, repr=False, metadata=INSIDE)
-    seen: Seen | None = None
-
-    @property
-    def replica_rate_per_s(self) -> float:
-        """Of one replica of the last part [1/s]."""
-        return self.rate_per_s / self.counts[-1]
-
-    @property
-    def log_sigma(self) -> float:
-        """Standard deviation of log(measured / predicted) of its step times, those of the part that is known least."""
-        return max(operating_steps(part).log_sigma for part in self.serving.parts)
-
-    @property
-    def provenance(self) -> str:
-        """How its step times are known, those of the part that is known least."""
-        return max(Provenance[operating_steps(part).provenance.upper()] for part in self.serving.parts).label
-
-    @property
-    def load(self) -> float:
-        """Rate at the planned peak over what the fleet can carry [-]."""
-        return self.rate_per_s / self.capacity_per_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StockPlan(Study):
-    """Existing accelerators first, then what has to be obtained. ``unused`` names stock that stays idle and why."""
-
-    key: ClassVar[str] = "stock"
-
-    shares: tuple[FleetShare, ...]
-    unused: tuple[str, ...]
-
-    @property
-    def devices(self) -> int:
-        """Accelerators in use."""
-        return sum(share.devices for share in self.shares)
-
-    @property
-    def provenance(self) -> str:
-        """How the step times of the fleet that is known least are known."""
-        return max(Provenance[share.provenance.upper()] for share in self.shares).label
-
-    @property
-    def bought(self) -> int:
-        """Accelerators to obtain."""
-        return sum(share.bought for share in self.shares)
-
-    @property
-    def cost_per_hour(self) -> float | None:
-        """Of what has to be obtained, in the price list's currency; None where a price is unknown."""
-        costs = [share.cost_per_hour for share in self.shares]
-        return None if None in costs else sum(cost or 0.0 for cost in costs)
-
-    @property
-    def chances(self) -> tuple[float, ...]:
-        """That each objective holds in the fleet that is least sure of it."""
-        return tuple(map(min, zip(*(share.seen.chances for share in self.shares if share.seen), strict=True)))
-
-    @property
-    def cost_per_month(self) -> float | None:
-        """The same of a month of 730 hours."""
-        return None if self.cost_per_hour is None else self.cost_per_hour * HOURS_PER_MONTH
-
-    @property
-    def typical_w(self) -> float:
-        """Expected power of all that is in use."""
-        return sum(share.typical_w for share in self.shares)
+_ROUNDS = 4
+"""How often what serves is planned again at most."""
 
 
 def _stock_platforms(question: Question) -> list[tuple[Platform, int]]:
@@ -165,6 +64,7 @@ def _from_stock(item: Sized, *, counts: Counts, spare: Counts, rate_per_s: float
         typical_w=devices * device_power_w(candidate.platform),
         serving=shape,
         counts=counts,
+        spare=spare,
     )
 
 
@@ -251,6 +151,7 @@ def _extended(question: Question, sized: Sized, *, stock: Mapping[str, int], rat
         typical_w=kept_w + sum(item.typical_w for item in new),
         serving=shape,
         counts=counts,
+        spare=spare,
     )
 
 
@@ -295,8 +196,17 @@ def _worth_using(question: Question, uses: list[tuple[Sized, int]], ranked: list
     return replace(found, shares=_completed(question, found, uses, ranked) if ranked else found.shares), idle
 
 
-def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
+def _as_known(item: Sized, slower: Mapping[tuple[str, str], Shape]) -> Sized:
+    candidate = item.evaluated.candidate
+    return replace(item, evaluated=slower.get((candidate.hardware, candidate.label), item.evaluated))
+
+
+def stock_plan(
+    question: Question, ranked: list[Sized], *, slower: Mapping[tuple[str, str], Shape] = MappingProxyType({})
+) -> StockPlan | None:
     """Existing accelerators in the order of what one carries, each filled before the next; then a new fleet.
+
+    slower : set-ups that carry less than the steady state says, by accelerator and label
 
     ``ranked`` are the fleets that may be bought. New accelerators of a kind and set-up that exists share its spares;
     every other fleet keeps its own. Each gets the demand in proportion to what it carries. Stock costs nothing an hour
@@ -312,7 +222,8 @@ def stock_plan(question: Question, ranked: list[Sized]) -> StockPlan | None:
         if use is None:
             unused.append(f"{count} x {platform.hardware.name}: no replica of {question.model.name} can serve on them")
         else:
-            uses.append((use, count))
+            uses.append((_as_known(use, slower), count))
+    ranked = [_as_known(item, slower) for item in ranked]
     uses.sort(key=_per_device, reverse=True)
     found, idle = _worth_using(question, uses, ranked)
     if found.left_per_s > 0 and not ranked:
@@ -381,4 +292,23 @@ def _check_limits(question: Question, plan: StockPlan) -> None:
 
 def study(context: StudyContext) -> StockPlan | None:
     """Existing accelerators with their share of the demand, and what has to be bought beside them."""
-    return stock_plan(context.question, list(context.allowed))
+    found = stock_plan(context.question, list(context.allowed))
+    # Where the plan's own fleets are simulated, so is what serves.
+    return found if found is None or context.plan.finalists is None else _held(context, found)
+
+
+def _held(context: StudyContext, stock: StockPlan) -> StockPlan:
+    """``stock`` with each of its fleets simulated. A set-up that misses carries what it does there, and all is planned
+    again with that.
+    """
+    slower: dict[tuple[str, str], Shape] = {}
+    for left in reversed(range(_ROUNDS)):
+        parts = [alone(context.plan, share) for share in stock.shares]
+        checks = [check_fleet(part.basis.question, part.basis.shown[0]) for part in parts]
+        grown = [(share, item) for share, item in zip(stock.shares, checks, strict=True) if item.is_grown]
+        if not grown or not left:
+            break
+        slower |= {(share.hardware, share.label): item.sized.evaluated for share, item in grown}
+        stock = stock_plan(context.question, list(context.allowed), slower=slower) or stock
+    found = [full_verification(part.basis.question, item) for part, item in zip(parts, checks, strict=True)]
+    return with_simulated(stock, found)

@@ -25,8 +25,8 @@ from simulator.planner.gap.limits import fleet_limits, within
 from simulator.planner.records import BusiestMinute, NotConfirmed
 from simulator.planner.search.question import Question
 from simulator.planner.search.screened_space import pareto_front
-from simulator.planner.verification.fleet_check import HOLDING, Checked, check_fleet, sized_again
-from simulator.planner.verification.simulation import SURE, beside, hold_chance, refused
+from simulator.planner.verification.fleet_check import HOLDING, Checked, check_fleet, full_verification, sized_again
+from simulator.planner.verification.simulation import SURE, beside, hold_chance
 from simulator.planner.verification.traces import CheckOf, steady_states, sure_simulation, surest_simulation
 from simulator.planner.verified import Finalist, Finalists, FleetVerification
 from simulator.records import dataclass
@@ -83,14 +83,6 @@ def _all_checked(question: Question, entrants: Sequence[Sized]) -> list[Checked]
 def _winner(checked: Sequence[Checked]) -> Checked:
     holding = [item for item in checked if item.verdict in HOLDING]
     return min(holding, key=lambda item: item.sized.rank) if holding else checked[0]
-
-
-def _full_verification(question: Question, winner: Checked) -> FleetVerification:
-    """With all replicas up and with the spares down, beside the steady states of the final demand."""
-    sized, state = winner.sized, steady_states(question, winner.sized)
-    whole = sized.replicas + sized.spares
-    up = refused(winner.found.reason, steady=state(whole)) if winner.at is None else winner.at(whole)
-    return FleetVerification(at_peak=beside(up, state(whole)), degraded=beside(winner.found, state(sized.replicas)))
 
 
 def _record(question: Question, item: Checked, *, chosen: bool) -> Finalist:
@@ -155,7 +147,7 @@ def checked_finalists(question: Question, ranked: Sequence[Sized]) -> CheckedSea
         question=question,
         ranked=_reordered(candidates, checked),
         finalists=Finalists(members=members, replayed=replays_trace(question.spec)),
-        verification=_full_verification(question, winner),
+        verification=full_verification(question, winner),
     )
 
 
@@ -213,9 +205,9 @@ _LOOPS = frozenset({"scheduler_lists", "scheduler_walk"})
 
 def with_check(plan: CapacityPlan) -> CapacityPlan:
     """``plan`` with its best fleet simulated, all replicas up and with the spares down. As it was where it is not the
-    answer alone (stock, a measured rate), and where the event simulation is not compiled or does not model it."""
+    answer alone (a measured rate), and where the event simulation is not compiled or does not model it."""
     spec = plan.spec
-    if not plan.objectives or spec.stock or spec.measured_rps_per_gpu is not None:
+    if not plan.objectives or spec.measured_rps_per_gpu is not None:
         return plan
     if not loops_on_disk() >= _LOOPS:
         return plan

@@ -10,7 +10,7 @@ from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, size
 from simulator.planner.gap.limits import fleet_limits, within
 from simulator.planner.search.question import Question
-from simulator.planner.verification.simulation import SURE, hold_chance, refused
+from simulator.planner.verification.simulation import SURE, beside, hold_chance, refused
 from simulator.planner.verification.traces import (
     FINE_STEPS,
     CheckOf,
@@ -20,7 +20,7 @@ from simulator.planner.verification.traces import (
     sure_simulation,
     surest_simulation,
 )
-from simulator.planner.verified import Verdict, Verification
+from simulator.planner.verified import FleetVerification, Verdict, Verification
 from simulator.records import dataclass
 
 MOST_ADDED = 1.0
@@ -44,6 +44,11 @@ class Checked:
     planned_replicas: int
     verdict: Verdict
     at: CheckOf | None
+
+    @property
+    def is_grown(self) -> bool:
+        """Whether it takes more replicas than planned."""
+        return self.sized.replicas > self.planned_replicas
 
 
 def smallest_that_holds(at: CheckOf, *, planned: int, fewer: bool, step: int | None = None) -> int | None:
@@ -171,3 +176,11 @@ def check_fleet(question: Question, sized: Sized) -> Checked:
         if needed > planned and not question.spec.stock and not within(fleet_limits(question), [kept]):
             kept, verdict = sized, Verdict.BEYOND_LIMITS
     return Checked(sized=kept, planned=first, found=at(kept.replicas), planned_replicas=planned, verdict=verdict, at=at)
+
+
+def full_verification(question: Question, item: Checked) -> FleetVerification:
+    """With all replicas up and with the spares down, beside the steady states of the final demand."""
+    sized, state = item.sized, steady_states(question, item.sized)
+    whole = sized.replicas + sized.spares
+    up = refused(item.found.reason, steady=state(whole)) if item.at is None else item.at(whole)
+    return FleetVerification(at_peak=beside(up, state(whole)), degraded=beside(item.found, state(sized.replicas)))

@@ -8,7 +8,7 @@ from simulator.planner.capacity_plan import CapacityPlan, better_known, elsewher
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.studies.growth import Growth
-from simulator.planner.studies.stock import StockPlan
+from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DrawnFleet, drawn_fleet
 from simulator.planner.verification.confidence import Confidence, confidence_in
 from simulator.records import dataclass

@@ -30,8 +30,8 @@ from simulator.reports.words.derivation import CASES, ranking_texts, resource_te
 
 if TYPE_CHECKING:
     from simulator.planner.serving.replica_load import LatencyRange
-    from simulator.planner.studies.stock import FleetShare, StockPlan
-    from simulator.planner.verified import Finalists
+    from simulator.planner.studies.stock_fleets import FleetShare, StockPlan
+    from simulator.planner.verified import Finalists, Verification
 
 _NEARLY_ALL = 0.99
 
@@ -48,7 +48,7 @@ def _devices(number: int, word: str) -> str:
 def _stock(plan: CapacityPlan) -> StockPlan | None:
     if not plan.studies:
         return None
-    from simulator.planner.studies.stock import StockPlan
+    from simulator.planner.studies.stock_fleets import StockPlan
 
     return plan.study(StockPlan)
 
@@ -154,16 +154,6 @@ def checked_text(plan: CapacityPlan) -> str:
     if plan.verification is None:
         asked = plan.spec.verify is None and plan.objectives
         return "Not simulated: add --verify, or run roofcast warm-up once for this and later plans." if asked else ""
-    found = plan.verification.degraded
-    if found.reason:
-        return f"Not simulated: {found.reason}."
-    # An encoder has no time per token, whatever bound stands for it.
-    shown = ", ".join(
-        f"{item.name} {_limited(item.simulated_s)} of {seconds_text(item.bound_s)}"
-        for item in found.objectives
-        if item.simulated_s > 0
-    )
-    held = f"{found.held_runs} of {counted_text(found.seeds, 'run')}"
     tried = plan.spec.verify or plan.finalists is not None
     ending = "" if plan.verification.holds or tried else "; --verify sizes a fleet that holds"
     if plan.finalists and plan.verification.holds:
@@ -172,7 +162,33 @@ def checked_text(plan: CapacityPlan) -> str:
         chosen = plan.finalists.chosen
         if chosen.verdict is Verdict.RESIZED:
             ending = f"; {chosen.planned_replicas} replicas as sized in steady state do not"
-    return f"Simulated with the spares down: {shown}; {held} of {found.requests:,} requests hold{ending}."
+    return simulated_text(plan.verification.degraded, ending=ending)
+
+
+def stock_checked_texts(plan: CapacityPlan) -> list[str]:
+    """The same of each fleet that serves side by side where something exists."""
+    stock = _stock(plan)
+    shares = () if stock is None else stock.shares
+    return [
+        simulated_text(share.simulated.degraded, fleet=f"{share.hardware} {share.label}" if len(shares) > 1 else "")
+        for share in shares
+        if share.simulated is not None
+    ]
+
+
+def simulated_text(found: Verification, *, fleet: str = "", ending: str = "") -> str:
+    """What the event simulation says of a fleet with its spares down; ``fleet`` names one of several."""
+    named = f"{fleet}: " if fleet else ""
+    if found.reason:
+        return f"{named}Not simulated: {found.reason}."
+    # An encoder has no time per token, whatever bound stands for it.
+    shown = ", ".join(
+        f"{item.name} {_limited(item.simulated_s)} of {seconds_text(item.bound_s)}"
+        for item in found.objectives
+        if item.simulated_s > 0
+    )
+    held = f"{found.held_runs} of {counted_text(found.seeds, 'run')}"
+    return f"{named}Simulated with the spares down: {shown}; {held} of {found.requests:,} requests hold{ending}."
 
 
 def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False) -> doc.Table:

@@ -1,0 +1,54 @@
+"""Fleets that serve side by side where something exists, each as a plan of its own for its share of the demand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from simulator.planner.capacity_plan import CapacityPlan, PlanBasis, with_report_studies
+from simulator.planner.fleet.fleet import complete, sized_as
+from simulator.planner.money.cost import fleet_cost
+from simulator.planner.studies.stock_fleets import FleetShare, StockPlan
+from simulator.planner.verified import FleetVerification
+
+
+def side_by_side(plan: CapacityPlan) -> tuple[CapacityPlan, ...]:
+    """Each of them in whole servers, with the studies of a report that were asked for; none where nothing exists.
+
+    Studies count no rent where a part of a fleet is paid for.
+    """
+    stock = plan.study(StockPlan)
+    return () if stock is None else tuple(alone(plan, share) for share in stock.shares)
+
+
+def alone(plan: CapacityPlan, share: FleetShare) -> CapacityPlan:
+    """One of them."""
+    whole = plan.basis.question
+    part = share.rate_per_s / whole.demand.planned_rate_per_s
+    demand = replace(whole.demand, mean_rate_per_s=whole.demand.mean_rate_per_s * part)
+    question, prices = replace(whole, demand=demand), whole.prices
+    sized = sized_as(share.serving, share.counts, share.spare, demand=demand, spec=plan.spec, prices=prices)
+    best = complete(sized, demand=demand, objectives=plan.objectives, spec=plan.spec)
+    if share.from_stock:
+        unpriced = [(None, item.devices) for item in sized.housing]
+        cost = fleet_cost(prices=prices, bill=unpriced, demand=demand, prompt_share=sized.prompt_share)
+        sized = replace(sized, cost=cost)
+    found = replace(
+        plan,
+        demand=demand,
+        best=best,
+        alternatives=(),
+        basis=PlanBasis(question=question, shown=(sized,)),
+        warnings=(),
+        price_ranking=None,
+        studies=(),
+        verification=None,
+        finalists=None,
+    )
+    return with_report_studies(found, question, shown=found.basis.shown)
+
+
+def with_simulated(stock: StockPlan, checks: Sequence[FleetVerification | None]) -> StockPlan:
+    """``stock`` with what the event simulation says of each of its fleets."""
+    shares = (replace(share, simulated=found) for share, found in zip(stock.shares, checks, strict=True))
+    return replace(stock, shares=tuple(shares))

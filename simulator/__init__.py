@@ -35,34 +35,25 @@ if TYPE_CHECKING:
 
 
 # Imported on first use: a command that only lists profiles must not pay for the physics.
-_HOMES = {
-    "Answer": "simulator.reports.answer",
-    "calibrate": "simulator.api.measurements",
-    "capacity": "simulator.api.scenarios",
-    "compare": "simulator.api.scenarios",
-    "crossover": "simulator.api.steps",
-    "explain": "simulator.api.explanations",
-    "demand": "simulator.api.measurements",
-    "plan": "simulator.api.planning",
-    "plan_models": "simulator.api.planning",
-    "replay": "simulator.api.measurements",
-    "report": "simulator.api.planning",
-    "scorecard": "simulator.api.measurements",
-    "serve": "simulator.api.scenarios",
-    "simulate": "simulator.api.scenarios",
-    "step": "simulator.api.steps",
-    "sweep": "simulator.api.sweeps",
-    "verify": "simulator.api.planning",
-    "answer": "simulator.engine.runs.answers",
-    "RoofcastError": "simulator.errors",
-    "deploy": "simulator.phases.deployment",
-    "memory_plan": "simulator.phases.memory",
-    "estimate_step": "simulator.phases.step",
-    "load_hardware": "simulator.specs.hardware.accelerator",
-    "load_model": "simulator.specs.model.loading",
-    "PlanSpec": "simulator.specs.question.plan",
-    "ScenarioSpec": "simulator.specs.question.scenario",
+_NAMES = {
+    "simulator.reports.answer": "Answer",
+    "simulator.api.measurements": "calibrate demand replay scorecard",
+    "simulator.api.scenarios": "capacity compare serve simulate",
+    "simulator.api.steps": "crossover step",
+    "simulator.api.explanations": "explain",
+    "simulator.api.planning": "plan plan_models report verify",
+    "simulator.api.sweeps": "sweep",
+    "simulator.engine.runs.answers": "answer",
+    "simulator.errors": "RoofcastError",
+    "simulator.phases.deployment": "deploy",
+    "simulator.phases.memory": "memory_plan",
+    "simulator.phases.step": "estimate_step",
+    "simulator.specs.hardware.accelerator": "load_hardware",
+    "simulator.specs.model.loading": "load_model",
+    "simulator.specs.question.plan": "PlanSpec",
+    "simulator.specs.question.scenario": "ScenarioSpec",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "Answer",

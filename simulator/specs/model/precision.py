@@ -12,23 +12,23 @@ from simulator.errors import RoofcastError, did_you_mean, plain_word
 from simulator.specs.base import LogSigma, Spec, open_field, read_yaml, validate
 from simulator.specs.profiles import profile_root
 
-DTYPES: Mapping[str, str] = {
-    "float64": "fp64",
-    "double": "fp64",
-    "float32": "fp32",
-    "float": "fp32",
-    "tensorfloat32": "tf32",
-    "bfloat16": "bf16",
-    "float16": "fp16",
-    "half": "fp16",
-    "float8": "fp8",
-    "e4m3": "fp8",
-    "fp8-e4m3": "fp8",
-    "float8-e4m3fn": "fp8",
-    "float4": "fp4",
-    "e2m1": "fp4",
-    "fp4-e2m1": "fp4",
-}
+
+def _by_spelling(spellings: Mapping[str, str]) -> Mapping[str, str]:
+    """What each of the words means that stand for one word."""
+    return {spelling: word for word, others in spellings.items() for spelling in others.split()}
+
+
+DTYPES = _by_spelling(
+    {
+        "fp64": "float64 double",
+        "fp32": "float32 float",
+        "tf32": "tensorfloat32",
+        "bf16": "bfloat16",
+        "fp16": "float16 half",
+        "fp8": "float8 e4m3 fp8-e4m3 float8-e4m3fn",
+        "fp4": "float4 e2m1 fp4-e2m1",
+    }
+)
 """As torch, vLLM and checkpoints write number formats."""
 
 E5M2 = ("e5m2", "fp8-e5m2", "float8-e5m2")
@@ -48,56 +48,27 @@ BLOCK_SCHEMES: Mapping[str, str] = {"nvfp4": "nvfp4", "mxfp4": "mxfp4-w4a4", "fp
 NOT_GIVEN = ("auto", "none", "default")
 """Words by which engines say that the checkpoint decides."""
 
-SCHEMES: Mapping[str, str] = {
-    "int8": "w8a8",
-    "w8a8-int8": "w8a8",
-    "int8-w8a8": "w8a8",
-    "int8dq": "w8a8",
-    "fp8-dynamic": "fp8",
-    "fp8-w8a8": "fp8",
-    "w8a8-fp8": "fp8",
-    "fp8-e4m3": "fp8",
-    "fp8-static-pertensor": "fp8-static",
-    "mxfp4-mxfp4": "mxfp4-w4a4",
-    "nvfp4a16": "nvfp4-w4a16",
-    "w4a16-nvfp4": "nvfp4-w4a16",
-    "fp8-per-tensor": "fp8-static",
-    "fp8-blockwise": "fp8-block",
-    "block-fp8": "fp8-block",
-    "w8a16": "rtn-8bit",
-    "int8wo": "rtn-8bit",
-    "int8-wo": "rtn-8bit",
-    "int8-weight-only": "rtn-8bit",
-    "int3": "rtn-3bit",
-    "int2": "rtn-2bit",
-    "w4a16": "rtn-g128",
-    "int4": "rtn-g128",
-    "int4wo": "rtn-g128",
-    "int4-wo": "rtn-g128",
-    "int4-weight-only": "rtn-g128",
-    "gptq-int4": "gptq-g128",
-    "gptq-4bit": "gptq-g128",
-    "awq-int4": "awq",
-    "awq-4bit": "awq",
-    "smoothquant": "smoothquant-o3",
-    "smooth-quant": "smoothquant-o3",
-    "sq": "smoothquant-o3",
-    "llm.int8()": "llm.int8",
-    "llm-int8": "llm.int8",
-    "llm-int8()": "llm.int8",
-    "bnb-int8": "llm.int8",
-    "bnb-8bit": "llm.int8",
-    "bitsandbytes-int8": "llm.int8",
-    "bitsandbytes-8bit": "llm.int8",
-    "bnb-nf4": "nf4",
-    "bnb-4bit": "nf4",
-    "bitsandbytes": "nf4",
-    "bitsandbytes-nf4": "nf4",
-    "bitsandbytes-4bit": "nf4",
-    "fp4": "nvfp4",
-    "bitnet-b1.58": "bitnet",
-    "bitnet-1.58": "bitnet",
-}
+SCHEMES = _by_spelling(
+    {
+        "w8a8": "int8 w8a8-int8 int8-w8a8 int8dq",
+        "fp8": "fp8-dynamic fp8-w8a8 w8a8-fp8 fp8-e4m3",
+        "fp8-static": "fp8-static-pertensor fp8-per-tensor",
+        "mxfp4-w4a4": "mxfp4-mxfp4",
+        "nvfp4-w4a16": "nvfp4a16 w4a16-nvfp4",
+        "fp8-block": "fp8-blockwise block-fp8",
+        "rtn-8bit": "w8a16 int8wo int8-wo int8-weight-only",
+        "rtn-3bit": "int3",
+        "rtn-2bit": "int2",
+        "rtn-g128": "w4a16 int4 int4wo int4-wo int4-weight-only",
+        "gptq-g128": "gptq-int4 gptq-4bit",
+        "awq": "awq-int4 awq-4bit",
+        "smoothquant-o3": "smoothquant smooth-quant sq",
+        "llm.int8": "llm.int8() llm-int8 llm-int8() bnb-int8 bnb-8bit bitsandbytes-int8 bitsandbytes-8bit",
+        "nf4": "bnb-nf4 bnb-4bit bitsandbytes bitsandbytes-nf4 bitsandbytes-4bit",
+        "nvfp4": "fp4",
+        "bitnet": "bitnet-b1.58 bitnet-1.58",
+    }
+)
 """Other names of ``precision.scheme``."""
 
 GGUF_MIXES = ("q2-k", "q3-k-m", "q4-0", "q4-k-m", "q5-k-m", "q6-k", "q8-0")
@@ -138,19 +109,8 @@ class Dtype(StrEnum):
     INT1 = "int1"
 
 
-BITS: dict[Dtype, int] = {
-    Dtype.FP64: 64,
-    Dtype.FP32: 32,
-    Dtype.TF32: 32,
-    Dtype.BF16: 16,
-    Dtype.FP16: 16,
-    Dtype.FP8: 8,
-    Dtype.FP6: 6,
-    Dtype.FP4: 4,
-    Dtype.INT8: 8,
-    Dtype.INT4: 4,
-    Dtype.INT1: 1,
-}
+BITS = {dtype: int("".join(filter(str.isdigit, dtype))) for dtype in Dtype}
+"""Of a number, as its format says itself."""
 
 
 class PrecisionSpec(Spec):

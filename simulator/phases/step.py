@@ -297,7 +297,7 @@ def estimate_step(deployment: Deployment, step: StepShape) -> StepEstimate:
 
 def estimate_steps(asked: Sequence[tuple[Deployment, StepShape]]) -> tuple[StepEstimate, ...]:
     """``estimate_step`` of several deployments; those that share kernels are priced together."""
-    works = [_stage_works(deployment, step) for deployment, step in asked]
+    works = [stage_rows(deployment, step, stages=range(deployment.parallelism.pp_size)) for deployment, step in asked]
     timings = _timings_of([deployment.kernels for deployment, _ in asked], works)
     return tuple(
         _estimate(deployment, step, works=placed, timings=priced)
@@ -305,10 +305,11 @@ def estimate_steps(asked: Sequence[tuple[Deployment, StepShape]]) -> tuple[StepE
     )
 
 
-def _stage_works(deployment: Deployment, step: StepShape) -> list[tuple[int, Work]]:
+def stage_rows(deployment: Deployment, step: StepShape, *, stages: Iterable[int]) -> list[tuple[int, Work]]:
+    """Rows of one device of each of these pipeline stages, with the stage."""
     return [
         (stage, work)
-        for stage in range(deployment.parallelism.pp_size)
+        for stage in stages
         for work in device_rows(
             deployment.techniques,
             parallelism=deployment.parallelism,

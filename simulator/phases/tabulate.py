@@ -25,9 +25,8 @@ from simulator.operators.work import (
 )
 from simulator.phases import compiled
 from simulator.phases.deployment import Deployment
-from simulator.phases.step import graph_tokens, sampling_s
+from simulator.phases.step import graph_tokens, sampling_s, stage_rows
 from simulator.records import dataclass
-from simulator.techniques.applied import device_rows
 
 SAME = float(np.sqrt(np.finfo(np.float64).eps))
 """Relative difference below which two prices are one."""
@@ -84,17 +83,7 @@ def _works(part: _Part, step: StepShape) -> list[Work]:
     deployment = part.deployment
     if is_encoder_only(deployment.model):
         step = replace(step, decode_sequences=0.0 * step.decode_sequences)
-    return [
-        work
-        for stage in part.stages
-        for work in device_rows(
-            deployment.techniques,
-            parallelism=deployment.parallelism,
-            step=step,
-            stage=stage,
-            fused=not deployment.engine.eager,
-        )
-    ]
+    return [work for _, work in stage_rows(deployment, step, stages=part.stages)]
 
 
 def _seconds(part: _Part, step: StepShape, rows: frozenset[int]) -> Array:

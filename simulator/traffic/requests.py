@@ -52,37 +52,32 @@ def check_workload_size(workload: WorkloadSpec, *, block_size_tokens: int) -> No
         )
 
 
+_FEWER = "simulate a share of the replicas under the same share of the rate"
+
+
+def _check_most(value: float, most: float, said: str, *, field: str, hint: str) -> None:
+    if value > most:
+        raise RoofcastError(said, field=field, code="out_of_range", hint=hint)
+
+
 def check_replicas(replicas: int) -> None:
     """Refuse more replicas than are simulated in a time that anybody waits."""
-    if replicas > LARGEST_REPLICAS:
-        raise RoofcastError(
-            f"{replicas:,} replicas; at most {LARGEST_REPLICAS:,} are simulated",
-            field="replicas",
-            code="out_of_range",
-            hint="simulate a share of the replicas under the same share of the rate",
-        )
+    said = f"{replicas:,} replicas; at most {LARGEST_REPLICAS:,} are simulated"
+    _check_most(replicas, LARGEST_REPLICAS, said, field="replicas", hint=_FEWER)
 
 
 def check_steps(steps: float) -> None:
     """Refuse a run of more steps than are simulated in a time that anybody waits."""
-    if steps > LARGEST_STEPS:
-        raise RoofcastError(
-            f"up to {steps:.3g} steps; at most {LARGEST_STEPS:.3g} are simulated",
-            field="workload",
-            code="out_of_range",
-            hint="shorter answers or shorter stages: percentiles settle long before",
-        )
+    said = f"up to {steps:.3g} steps; at most {LARGEST_STEPS:.3g} are simulated"
+    hint = "shorter answers or shorter stages: percentiles settle long before"
+    _check_most(steps, LARGEST_STEPS, said, field="workload", hint=hint)
 
 
 def check_state_size(bytes_of_one: float, *, replicas: int) -> None:
     """Refuse more replicas, or larger ones, than memory holds the state of."""
-    if bytes_of_one * replicas > LARGEST_STATE_BYTES:
-        raise RoofcastError(
-            f"{replicas:,} replicas of {bytes_of_one:.3g} bytes of state each; at most {LARGEST_STATE_BYTES:.3g} bytes",
-            field="replicas",
-            code="out_of_range",
-            hint="simulate a share of the replicas under the same share of the rate",
-        )
+    most = f"at most {LARGEST_STATE_BYTES:.3g} bytes"
+    said = f"{replicas:,} replicas of {bytes_of_one:.3g} bytes of state each; {most}"
+    _check_most(bytes_of_one * replicas, LARGEST_STATE_BYTES, said, field="replicas", hint=_FEWER)
 
 
 Floats = NDArray[np.float64]

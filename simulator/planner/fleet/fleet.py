@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from simulator.engine.lanes.steady_state import Objective
 from simulator.kernels.timing import Provenance
 from simulator.planner.candidate import NO_TECHNIQUES, Rejection
-from simulator.planner.fleet.records import DEFAULT_SPARES, KNOWN, Fleet, FleetCost, FleetPool, Housing
+from simulator.planner.fleet.records import DEFAULT_SPARES, KNOWN, Fleet, FleetCost, FleetPool, Housed, Housing
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import Demand
@@ -39,7 +39,7 @@ from simulator.planner.fleet.records import housing_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sized:
+class Sized(Housed):
     """A fleet before its latencies and limits are worked out: enough to rank it.
 
     counts, spare : replicas of each part that the demand needs, and beyond them; housing : of each kind of accelerator
@@ -76,17 +76,6 @@ class Sized:
             if own[-1] == replicas:
                 return own
         return self.evaluated.counts(rate_per_s, replicas=replicas)
-
-    @property
-    def devices(self) -> int:
-        """Accelerators to obtain."""
-        return sum(item.devices for item in self.housing)
-
-    @property
-    def servers(self) -> int | None:
-        """Of all kinds; None for single devices."""
-        counts = [item.servers for item in self.housing if item.servers is not None]
-        return sum(counts) if counts else None
 
     @property
     def rank(self) -> tuple[bool, float, int, str, str]:

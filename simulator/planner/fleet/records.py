@@ -174,8 +174,26 @@ KNOWN = frozenset({Provenance.MEASURED.label, Provenance.CALIBRATED.label})
 """Kernels that were measured on the very accelerator, or fitted to such measurements."""
 
 
+class Housed:
+    """What stands in ``housing``, an entry for each kind of accelerator."""
+
+    __slots__ = ()
+    housing: tuple[Housing, ...]
+
+    @property
+    def devices(self) -> int:
+        """Accelerators to obtain."""
+        return sum(item.devices for item in self.housing)
+
+    @property
+    def servers(self) -> int | None:
+        """Of all kinds; None for single devices."""
+        counts = [item.servers for item in self.housing if item.servers is not None]
+        return sum(counts) if counts else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class Fleet(Housed):
     """Replicas that carry a demand, in whole servers.
 
     pools : in the order of a request's way, one where replicas do both; transfer : between two, None for one
@@ -284,12 +302,6 @@ class Fleet:
         return " + ".join(server.name for _, server in self.kinds if server is not None)
 
     @property
-    def servers(self) -> int | None:
-        """Of all kinds; None for single devices."""
-        counts = [item.servers for item in self.housing if item.servers is not None]
-        return sum(counts) if counts else None
-
-    @property
     def idle_devices(self) -> int:
         """Accelerators that only fill up servers."""
         return sum(item.idle_devices for item in self.housing)
@@ -307,11 +319,6 @@ class Fleet:
     def maximum_w(self) -> float:
         """Nameplate power [W]."""
         return sum(item.maximum_w for item in self.housing)
-
-    @property
-    def devices(self) -> int:
-        """Accelerators to obtain."""
-        return sum(item.devices for item in self.housing)
 
     @property
     def spread(self) -> float:

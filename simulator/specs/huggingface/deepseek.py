@@ -58,17 +58,17 @@ def read_longcat(fields: Fields) -> arch.ModelSpec:
     return decoder(fields, trunk=trunk, layers=pair * pairs, notes=(note,) if empty else ())
 
 
+def _indexer(fields: Fields) -> arch.IndexerSpec:
+    return arch.IndexerSpec(**{name: fields.size(name) for name in ("index_n_heads", "index_head_dim", "index_topk")})
+
+
 def read_deepseek_sparse(fields: Fields) -> arch.ModelSpec:
     """DeepseekV32Config and GlmMoeDsaConfig: an indexer picks index_topk keys; some layers reuse the last choice."""
     depth = fields.depth("num_hidden_layers")
     mla = read_mla(fields)
     if mla.q_lora_rank is None:
         raise fields.refusal("q_lora_rank", "is missing: the indexer reads the query's latent")
-    indexer = arch.IndexerSpec(
-        index_n_heads=fields.size("index_n_heads"),
-        index_head_dim=fields.size("index_head_dim"),
-        index_topk=fields.size("index_topk"),
-    )
+    indexer = _indexer(fields)
     fields.words("layer_types", length=depth, allowed=("indexed_attention", "deepseek_sparse_attention"))
     fields.costless("indexer_rope_interleave", "index_share_for_mtp_iteration", "index_skip_topk_offset")
     fields.expect("num_experts", value=fields.raw("n_routed_experts"), why="it repeats n_routed_experts")
@@ -252,9 +252,4 @@ def _with_ratio(fields: Fields, attention: arch.CompressedAttentionSpec, ratio: 
         raise fields.refusal("compress_ratios", "holds 1, allowed are 0 (window alone) and ratios above 1")
     if ratio != INDEXED_RATIO:
         return attention.model_copy(update={"compress_ratio": ratio})
-    indexer = arch.IndexerSpec(
-        index_n_heads=fields.size("index_n_heads"),
-        index_head_dim=fields.size("index_head_dim"),
-        index_topk=fields.size("index_topk"),
-    )
-    return attention.model_copy(update={"compress_ratio": ratio, "overlaps": True, "indexer": indexer})
+    return attention.model_copy(update={"compress_ratio": ratio, "overlaps": True, "indexer": _indexer(fields)})

@@ -14,14 +14,7 @@ OPT_POSITION_OFFSET = 2  # OPTLearnedPositionalEmbedding keeps two rows before p
 
 def read_mpt(fields: Fields) -> ModelSpec:
     """MptConfig: ALiBi, no biases, norms without bias, tied embeddings."""
-    fields.rename(
-        {
-            "hidden_size": ("d_model",),
-            "num_hidden_layers": ("n_layers",),
-            "num_attention_heads": ("n_heads",),
-            "max_position_embeddings": ("max_seq_len",),
-        }
-    )
+    fields.rename(usual.MOSAIC_NAMES)
     if fields.has("attn_config"):
         inner = fields.section("attn_config")
         inner.expect("alibi", value=True, why="without ALiBi positions are learned, which transformers does not run")

@@ -12,6 +12,13 @@ from simulator.specs.model import architecture as arch
 SLIDING = "sliding_attention"
 FULL = "full_attention"
 DENSE, SPARSE = "dense", "sparse"
+MOSAIC_NAMES = {
+    "hidden_size": ("d_model",),
+    "num_hidden_layers": ("n_layers",),
+    "num_attention_heads": ("n_heads",),
+    "max_position_embeddings": ("max_seq_len",),
+}
+"""Sizes as MosaicML's configurations call them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

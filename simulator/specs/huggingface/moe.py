@@ -45,14 +45,7 @@ def _llama4_sparse(fields: Fields, *, depth: int) -> tuple[bool, ...]:
 
 def read_dbrx(fields: Fields) -> ModelSpec:
     """DbrxConfig: nested attn_config and ffn_config, layer norms without bias."""
-    fields.rename(
-        {
-            "hidden_size": ("d_model",),
-            "num_hidden_layers": ("n_layers",),
-            "num_attention_heads": ("n_heads",),
-            "max_position_embeddings": ("max_seq_len",),
-        }
-    )
+    fields.rename(usual.MOSAIC_NAMES)
     heads, hidden_size = fields.size("num_attention_heads"), fields.size("hidden_size")
     inner = fields.section("attn_config")
     inner.costless("clip_qkv", "attn_pdrop")

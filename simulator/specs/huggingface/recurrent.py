@@ -116,6 +116,20 @@ def _periodic(fields: Fields, name: str, *, depth: int, period: int, offset: int
     return tuple(index % every == start for index in range(depth))
 
 
+def _inner_scan(fields: Fields, *, heads: int, width: int, state_size: int) -> arch.Mamba2Spec:
+    """A scan between other blocks, by the names that FalconH1Config and GraniteMoeHybridConfig share."""
+    return arch.Mamba2Spec(
+        num_heads=heads,
+        head_dim=width,
+        state_size=state_size,
+        n_groups=fields.size("mamba_n_groups", default=1),
+        conv_kernel=fields.size("mamba_d_conv", default=4),
+        chunk_size=fields.size("mamba_chunk_size", default=256),
+        use_bias=fields.flag("mamba_proj_bias", default=False),
+        use_conv_bias=fields.flag("mamba_conv_bias", default=True),
+    )
+
+
 def read_falcon_h1(fields: Fields) -> arch.ModelSpec:
     """FalconH1Config: attention and a scan side by side in every layer, added up, before the feed-forward block. Each
     of them is a block here: both read the layer's first norm and end in an all-reduce of their own."""
@@ -126,17 +140,8 @@ def read_falcon_h1(fields: Fields) -> arch.ModelSpec:
     width = inner // heads if fields.raw("mamba_d_head") in (None, "auto") else fields.size("mamba_d_head")
     if heads * width != inner:
         raise fields.refusal("mamba_n_heads", f"{heads} heads of {width} do not make mamba_d_ssm {inner}")
-    scan = arch.Mamba2Spec(
-        num_heads=heads,
-        head_dim=width,
-        state_size=fields.size("mamba_d_state", default=256),
-        n_groups=fields.size("mamba_n_groups", default=1),
-        conv_kernel=fields.size("mamba_d_conv", default=4),
-        chunk_size=fields.size("mamba_chunk_size", default=256),
-        use_bias=fields.flag("mamba_proj_bias", default=False),
-        use_conv_bias=fields.flag("mamba_conv_bias", default=True),
-        gated_norm=fields.flag("mamba_rms_norm", default=False),
-    )
+    scan = _inner_scan(fields, heads=heads, width=width, state_size=fields.size("mamba_d_state", default=256))
+    scan = scan.model_copy(update={"gated_norm": fields.flag("mamba_rms_norm", default=False)})
     mlp = read_mlp(fields, bias="mlp_bias")
     fields.expect("projectors_bias", value=scan.use_bias, why="FalconH1Mixer has one flag for both projections")
     fields.costless("mamba_norm_before_gate", "mamba_use_mlp", "attn_layer_indices", *_FALCON_MULTIPLIERS)
@@ -285,16 +290,8 @@ def read_granite_hybrid(fields: Fields) -> arch.ModelSpec:
     depth = trunk.num_hidden_layers
     rotary = fields.text("position_embedding_type", allowed=("nope", "rope"), default="nope") == "rope"
     attention = read_attention(fields).model_copy(update={"rotary": rotary})
-    scan = arch.Mamba2Spec(
-        num_heads=fields.size("mamba_n_heads"),
-        head_dim=fields.size("mamba_d_head"),
-        state_size=fields.size("mamba_d_state"),
-        n_groups=fields.size("mamba_n_groups", default=1),
-        conv_kernel=fields.size("mamba_d_conv", default=4),
-        chunk_size=fields.size("mamba_chunk_size", default=256),
-        use_bias=fields.flag("mamba_proj_bias", default=False),
-        use_conv_bias=fields.flag("mamba_conv_bias", default=True),
-    )
+    heads, width, state_size = (fields.size(f"mamba_{name}") for name in ("n_heads", "d_head", "d_state"))
+    scan = _inner_scan(fields, heads=heads, width=width, state_size=state_size)
     types = fields.words("layer_types", length=depth, allowed=_HYBRID_LAYERS)
     if types is None:
         raise fields.refusal("layer_types", "is missing: which layers attend is unknown")

@@ -128,11 +128,15 @@ def _by_batch(example: Example, found: dict[str, Deployment], *, key: str) -> Bl
     return lines(key, "Decode step by format", x="log Batch", y="log TPOT [ms]", at=BATCHES, of=times)
 
 
+def _speeds(example: Example, found: dict[str, Deployment]) -> Block:
+    title = f"A prompt of {example.context_tokens} tokens, a decode step of {example.batch_size}"
+    return rows_table("speed", title, SPEED_HEADS, _speed_rows(example, found))
+
+
 def _activations(example: Example) -> tuple[Block, ...]:
     found, refused = known_schemes(example, ACTIVATION_SCHEMES)
-    title = f"A prompt of {example.context_tokens} tokens, a decode step of {example.batch_size}"
     return (
-        rows_table("speed", title, SPEED_HEADS, _speed_rows(example, found)),
+        _speeds(example, found),
         refused,
         quality_table(lambda row: row.activation_bits is not None, model=example.model.name),
         _by_batch(example, found, key="activations"),
@@ -141,9 +145,8 @@ def _activations(example: Example) -> tuple[Block, ...]:
 
 def _weights(example: Example) -> tuple[Block, ...]:
     found, refused = known_schemes(example, WEIGHT_SCHEMES)
-    title = f"A prompt of {example.context_tokens} tokens, a decode step of {example.batch_size}"
     return (
-        rows_table("speed", title, SPEED_HEADS, _speed_rows(example, found)),
+        _speeds(example, found),
         refused,
         quality_table(lambda row: row.activation_bits is None and row.sparsity is None, model=example.model.name),
         _by_batch(example, {name: found[name] for name in list(found)[:3]}, key="weights"),

@@ -55,6 +55,17 @@ def _use_line(found: KernelCalibration, folder: Path) -> str:
     )
 
 
+def _errors_chart(of: str, names: list[str], errors: Sequence[tuple[float, float]]) -> Chart:
+    before, after = ([100 * abs(pair[place]) for pair in errors] for place in (0, 1))
+    return bars_chart(
+        key="calibration",
+        title="Error before and after the fit",
+        y=Axis(title=of, unit="%"),
+        names=names,
+        bars={"before": before, "after": after},
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class KernelCalibrationAnswer(Answer):
     """What was fitted of kernels, each error before and after, and the profiles that were written (maybe none)."""
@@ -108,17 +119,9 @@ class KernelCalibrationAnswer(Answer):
 
     def chart(self) -> Chart:
         """Errors before and after."""
-        rows = self.rows()
-        return bars_chart(
-            key="calibration",
-            title="Error before and after the fit",
-            y=Axis(title="Held-out error", unit="%"),
-            names=[f"{row['family']} {row['format']}" for row in rows],
-            bars={
-                "before": [100 * abs(row["before_mape"]) for row in rows],
-                "after": [100 * abs(row["after_mape"]) for row in rows],
-            },
-        )
+        fits = self.found.fits
+        errors = [(item.before_mape, item.after_mape) for item in fits]
+        return _errors_chart("Held-out error", [f"{item.fit.family} {item.fit.format}" for item in fits], errors)
 
 
 def _change(before: float, after: float) -> str:
@@ -185,17 +188,9 @@ class EngineCalibrationAnswer(Answer):
 
     def chart(self) -> Chart:
         """Errors before and after."""
-        rows = self.rows()
-        return bars_chart(
-            key="calibration",
-            title="Error before and after the fit",
-            y=Axis(title="Error of TPOT", unit="%"),
-            names=[str(row["tool"]) for row in rows],
-            bars={
-                "before": [100 * abs(row["tpot_before"]) for row in rows],
-                "after": [100 * abs(row["tpot_after"]) for row in rows],
-            },
-        )
+        runs = self.found.fit.errors
+        errors = [(item.tpot_before, item.tpot_after) for item in runs]
+        return _errors_chart("Error of TPOT", [item.run.tool for item in runs], errors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ _SHOWN = 14
 _FAR = 4.0
 """Options that cost, or without a price need, more than this many times the chosen one are no options: nobody would
 build them, and they squeeze the rest together."""
-"""Room above the dearest option for its text."""
 _CHARTED = 8
 
 

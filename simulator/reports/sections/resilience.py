@@ -13,8 +13,6 @@ from simulator.reports.content.document import Block, Figure, Table, columns, co
 from simulator.reports.content.quantities import availability_text, counted_text, percent_text, seconds_text
 from simulator.units import SECONDS_PER_MINUTE, plain_text
 
-"""Room above the tallest bar for the texts of horizontal lines."""
-
 
 def cases_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     """Latencies at the peak after each loss."""

@@ -252,10 +252,11 @@ def given_fits(hardware: str, *, group: CalibrationGroup, fits: tuple[KernelFit,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveFits:
-    """Collective fits of an engine's library and of NCCL, and whose they are."""
+    """Collective fits of an engine's library and of NCCL, and whose they are; ``beside`` are of those beside it."""
 
     fits: tuple[KernelFit, ...]
     relative: Relative
+    beside: tuple[tuple[KernelFit, ...], ...] = ()
 
 
 def collective_fits(hardware: AcceleratorSpec, *, library: str, profiles: str | None = None) -> CollectiveFits:
@@ -274,17 +275,27 @@ def _collective_fits(
     if not has_own_link(hardware, available=available):
         available = _calibrated("nccl", "collective", profiles)
     relative = link_relative(hardware, available=available)
+    fits, *beside = (
+        _link_fits(name, library=library, hardware=hardware, profiles=profiles)
+        for name in (relative.name, *relative.beside)
+    )
+    shared = tuple(_at_share(fit, relative.link_share) for fit in fits)
+    return CollectiveFits(fits=shared, relative=relative, beside=tuple(beside))
+
+
+def _link_fits(name: str, *, library: str, hardware: AcceleratorSpec, profiles: str | None) -> tuple[KernelFit, ...]:
+    """What was measured over the link of ``name``, as it prices ``hardware``."""
     fits: list[KernelFit] = []
     # A plain framework calls NCCL; only serving engines bring all-reduces of their own.
     engines = () if library == "torch" else LIBRARY_ORDER[library]
     for candidate in (*engines, "nccl"):
         if fits and candidate != "nccl":
             continue
-        calibration = load_calibration(relative.name, library=candidate, group="collective", profiles=profiles)
+        calibration = load_calibration(name, library=candidate, group="collective", profiles=profiles)
         if calibration is not None:
             fits += calibration.fits
             fits += _larger_groups(calibration, hardware=hardware, profiles=profiles)
-    return CollectiveFits(fits=tuple(_at_share(fit, relative.link_share) for fit in fits), relative=relative)
+    return tuple(fits)
 
 
 def _at_share(fit: KernelFit, factor: float) -> KernelFit:

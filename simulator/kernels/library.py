@@ -48,7 +48,7 @@ from simulator.kernels.format_choice import (
 from simulator.kernels.gemm import gemm_timing
 from simulator.kernels.roofline import elementwise_timing, fitted_timing, host_transfer_timing, user_timing
 from simulator.kernels.step_rows import in_step, price_rows
-from simulator.kernels.timing import Provenance, Timing, between, chosen, widened
+from simulator.kernels.timing import Provenance, Timing, between, chosen, mean_timing, widened
 from simulator.operators.work import (
     Array,
     AttentionShape,
@@ -175,14 +175,18 @@ class KernelLibrary:
         beyond, hardware = self.beyond, self.hardware
         if beyond is not None and shape.span > hardware.scale_up.domain_size:
             hardware, fits = beyond.hardware, beyond.collectives
-        return collective_timing(
-            shape,
-            hardware=hardware,
-            fits=fits.fits,
-            extends=extends,
-            network=None if beyond is None else beyond.network,
-            relative=self.traits.lent(fits.relative, kind=row_kind(shape)),
-        )
+        timings = [
+            collective_timing(
+                shape,
+                hardware=hardware,
+                fits=measured,
+                extends=extends,
+                network=None if beyond is None else beyond.network,
+                relative=self.traits.lent(fits.relative, kind=row_kind(shape)),
+            )
+            for measured in (fits.fits, *fits.beside)
+        ]
+        return mean_timing(timings)
 
     def _gemm(self, work: Work, shape: GemmShape) -> Timing:
         if (timing := self.product(shape)) is not None:

@@ -147,6 +147,14 @@ def between(one: Timing, other: Timing, share: float) -> Timing:
     )
 
 
+def mean_timing(timings: Sequence[Timing]) -> Timing:
+    """The mean of what several say of one kernel."""
+    mean = timings[0]
+    for place, timing in enumerate(timings[1:], start=2):
+        mean = between(mean, timing, 1 / place)
+    return mean
+
+
 L2_SHARPNESS = 3.0
 """How abruptly the share of L2 hits falls when the working set outgrows the L2, where a fit does not say."""
 

@@ -11,6 +11,7 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.kernels.collectives.laws import Law, fastest_seconds, law_seconds, read_model, wire_factor
 from simulator.kernels.collectives.network import collective_timing
+from simulator.kernels.fits import collective_fits
 from simulator.kernels.library import kernel_library
 from simulator.kernels.timing import Provenance
 from simulator.kernels.transfer import HOST_SHARE_AN_OCTAVE, Relative, link_relative
@@ -343,3 +344,19 @@ def test_a_slower_pcie_reaches_a_larger_share_of_its_lanes_and_is_no_faster() ->
     assert shares == [1.0, pytest.approx(HOST_SHARE_AN_OCTAVE), pytest.approx(HOST_SHARE_AN_OCTAVE)]
     assert HOST_SHARE_AN_OCTAVE < 2
     assert link_relative(load_hardware("a800-sxm-80gb"), available=[measured]).link_share == 1.0
+
+
+def test_a_link_of_an_unmeasured_generation_lies_between_those_of_all_others() -> None:
+    """Each further generation counts once; one that was measured at another speed stands for itself alone."""
+    measured = [
+        load_hardware(name) for name in ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm", "gb200")
+    ]
+    rubin = load_hardware("vr200")
+    found = link_relative(rubin, available=measured)
+    assert (found.name, set(found.beside)) == ("b200-sxm", {"a100-sxm-80gb", "h100-sxm-80gb"})
+    capped = link_relative(load_hardware("h800-sxm-80gb"), available=measured)
+    assert (capped.name, capped.beside) == ("h100-sxm-80gb", ())
+    fits = collective_fits(rubin, library="vllm")
+    message = shape(Collective.ALL_REDUCE, 2.0**27, 8)
+    each = [collective_timing(message, hardware=rubin, fits=one).seconds[0] for one in (fits.fits, *fits.beside)]
+    assert min(each) < all_reduce_s("vr200", 8) < max(each)

@@ -24,6 +24,7 @@ from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.correction import lattice_of
 from simulator.kernels.experts import STAND_IN_EXPERTS, UNTUNED_EXPERTS
 from simulator.kernels.fits import carries_correction
+from simulator.kernels.timing import mean_timing
 from simulator.kernels.transfer import (
     Relative,
     calibrated_relative,
@@ -91,10 +92,12 @@ class Kernel:
 
 def shipped_fit(hardware: str, *, library: str, group: CalibrationGroup, wanted: Variant) -> KernelFit | None:
     """The shipped fit of a family, format and variant: with a window the one that holds for both where there is no
-    other, of experts that nobody tuned the one that the simulator takes."""
+    other, of experts that nobody tuned the one that the simulator takes, of collectives any."""
     calibration = load_calibration(hardware, library=library, group=group)
     fits = () if calibration is None else calibration.fits
     family, format, variant = wanted
+    if group == "collective":
+        return next((fit for fit in fits if fit.family == family), None)
     if (library, hardware, format) in UNTUNED_EXPERTS and group == "moe":
         format = STAND_IN_EXPERTS[format]
     kernels = [(family, format, name) for name in (variant, variant.removesuffix(WINDOW))]
@@ -220,7 +223,7 @@ def all_reduces(root: Path, *, hardware: AcceleratorSpec, library: str) -> Itera
         hardware=hardware,
         library=library,
         group="collective",
-        wanted=(own.family, own.format, own.variant),
+        wanted=(own.family, own.format, ""),
         fit=own,
         log_ratios=partial(
             _all_reduce_ratios,
@@ -235,15 +238,20 @@ def _all_reduce_ratios(
     rows: pd.DataFrame, hardware: AcceleratorSpec, library: str, fit: KernelFit, on: Relative
 ) -> Array:
     """Of groups no larger than the relative's: all its fits together say which kernel runs."""
-    theirs = load_calibration(on.name, library=library, group="collective")
-    assert theirs is not None, "one of its fits was found"
-    most = max(one.box["participants"][1] for one in theirs.fits if one.family == fit.family)
+    found = [load_calibration(name, library=library, group="collective") for name in (on.name, *on.beside)]
+    measured = [theirs.fits for theirs in found if theirs is not None]
+    most = [max(one.box["participants"][1] for one in fits if one.family == fit.family) for fits in measured]
     ratios = []
-    for devices, group in rows[rows["participants"] <= most].groupby("participants"):
+    for devices, group in rows[rows["participants"] <= most[0]].groupby("participants"):
         message = group["message_bytes"].to_numpy(float)
-        shape = CollectiveShape(operation=Collective.ALL_REDUCE, message_bytes=message, participants=int(str(devices)))
-        predicted = collective_timing(shape, hardware=hardware, fits=theirs.fits, relative=on).seconds
-        ratios.append(np.log(group["seconds"].to_numpy() / predicted))
+        size = int(str(devices))
+        shape = CollectiveShape(operation=Collective.ALL_REDUCE, message_bytes=message, participants=size)
+        timings = [
+            collective_timing(shape, hardware=hardware, fits=fits, relative=on)
+            for fits, largest in zip(measured, most, strict=True)
+            if size <= largest
+        ]
+        ratios.append(np.log(group["seconds"].to_numpy() / mean_timing(timings).seconds))
     together: Array = np.concatenate(ratios)
     return together[np.isfinite(together)]
 

@@ -250,7 +250,9 @@ def _sentence(spec_class: type[Spec], detail: ErrorDetails) -> tuple[str, str, s
         elsewhere = "" if same_words(word) & set(known) else _deeper(spec_class, location)
         return field, f"unknown field (value {value})", elsewhere or did_you_mean(word, known)
     if kind == "missing":
-        return field, "this field is required and missing", ""
+        words = get_args(getattr(spec_class.model_fields.get(field), "annotation", None))
+        hint = f"one of {', '.join(words)}" if words and isinstance(words[0], str) else ""
+        return field, "this field is required and missing", hint
     if kind in ("enum", "literal_error"):
         allowed = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
         return field, f"{value} is not allowed; allowed: {', '.join(allowed)}", closest(str(detail["input"]), allowed)
@@ -281,8 +283,7 @@ def _known_fields(spec_class: type[Spec], location: tuple[int | str, ...]) -> li
     for part in location[:-1]:
         owners = [owner for owner in candidates if part in owner.model_fields]
         if owners:
-            annotations = [owner.model_fields[str(part)].annotation for owner in owners]
-            candidates = [inner for annotation in annotations for inner in _specs_in(annotation)]
+            candidates = [inner for owner in owners for inner in _specs_in(owner.model_fields[str(part)].annotation)]
     return [name for candidate in candidates for name in candidate.model_fields]
 
 
@@ -334,8 +335,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """Read one YAML mapping.
 
     Raises FileError: the file cannot be read.
-    Raises ProfileError: it is not YAML, a key occurs twice, or its top level is not a mapping; names file, line and
-    reason.
+    Raises ProfileError: it is not YAML, a key occurs twice, or its top level is no mapping; names file, line, reason.
     """
     return yaml_mapping(_text(path), where=path)
 

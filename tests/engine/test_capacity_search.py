@@ -162,6 +162,25 @@ def test_runs_grow_with_the_batch_that_they_find() -> None:
     assert found.requests >= COMPANY_TIMES * held / LONGER * 0.9
 
 
+@pytest.mark.parametrize(("slo", "replicas"), [("ttft-p95=5s", 1), ("e2e-p50=1000s", 1), ("ttft-p95=500ms", 4)])
+def test_a_rate_beyond_what_is_served_does_not_hold(slo: str, replicas: int) -> None:
+    """2,000 requests end before a queue that grows by a tenth passes 5 s: 13 % more than it serves was called held."""
+    served = ServedDeployment(deployment=DEPLOYMENT, replicas=replicas)
+    found = capacity_by_simulation(served, source=source, objectives=parse_objectives([slo], flag="--slo"), seeds=2)
+    beyond = served.run(at_rate(source(40_000, 0), rate_per_s=1.5 * found.rate_per_s))
+    served_per_s = 40_000 / float(beyond.run.records.finish_s.max())
+    assert 0.9 * served_per_s < found.rate_per_s < 1.02 * served_per_s
+
+
+def test_a_busier_stage_is_no_growing_queue() -> None:
+    """More are in service in it; taken for a queue, that left a load of rates 1 and 3 at 8 % less."""
+    fields: dict[str, Any] = {"engine": "vllm", "slo": ["tpot-p95=30ms"]}
+    lengths = {"isl_tokens": 300, "osl_tokens": 400}
+    stages = [{"rate_per_s": rate, "duration_s": 60} for rate in (1, 3)]
+    even, staged = (_sustained(**fields, workload={**lengths, **more}) for more in ({}, {"stages": stages}))
+    assert 3 / 2 * staged.rate_per_s == pytest.approx(even.rate_per_s, rel=0.04)
+
+
 def _sustained(*, requests: int | None = None, **fields: Any) -> CapacityResult:
     asked = {
         **{"id": "fleet", "kind": "serve", "model": "llama-3.1-8b", "hardware": "h100", "slo": ["ttft-p95=1s"]},
@@ -215,8 +234,9 @@ def test_replicas_that_depend_on_each_other_are_as_few_as_requests_fill() -> Non
         "workload": {"isl_tokens": 300, "osl_tokens": 400},
         "routing": "prefix_aware",
     }
-    with pytest.raises(RoofcastError, match=r"at most \d\d with their batches are searched together"):
+    with pytest.raises(RoofcastError, match=r"at most \d\d with their batches are searched together") as caught:
         _sustained(**fields, replicas=64)
+    assert "each of more carries another rate" in (caught.value.hint or "")
 
 
 def test_pools_in_about_the_ratio_of_few_are_simulated_by_these() -> None:

@@ -232,6 +232,12 @@ def test_invalid_fields_are_one_line_with_field_value_and_nearest(
         assert part in message
 
 
+def test_a_field_that_is_missing_says_what_it_may_be() -> None:
+    with pytest.raises(RoofcastError) as caught:
+        validate(ScenarioSpec, {"id": "x", "model": "llama-3.1-8b", "hardware": "h100"}, where="line 1")
+    assert (caught.value.field, caught.value.hint) == ("kind", "one of batch, serve, closed_loop, offline")
+
+
 def test_several_errors_are_counted() -> None:
     with pytest.raises(RoofcastError, match=r"\(and 1 more: block_size_tokens\) in scenario 7"):
         validate(EngineSpec, {"max_num_seqs": 0, "block_size_tokens": 0}, where="scenario 7")

@@ -172,13 +172,16 @@ def _counts(scenario: ScenarioSpec) -> tuple[int, ...]:
     return (scenario.replicas,) if pools is None else (pools.prefill_replicas, pools.decode_replicas)
 
 
-def _too_many(counts: tuple[int, ...], *, most: int = _MOST_POOLED) -> RoofcastError:
+def _too_many(counts: tuple[int, ...], *, hint: str, most: int = _MOST_POOLED) -> RoofcastError:
     return RoofcastError(
         f"{sum(counts):,} replicas; at most {most:,} with their batches are searched together",
         field="replicas" if len(counts) == 1 else "disaggregation",
         code="out_of_range",
-        hint="search a share of them: the rate is in proportion",
+        hint=hint,
     )
+
+
+_FEWER = "search fewer; each of more carries another rate, as they share encoders, experts or what is cached"
 
 
 def _side_by_side(served: Served, counts: tuple[int, ...]) -> Served:
@@ -204,7 +207,7 @@ def _group(served: Served, *, sequences: float, requests: int) -> tuple[Served, 
     counts = served.prefill.replicas, served.decode.replicas
     group = small_group(counts, least=max(1, filled * counts[1] // sum(counts)), most=_MOST_POOLED)
     if not group.is_alike:
-        raise _too_many(counts)
+        raise _too_many(counts, hint="search a share of both pools: the rate is in proportion")
     # A group within a domain is joined as all are, who may reach beyond it.
     link, _ = transfer_link(served.prefill, served.decode, link=served.link, server=served.server)
     prefill, decode = replace(served.prefill, replicas=group.prefill), replace(served.decode, replicas=group.decode)
@@ -216,7 +219,7 @@ def _whole_of(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | 
     pools, counts = scenario.disaggregation, _counts(scenario)
     if _depend_on_each_other(scenario):
         if sum(counts) > _MOST_POOLED:
-            raise _too_many(counts)
+            raise _too_many(counts, hint=_FEWER)
         return served_of(scenario, options, profiles=profiles)
     one = (
         {"replicas": 1}
@@ -231,7 +234,7 @@ def _searched(scenario: ScenarioSpec, whole: Served, *, sequences: float, reques
     if not _depend_on_each_other(scenario):
         return _group(whole, sequences=sequences, requests=requests or MOST_REQUESTS)
     if requests is None and sequences * whole.decode.replicas > _MOST_AT_ONCE:
-        raise _too_many(_counts(scenario), most=max(1, int(_MOST_AT_ONCE / sequences)))
+        raise _too_many(_counts(scenario), hint=_FEWER, most=max(1, int(_MOST_AT_ONCE / sequences)))
     return whole, 1.0
 
 

@@ -202,9 +202,18 @@ def outstanding(requests: Requests, records: RequestRecords, *, at_s: float, tim
 
 
 def is_saturated(
-    requests: Requests, records: RequestRecords, *, start_s: float, end_s: float, timeout_s: float | None
+    requests: Requests,
+    records: RequestRecords,
+    *,
+    start_s: float,
+    end_s: float,
+    timeout_s: float | None,
+    share: float = GROWTH_SHARE,
 ) -> bool:
-    """Whether the number in the system grows over the second half of a window beyond what chance explains."""
+    """Whether the number in the system grows over the second half of a window beyond what chance explains.
+
+    share : of the arrivals meanwhile, a growth that is none yet; less where arrivals are known not to change
+    """
     inside = (requests.arrival_s >= start_s) & (requests.arrival_s < end_s)
     if (records.outcome[inside] == int(Outcome.TIMED_OUT)).any():
         return True
@@ -213,7 +222,7 @@ def is_saturated(
     growth = outstanding(requests, records, at_s=end_s, timeout_s=timeout_s) - outstanding(
         requests, records, at_s=middle_s, timeout_s=timeout_s
     )
-    return growth > max(GROWTH_SHARE * offered, GROWTH_DEVIATIONS * math.sqrt(offered))
+    return growth > max(share * offered, GROWTH_DEVIATIONS * math.sqrt(offered))
 
 
 def _summary(

@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.events.state import BUSY_S, SEQUENCE_S
-from simulator.engine.runs.metrics import ObjectiveCheck, ServeResult, is_saturated, offered_latency_s, percentile_s
+from simulator.engine.runs.metrics import (
+    GROWTH_SHARE,
+    ObjectiveCheck,
+    ServeResult,
+    is_saturated,
+    offered_latency_s,
+    percentile_s,
+)
 from simulator.records import FLAT, INSIDE, dataclass
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.requests import Floats, Outcome, Requests
@@ -86,10 +93,12 @@ def _pooled(runs: Sequence[_Run], metric: str) -> MeanAndTail:
     return MeanAndTail(mean_s=float(known.mean()) if len(known) else 0.0, p95_s=percentile_s(values_s, 95.0))
 
 
-def _grows(result: ServeResult, timeout_s: float | None) -> bool:
+def _grows(result: ServeResult, timeout_s: float | None, *, share: float) -> bool:
+    """In the stage of most requests: from a stage to a busier one the number in service grows without any queue."""
     requests = result.requests
-    end_s = float(requests.stage_end_s[-1])
-    return is_saturated(requests, result.run.records, start_s=0.0, end_s=end_s, timeout_s=timeout_s)
+    stage = int(np.bincount(requests.stage).argmax())
+    start_s, end_s = np.append(0.0, requests.stage_end_s)[stage : stage + 2].tolist()
+    return is_saturated(requests, result.run.records, start_s=start_s, end_s=end_s, timeout_s=timeout_s, share=share)
 
 
 class Served(Protocol):
@@ -112,10 +121,12 @@ def simulate_rate(
     rate_per_s: float,
     objectives: tuple[ObjectiveSpec, ...],
     at_once: float = 0.0,
+    growth_share: float = GROWTH_SHARE,
 ) -> RatePoint:
     """Send each of ``samples`` (one per seed) at a mean rate [1/s] and gather what clients see.
 
     at_once : requests in service together; those that meet less company, while replicas fill up and empty, are left out
+    growth_share : of the arrivals, as in ``is_saturated``
     """
     runs = []
     for requests in samples:
@@ -125,7 +136,7 @@ def simulate_rate(
         place = np.arange(len(requests)) / len(requests)
         inside = (place >= first) & (place < 1 - min(share, LEFT_OUT_AT_MOST / 2))
         runs.append(_Run(result=result, inside=inside))
-    return _gathered(runs, served=served, rate_per_s=rate_per_s, objectives=objectives)
+    return _gathered(runs, served=served, rate_per_s=rate_per_s, objectives=objectives, growth_share=growth_share)
 
 
 def simulate_as_sent(
@@ -161,13 +172,18 @@ def simulate_as_sent(
 
 
 def _gathered(
-    runs: Sequence[_Run], *, served: Served, rate_per_s: float, objectives: tuple[ObjectiveSpec, ...]
+    runs: Sequence[_Run],
+    *,
+    served: Served,
+    rate_per_s: float,
+    objectives: tuple[ObjectiveSpec, ...],
+    growth_share: float = GROWTH_SHARE,
 ) -> RatePoint:
     values = [[run.latencies_s(item.metric) for item in objectives] for run in runs]
     usage = sum(run.result.run.usage.sum(axis=0) for run in runs)
     answered = sum(np.count_nonzero(run.result.run.records.outcome == int(Outcome.FINISHED)) for run in runs)
     checks = _checks([np.concatenate(column) for column in zip(*values, strict=True)], objectives)
-    saturated = 2 * sum(_grows(run.result, served.timeout_s) for run in runs) > len(runs)
+    saturated = 2 * sum(_grows(run.result, served.timeout_s, share=growth_share) for run in runs) > len(runs)
     return RatePoint(
         rate_per_s=rate_per_s,
         holds=not saturated and all(check.holds for check in checks),

@@ -9,7 +9,7 @@ from typing import Any
 from simulator.operators.formats.tensor_formats import NVFP4
 from simulator.planner.candidate import Candidate
 from simulator.planner.records import FieldValue
-from simulator.planner.search.candidates import USUAL_DP_SIZES, USUAL_SPARSITY, USUAL_SPECULATION
+from simulator.planner.search.candidates import USUAL_DP_SIZES, USUAL_SPARSITY, USUAL_SPECULATION, leaves_format_open
 from simulator.planner.search.question import WIDE_SCHEMES, Question
 from simulator.records import dataclass
 from simulator.specs.model.precision import Dtype, NumberFormat, PrecisionSpec
@@ -39,25 +39,17 @@ class Change:
 def single_changes(question: Question) -> tuple[Change, ...]:
     """One step away from the question: smaller formats, free tensor parallelism, other hardware."""
     spec = question.spec
-    changes = [
-        Change(
-            name=f"{dtype} weights",
-            field="weights",
-            value=dtype,
-            spec=spec.model_copy(update={"weights": (dtype,), "scheme": None}),
-        )
+    found: list[tuple[str, str, object, dict[str, object]]] = [
+        (f"{dtype} weights", "weights", dtype, {"weights": (dtype,), "scheme": None})
         for dtype in SMALLER_FORMATS
         if dtype not in spec.weights
     ]
-    if spec.tp_size:
-        changes.append(
-            Change(name="other degrees", field="tp_size", value=(), spec=spec.model_copy(update={"tp_size": ()}))
-        )
-    if spec.hardware:
-        changes.append(
-            Change(name="other hardware", field="hardware", value=None, spec=spec.model_copy(update={"hardware": ()}))
-        )
-    return tuple(changes)
+    found += [("other degrees", "tp_size", (), {"tp_size": ()})] if spec.tp_size else []
+    found += [("other hardware", "hardware", None, {"hardware": ()})] if spec.hardware else []
+    return tuple(
+        Change(name=name, field=field, value=value, spec=spec.model_copy(update=update))
+        for name, field, value, update in found
+    )
 
 
 _NATIVE = PrecisionSpec()
@@ -153,97 +145,63 @@ def _value(field: str, value: object) -> tuple[FieldValue, ...]:
     return (FieldValue(field=field, value=value),)
 
 
-def _change(question: Question, *, kind: str, name: str, given: tuple[FieldValue, ...], state: GapState) -> GapChange:
-    quality = answer_quality(question.model, state.precision(_NATIVE), state.techniques(TechniquesSpec()))
-    return GapChange(kind=kind, name=name, given=given, state=state, quality=quality)
+_Way = tuple[bool, str, str, tuple[FieldValue, ...], GapState]
+"""Whether the question leaves a change open; its kind, its name, what to give for it, what it sets."""
 
 
-def _weights_changes(question: Question) -> list[GapChange]:
-    formats = [PrecisionSpec(scheme=name) for name in (*WIDE_SCHEMES, NVFP4)] + [PrecisionSpec(weights=Dtype.INT8)]
-    found = []
-    for precision in formats:
-        name = str(precision.scheme or precision.weights)
-        given = _value("scheme", precision.scheme) if precision.scheme else _value("weights", precision.weights)
-        state = GapState(weights=precision)
-        found.append(_change(question, kind="weights", name=f"{name} weights", given=given, state=state))
-    return found
-
-
-def _rank_changes(question: Question) -> list[GapChange]:
-    """Other ways to spread a model with experts."""
-    spec, found = question.spec, list[GapChange]()
-    if not question.model.has_experts:
-        return found
-    if not spec.ep_size and spec.search != "wide":
-        state = GapState(spread_experts=True)
-        found.append(_change(question, kind="experts", name="expert parallelism", given=_open("ep_size"), state=state))
-    if not spec.dp_size and not spec.ep_size:
-        state = GapState(ranks=(1, *USUAL_DP_SIZES))
-        found.append(
-            _change(question, kind="ranks", name="data-parallel attention", given=_open("dp_size"), state=state)
-        )
-    return found
-
-
-def _technique_changes(question: Question) -> list[GapChange]:
-    spec, found = question.spec, []
-
-    def add(kind: str, name: str, value: str, state: GapState) -> None:
-        found.append(_change(question, kind=kind, name=name, given=_value(kind, value), state=state))
-
-    if not spec.speculation:
-        for method in USUAL_SPECULATION:
-            add("speculation", f"{method} speculation", method, GapState(speculation=method))
-    if not spec.sparsity:
-        for pattern in USUAL_SPARSITY:
-            add("sparsity", f"{pattern} sparse weights", pattern, GapState(sparsity=pattern))
+def _technique_ways(question: Question) -> list[_Way]:
+    spec = question.spec
     kept = 2 ** int(log2(max(question.demand.mix.decode_context_tokens * _KEPT_SHARE, 1.0)))
-    if not spec.kv_policy:
-        policy = f"h2o:{kept}"
-        add("kv_policy", f"KV cache of {kept} tokens", policy, GapState(kv_policy=policy))
-    return found
+    named: list[tuple[str, str, Any]] = [
+        *(("speculation", f"{method} speculation", method) for method in USUAL_SPECULATION),
+        *(("sparsity", f"{pattern} sparse weights", pattern) for pattern in USUAL_SPARSITY),
+        ("kv_policy", f"KV cache of {kept} tokens", f"h2o:{kept}"),
+    ]
+    return [
+        (not (spec.any_technique or getattr(spec, kind)), kind, name, _value(kind, text), GapState(**{kind: text}))
+        for kind, name, text in named
+    ]
 
 
-def _fixes_limits(spec: PlanSpec) -> bool:
-    return bool(spec.max_num_seqs or spec.max_num_batched_tokens)
-
-
-def _freed_changes(question: Question) -> list[GapChange]:
-    spec, found = question.spec, []
-    if spec.hardware:
-        state = GapState(any_hardware=True)
-        found.append(_change(question, kind="hardware", name="other hardware", given=_open("hardware"), state=state))
-    if spec.search != "wide" or spec.tp_size or spec.pp_size:
-        state = GapState(any_degrees=True)
-        found.append(
-            _change(question, kind="parallelism", name="other degrees", given=_open("tp_size", "pp_size"), state=state)
-        )
-    if _fixes_limits(spec):
-        state, given = GapState(any_limits=True), _open("max_num_seqs", "max_num_batched_tokens")
-        found.append(_change(question, kind="fixed_limits", name="other engine limits", given=given, state=state))
-    return found
+def _ways(question: Question) -> list[_Way]:
+    spec, wide = question.spec, question.spec.search == "wide"
+    spread = question.model.has_experts and not spec.ep_size
+    limits, degrees = ("max_num_seqs", "max_num_batched_tokens"), ("tp_size", "pp_size")
+    fixed, ranks = any(getattr(spec, name) for name in limits), (1, *USUAL_DP_SIZES)
+    regular = wide and not any(getattr(spec, name) for name in degrees)
+    wider, narrower = _value("search", "wide"), _value("kv_cache", Dtype.FP8)
+    schemes = [(name, _value("scheme", name), PrecisionSpec(scheme=name)) for name in (*WIDE_SCHEMES, NVFP4)]
+    formats = [*schemes, ("int8", _value("weights", Dtype.INT8), PrecisionSpec(weights=Dtype.INT8))]
+    return [
+        (not (wide or fixed), "limits", "better engine limits", wider, GapState(any_limits=True)),
+        (spread and not wide, "experts", "expert parallelism", _open("ep_size"), GapState(spread_experts=True)),
+        (spread and not spec.dp_size, "ranks", "data-parallel attention", _open("dp_size"), GapState(ranks=ranks)),
+        *_technique_ways(question),
+        (not (spec.kv_cache or spec.any_precision), "kv", "fp8 KV cache", narrower, GapState(kv_cache=Dtype.FP8)),
+        *(
+            (leaves_format_open(spec), "weights", f"{name} weights", given, GapState(weights=precision))
+            for name, given, precision in formats
+        ),
+        (bool(spec.hardware), "hardware", "other hardware", _open("hardware"), GapState(any_hardware=True)),
+        (not regular, "parallelism", "other degrees", _open(*degrees), GapState(any_degrees=True)),
+        (fixed, "fixed_limits", "other engine limits", _open(*limits), GapState(any_limits=True)),
+    ]
 
 
 def gap_changes(question: Question) -> list[GapChange]:
     """Every single change that the question leaves open and its quality floor allows."""
-    spec, found = question.spec, []
-    if spec.search != "wide" and not _fixes_limits(spec):
-        state = GapState(any_limits=True)
-        found.append(
-            _change(question, kind="limits", name="better engine limits", given=_value("search", "wide"), state=state)
+    found = [
+        GapChange(
+            kind=kind,
+            name=name,
+            given=given,
+            state=state,
+            quality=answer_quality(question.model, state.precision(_NATIVE), state.techniques(TechniquesSpec())),
         )
-    found += _rank_changes(question)
-    if not spec.any_technique:
-        found += _technique_changes(question)
-    if not spec.kv_cache and not spec.any_precision:
-        state = GapState(kv_cache=Dtype.FP8)
-        found.append(
-            _change(question, kind="kv", name="fp8 KV cache", given=_value("kv_cache", Dtype.FP8), state=state)
-        )
-    if not (spec.weights or spec.scheme or spec.activations or spec.any_precision):
-        found += _weights_changes(question)
-    found += _freed_changes(question)
-    return [change for change in found if change.quality.within(spec.max_quality_loss)]
+        for is_open, kind, name, given, state in _ways(question)
+        if is_open
+    ]
+    return [change for change in found if change.quality.within(question.spec.max_quality_loss)]
 
 
 # Studies beside the plan and what only they read, and the floor that chose between answers: the fleet is chosen.

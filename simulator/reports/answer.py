@@ -30,12 +30,12 @@ SCHEMA_VERSION = "1.0"
 Json = dict[str, Any]
 
 
-def dump(value: object) -> Any:
+def dump(value: object, *, whole: bool = False) -> Any:
     """A result as JSON holds it.
 
     Dataclasses become objects, provenances, objectives and assumptions their words, numbers that JSON has no word for
-    null. A field that has a default is left out where it holds it; one marked ``flat`` puts its own fields beside it,
-    its name before theirs; one marked ``inside`` is the library's alone.
+    null. A field that has a default is left out where it holds it, unless the ``whole`` record is wanted; one marked
+    ``flat`` puts its own fields beside it, its name before theirs; one marked ``inside`` is the library's alone.
     """
     if value is None or isinstance(value, str | bool):
         return value
@@ -53,28 +53,28 @@ def dump(value: object) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {key: dump(item) for key, item in value.items()}
+        return {key: dump(item, whole=whole) for key, item in value.items()}
     if isinstance(value, tuple | list):
-        return [dump(item) for item in value]
-    return _fields(value) if is_dataclass(value) else value
+        return [dump(item, whole=whole) for item in value]
+    return _fields(value, whole=whole) if is_dataclass(value) else value
 
 
-def _fields(value: Any) -> Json:
+def _fields(value: Any, *, whole: bool) -> Json:
     found: Json = {}
     for item in fields(value):
         held = getattr(value, item.name)
-        if "inside" in item.metadata or (item.default is not MISSING and held is item.default):
+        if "inside" in item.metadata or (not whole and item.default is not MISSING and held is item.default):
             continue
         if "flat" in item.metadata:
-            found |= {f"{item.name}_{name}": part for name, part in dump(held).items()}
+            found |= {f"{item.name}_{name}": part for name, part in dump(held, whole=whole).items()}
         else:
-            found[item.name] = dump(held)
+            found[item.name] = dump(held, whole=whole)
     return found
 
 
-def picked(record: object, *names: str) -> Json:
-    """Fields and properties of a record by their names, as JSON holds them."""
-    return {name: dump(getattr(record, name)) for name in names}
+def picked(record: object, *names: str, whole: bool = False) -> Json:
+    """Fields and properties of a record by their names, as `dump` has them."""
+    return {name: dump(getattr(record, name), whole=whole) for name in names}
 
 
 def finite(value: float) -> float | None:

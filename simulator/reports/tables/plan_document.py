@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
+from functools import partial
 from io import StringIO
-from math import isfinite
 from typing import Any
 
 from simulator.engine.lanes.steady_state import Objective
@@ -17,6 +17,7 @@ from simulator.planner.fleet.records import Fleet, Housing
 from simulator.planner.gap.records import Gap, GapError, GapLimit, GapOption, GapStep
 from simulator.planner.serving.capacity import Latencies, Replica
 from simulator.planner.verified import Finalists, FleetVerification, Verification
+from simulator.reports.answer import dump, picked
 from simulator.reports.sections.answer import sentence
 from simulator.reports.sections.performance import finalists_outcome
 from simulator.reports.words.derivation import detail_text, explanation, resource_text
@@ -38,20 +39,8 @@ _ENGINE = ("name", "version", "max_num_seqs", "max_num_batched_tokens", "gpu_mem
 _DEGREES = ("tp_size", "pp_size", "ep_size", "dp_size")
 
 
-def plain(value: object) -> Any:
-    """A record as JSON: fields by their names, times without end and unknowns as null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: plain(getattr(value, item.name)) for item in fields(value) if "inside" not in item.metadata}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not isfinite(value):
-        return None
-    return value
-
-
-def _picked(record: object, *names: str) -> dict[str, Any]:
-    """Fields and properties of a record by their names."""
-    return {name: plain(getattr(record, name)) for name in names}
+plain = partial(dump, whole=True)
+_picked = partial(picked, whole=True)
 
 
 def _latencies(at: Latencies, objectives: tuple[Objective, ...]) -> dict[str, Any]:

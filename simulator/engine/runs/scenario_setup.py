@@ -50,47 +50,30 @@ def _check_fields(scenario: ScenarioSpec) -> None:
                 field=field,
                 hint="required: " + ", ".join(REQUIRED_FIELDS[scenario.kind]),
             )
-    for field in IDLE_FIELDS[scenario.kind]:
-        if getattr(scenario, field) is not None:
-            raise ignored_option(
-                f"has no effect under kind {scenario.kind}",
-                field=field,
-                hint="leave it out, or choose the kind that uses it",
-            )
-    for field in IDLE_ENGINE_FIELDS[scenario.kind]:
-        if getattr(scenario.engine, field):
-            raise ignored_option(
-                f"has no effect under kind {scenario.kind}",
-                field=f"engine.{field}",
-                hint="leave it out, or choose kind serve",
-            )
-    if scenario.kind == "batch" and scenario.engine.chunked_prefill is not None:
+    pools, encoders, engine = scenario.disaggregation, scenario.encoder_pool, scenario.engine
+    idle = {name: "the kind that uses it" for name in IDLE_FIELDS[scenario.kind] if getattr(scenario, name) is not None}
+    idle |= {f"engine.{name}": "kind serve" for name in IDLE_ENGINE_FIELDS[scenario.kind] if getattr(engine, name)}
+    if scenario.kind == "batch" and engine.chunked_prefill is not None:
+        idle["engine.chunked_prefill"] = "another kind"
+    if scenario.kind != "serve" and pools is not None and pools.decode_ffn is not None:
+        idle["disaggregation.decode_ffn"] = "kind serve"
+    for field, other in idle.items():
         raise ignored_option(
-            "has no effect under kind batch",
-            field="engine.chunked_prefill",
-            hint="leave it out, or choose another kind",
+            f"has no effect under kind {scenario.kind}", field=field, hint=f"leave it out, or choose {other}"
         )
     _check_lengths(scenario)
-    if scenario.disaggregation is not None and scenario.answers_per_request is not None:
+    if pools is not None and scenario.answers_per_request is not None:
         raise contradiction(
             "is not modelled beside disaggregation, whose pools would send a prompt's cache to every answer",
             field="answers_per_request",
             hint="leave one of them out",
         )
-    pools, encoders = scenario.disaggregation, scenario.encoder_pool
     apart = (pools.prefill_replicas + pools.decode_replicas if pools else 0, encoders.replicas if encoders else 0)
     if any(apart):
         from simulator.traffic.requests import check_replicas
 
         check_replicas(max(apart))
-    if pools is not None and pools.decode_ffn is not None and scenario.kind != "serve":
-        raise RoofcastError(
-            f"has no effect under kind {scenario.kind}",
-            field="disaggregation.decode_ffn",
-            code="ignored_option",
-            hint="leave it out, or choose kind serve",
-        )
-    if scenario.disaggregation is not None and "replicas" in scenario.model_fields_set:
+    if pools is not None and "replicas" in scenario.model_fields_set:
         raise ignored_option("has no effect beside disaggregation", field="replicas")
 
 

@@ -98,15 +98,7 @@ class Candidate:
     @property
     def family(self) -> str:
         """The label without the tensor-parallel degree."""
-        parts = []
-        if self.parallelism.pp_size > 1:
-            parts.append(f"PP{self.parallelism.pp_size}")
-        if self.parallelism.dp_size > 1:
-            parts.append(f"DP{self.parallelism.dp_size}")
-        if self.parallelism.ep_size > 1:
-            parts.append(f"EP{self.parallelism.ep_size}")
-        if self.parallelism.cp_size > 1:
-            parts.append(f"CP{self.parallelism.cp_size}")
+        parts = list(self.parallelism.named("pp", "dp", "ep", "cp"))
         if self.precision.scheme or self.precision.weights:
             parts.append(str(self.precision.scheme or self.precision.weights))
         if self.precision.kv_cache:

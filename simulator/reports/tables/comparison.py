@@ -63,9 +63,7 @@ def compared_name(what_if: WhatIf) -> str:
     degrees = deployment.parallelism
     formats = what_if.scenario.precision
     named = formats.scheme or (formats.weights.value if formats.weights else "")
-    others = {"PP": degrees.pp_size, "DP": degrees.dp_size, "EP": degrees.ep_size, "CP": degrees.cp_size}
-    shown = (f"{name}{size}" for name, size in others.items() if size > 1)
-    parts = (deployment.hardware.name, f"TP{degrees.tp_size}", *shown, named)
+    parts = (deployment.hardware.name, f"TP{degrees.tp_size}", *degrees.named("pp", "dp", "ep", "cp"), named)
     return " ".join(part for part in parts if part)
 
 

@@ -272,9 +272,8 @@ def _series_lines(result: ServeResult) -> list[str]:
 def _replicas_text(deployment: Deployment, *, replicas: int) -> str:
     """``2 x TP1 PP2 h100-sxm-80gb``."""
     degrees = deployment.parallelism
-    others = (("PP", degrees.pp_size), ("DP", degrees.dp_size), ("CP", degrees.cp_size))
-    parts = [f"TP{degrees.tp_size}", *(f"{name}{size}" for name, size in others if size > 1)]
-    return f"{replicas} x {' '.join(parts)} {deployment.hardware.name}"
+    parts = (f"TP{degrees.tp_size}", *degrees.named("pp", "dp", "cp"), deployment.hardware.name)
+    return f"{replicas} x {' '.join(parts)}"
 
 
 def _setup_text(deployment: Deployment, replicas: str) -> str:

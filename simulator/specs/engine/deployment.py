@@ -40,6 +40,10 @@ class ParallelismSpec(Spec):
         """Accelerators of one replica."""
         return self.tp_size * self.pp_size * self.dp_size * self.cp_size
 
+    def named(self, *degrees: str) -> tuple[str, ...]:
+        """``PP2``, ``DP4``: those of ``degrees`` (pp, dp, ep, cp) that are above one."""
+        return tuple(f"{name.upper()}{size}" for name in degrees if (size := getattr(self, f"{name}_size")) > 1)
+
 
 PoolName = Literal["prefill", "decode"]
 TransferOrder = Literal["after_prefill", "layer_wise"]

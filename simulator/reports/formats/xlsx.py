@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from io import BytesIO
-from math import ceil
+from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any
 
+from simulator.records import dataclass
 from simulator.reports.charts.chart import PALETTE
 from simulator.reports.content import document as doc
-from simulator.reports.content.document import Bullets, Cell, CellKind, Paragraph, Report
 from simulator.reports.content.quantities import RENTAL_NAMES
 from simulator.reports.formats.finance_inputs import Form, inputs_of
 from simulator.reports.formats.finance_model import groups_of
@@ -24,20 +24,35 @@ LONGEST_YEARS = 15
 _FIRST_ROW = 4
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Book:
+    """A workbook that is being made, with its formats, of a report and the studies behind it."""
+
+    made: Workbook
+    styles: Styles
+    report: doc.Report
+    studies: Studies
+
+    @property
+    def currency(self) -> str:
+        """Of all money in it."""
+        return self.report.currency
+
+
 def _owning_formula(year: int) -> str:
     cash = "capex_total" if year == 0 else f"opex_total-IF({year}=depreciation_years,residual_value,0)"
     return f"=IF(AND(purchase_price>0,{year}<=depreciation_years),{cash},0)"
 
 
-def write_cash_flow(book: Workbook, styles: Styles, studies: Studies) -> None:
+def _write_cash_flow(book: Book) -> None:
     """Years 0 to 15; those beyond the depreciation are zero."""
-    cost = studies.cost
+    cost, styles = book.studies.cost, book.styles
     kinds = [item.kind for item in cost.renting]
     heads = ["Year", "Owned", "Owned, discounted", "Owned so far", *(f"{RENTAL_NAMES[kind]}, so far" for kind in kinds)]
     title = f"Cash flow by year, in {cost.currency}"
     note = "Money out is positive; undiscounted unless it says so; years beyond the horizon are zero."
     widths = (8, *([22] * len(heads)))
-    sheet = new_sheet(book, styles, CASH, title=title, note=note, widths=widths, whole=True)
+    sheet = Sheet(book, CASH, title=title, note=note, widths=widths, whole=True).sheet
     for column, name in enumerate(heads):
         sheet.write(_FIRST_ROW - 1, column, name, styles.heading(numeric=True))
     money = styles.number(Form.MONEY)
@@ -54,14 +69,14 @@ def write_cash_flow(book: Workbook, styles: Styles, studies: Studies) -> None:
             paid = f"=rent_{kind}_annual*MIN({year},depreciation_years)"
             value = (flow or cost.flows[-1]).renting_cumulative[place]
             sheet.write_formula(row, 4 + place, paid, money, value)
-    _cash_chart(book, heads=heads, years=cost.years, priced=cost.owning is not None)
+    sheet.insert_chart(_FIRST_ROW + LONGEST_YEARS + 2, 0, _cash_chart(book, heads=heads))
     sheet.freeze_panes(_FIRST_ROW, 1)
 
 
-def _cash_chart(book: Workbook, *, heads: list[str], years: int, priced: bool) -> None:
-    chart = book.add_chart({"type": "line"})
-    first, last = _FIRST_ROW, _FIRST_ROW + years
-    for column in range(3 if priced else 4, len(heads)):
+def _cash_chart(book: Book, *, heads: list[str]) -> Any:
+    cost, chart = book.studies.cost, book.made.add_chart({"type": "line"})
+    first, last = _FIRST_ROW, _FIRST_ROW + cost.years
+    for column in range(4 if cost.owning is None else 3, len(heads)):
         chart.add_series(
             {
                 "name": [CASH, _FIRST_ROW - 1, column],
@@ -74,20 +89,19 @@ def _cash_chart(book: Workbook, *, heads: list[str], years: int, priced: bool) -
     chart.set_x_axis({"name": "Year"})
     chart.set_y_axis({"num_format": "#,##0", "major_gridlines": {"visible": True, "line": {"color": "#E3E7EB"}}})
     chart.set_size({"width": 760, "height": 360})
-    sheet = book.get_worksheet_by_name(CASH)
-    assert sheet is not None
-    sheet.insert_chart(_FIRST_ROW + LONGEST_YEARS + 2, 0, chart)
+    return chart
 
 
 INPUTS, COST = "Inputs", "Cost"
 
 
-def _write_inputs(book: Workbook, styles: Styles, studies: Studies) -> None:
+def _write_inputs(book: Book) -> None:
     title = "Inputs: edit the blue cells, everything else follows"
-    note = f"Amounts in {studies.currency}. Assumed figures are marked; replace them with your own."
-    sheet = new_sheet(book, styles, INPUTS, title=title, note=note, widths=(44, 16, 13, 13, 12, 12, 110))
-    write_heads(sheet, 3, ("Input", "Value", "Unit", "Name", "Date", "Status", "Source"), styles)
-    for row, item in enumerate(inputs_of(studies), start=4):
+    note = f"Amounts in {book.currency}. Assumed figures are marked; replace them with your own."
+    page = Sheet(book, INPUTS, title=title, note=note, widths=(44, 16, 13, 13, 12, 12, 110))
+    page.heads(3, "Input", "Value", "Unit", "Name", "Date", "Status", "Source")
+    sheet, styles = page.sheet, page.styles
+    for row, item in enumerate(inputs_of(book.studies), start=4):
         sheet.write(row, 0, item.label)
         sheet.write_number(row, 1, item.value, styles.input(item.form))
         sheet.write(row, 2, item.unit, styles.name)
@@ -95,69 +109,63 @@ def _write_inputs(book: Workbook, styles: Styles, studies: Studies) -> None:
         sheet.write(row, 4, item.date)
         sheet.write(row, 5, item.status, styles.warning)
         sheet.write(row, 6, item.source, styles.note)
-        book.define_name(item.name, f"={INPUTS}!$B${row + 1}")
+        book.made.define_name(item.name, f"={INPUTS}!$B${row + 1}")
     sheet.freeze_panes(4, 1)
 
 
-def _write_cost(book: Workbook, styles: Styles, studies: Studies) -> None:
-    title, note = f"Cost, energy and rooms, in {studies.currency}", "Every amount is a formula over the Inputs sheet."
-    sheet = new_sheet(book, styles, COST, title=title, note=note, widths=(44, 22, 26))
-    row = 3
-    for group in groups_of(studies):
-        write_heads(sheet, row, (group.title, "Value", "Name"), styles)
+def _write_cost(book: Book) -> None:
+    title, note = f"Cost, energy and rooms, in {book.currency}", "Every amount is a formula over the Inputs sheet."
+    page, row = Sheet(book, COST, title=title, note=note, widths=(44, 22, 26)), 3
+    sheet, styles = page.sheet, page.styles
+    for group in groups_of(book.studies):
+        page.heads(row, group.title, "Value", "Name")
         for item in group.lines:
             row += 1
             value = item.value if item.value is not None else "not priced"
             sheet.write(row, 0, item.label, styles.strong if item.total else None)
             sheet.write_formula(row, 1, f"={item.formula}", styles.number(item.form, total=item.total), value)
             sheet.write(row, 2, item.name, styles.name)
-            book.define_name(item.name, f"={COST}!$B${row + 1}")
+            book.made.define_name(item.name, f"={COST}!$B${row + 1}")
         row += 2
     sheet.freeze_panes(3, 1)
 
 
-def _write_summary(book: Workbook, styles: Styles, report: Report, studies: Studies) -> None:
-    widths = (32, 20, 16, 70)
+def _write_summary(book: Book) -> None:
+    report, styles = book.report, book.styles
     made = f"{report.subtitle}, {report.created}, roofcast {report.version}. {live_text(report.created)}"
-    sheet = new_sheet(book, styles, "Summary", title=report.title, note=made, widths=widths)
-    write_heads(sheet, 3, ("Figure", "Value", "Unit", "Remark"), styles)
+    page = Sheet(book, "Summary", title=report.title, note=made, widths=(32, 20, 16, 70))
+    page.heads(3, "Figure", "Value", "Unit", "Remark")
     for row, fact in enumerate(report.facts(), start=4):
-        sheet.write(row, 0, fact.label)
-        write_cell(sheet, row, 1, fact.cell, styles, report.currency)
-        sheet.write(row, 2, _unit(fact.cell, report.currency), styles.name)
-        sheet.write(row, 3, fact.remark, styles.note)
+        page.sheet.write(row, 0, fact.label)
+        page.cell(row, 1, fact.cell)
+        page.sheet.write(row, 2, _unit(fact.cell, report.currency), styles.name)
+        page.sheet.write(row, 3, fact.remark, styles.note)
     row = len(report.facts()) + 5
     for block in report.sections[0].blocks:
-        if isinstance(block, Paragraph):
-            row = write_wrapped(sheet, row, (block.text,), styles.tone(block.tone), widths=widths)
-        if isinstance(block, Bullets):
-            items = tuple(f"- {item}" for item in block.items)
-            row = write_wrapped(sheet, row, items, styles.wrapped, widths=widths)
-    sheet.freeze_panes(4, 1)
+        if isinstance(block, doc.Paragraph | doc.Bullets):
+            row = page.block(row, block)
+    page.sheet.freeze_panes(4, 1)
 
 
-def _unit(cell: Cell, currency: str) -> str:
-    return f"{currency} {cell.unit}".strip() if cell.kind is CellKind.MONEY else cell.unit
+def _unit(cell: doc.Cell, currency: str) -> str:
+    return f"{currency} {cell.unit}".strip() if cell.kind is doc.CellKind.MONEY else cell.unit
 
 
-def report_xlsx(report: Report, studies: Studies) -> bytes:
+def report_xlsx(report: doc.Report, studies: Studies) -> bytes:
     """The workbook. Raises ImportError: xlsxwriter is not installed (extra ``report``)."""
     import xlsxwriter
 
     stream = BytesIO()
-    book = xlsxwriter.Workbook(stream, {"in_memory": True})
-    book.set_properties(
-        {"title": report.title, "author": "roofcast", "created": datetime.fromisoformat(report.created)}
-    )
-    styles = Styles(book)
-    _write_summary(book, styles, report, studies)
-    _write_inputs(book, styles, studies)
-    _write_cost(book, styles, studies)
-    write_cash_flow(book, styles, studies)
+    made = xlsxwriter.Workbook(stream, {"in_memory": True})
+    created = datetime.fromisoformat(report.created)
+    made.set_properties({"title": report.title, "author": "roofcast", "created": created})
+    book = Book(made=made, styles=Styles(made), report=report, studies=studies)
+    for write in (_write_summary, _write_inputs, _write_cost, _write_cash_flow):
+        write(book)
     for section in report.sections:
         if section.number > 1:
-            write_section(book, styles, section, report)
-    book.close()
+            _write_section(book, section)
+    made.close()
     return stream.getvalue()
 
 
@@ -243,102 +251,93 @@ def sheet_name(section: doc.Section) -> str:
     return f"{section.number} {section.title}"[:_LONGEST_SHEET_NAME]
 
 
-def new_sheet(
-    book: Workbook, styles: Styles, name: str, *, title: str, note: str, widths: tuple[int, ...], whole: bool = False
-) -> Any:
-    """A sheet with its title and a note, printed one A4 page wide, and on one page in all where it is ``whole``."""
-    sheet = book.add_worksheet(name)
-    for column, width in enumerate(widths):
-        sheet.set_column(column, column, width)
-    sheet.set_landscape()
-    sheet.set_paper(_A4)
-    sheet.fit_to_pages(1, 1 if whole else 0)
-    sheet.write(0, 0, title, styles.title)
-    sheet.write(1, 0, note, styles.note)
-    return sheet
-
-
-def write_heads(sheet: Any, row: int, names: tuple[str, ...], styles: Styles) -> None:
-    """Headings of a sheet's own table, of which only the value is a number."""
-    for column, name in enumerate(names):
-        sheet.write(row, column, name, styles.heading(numeric=name == "Value"))
-
-
-def write_cell(sheet: Any, row: int, column: int, cell: doc.Cell, styles: Styles, currency: str) -> None:
-    """A cell as a formula where it follows from the inputs, as a number where it is one, otherwise as its text."""
-    if cell.follows:
-        style, value = styles.cell(cell), "" if cell.value is None else cell.value
-        sheet.write_formula(row, column, f"={cell.follows}", style, value)
-    elif isinstance(cell.value, str) or cell.value is None:
-        style = styles.indented if column else styles.wrapped
-        sheet.write_string(row, column, doc.marked_text(cell, currency=currency), style)
-    elif cell.value in (float("inf"), float("-inf")) or cell.value != cell.value:
-        sheet.write_string(row, column, doc.cell_text(cell, currency=currency))
-    else:
-        sheet.write_number(row, column, cell.value, styles.cell(cell))
-
-
-def _write_table(
-    sheet: Any, row: int, table: doc.Table, styles: Styles, currency: str, *, widths: tuple[int, ...]
-) -> int:
-    sheet.write(row, 0, table.title, styles.strong)
-    row += 1
-    for column, item in enumerate(table.columns):
-        sheet.write(row, column, item.title, styles.heading(numeric=item.numeric))
-    for line in table.rows:
-        row += 1
-        sheet.set_row(row, max(map(_height, _texts(line, currency), widths)))
-        for column, cell in enumerate(line.cells):
-            write_cell(sheet, row, column, cell, styles, currency)
-    row += 1
-    return write_wrapped(sheet, row, (table.note,) if table.note else (), styles.remark, widths=widths)
-
-
-def write_lines(sheet: Any, row: int, lines: tuple[str, ...], style: Any) -> int:
-    """Lines below each other, as they are; returns the row after a free one."""
-    for place, line in enumerate(lines):
-        sheet.write_string(row + place, 0, line, style)
-    return row + len(lines) + 1
-
-
 def _height(text: str, width: float) -> float:
     """Of a row with a wrapped text: a program that opens the file does not always fit it by itself."""
     return _ROW_HEIGHT * max(1, ceil(len(text) / (_LETTERS * width)))
 
 
-def _texts(line: doc.Row, currency: str) -> list[str]:
-    return [doc.marked_text(cell, currency=currency) if isinstance(cell.value, str) else "" for cell in line.cells]
+class Sheet:
+    """A sheet with its title and a note, printed one A4 page wide, and on one page in all where it is ``whole``. What
+    writes sentences, lines or a table returns the row after a free one."""
 
+    def __init__(
+        self, book: Book, name: str, *, title: str, note: str, widths: tuple[int, ...], whole: bool = False
+    ) -> None:
+        self.sheet: Any = book.made.add_worksheet(name)
+        self.styles, self.currency, self.widths = book.styles, book.currency, widths
+        for column, width in enumerate(widths):
+            self.sheet.set_column(column, column, width)
+        self.sheet.set_landscape()
+        self.sheet.set_paper(_A4)
+        self.sheet.fit_to_pages(1, 1 if whole else 0)
+        self.sheet.write(0, 0, title, self.styles.title)
+        self.sheet.write(1, 0, note, self.styles.note)
 
-def write_wrapped(sheet: Any, row: int, lines: tuple[str, ...], style: Any, *, widths: tuple[int, ...]) -> int:
-    """Sentences over the width of the sheet; returns the row after a free one."""
-    for place, line in enumerate(lines):
-        sheet.set_row(row + place, _height(line, sum(widths)))
-        if len(widths) > 1:
-            sheet.merge_range(row + place, 0, row + place, len(widths) - 1, "", style)
-        sheet.write_string(row + place, 0, line, style)
-    return row + len(lines) + 1
+    def heads(self, row: int, *names: str) -> None:
+        """Headings of a sheet's own table, of which only the value is a number."""
+        for column, name in enumerate(names):
+            self.sheet.write(row, column, name, self.styles.heading(numeric=name == "Value"))
 
+    def cell(self, row: int, column: int, cell: doc.Cell) -> None:
+        """As a formula where it follows from the inputs, as a number where it is one, otherwise as its text."""
+        styles = self.styles
+        if cell.follows:
+            value = "" if cell.value is None else cell.value
+            self.sheet.write_formula(row, column, f"={cell.follows}", styles.cell(cell), value)
+        elif isinstance(cell.value, str) or cell.value is None:
+            style = styles.indented if column else styles.wrapped
+            self.sheet.write_string(row, column, doc.marked_text(cell, currency=self.currency), style)
+        elif isfinite(cell.value):
+            self.sheet.write_number(row, column, cell.value, styles.cell(cell))
+        else:
+            self.sheet.write_string(row, column, doc.cell_text(cell, currency=self.currency))
 
-def _write_block(
-    sheet: Any, row: int, block: doc.Block, styles: Styles, currency: str, *, widths: tuple[int, ...]
-) -> int:
-    match block:
-        case doc.Table() if block.rows:
-            return _write_table(sheet, row, block, styles, currency, widths=widths)
-        case doc.Paragraph():
-            return write_wrapped(sheet, row, (block.text,), styles.tone(block.tone), widths=widths)
-        case doc.Bullets():
-            items = tuple(f"- {item}" for item in block.items)
-            return write_wrapped(sheet, row, items, styles.wrapped, widths=widths)
-        case doc.Code():
-            sheet.write(row, 0, block.title, styles.strong)
-            return write_lines(sheet, row + 1, tuple(block.text.rstrip("\n").split("\n")), styles.code)
-        case doc.SignOff():
-            for column, name in enumerate(("Role", "Name", "Date", "Signature")):
-                sheet.write(row, column, name, styles.head)
-            return write_lines(sheet, row + 1, block.roles, None)
-    return row
+    def table(self, row: int, table: doc.Table) -> int:
+        """Title, headings, rows as high as their texts, note."""
+        self.sheet.write(row, 0, table.title, self.styles.strong)
+        row += 1
+        for column, item in enumerate(table.columns):
+            self.sheet.write(row, column, item.title, self.styles.heading(numeric=item.numeric))
+        for line in table.rows:
+            row += 1
+            words = [cell if isinstance(cell.value, str) else doc.text("") for cell in line.cells]
+            texts = [doc.marked_text(cell, currency=self.currency) for cell in words]
+            self.sheet.set_row(row, max(map(_height, texts, self.widths)))
+            for column, cell in enumerate(line.cells):
+                self.cell(row, column, cell)
+        return self.wrapped(row + 1, (table.note,) if table.note else (), self.styles.remark)
+
+    def lines(self, row: int, lines: tuple[str, ...], style: Any) -> int:
+        """Lines below each other, as they are."""
+        for place, line in enumerate(lines):
+            self.sheet.write_string(row + place, 0, line, style)
+        return row + len(lines) + 1
+
+    def wrapped(self, row: int, lines: tuple[str, ...], style: Any) -> int:
+        """Sentences over the width of the sheet."""
+        for place, line in enumerate(lines):
+            self.sheet.set_row(row + place, _height(line, sum(self.widths)))
+            if len(self.widths) > 1:
+                self.sheet.merge_range(row + place, 0, row + place, len(self.widths) - 1, "", style)
+        return self.lines(row, lines, style)
+
+    def block(self, row: int, block: doc.Block) -> int:
+        """A part of a section; facts stand on the summary, charts in other formats."""
+        match block:
+            case doc.Table() if block.rows:
+                return self.table(row, block)
+            case doc.Paragraph():
+                return self.wrapped(row, (block.text,), self.styles.tone(block.tone))
+            case doc.Bullets():
+                return self.wrapped(row, tuple(f"- {item}" for item in block.items), self.styles.wrapped)
+            case doc.Code():
+                self.sheet.write(row, 0, block.title, self.styles.strong)
+                return self.lines(row + 1, tuple(block.text.rstrip("\n").split("\n")), self.styles.code)
+            case doc.SignOff():
+                for column, name in enumerate(("Role", "Name", "Date", "Signature")):
+                    self.sheet.write(row, column, name, self.styles.head)
+                return self.lines(row + 1, block.roles, None)
+        return row
 
 
 def _widths(tables: list[doc.Table]) -> tuple[int, ...]:
@@ -363,15 +362,13 @@ def is_live(section: doc.Section) -> bool:
     return any(cell.follows for table in tables for row in table.rows for cell in row.cells)
 
 
-def write_section(book: Workbook, styles: Styles, section: doc.Section, report: doc.Report) -> None:
+def _write_section(book: Book, section: doc.Section) -> None:
     """One sheet; headline facts stand on the summary, charts in the HTML and PDF reports."""
-    currency = report.currency
+    created = book.report.created
     widths = _widths([block for block in section.blocks if isinstance(block, doc.Table) and block.rows])
-    stays = f"Static: the plan of {report.created}. Nothing here follows the Inputs sheet; plan again to change it."
-    note = live_text(report.created) if is_live(section) else stays
-    sheet = new_sheet(book, styles, sheet_name(section), title=section.title, note=note, widths=widths)
-    row = 3
+    stays = f"Static: the plan of {created}. Nothing here follows the Inputs sheet; plan again to change it."
+    note = live_text(created) if is_live(section) else stays
+    page, row = Sheet(book, sheet_name(section), title=section.title, note=note, widths=widths), 3
     for block in section.blocks:
-        if isinstance(block, doc.Table) and block.key in _ELSEWHERE:
-            continue
-        row = _write_block(sheet, row, block, styles, currency, widths=widths)
+        if not isinstance(block, doc.Table) or block.key not in _ELSEWHERE:
+            row = page.block(row, block)

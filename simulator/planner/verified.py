@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from math import nan
 
 from simulator.planner.serving.capacity import Latencies
 from simulator.records import dataclass
@@ -37,27 +38,27 @@ class Verification:
 
     holds : every objective holds and the queue does not grow; False where nothing was simulated (see ``reason``)
     means and p95 : TTFT, TPOT, E2E [s]; unanswered_fraction : requests that the engine refused
-    reason : why there is no simulation, empty where there is one
+    reason : why there is no simulation, with nothing said of it, empty where there is one
     chance : that one further replay meets every objective, of a trace with the whole fleet; None of few runs
     held_fraction : of the replays, those that meet every objective each by itself
     """
 
     rate_per_s: float
-    holds: bool
-    saturated: bool
-    unanswered_fraction: float
-    ttft_mean_s: float
-    tpot_mean_s: float
-    e2e_mean_s: float
-    ttft_p95_s: float
-    tpot_p95_s: float
-    e2e_p95_s: float
-    mean_sequences: float
-    kv_utilization: float
-    objectives: tuple[ObjectiveVerification, ...]
     steady: Latencies
-    seeds: int
-    requests: int
+    holds: bool = False
+    saturated: bool = False
+    unanswered_fraction: float = 0.0
+    ttft_mean_s: float = nan
+    tpot_mean_s: float = nan
+    e2e_mean_s: float = nan
+    ttft_p95_s: float = nan
+    tpot_p95_s: float = nan
+    e2e_p95_s: float = nan
+    mean_sequences: float = nan
+    kv_utilization: float = nan
+    objectives: tuple[ObjectiveVerification, ...] = ()
+    seeds: int = 0
+    requests: int = 0
     reason: str = ""
     chance: float | None = None
     held_fraction: float = 0.0

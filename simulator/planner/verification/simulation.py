@@ -143,26 +143,7 @@ def verification_of(
 
 def refused(reason: str, *, steady: Latencies) -> Verification:
     """No simulation; the event loop does not model this replica."""
-    nothing = float("nan")
-    return Verification(
-        rate_per_s=steady.rate_per_s,
-        holds=False,
-        saturated=False,
-        unanswered_fraction=0.0,
-        ttft_mean_s=nothing,
-        tpot_mean_s=nothing,
-        e2e_mean_s=nothing,
-        ttft_p95_s=nothing,
-        tpot_p95_s=nothing,
-        e2e_p95_s=nothing,
-        mean_sequences=nothing,
-        kv_utilization=nothing,
-        objectives=(),
-        steady=steady,
-        seeds=0,
-        requests=0,
-        reason=reason,
-    )
+    return Verification(rate_per_s=steady.rate_per_s, steady=steady, reason=reason)
 
 
 def _count(steady: Latencies) -> int:

@@ -143,7 +143,7 @@ def figures() -> list[PublishedFigure]:
     found = published_techniques()
     return [
         *(_step(row) for row in found.steps),
-        *(_speedup(row, base=base) for row, base in _pairs()),
+        *(_step(row, base=base) for row, base in _pairs()),
         *(_product(row) for row in found.products),
         *(_ratio(row) for row in found.ratios),
     ]
@@ -165,17 +165,17 @@ def speedups() -> list[tuple[PublishedStep, float]]:
 
 def _figure(
     row: PublishedStep | PublishedProduct | PublishedRatio,
-    *,
-    name: str,
-    topic: str,
     published: float,
-    unit: str,
     statement: str,
+    *,
     predict: Callable[[], float],
     asked_by: AskedBy,
+    name: str = "",
+    topic: str = "quantization",
+    unit: str = "ratio",
 ) -> PublishedFigure:
     return PublishedFigure(
-        name=name,
+        name=name or row.name,
         topic=topic,
         published=published,
         unit=unit,
@@ -188,29 +188,21 @@ def _figure(
     )
 
 
-def _step(row: PublishedStep) -> PublishedFigure:
+def _step(row: PublishedStep, *, base: PublishedStep | None = None) -> PublishedFigure:
+    """The time of a pass, or its speedup over the ``base``."""
+    said = f"{row.phase} of {row.sequences} x {row.tokens} tokens"
+    if base is None:
+        asked = AskedBy(commands=(step_command(row),), field="step_s", scale=MILLI)
+        return _figure(
+            row, row.milliseconds, said, predict=lambda: step_seconds(row) / MILLI, asked_by=asked, unit="ms"
+        )
     return _figure(
         row,
-        name=row.name,
-        topic="quantization",
-        published=row.milliseconds,
-        unit="ms",
-        statement=f"{row.phase} of {row.sequences} x {row.tokens} tokens",
-        predict=lambda: step_seconds(row) / MILLI,
-        asked_by=AskedBy(commands=(step_command(row),), field="step_s", scale=MILLI),
-    )
-
-
-def _speedup(row: PublishedStep, *, base: PublishedStep) -> PublishedFigure:
-    return _figure(
-        row,
-        name=f"{row.name} speedup",
-        topic="quantization",
-        published=base.milliseconds / row.milliseconds,
-        unit="ratio",
-        statement=f"{row.phase} of {row.sequences} x {row.tokens} tokens",
+        base.milliseconds / row.milliseconds,
+        said,
         predict=lambda: step_seconds(base) / step_seconds(row),
         asked_by=AskedBy(commands=(step_command(base), step_command(row)), field="step_s"),
+        name=f"{row.name} speedup",
     )
 
 
@@ -236,13 +228,12 @@ def _product(row: PublishedProduct) -> PublishedFigure:
     name = f"{row.name} 2:4 speedup"
     return _figure(
         row,
-        name=name,
-        topic="sparsity",
-        published=row.dense_milliseconds / row.sparse_milliseconds,
-        unit="ratio",
-        statement=f"one product of {row.m} x {row.k} x {row.n} on {row.hardware}",
+        row.dense_milliseconds / row.sparse_milliseconds,
+        f"one product of {row.m} x {row.k} x {row.n} on {row.hardware}",
         predict=lambda: product_seconds(row, sparse=False) / product_seconds(row, sparse=True),
         asked_by=by_library(name),
+        name=name,
+        topic="sparsity",
     )
 
 
@@ -279,18 +270,13 @@ def _quantity(row: PublishedRatio, precision: PrecisionSpec, *, sparse: bool) ->
 
 
 def _ratio(row: PublishedRatio) -> PublishedFigure:
-    def predict() -> float:
-        return _quantity(row, row.first, sparse=False) / _quantity(row, row.second, sparse=True)
-
     return _figure(
         row,
-        name=row.name,
-        topic="sparsity" if row.sparsity else "quantization",
-        published=row.value,
-        unit="ratio",
-        statement=f"{row.what.replace('_', ' ')} of {row.model} on {row.hardware}, 16 bits or more over fewer",
-        predict=predict,
+        row.value,
+        f"{row.what.replace('_', ' ')} of {row.model} on {row.hardware}, 16 bits or more over fewer",
+        predict=lambda: _quantity(row, row.first, sparse=False) / _quantity(row, row.second, sparse=True),
         asked_by=_ratio_asked_by(row),
+        topic="sparsity" if row.sparsity else "quantization",
     )
 
 

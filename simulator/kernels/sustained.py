@@ -33,7 +33,6 @@ def large_product(dtype: Dtype, *, rows: tuple[float, ...] = (SIDE,)) -> Work:
         family=Family.GEMM,
         role="mlp",
         shape=GemmShape(m=m, n=SIDE, k=SIDE, format=stored),
-        count=1.0,
         flops=2.0 * elements * m,
         weight_bytes=elements * BITS[dtype] / BITS_PER_BYTE,
         kv_bytes=nothing,

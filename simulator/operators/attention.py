@@ -343,7 +343,6 @@ def _score_rows(
             num_kv_heads=kv_heads,
             head_dim=spec.head_dim,
             v_head_dim=spec.value_dim,
-            window=None,
             causal=False,
             shared_kv=False,
             is_decode=name == "cross_decode_attention",

@@ -64,7 +64,6 @@ def embedding_rows(share: DeviceShare, *, tokens: Array) -> tuple[Work, ...]:
             cost=GATHER,
             rows=tokens,
             width=width,
-            count=1.0,
             role="embedding",
             parameters=model.vocab_size * width / share.tp_size + learned,
             family=Family.EMBEDDING,
@@ -82,7 +81,6 @@ def embedding_rows(share: DeviceShare, *, tokens: Array) -> tuple[Work, ...]:
                 n=model.hidden_size,
                 k=width,
                 bias=model.hidden_size if model.embedding_norm else 0.0,
-                count=1.0,
             )
         )
     if model.hyper_connections is not None:
@@ -100,17 +98,15 @@ def _per_layer_embedding(share: DeviceShare) -> tuple[Work, ...]:
         "per_layer_embedding",
         cost=GATHER,
         width=width,
-        count=1.0,
         role="embedding",
         parameters=model.vocab_size * width / share.tp_size,
         family=Family.EMBEDDING,
     )
-    projection = share.linear("per_layer_model_proj", role="embedding", n=width, k=model.hidden_size, count=1.0)
+    projection = share.linear("per_layer_model_proj", role="embedding", n=width, k=model.hidden_size)
     norm = share.elementwise(
         "per_layer_norm",
         cost=NORM,
         width=width,
-        count=1.0,
         role="norm",
         parameters=share.norm_parameters(model.per_layer_embedding_size),
     )
@@ -119,7 +115,7 @@ def _per_layer_embedding(share: DeviceShare) -> tuple[Work, ...]:
 
 def _norm(name: str, *, share: DeviceShare, rows: Array, width: float) -> Work:
     return share.elementwise(
-        name, cost=NORM, rows=rows, width=width, count=1.0, role="norm", parameters=share.norm_parameters(width)
+        name, cost=NORM, rows=rows, width=width, role="norm", parameters=share.norm_parameters(width)
     )
 
 
@@ -141,7 +137,6 @@ def head_rows(share: DeviceShare, *, holds_embedding: bool) -> tuple[Work, ...]:
                 n=model.hidden_size,
                 k=model.hidden_size,
                 bias=model.hidden_size,
-                count=1.0,
             )
         )
     if model.has_lm_head:
@@ -163,13 +158,10 @@ def _lm_head(share: DeviceShare, *, holds_embedding: bool) -> list[Work]:
                 n=width,
                 k=model.hidden_size,
                 bias=model.head_hidden_parameters - width * model.hidden_size,
-                count=1.0,
             )
         )
     elif width != model.hidden_size:
-        rows.append(
-            share.linear("embedding_out_proj", role="embedding", m=logits, n=width, k=model.hidden_size, count=1.0)
-        )
+        rows.append(share.linear("embedding_out_proj", role="embedding", m=logits, n=width, k=model.hidden_size))
     vocab = model.vocab_size / share.tp_size
     rows += _vocabulary_product(share, logits=logits, vocab=vocab, width=width, tied=holds_embedding)
     if share.tp_size > 1:
@@ -183,9 +175,7 @@ def _lm_head(share: DeviceShare, *, holds_embedding: bool) -> list[Work]:
                 role="lm_head",
             )
         )
-    rows.append(
-        share.elementwise("sampling", cost=SAMPLE, rows=logits, width=model.vocab_size, count=1.0, role="lm_head")
-    )
+    rows.append(share.elementwise("sampling", cost=SAMPLE, rows=logits, width=model.vocab_size, role="lm_head"))
     return rows
 
 
@@ -200,7 +190,6 @@ def _vocabulary_product(share: DeviceShare, *, logits: Array, vocab: float, widt
         k=width,
         bias=0.0 if shared else bias,
         held=not shared,
-        count=1.0,
         family=Family.LM_HEAD,
     )
     if shared and bias:
@@ -264,7 +253,7 @@ def hyper_expand(spec: HyperConnectionSpec, *, share: DeviceShare) -> Work:
     copies = PassCost(
         fused_passes=spec.streams + 1, fused_launches=1, unfused_passes=spec.streams + 1, unfused_launches=1
     )
-    return share.elementwise("hyper_expand", cost=copies, width=share.hidden_size, count=1.0, role="norm")
+    return share.elementwise("hyper_expand", cost=copies, width=share.hidden_size, role="norm")
 
 
 def hyper_head(spec: HyperConnectionSpec, *, share: DeviceShare) -> tuple[Work, Work]:
@@ -272,7 +261,6 @@ def hyper_head(spec: HyperConnectionSpec, *, share: DeviceShare) -> tuple[Work, 
     streams = spec.streams
     gather = PassCost(fused_passes=streams + 1, fused_launches=1, unfused_passes=15 * streams + 5, unfused_launches=12)
     return (
-        share.linear("hyper_head_weights", role="router", n=streams, k=streams * share.hidden_size, count=1.0,
-                     bias=streams + 1),
-        share.elementwise("hyper_head_gather", cost=gather, width=share.hidden_size, count=1.0, role="norm"),
+        share.linear("hyper_head_weights", role="router", n=streams, k=streams * share.hidden_size, bias=streams + 1),
+        share.elementwise("hyper_head_gather", cost=gather, width=share.hidden_size, role="norm"),
     )  # fmt: skip

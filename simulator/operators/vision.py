@@ -79,7 +79,7 @@ def _tower_rows(
     width = float(vision.hidden_size)
     rows = [
         tower.linear("patch_embedding", role="embedding", m=patches, n=width, k=float(vision.patch_inputs),
-                     bias=width if vision.patch_bias else 0.0, count=1.0)
+                     bias=width if vision.patch_bias else 0.0)
     ]  # fmt: skip
     for index, layer in enumerate(vision.layers):
         inside, plain = _windowed(layer, tower=tower, pictures=pictures, patches=load.patches)
@@ -89,7 +89,7 @@ def _tower_rows(
         projected = patches if product.per_patch else pictures * load.tokens
         rows.append(
             tower.linear("projection", role="embedding", m=projected, n=float(product.outputs), k=float(product.inputs),
-                         bias=bias, count=1.0)
+                         bias=bias)
         )  # fmt: skip
     return rows
 

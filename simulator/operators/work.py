@@ -116,8 +116,8 @@ class AttentionShape:
     num_kv_heads: float
     head_dim: float
     v_head_dim: float
-    window: float | None
-    causal: bool
+    window: float | None = None
+    causal: bool = True
     shared_kv: bool
     is_decode: bool
     compute_dtype: Dtype
@@ -258,7 +258,7 @@ class Work:
     family: Family
     role: str
     shape: KernelShape
-    count: float
+    count: float = 1.0
     flops: Array
     weight_bytes: Array
     kv_bytes: Array

@@ -252,16 +252,7 @@ def uniform_tables(
 def scale_tables(tables: StepTables, *, factor: ArrayLike) -> StepTables:
     """The same deployment with every part of a step ``factor`` times as long (for intervals)."""
     scale = float(np.asarray(factor))
-    return tables._replace(
-        token_s=tables.token_s * scale,
-        logits_s=tables.logits_s * scale,
-        decode_s=tables.decode_s * scale,
-        prefill_s=tables.prefill_s * scale,
-        step_s=tables.step_s * scale,
-        sequence_s=tables.sequence_s * scale,
-        prompt_s=tables.prompt_s * scale,
-        issue_s=tables.issue_s * scale,
-    )
+    return tables._replace(**{name: getattr(tables, name) * scale for name in tables._fields if name.endswith("_s")})
 
 
 # Nodes per octave of the tables' axes: enough for errors of well below 1 % of a step (tests/phases/test_compiled.py).

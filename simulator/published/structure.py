@@ -139,7 +139,6 @@ def _product(*, n: float, k: float) -> Work:
         family=Family.GEMM,
         role="attention",
         shape=GemmShape(m=one * FLASH_TOKENS, n=n, k=k, format=product, batch=FLASH_HEADS),
-        count=1.0,
         flops=one * 2.0 * FLASH_TOKENS * n * k * FLASH_HEADS,
         weight_bytes=one * n * k * FLASH_HEADS * 2.0,
         kv_bytes=0.0 * one,

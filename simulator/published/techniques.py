@@ -130,7 +130,6 @@ def _product_work(row: PublishedProduct, product: MatmulFormat) -> Work:
         family=Family.GEMM,
         role="mlp",
         shape=GemmShape(m=m, n=float(row.n), k=float(row.k), format=product),
-        count=1.0,
         flops=2.0 * m * row.n * row.k,
         weight_bytes=np.full(1, row.n * row.k * product.weight_bits / BITS_PER_BYTE),
         kv_bytes=np.zeros(1),

@@ -57,7 +57,6 @@ def _copy(moved: np.ndarray) -> Work:
         family=Family.COLLECTIVE,
         role="weight_copy",
         shape=HostTransferShape(bytes=moved),
-        count=1.0,
         flops=nothing,
         weight_bytes=nothing,
         kv_bytes=nothing,

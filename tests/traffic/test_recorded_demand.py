@@ -77,10 +77,6 @@ def test_a_spread_is_that_of_its_samples(values: list[float]) -> None:
     assert min(values) <= found.p50 <= found.p95 <= max(values)
 
 
-def test_a_total_has_a_mean_and_no_spread() -> None:
-    assert Spread.mean_only(5.0) == Spread(mean=5.0, cv=None, p50=None, p95=None)
-
-
 def result(**data: Any) -> ResultFile:
     return ResultFile(path="result.json", data=data)
 
@@ -97,9 +93,8 @@ VLLM: dict[str, Any] = {
 def test_totals_of_a_benchmark_become_means() -> None:
     found = vllm_bench_demand(result(**VLLM))
     assert (found.requests, found.rate_per_s, found.duration_s) == (4, 2.0, 2.0)
-    assert (found.isl.mean, found.osl.mean) == (100.0, 20.0)
-    assert found.isl.cv is None
-    assert found.dispersion is None
+    assert (found.isl, found.osl) == (Spread(mean=100.0), Spread(mean=20.0))
+    assert (found.isl.cv, found.isl.p50, found.isl.p95, found.dispersion) == (None,) * 4
 
 
 def test_lists_of_a_benchmark_become_spreads() -> None:

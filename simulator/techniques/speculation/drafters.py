@@ -55,7 +55,7 @@ def join_features(rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ..
     share = context.share()
     hidden = context.model.hidden_size
     joined = share.linear(
-        "feature_proj", role="mlp", n=hidden / share.tp_size, k=2 * hidden, bias=hidden / share.tp_size, count=1.0
+        "feature_proj", role="mlp", n=hidden / share.tp_size, k=2 * hidden, bias=hidden / share.tp_size
     )
     return (joined, *rows)
 
@@ -139,16 +139,14 @@ def _head(context: RowContext, *, place: int, width: float) -> tuple[Work, ...]:
     hidden, vocabulary = context.model.hidden_size, context.model.vocab_size / share.tp_size
     guesses = step.prefill_logits + width * step.decode_sequences
     return (
-        share.linear(f"head_{place}_input", role="lm_head", m=guesses, n=hidden, k=(place + 1) * hidden, bias=hidden,
-                     count=1.0),
+        share.linear(f"head_{place}_input", role="lm_head", m=guesses, n=hidden, k=(place + 1) * hidden, bias=hidden),
         share.linear(f"head_{place}_blocks", role="lm_head", m=guesses, n=hidden, k=hidden, bias=hidden,
                      count=HYDRA_BLOCKS - 1.0),
         share.elementwise(f"head_{place}_activations", cost=RESIDUAL_ACTIVATION, rows=guesses, width=hidden,
                           count=HYDRA_BLOCKS, role="lm_head"),
-        share.linear(f"head_{place}_vocabulary", role="lm_head", m=guesses, n=vocabulary, k=hidden, count=1.0,
+        share.linear(f"head_{place}_vocabulary", role="lm_head", m=guesses, n=vocabulary, k=hidden,
                      family=Family.LM_HEAD),
-        share.elementwise(f"head_{place}_guesses", cost=SAMPLE, rows=guesses, width=vocabulary, count=1.0,
-                          role="lm_head"),
+        share.elementwise(f"head_{place}_guesses", cost=SAMPLE, rows=guesses, width=vocabulary, role="lm_head"),
     )  # fmt: skip
 
 

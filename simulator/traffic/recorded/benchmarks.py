@@ -46,10 +46,8 @@ def vllm_bench_demand(file: ResultFile) -> RecordedDemand:
         requests=round(answered),
         duration_s=file.positive("duration"),
         rate_per_s=rate,
-        peak_to_mean=None,
         isl=_lengths(file, isl, total="total_input_tokens", answered=answered),
         osl=_lengths(file, osl, total="total_output_tokens", answered=answered),
-        prefix_hit=None,
         dispersion=None if starts is None else dispersion(np.sort(starts) - starts.min()),
         notes=tuple(notes),
         model=file.word("model_id"),
@@ -70,7 +68,7 @@ def _offered(file: ResultFile, starts: Array | None) -> tuple[float, str]:
 def _lengths(file: ResultFile, samples: Array | None, *, total: str, answered: float) -> Spread:
     if samples is not None and len(samples) > 1:
         return Spread.of(samples)
-    return Spread.mean_only(file.positive(total) / answered)
+    return Spread(mean=file.positive(total) / answered)
 
 
 def guidellm_demand(files: list[ResultFile]) -> RecordedDemand:
@@ -93,11 +91,8 @@ def guidellm_demand(files: list[ResultFile]) -> RecordedDemand:
         requests=round(answered),
         duration_s=answered / rate,
         rate_per_s=rate,
-        peak_to_mean=None,
         isl=spread("prompt_token_count"),
         osl=spread("output_token_count"),
-        prefix_hit=None,
-        dispersion=None,
         notes=(f"the fastest of {len(files)} benchmarks; its rate is what the server answered",),
     )
 
@@ -121,11 +116,8 @@ def aiperf_demand(file: ResultFile) -> RecordedDemand:
         requests=round(answered or 0),
         duration_s=(answered or 0) / rate,
         rate_per_s=rate,
-        peak_to_mean=None,
         isl=spread("input_sequence_length"),
         osl=spread("output_sequence_length"),
-        prefix_hit=None,
-        dispersion=None,
         notes=(_ANSWERED,),
         model=_first_word(file.find("input_config.endpoint.model_names")),
     )

@@ -49,7 +49,7 @@ class Spread:
     """Mean, coefficient of variation and percentiles of token counts; None where the record does not say."""
 
     mean: float
-    cv: float | None
+    cv: float | None = None
     p50: float | None = None
     p95: float | None = None
 
@@ -59,11 +59,6 @@ class Spread:
         mean = float(values.mean())
         p50, p95 = (float(value) for value in np.percentile(values, [50, 95]))
         return cls(mean=mean, cv=float(values.std()) / mean if mean else None, p50=p50, p95=p95)
-
-    @classmethod
-    def mean_only(cls, mean: float) -> Spread:
-        """Of a total."""
-        return cls(mean=mean, cv=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +78,11 @@ class RecordedDemand:
     requests: int
     duration_s: float
     rate_per_s: float
-    peak_to_mean: float | None
+    peak_to_mean: float | None = None
     isl: Spread
     osl: Spread
-    prefix_hit: float | None
-    dispersion: float | None
+    prefix_hit: float | None = None
+    dispersion: float | None = None
     notes: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     load_profile: tuple[float, ...] = ()

@@ -129,7 +129,7 @@ def _spread(scrape: _Scrape, name: str, *, tokens: float | None, requests: float
     total, count = scrape.first(f"{name}_sum"), scrape.first(f"{name}_count")
     if total and count:
         return histogram_spread(scrape.buckets.get(name, {}), mean=total / count)
-    return Spread.mean_only(tokens / requests) if tokens and requests else None
+    return Spread(mean=tokens / requests) if tokens and requests else None
 
 
 def prometheus_demand(text: str, *, source: str, over_s: float | None) -> RecordedDemand:
@@ -169,11 +169,9 @@ def prometheus_demand(text: str, *, source: str, over_s: float | None) -> Record
         requests=round(requests),
         duration_s=over_s,
         rate_per_s=requests / over_s,
-        peak_to_mean=None,
         isl=isl,
         osl=osl,
         prefix_hit=hit_share(scrape.first(*HITS), scrape.first(*QUERIES), source=source),
-        dispersion=None,
         notes=(read, "counters hold no peak: give `peak_to_mean`"),
     )
 
@@ -295,7 +293,6 @@ def range_demand(document: object, *, source: str) -> RecordedDemand:
         isl=_range_spread(found, _HISTOGRAMS[0], mean=prompts / requests),
         osl=_range_spread(found, _HISTOGRAMS[1], mean=answers / requests),
         prefix_hit=hit_share(hits, queries, source=source),
-        dispersion=None,
         notes=(
             f"the peak is the busiest step of {float(seconds.min()):g} s; shorter bursts do not show",
             "requests count when they finish: a queue that grows hides demand",

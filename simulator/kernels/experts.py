@@ -31,8 +31,9 @@ from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
 from simulator.specs.model.precision import Dtype
 
-NOT_GATED_EXPERTS, EXPERT_PARALLEL = "not_gated", "expert_parallel"
-"""Variants of fits where libraries run another kernel for experts without gate or spread over ranks."""
+NOT_GATED_EXPERTS, EXPERT_PARALLEL, EXCHANGED = "not_gated", "expert_parallel", "exchanged"
+"""Variants of fits where libraries run another kernel for experts without gate, spread over ranks, or spread over
+servers whose ranks of attention exchange tokens."""
 # Per-tensor and per-token FP8 experts run the grouped kernels of block-scaled ones where theirs were not measured.
 STAND_IN_EXPERTS = {"fp8": "fp8_block"}
 # vLLM's table of Hopper ran FlashInfer's kernel for per-tensor FP8 untuned: slower than 16-bit experts at any small
@@ -44,13 +45,17 @@ NARROWED: Mapping[str, tuple[float, Dtype]] = {"mxfp4_mxfp8": (8.25, Dtype.FP8)}
 """Expert kernels that narrow 16-bit activations themselves: bits of one with its scale, and its rate."""
 
 
-def find_experts(fits: FitSet | None, *, shape: MoeShape, fmt: str) -> tuple[FitSet, KernelFit] | None:
-    """The set and its fit for experts in ``fmt``: of the kernel that such a layer runs, where several were measured."""
+def find_experts(
+    fits: FitSet | None, *, shape: MoeShape, fmt: str, across: bool = False
+) -> tuple[FitSet, KernelFit] | None:
+    """The set and its fit for experts in ``fmt``: of the kernel that such a layer runs, where several were measured;
+    ``across``: all-to-all brings its tokens from other scale-up domains."""
     if fits is None:
         return None
     # Without a gate comes first: libraries that run it on a kernel of its own do so on every rank.
     parallel = shape.local_experts < shape.num_experts
-    variants = [*([] if shape.gated else [NOT_GATED_EXPERTS]), *([EXPERT_PARALLEL] if parallel else []), ""]
+    fitting = {NOT_GATED_EXPERTS: not shape.gated, EXCHANGED: across, EXPERT_PARALLEL: parallel, "": True}
+    variants = [variant for variant, fits_shape in fitting.items() if fits_shape]
     names = [fmt, *([STAND_IN_EXPERTS[fmt]] if fmt in STAND_IN_EXPERTS else [])]
     kernels = [(measured, variant) for measured in names for variant in variants]
     if (fits.library, fits.relative.name, fmt) in UNTUNED_EXPERTS:
@@ -142,7 +147,8 @@ def experts_timing(
             if filled.hidden_size == shape.hidden_size:
                 return timing
             return with_passes(timing, memory_pass(filling_passes(shape, filled=filled)))
-    found = find_experts(tables, shape=shape, fmt=name)
+    across = shape.exchanged and shape.num_experts > shape.local_experts * hardware.scale_up.domain_size
+    found = find_experts(tables, shape=shape, fmt=name, across=across)
     if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
         timing, contained = _measured(shape, *found, hardware=hardware), found[1].includes_quantisation
         if not spread and (whole := whole_experts(found[0], shape=shape, fmt=name)) is not None:

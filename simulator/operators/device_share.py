@@ -194,6 +194,8 @@ class DeviceShare:
         role: str,
         ends_block: bool = False,
         spacing: int = 1,
+        copies: float = 1.0,
+        apart_bytes: Array | None = None,
         beside_flops: Array | None = None,
     ) -> Work:
         """Row of ``count`` collectives; ``message_bytes`` as nccl-tests counts it (see ``CollectiveShape``)."""
@@ -207,6 +209,8 @@ class DeviceShare:
                 participants=participants,
                 ends_block=ends_block,
                 spacing=spacing,
+                copies=copies,
+                apart_bytes=apart_bytes,
                 beside_flops=beside_flops,
             ),
             count=count,

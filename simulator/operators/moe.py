@@ -15,6 +15,10 @@ from simulator.specs.model.architecture import MoeSpec
 from simulator.specs.model.fitted import routing_skew
 from simulator.units import BITS_PER_BYTE
 
+LOW_LATENCY_TOKENS = 256
+"""Of a rank, up to which it sends a token to every expert of its own: the room of DeepEP's low-latency kernels in
+SGLang's recipes and the chunks of vLLM [DeepEP2025]; from memory, verify."""
+
 
 def distinct_experts(
     *, tokens: Array, num_experts: float, num_experts_per_tok: float, local_experts: float, skew: float = 0.0
@@ -282,7 +286,7 @@ def _latent(spec: MoeSpec, *, share: DeviceShare, count: float, enters: bool) ->
 
 def _communication(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
     """Dispatch and combine: all-to-all when attention is data parallel, otherwise one sum over the ranks. The busiest
-    rank takes in more than the others send: its link sets the time."""
+    rank takes in more than the others send: its link sets the time. Few tokens go to each of their experts."""
     if not is_exchanged(share):
         return (), share.all_reduce_after("experts", count=count)
     width = float(spec.latent_size or share.hidden_size)
@@ -291,12 +295,15 @@ def _communication(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[
     sent = busiest * share.ep_size / (share.dp_size * share.tp_size) * width
     product = share.plan.format_for("experts")
     dispatched = product.activation_bits / BITS_PER_BYTE
+    apart = sent * LOW_LATENCY_TOKENS / np.maximum(share.tokens, 1.0)
     rows = [
         share.collective(
             name,
             operation=Collective.ALL_TO_ALL,
             message_bytes=sent * element_bytes,
             participants=share.ep_size,
+            copies=float(spec.num_experts_per_tok),
+            apart_bytes=apart * element_bytes,
             count=count,
             role="experts",
         )

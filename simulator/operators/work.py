@@ -197,6 +197,8 @@ class CollectiveShape:
     ends_block : whether it sums what a block gives to the residual stream, with a norm behind it
     spacing : places from one participant to the next; the ranks of a tensor-parallel group lie between two of context
     beside_flops : that the device computes in 16 bits while the message is under way (array)
+    copies : to how many places all-to-all sends each token; those of one server share it in messages above
+        ``apart_bytes`` (array; None for never)
     """
 
     operation: Collective
@@ -204,6 +206,8 @@ class CollectiveShape:
     participants: int
     ends_block: bool = False
     spacing: int = 1
+    copies: float = 1.0
+    apart_bytes: Array | None = None
     beside_flops: Array | None = None
 
     @property

@@ -118,9 +118,12 @@ def _served(model: ModelSpec, parallelism: ParallelismSpec, *, prefill_pool: boo
     return ServedModel(model.model_type, latent, spread=parallelism.ep_size > 1, prefill_pool=prefill_pool)
 
 
-def _as_recipes_place(applied: AppliedTechniques, profile: EngineProfile, *, ep_size: int) -> AppliedTechniques:
+def _as_recipes_place(
+    applied: AppliedTechniques, profile: EngineProfile, *, hardware: AcceleratorSpec, ep_size: int
+) -> AppliedTechniques:
     """``applied``, its experts placed evenly where the engine's recipes do that for so many ranks, which is said."""
-    if ep_size < profile.recipe.even_ranks.get(applied.plan.format_for("experts").name, inf):
+    even = profile.recipe.even_ranks.get(hardware.architecture, {})
+    if ep_size < even.get(applied.plan.format_for("experts").name, inf):
         return applied
     said = Assumption(key="engine.expert_placement", value="even", origin=ValueOrigin.RULE, detail=_EVENLY)
     model = _placed_evenly(Same(applied.model)).held
@@ -169,7 +172,7 @@ def deploy(
         spec = with_feature(spec, "speculation", vendor=hardware.vendor, profiles=profiles)
     facts, served = Same(hardware), _served(model, parallelism, prefill_pool=prefill_pool)
     profile = _engine_on(Same(load_engine(spec.name, profiles=profiles)), spec.version, facts, served)
-    applied = _as_recipes_place(applied, profile.held, ep_size=parallelism.ep_size)
+    applied = _as_recipes_place(applied, profile.held, hardware=hardware, ep_size=parallelism.ep_size)
     model = applied.model
     limits = _limits(profile, spec, facts, parallelism)
     settings = engine_settings(spec, profile=profile.held, limits=limits, model=model)

@@ -35,7 +35,7 @@ def _figure(row: dict[str, Any]) -> PublishedFigure:
 
     return PublishedFigure(
         name=row["name"],
-        topic=TOPIC,
+        topic=row.get("topic", TOPIC),
         published=row["published"],
         unit="tokens/s" if metric.endswith("_per_s") else "s",
         tolerance=row["tolerance"] if "tolerance" in row else abs(row["reached_error"]) + DRIFT,

@@ -61,6 +61,14 @@ def test_a_layer_takes_the_kernel_that_it_would_run(
 
 
 @pytest.mark.parametrize("hardware", ["h100-sxm-80gb", "h200-sxm-141gb"])
+def test_experts_of_other_servers_run_the_kernel_that_exchange_feeds(hardware: str) -> None:
+    for across, expected in ((True, "exchanged"), (False, "")):
+        found = find_experts(fits(hardware, "sglang"), shape=layer(ranks=8), fmt="fp8_block", across=across)
+        assert found is not None
+        assert found[1].variant == expected
+
+
+@pytest.mark.parametrize("hardware", ["h100-sxm-80gb", "h200-sxm-141gb"])
 def test_per_tensor_experts_take_the_faster_of_two_kernels_without_a_jump(hardware: str) -> None:
     library = kernel_library(load_hardware(hardware), library="vllm")
     sets = fits(hardware, "vllm")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from simulator.errors import RoofcastError
 from simulator.kernels.collectives.laws import Law, fastest_seconds, law_seconds, read_model, wire_factor
@@ -220,6 +222,30 @@ def test_hierarchical_all_reduce_tends_to_the_sum_of_its_bandwidth_terms(h100):
     timing = collective_timing(shape(Collective.ALL_REDUCE, size, 16), hardware=h100, fits=RINGS, network=NIC)
     by_hand = 2 * 7 / 8 * size / (0.8 * 450e9) + size / 8 / 50e9
     assert timing.seconds[0] == pytest.approx(by_hand, rel=1e-3)
+
+
+def test_few_tokens_reach_experts_of_other_servers_as_fast_as_deepep_prints(h100):
+    # [DeepEP2025], low-latency kernels: 128 tokens of 7,168 numbers to 8 experts each, FP8 out and 16 bits back, in us.
+    printed = {16: (118, 195), 32: (155, 273), 64: (173, 314), 128: (192, 369)}
+    fits = measured_fits("h100-sxm-80gb", "nccl")
+    for ranks, both in printed.items():
+        for bytes_each, expected_us in zip((8.25 / 8, 2.0), both, strict=True):
+            case = shape(Collective.ALL_TO_ALL, 128 * 8 * 7168 * bytes_each, ranks)
+            seconds = collective_timing(case, hardware=h100, fits=fits, network=NIC).seconds[0]
+            assert seconds == pytest.approx(expected_us / 1e6, rel=0.3), (ranks, bytes_each)
+
+
+def test_a_token_for_several_experts_of_a_server_crosses_to_it_once(h100):
+    def seconds(copies: float, ranks: int = 32) -> NDArray[np.float64]:
+        case = replace(shape(Collective.ALL_TO_ALL, SIZES, ranks), copies=copies, apart_bytes=np.atleast_1d(float(MIB)))
+        return collective_timing(case, hardware=h100, fits=RINGS, network=NIC).seconds
+
+    assert (seconds(8.0) <= seconds(1.0)).all()
+    # Four servers hold 3.6 of a token's 8 experts' places; inside one server nothing is shared.
+    assert seconds(8.0)[-1] / seconds(1.0)[-1] < 0.6
+    assert seconds(8.0)[SIZES <= MIB] == pytest.approx(seconds(1.0)[SIZES <= MIB])
+    assert seconds(8.0, ranks=8) == pytest.approx(seconds(1.0, ranks=8))
+    assert (np.diff(seconds(8.0)) >= 0).all()
 
 
 def test_missing_fits_are_refused(h100):

@@ -138,8 +138,8 @@ class TestParts:
     def test_every_token_crosses(self) -> None:
         """Of tokens of its own group each of two devices keeps half; between the sides all go."""
         two = parts(devices=2)
-        crossing = ping_pong(two, sequences=48, context=500)
-        own = estimate_step(two.ffn, decode_step(sequences=48 / 3 * 4 / 2, context=1.0))
+        crossing = ping_pong(two, sequences=480, context=500)
+        own = estimate_step(two.ffn, decode_step(sequences=480 / 3 * 4 / 2, context=1.0))
         sent = next(row for row in own.rows if row.work.name == "experts_dispatch")
         assert crossing.dispatch_s[0] * two.layers > 1.3 * float(sent.seconds[0])
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
-from validation.fit.moe_rows import busiest_rank_load, kernel_groups, moe_rows, table_of
+from validation.fit.moe_rows import busiest_rank_load, exchanged_group, kernel_groups, moe_rows, table_of
 from validation.silicon.tables import Table
 
 
@@ -39,6 +41,22 @@ def test_an_older_table_of_another_kernel_speed_is_not_taken() -> None:
     other_model = table("2.0", tokens=range(1, 11), seconds=3e-5, hidden_size=7168)
     assert table_of([rich, faster], moe_dtype="bfloat16") is faster
     assert table_of([rich, other_model], moe_dtype="bfloat16") is rich
+
+
+def test_prompts_that_a_host_issues_count_from_twice_the_shortest_on(tmp_path: Path) -> None:
+    for name, milliseconds in (("generation", [0.1, 0.2]), ("context", [0.4, 3.0])):
+        rows = table("1.0", tokens=range(1024, 1026), moe_ep_size=8, distribution="uniform").rows.drop(
+            columns="seconds"
+        )
+        folder = tmp_path / "h100_sxm" / "moe" / "sglang" / "1.0"
+        folder.mkdir(parents=True, exist_ok=True)
+        rows.assign(latency=milliseconds).to_parquet(folder / f"wideep_{name}_moe_perf.parquet")
+    found = exchanged_group(tmp_path, hardware="h100-sxm-80gb", library="sglang", moe_dtype="bfloat16")
+    assert found is not None
+    version, group = found
+    assert (version, group.variant) == ("1.0", "exchanged")
+    assert sorted(group.rows["seconds"]) == pytest.approx([1e-4, 2e-4, 3e-3])
+    assert exchanged_group(tmp_path, hardware="gb200", library="sglang", moe_dtype="bfloat16") is None
 
 
 def test_kernels_that_a_layer_can_tell_apart_are_fitted_apart() -> None:

@@ -20,7 +20,16 @@ from simulator.units import BITS_PER_BYTE
 from validation.fit.corrected import Fitted, Predicted, report, scored, write_fits
 from validation.fit.files import fit_tables
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
-from validation.fit.moe_rows import KernelGroup, kernel_groups, load_of, model_folds, moe_rows, moe_tables, table_of
+from validation.fit.moe_rows import (
+    KernelGroup,
+    exchanged_group,
+    kernel_groups,
+    load_of,
+    model_folds,
+    moe_rows,
+    moe_tables,
+    table_of,
+)
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
 from validation.fit.residuals import NOT_SCORED, regime_sigmas
 from validation.silicon.amd_tables import CHIP, CHIPS
@@ -230,9 +239,14 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
         table = table_of(tables, moe_dtype=moe_dtype)
         if table is None or format.math not in hardware.peak_flops_per_s:
             continue
+        file = f"{hardware_name}--{library}.moe.npz"
         for group in kernel_groups(moe_rows(table.rows, moe_dtype=moe_dtype)):
-            file = f"{hardware_name}--{library}.moe.npz"
             fitted.append(fit_format(group, hardware=hardware, format=format, file=file, version=table.version))
+            report(fitted[-1], hardware=hardware_name, library=library, points=len(group.rows))
+        exchanged = exchanged_group(root, hardware=hardware_name, library=library, moe_dtype=moe_dtype)
+        if exchanged is not None:
+            version, group = exchanged
+            fitted.append(fit_format(group, hardware=hardware, format=format, file=file, version=version))
             report(fitted[-1], hardware=hardware_name, library=library, points=len(group.rows))
     write_fits(
         fitted,

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simulator.kernels.experts import EXPERT_PARALLEL, NOT_GATED_EXPERTS
+from simulator.kernels.experts import EXCHANGED, EXPERT_PARALLEL, NOT_GATED_EXPERTS
 from simulator.kernels.moe import ExpertLoad
 from validation.silicon.split import folds, is_score
 from validation.silicon.tables import Table, load_table, versions
@@ -40,6 +40,12 @@ AGREEMENT = 0.15
 CALL = ("num_tokens", *SHAPE, "moe_tp_size", "moe_ep_size", "distribution")
 """What makes two rows of one format measurements of the same call."""
 
+EXCHANGED_ON = ("h100-sxm-80gb", "h200-sxm-141gb")
+"""Where the kernels behind all-to-all are fitted apart: on Blackwell recipes name the table that measured them."""
+EXCHANGED_TABLES = ("wideep_generation_moe", "wideep_context_moe")
+LAUNCHED = 2.0
+"""Rows that a host issues kernel by kernel say what a kernel takes from that multiple of the table's shortest on."""
+
 DRAWS = 32
 """Power laws drawn for the busiest rank, as the benchmark draws one."""
 
@@ -60,6 +66,24 @@ def moe_tables(root: Path, *, hardware: str, library: str) -> tuple[Table, ...]:
         for version in known
     )
     return tuple(table for table in tables if table is not None)
+
+
+def exchanged_group(root: Path, *, hardware: str, library: str, moe_dtype: str) -> tuple[str, KernelGroup] | None:
+    """Version and rows of the grouped kernels that all-to-all feeds, decode from graphs and prompts issued by the host;
+    None where they were not measured. ``num_tokens`` counts those of all ranks there."""
+    parts, version = [], ""
+    for name in EXCHANGED_TABLES if hardware in EXCHANGED_ON else ():
+        table = load_table(root, hardware=hardware, family="moe", library=library, table=name)
+        if table is None:
+            return None
+        shortest = LAUNCHED * table.rows["seconds"].min() if name == EXCHANGED_TABLES[1] else 0.0
+        parts.append(table.rows[table.rows["seconds"] >= shortest])
+        version = table.version
+    if not parts:
+        return None
+    rows = pd.concat(parts, ignore_index=True).replace({"distribution": {"uniform": "balanced"}})
+    found = moe_rows(rows, moe_dtype=moe_dtype)
+    return (version, KernelGroup(variant=EXCHANGED, rows=found)) if len(found) else None
 
 
 def table_of(tables: Sequence[Table], *, moe_dtype: str) -> Table | None:

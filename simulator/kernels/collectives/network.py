@@ -35,6 +35,8 @@ NETWORK_LAWS = (
     Law(algorithm="ring_ll", launch_s=0.0, hop_s=2.7 * MICRO, fraction=0.5),
     Law(algorithm="ring_simple", launch_s=0.0, hop_s=14 * MICRO, fraction=1.0),
 )
+EXCHANGE_LAWS = (Law(algorithm="one_shot", launch_s=14 * MICRO, hop_s=0.0, fraction=1.0),)
+"""All-to-all between servers: everybody sends to all others at once, so that there is one step and no ring."""
 NETWORK_LOG_SIGMA = 0.4
 """Assumed: no multi-server collective was measured; published NCCL runs on one fabric differ by as much."""
 
@@ -97,9 +99,8 @@ def collective_timing(
     else:
         outer = _network_of(network, hardware=hardware, participants=shape.span)
         priced, wire_s = _across_servers(
-            shape.operation,
+            shape,
             floor_bytes,
-            participants=shape.participants,
             together=max(1, link.domain_size // shape.spacing),
             link=link,
             network=outer,
@@ -232,10 +233,9 @@ def _served(
 
 
 def _across_servers(
-    operation: Collective,
+    shape: CollectiveShape,
     message: Array,
     *,
-    participants: int,
     together: int,
     link: LinkSpec,
     network: LinkSpec,
@@ -243,27 +243,42 @@ def _across_servers(
     graph: bool,
 ) -> tuple[_PricedCollective, Array]:
     """Inside each domain, which holds ``together`` of them, between domains over the NICs (every device its share), and
-    inside again.
+    inside again. In messages above ``apart_bytes`` tokens with several copies go once to a server, which hands them on
+    while others arrive, where that is faster; no such message is faster than one of that size.
 
-    Reference: [Thakur2005], [NCCL2025]
+    Reference: [Thakur2005], [NCCL2025], [DeepEP2025]
     """
+    operation, participants = shape.operation, shape.participants
     servers = -(-participants // together)
     local = -(-participants // servers)
-    inner, outer_bytes = _inner_parts(operation, message, participants=participants, local=local)
-    outer_s = fastest_seconds(
-        NETWORK_LAWS,
-        operation=operation,
-        message_bytes=outer_bytes,
-        participants=servers,
-        bytes_per_s=network.bytes_per_s_per_direction,
-    )
-    parts = [
-        _within_domain(part, size, participants=local, link=link, fits=fits, graph=graph)
-        for part, size in inner
-        if local > 1
-    ]
-    seconds = outer_s + sum((part.seconds for part in parts), np.zeros_like(message))
-    sigma = np.max(np.stack([np.zeros_like(message), *(part.log_sigma for part in parts)]), axis=0)
+
+    def between_s(size: Array) -> Array:
+        return fastest_seconds(
+            EXCHANGE_LAWS if operation is Collective.ALL_TO_ALL else NETWORK_LAWS,
+            operation=operation,
+            message_bytes=size,
+            participants=servers,
+            bytes_per_s=network.bytes_per_s_per_direction,
+        )
+
+    def inside(part: Collective, size: Array) -> _PricedCollective:
+        return _within_domain(part, size, participants=local, link=link, fits=fits, graph=graph)
+
+    def apart(size: Array) -> tuple[Array, Array, Array]:
+        """Seconds, spread of what is inside, bytes between servers."""
+        inner, outer = _inner_parts(operation, size, participants=participants, local=local)
+        parts = [inside(part, each) for part, each in inner if local > 1]
+        total = between_s(outer) + sum((part.seconds for part in parts), np.zeros_like(size))
+        return total, np.max(np.stack([np.zeros_like(size), *(part.log_sigma for part in parts)]), axis=0), outer
+
+    seconds, sigma, outer_bytes = apart(message)
+    if shape.apart_bytes is not None and local > 1:
+        limit = np.maximum(np.broadcast_to(shape.apart_bytes, message.shape), 1.0)
+        once = message * servers * (1.0 - (1.0 - 1.0 / servers) ** shape.copies) / shape.copies
+        handed_on_s = np.maximum(between_s(once), inside(operation, message).seconds)
+        shared_s = np.minimum(seconds, np.maximum(handed_on_s, apart(limit)[0]))
+        outer_bytes = np.where(message > limit, once, outer_bytes)
+        seconds = np.where(message > limit, shared_s, seconds)
     wire_s = _wire_s(operation, outer_bytes, participants=servers, link=network)
     return (
         _PricedCollective(

@@ -365,10 +365,10 @@ class KernelRecipe(Spec):
     """What a release of an engine does with the kernels of its library, and with the experts of a replica.
 
     fused_quantisation : formats whose activations the kernel before narrows, without the tables' pass for it
-    even_ranks : expert-parallel ranks from which on placement balances experts, by the format of their weights
+    even_ranks : expert-parallel ranks from which on placement balances experts, by architecture and format of weights
     """
 
-    even_ranks: dict[str, PositiveInt] = Field(default_factory=dict)
+    even_ranks: dict[str, dict[str, PositiveInt]] = Field(default_factory=dict)
     fused_quantisation: tuple[str, ...] = ()
     fused_norms: FusedNorms | None = None
     split_products: SplitProducts | None = None

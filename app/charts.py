@@ -105,7 +105,7 @@ def _drawn(described: Chart, *, sideways: bool = False, height: int = _HEIGHT) -
         layout["xaxis"]["tickangle"] = 0
         several = len(described.x.categories) > _SIDE_BY_SIDE
         for trace in spec["data"]:
-            trace["x"] = [_broken(str(name), narrow=several) for name in trace["x"]]
+            trace["x"] = [_broken(controls.named(str(name)), narrow=several) for name in trace["x"]]
         # Few short names: the room that the theme keeps for more is better used by the bars.
         layout["margin"]["b"] = _NAMES_HEIGHT
         layout["xaxis"]["automargin"] = several

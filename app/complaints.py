@@ -9,9 +9,9 @@ from math import isnan
 import streamlit as st
 
 from app import controls, question, widgets
+from app.widgets import LONGEST_SHOWN, quoted
 from simulator.errors import closest, closest_names
 
-_LONGEST_SHOWN = 40
 _MODEL = "Model"
 """The label of the box whose names stand for others that compute the same."""
 
@@ -46,11 +46,6 @@ def _number(value: object) -> object:
     return f"{value:,.10g}" if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-def quoted(text: str) -> str:
-    """What an address says, as inert text."""
-    return "".join(letter for letter in text[:_LONGEST_SHOWN] if letter.isprintable() and letter != "`")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Complaint:
     """What of an address is not answered as it asks: said, the value that stands instead, and what a click asks with.
@@ -80,7 +75,7 @@ def _of_names(key: str, shown: widgets.Shown, texts: Sequence[str]) -> tuple[tup
     """The names that are most like what an address says; several are asked with beside those that it has right."""
     value = st.session_state[key]
     names = _words(shown)
-    like = [name for text in texts if text not in names for name in closest_names(text[:_LONGEST_SHOWN], names)]
+    like = [name for text in texts if text not in names for name in closest_names(text[:LONGEST_SHOWN], names)]
     return tuple(
         (f"{shown.label}: {name}", key, [*value, name] if isinstance(value, list) else name)
         for name in dict.fromkeys(like)
@@ -106,7 +101,7 @@ def _of_widget(key: str, shown: widgets.Shown, texts: Sequence[str]) -> Complain
         return Complaint(text=f"{said} needs {shown.needs}: left out.", instead=value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     offers = _of_number(key, shown) if is_number else _of_names(key, shown, texts)
-    like = closest(texts[-1][:_LONGEST_SHOWN], _words(shown))
+    like = closest(texts[-1][:LONGEST_SHOWN], _words(shown))
     allowed = f"{like[:1].upper()}{like[1:]}" if like else f"It takes {shown.allowed}."
     instead = ", ".join(map(str, value)) if isinstance(value, list) else _number(value)
     nearest = ", the nearest" if is_number and _is_number(texts[-1]) else ""
@@ -132,7 +127,7 @@ def complaint_of(key: str, texts: Sequence[str]) -> Complaint | None:
         known = question.read(key, texts[-1]) is not None
         return None if known else Complaint(text=f"{said} is not possible: left out.")
     # The contract's word for what the page calls by another.
-    offers = controls.offer(key, texts[-1][:_LONGEST_SHOWN])
+    offers = controls.offer(key, texts[-1][:LONGEST_SHOWN])
     meant = tuple((words, there, value) for there, (words, value) in offers.items())
     return Complaint(text=f"{said} asks nothing of this page: left out.", offers=meant)
 

@@ -11,9 +11,10 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app import baseline, opening, previews, question, widgets
-from app.complaints import Complaint, complaint_of, quoted, tell
+from app.complaints import Complaint, complaint_of, tell
 from app.named import NAMED, QUESTIONS, named, named_id
 from app.uploaded import FILES, UPLOADS, has_files, shared_id
+from app.widgets import quoted
 from simulator import __version__
 from simulator.specs.measured.validation_rows import library_digest
 

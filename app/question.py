@@ -91,8 +91,8 @@ def read(key: str, text: str) -> Any:
         value = READ[key](text)
     except ValueError:
         return None
-    # No latency is within an objective of nothing, nor in any proportion to it.
-    least = MICRO if key in _OBJECTIVES else 0
+    # Nothing arrives at no rate; no latency is within an objective of nothing, nor in any proportion to it.
+    least = MICRO if key in (*_OBJECTIVES, "rps", "rate") else 0
     return value if least <= value <= LARGEST_INTEGER else None
 
 

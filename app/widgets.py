@@ -11,9 +11,11 @@ from typing import Any, Literal, TypeVar
 import streamlit as st
 from streamlit.errors import StreamlitAPIException
 
-from simulator.errors import closest_number
+from simulator.errors import closest, closest_number
 
 _SHOWN, _LEFT_OUT, _WAITING, _OPENED = "_shown", "_left_out", "_waiting", "_opened_with"
+_CHOSEN = "_chosen_"
+LONGEST_SHOWN = 40
 _NUMBER = "%.6g"
 T = TypeVar("T", str, int)
 
@@ -164,6 +166,11 @@ def is_filled(key: str) -> bool:
     return (state[key] if key in state else st.query_params.get(key)) is not None
 
 
+def quoted(text: str) -> str:
+    """What somebody says, as inert text."""
+    return "".join(letter for letter in text[:LONGEST_SHOWN] if letter.isprintable() and letter != "`")
+
+
 def _whole(text: str) -> int:
     return round(float(text))
 
@@ -189,9 +196,9 @@ def choice(
     spelled: Callable[[str], T | None] = _nothing_else,
     needs: str = "",
 ) -> T:
-    """One of a few names or numbers, never typed: what a browser sends is looked up in the list.
+    """One of a few names or numbers: what a browser sends is looked up in the list.
 
-    spelled : the option that an address calls by another of its names
+    spelled : the option that an address, or whoever types into the box, calls by another of its names
     needs : the label of what has to be filled in first; while it is not, this is disabled and says its default
     """
     index = options.index(default) if default in options else 0
@@ -205,10 +212,9 @@ def choice(
         needs=needs,
         names=options,
     )
-    asked = st.query_params.get(key)
-    if asked is not None and asked not in options and (meant := spelled(asked)) in options:
-        _answer_as(key, meant, str(meant))
-    found: T = st.selectbox(
+    is_typed = spelled is not _nothing_else
+    unknown = _settle(key, options, default=options[index], spelled=spelled) if is_typed else ""
+    found = st.selectbox(
         label,
         options,
         index=index,
@@ -217,8 +223,32 @@ def choice(
         on_change=on_change,
         help=_why(help, needs),
         disabled=bool(needs),
+        accept_new_options=is_typed,
     )
-    return found
+    if unknown:
+        like = closest(unknown, [str(name) for name in options])
+        st.caption(f"`{unknown}` is not known for {label}. {like[:1].upper()}{like[1:]}")
+    if found not in options:
+        # What an address says of a box that takes other names stands in it for one run, whatever it was told.
+        st.rerun()
+    st.session_state[f"{_CHOSEN}{key}"] = found
+    return found  # type: ignore[return-value] # one of the options
+
+
+def _settle(key: str, options: Sequence[T], *, default: T, spelled: Callable[[str], T | None]) -> str:
+    """Answer with the option that another of its names stands for, of what is typed also the shortest that begins so;
+    what is typed and stands for none is handed back, and the choice stays what it was.
+    """
+    state = st.session_state
+    said = state[key] if key in state else st.query_params.get(key)
+    if said is None or said in options:
+        return ""
+    is_typed = key not in state.get(_OPENED, {})
+    begun = [name for name in options if is_typed and str(name).startswith(said.lower())]
+    meant = spelled(said) or min(begun, key=lambda name: len(str(name)), default=None)
+    known = meant if meant in options else state.get(f"{_CHOSEN}{key}", default)
+    _answer_as(key, known, str(known))
+    return "" if meant in options or not is_typed else quoted(said)
 
 
 def several(

@@ -9,7 +9,6 @@ import streamlit as st
 
 from app import controls, display, inputs, opening, question, tables, widgets
 from app.commands import OWN_FOLDER
-from app.complaints import quoted
 from app.own_files import (
     DEMAND,
     HARDWARE,
@@ -44,6 +43,7 @@ from app.uploaded import (
     uploaded_names,
     uploaded_paths,
 )
+from app.widgets import quoted
 from simulator.api.models import count
 from simulator.errors import RoofcastError, closest
 from simulator.fitting.replay import replay_results

@@ -224,6 +224,22 @@ def test_a_number_out_of_range_greys_the_answer_and_offers_the_nearest(page: Any
     page.wait_for_function(f"{opacity} === 1", timeout=60_000)
 
 
+def test_a_model_is_typed_by_any_of_its_names(page: Any, address: str) -> None:
+    visit(page, f"{address}/what-if?tp=4")
+    box = page.get_by_role("combobox", name="Model")
+    for typed, meant in (("meta-llama/Llama-3.1-70B-Instruct", "llama-3.1-70b"), ("qwen3-32", "qwen3-32b")):
+        box.click()
+        page.keyboard.type(typed)
+        page.keyboard.press("Enter")
+        page.wait_for_url(re.compile(rf"model={meant}\b"), timeout=60_000)
+        page.locator("h2").filter(has_text=f"{meant} on").wait_for(timeout=60_000)
+    box.click()
+    page.keyboard.type("qwen3-32x")
+    page.keyboard.press("Enter")
+    page.get_by_text("is not known for Model. Did you mean qwen3-32b").wait_for(timeout=60_000)
+    assert headline(page).startswith("qwen3-32b on")
+
+
 def test_a_chart_is_saved_with_its_question(page: Any, address: str) -> None:
     visit(page, f"{address}/what-if?model=llama-3.1-8b&isl=700")
     page.get_by_test_id("stPopoverButton").filter(has_text="Save").first.click()

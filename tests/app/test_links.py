@@ -103,6 +103,7 @@ def test_a_link_to_a_plan_or_a_load_shows_what_its_sender_saw(name: str, query: 
     ("what_if", {"weights": "fp7"}, ("`weights=fp7`", "Answered with `native`")),
     ("what_if", {"warp": "9"}, ("`warp=9` asks nothing of this page",)),
     ("what_if", {"rps": "abc"}, ("`rps=abc` is not possible",)),
+    ("what_if", {"rps": "0"}, ("`rps=0` is not possible",)),
     ("what_if", {"model": "<script>alert(1)</script>"}, ("`model=<script>alert(1)</script>`",)),
     ("plan", {**SMALL, "rps": "0"}, ("`rps=0`", "0.01 to 100,000")),
     ("plan", {**SMALL, "rps": "1000000"}, ("`rps=1000000`", "0.01 to 100,000")),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.controls import begun
 from app.display import spread_text
 from simulator.operators.formats.schemes import SCHEME_NAMES
 from simulator.planner.what_if import kv_head_choices
@@ -218,3 +219,9 @@ def test_a_refusal_leaves_the_answer_before_in_grey(name: str, query: dict[str, 
 def test_a_long_range_breaks_behind_its_dash_and_a_short_one_nowhere() -> None:
     assert len(spread_text("8.62 – 9.79 ms").split(" ")) == 2
     assert len(spread_text("1,024,592 – 1,147,712").split(" ")) == 3
+
+
+def test_a_sentence_begins_with_a_capital_unless_that_would_rename_a_model() -> None:
+    assert begun("one of it") == "One of it"
+    assert begun("llama-3.1-70b leaves no memory") == "llama-3.1-70b leaves no memory"
+    assert begun("") == ""

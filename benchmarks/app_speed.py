@@ -7,9 +7,10 @@ turn on the same machine, both without a collection of garbage after each rerun.
 1.5 for opening, 2 for What-if, Roofline and Compare, 4 for Plan and Serving; five users wait twice what one waits; a
 third of the 0.31 s of processor time that the server took for a rerun when these bars were set. Five windows of one
 browser draw whole pages on the server's own two cores: five users' figure is mostly that of work that waits for a core,
-on the bare page as well, and of the server's turns for the rest. A plan's fleet is simulated once its reader stays with
-the question for a moment; the next change comes sooner here, so that this is in no figure. Needs the extra ``app``,
-playwright and the system package chromium.
+on the bare page as well, and of the server's turns for the rest. Where users have machines of their own it is that of
+clients without browsers (``tests.app.clients``), which stands beside it under the same bar. A plan's fleet is simulated
+once its reader stays with the question for a moment; the next change comes sooner here, so that this is in no figure.
+Needs the extra ``app``, playwright and the system package chromium.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from tests.app.clients import changes_s
 from tests.app.served import BARE_PAGE, chromium, chromium_path, serving
 
 MOVES, TOGETHER, OPENINGS, USERS = 8, 3, 3, 5
@@ -96,7 +99,7 @@ def _change(page: Any, move: Move, number: int) -> None:
     box.press("Enter")
 
 
-def changes_s(pages: Sequence[Any], move: Move, *, moves: int) -> list[float]:
+def drawn_changes_s(pages: Sequence[Any], move: Move, *, moves: int) -> list[float]:
     """From a change to another headline, for everybody at once, again and again [s]."""
     found = []
     for _ in range(moves):
@@ -128,9 +131,9 @@ def _median_change_s(browser: Any, server: Server, move: Move, *, users: int) ->
     """What a reader waits, and the server's processor time for it [s]."""
     address, process = server
     pages = [_visited(browser, f"{address}/{move.path}?{move.query}") for _ in range(users)]
-    changes_s(pages, move, moves=1)
+    drawn_changes_s(pages, move, moves=1)
     moves, before = MOVES if users == 1 else TOGETHER, processor_s(process)
-    median = statistics.median(changes_s(pages, move, moves=moves))
+    median = statistics.median(drawn_changes_s(pages, move, moves=moves))
     taken = (processor_s(process) - before) / moves / users
     for page in pages:
         page.context.close()
@@ -167,6 +170,13 @@ def main() -> int:
             (many, _), (echoes, _) = (_median_change_s(browser, found, move, users=USERS) for found in (server, bare))
             held.append(_line(f"{move.path}, {USERS} users beside one", many, one, USERS_BAR))
             print(f"{move.path}, {USERS} users of the bare page beside one: {echoes / echo:.2f} times", flush=True)
+            one, many, echo, echoes = (
+                changes_s(address, move.path, dict(parse_qsl(move.query)), move.label, users=users, moves=MOVES)
+                for address, _ in (server, bare)
+                for users in (1, USERS)
+            )
+            held.append(_line(f"{move.path}, {USERS} users without browsers beside one", many, one, USERS_BAR))
+            print(f"{move.path}, the same of the bare page: {echoes / echo:.2f} times", flush=True)
     return int(not all(held))
 
 

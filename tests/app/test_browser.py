@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 
 from app.views.plan_details import VIEWS
+from tests.app.clients import Client
 from tests.app.served import chromium, chromium_path, dashboard
 from tests.app.tiny_model import TINY_CONFIG
 
@@ -238,6 +239,14 @@ def test_a_model_is_typed_by_any_of_its_names(page: Any, address: str) -> None:
     page.keyboard.press("Enter")
     page.get_by_text("is not known for Model. Did you mean qwen3-32b").wait_for(timeout=60_000)
     assert headline(page).startswith("qwen3-32b on")
+
+
+def test_a_client_without_a_browser_is_answered_as_a_browser_is(page: Any, address: str) -> None:
+    with Client(address, "what-if", {"model": "llama-2-7b", "batch": "17"}) as client:
+        assert client.headline == f"## {visit(page, f'{address}/what-if?model=llama-2-7b&batch=17')}"
+        assert client.number("Batch") == 17
+        assert client.change_s("Batch", 19) > 0
+        assert client.headline == f"## {visit(page, f'{address}/what-if?model=llama-2-7b&batch=19')}"
 
 
 def test_a_chart_is_saved_with_its_question(page: Any, address: str) -> None:

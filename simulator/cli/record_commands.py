@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli.served_options import served_group, served_of
+from simulator.cli.served_options import SERVED, served_of
 from simulator.cli.shared import AsJson, Force, Profiles, grouped
 from simulator.errors import ExitCode, RoofcastError
 from simulator.files import write_text
@@ -115,7 +115,7 @@ def demand(
     write_text(text, out, force=force, flag="--out")
 
 
-@grouped(served_group)
+@grouped(SERVED)
 def calibrate(
     context: typer.Context,
     measured: Annotated[

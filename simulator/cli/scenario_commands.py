@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simulator.cli.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, above_zero, grouped
+from simulator.cli.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, above_zero, grouped, own_options
 from simulator.errors import FileError, missing_field, no_effect
 from simulator.files import STANDARD_STREAM, Target, check_target, is_stream, write_targets, write_text
 
@@ -38,26 +38,21 @@ class PriceKind(StrEnum):
     SPOT = "spot"
 
 
-def _count(*flags: str, text: str) -> object:
-    """An option that takes a whole number from 1 on."""
-    return typer.Option(*flags, min=1, metavar="N", help=text)
+CHANGES = own_options(
+    ("seed", int, "Seed of arrivals and lengths."),
+    ("model", str, "Another model."),
+    ("hardware", str, "Another accelerator."),
+    ("tp_size", int, "Another tensor-parallel size."),
+    ("cp_size", int, "Other ranks that share a prompt's tokens."),
+    ("replicas", int, "Another number of replicas."),
+    ("routing", str, "How requests find a replica: round_robin, least_outstanding or prefix_aware."),
+)
+"""What replaces fields of the scenario, with ``changes_group``."""
 
 
 def changes_group(
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of arrivals and lengths.")] = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Another model.")] = None,
-    hardware: Annotated[str | None, typer.Option("--hardware", help="Another accelerator.")] = None,
-    tp_size: Annotated[int | None, typer.Option("--tp", min=1, help="Another tensor-parallel size.")] = None,
-    cp_size: Annotated[
-        int | None, typer.Option("--cp", min=1, help="Other ranks that share a prompt's tokens.")
-    ] = None,
     power_cap_w: Annotated[
         float | None, typer.Option("--power-cap", min=1, help="Limit of each accelerator, W.")
-    ] = None,
-    replicas: Annotated[int | None, typer.Option("--replicas", min=1, help="Another number of replicas.")] = None,
-    routing: Annotated[
-        str | None,
-        typer.Option("--routing", help="How requests find a replica: round_robin, least_outstanding or prefix_aware."),
     ] = None,
     what_if: Annotated[
         list[str] | None,
@@ -68,28 +63,18 @@ def changes_group(
         ),
     ] = None,
 ) -> None:
-    """What replaces fields of the scenario."""
+    """The same, where an option says it in words of its own."""
 
 
-def load_group(
-    workload: Annotated[
-        str | None,
-        typer.Option(
-            "--workload",
-            help="chat, code, rag, long-context, batch, agents, reasoning or chat=0.7,rag=0.3; without a file.",
-        ),
-    ] = None,
-    isl_tokens: Annotated[int | None, _count("--isl", text="Mean prompt tokens.")] = None,
-    osl_tokens: Annotated[int | None, _count("--osl", text="Mean answer tokens.")] = None,
-    isl_cv: Annotated[float | None, typer.Option("--isl-cv", min=0, metavar="X", help="Spread of prompts.")] = None,
-    osl_cv: Annotated[float | None, typer.Option("--osl-cv", min=0, metavar="X", help="Spread of answers.")] = None,
-    answers_per_request: Annotated[
-        int | None, _count("--answers-per-request", text="Answers to each prompt (best of n).")
-    ] = None,
-) -> None:
-    """Requests of a load that no file describes."""
-
-
+LOAD = own_options(
+    ("workload", str, "chat, code, rag, long-context, batch, agents, reasoning or chat=0.7,rag=0.3; without a file."),
+    ("isl_tokens", int, "Mean prompt tokens."),
+    ("osl_tokens", int, "Mean answer tokens."),
+    ("isl_cv", float, "Spread of prompts."),
+    ("osl_cv", float, "Spread of answers."),
+    ("answers_per_request", int, "Answers to each prompt (best of n)."),
+)
+"""Requests of a load that no file describes."""
 _LENGTHS = ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv")
 
 
@@ -127,7 +112,7 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
 
 
 def _changes(options: Mapping[str, Any]) -> ScenarioChanges:
-    """The options of ``changes_group``."""
+    """The options that replace fields."""
     from simulator.specs.question.scenario_file import ScenarioChanges
 
     given: dict[str, Any] = {item.name: options.get(item.name) for item in fields(ScenarioChanges)}
@@ -135,7 +120,7 @@ def _changes(options: Mapping[str, Any]) -> ScenarioChanges:
 
 
 def _read(source: str | None, options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
-    """The scenario of a file with the options of ``changes_group`` over it, or that of options alone."""
+    """The scenario of a file with the options that replace fields over it, or that of options alone."""
     from simulator.specs.question.scenario_file import read_scenario
 
     if source is None:
@@ -155,7 +140,7 @@ def one_line(document: dict[str, Any]) -> str:
     return json.dumps(document, allow_nan=False) + "\n"
 
 
-@grouped(load_group, changes_group)
+@grouped(LOAD, CHANGES, changes_group)
 def serve(
     context: typer.Context,
     scenario: GivenScenario = None,
@@ -242,7 +227,7 @@ def _trace_file(result: ServeResult, target: str | None) -> list[Target]:
     return [Target(path=Path(target), pieces=(trace_json(result).encode("utf-8"),), flag=TRACE_FLAG)]
 
 
-@grouped(load_group, changes_group)
+@grouped(LOAD, CHANGES, changes_group)
 def capacity(
     context: typer.Context,
     scenario: GivenScenario = None,
@@ -277,15 +262,15 @@ def capacity(
     write_text(text, output, force=force)
 
 
-def batch_group(
-    model: Annotated[str | None, typer.Option("--model", "-m", help="The model, without a file.")] = None,
-    hardware: Annotated[str | None, typer.Option("--hardware", help="The accelerator, without a file.")] = None,
-    tp_size: Annotated[int | None, _count("--tp", text="Tensor-parallel size.")] = None,
-    batch_size: Annotated[int | None, _count("--batch", text="Sequences.")] = None,
-    isl_tokens: Annotated[int | None, _count("--isl", text="Prompt tokens.")] = None,
-    osl_tokens: Annotated[int | None, _count("--osl", text="Answer tokens.")] = None,
-) -> None:
-    """A batch that no file describes, by default that of a chat."""
+BATCH = own_options(
+    ("model", str, "The model, without a file."),
+    ("hardware", str, "The accelerator, without a file."),
+    ("tp_size", int, "Tensor-parallel size."),
+    ("batch_size", int, "Sequences."),
+    ("isl_tokens", int, "Prompt tokens."),
+    ("osl_tokens", int, "Answer tokens."),
+)
+"""A batch that no file describes, by default that of a chat."""
 
 
 def _base(source: str | None, options: Mapping[str, Any]) -> ScenarioSpec:
@@ -298,7 +283,7 @@ def _base(source: str | None, options: Mapping[str, Any]) -> ScenarioSpec:
     from simulator.specs.question.scenario_file import read_scenario
     from simulator.traffic.lengths import CHAT
 
-    given = {name: options[name] for name in batch_group.__annotations__ if options.get(name) is not None}
+    given = {item.name: options[item.name] for item in BATCH if options.get(item.name) is not None}
     if source is None:
         if "model" not in given:
             raise missing_field(
@@ -318,7 +303,7 @@ def _base(source: str | None, options: Mapping[str, Any]) -> ScenarioSpec:
     return read_scenario(source, command="roofcast compare", kinds=get_args(Kind))
 
 
-@grouped(batch_group)
+@grouped(BATCH)
 def compare(
     context: typer.Context,
     changes: Annotated[

@@ -240,6 +240,7 @@ def field_option(
     panel: str | None = None,
     metavar: str | None = None,
     hidden: bool = False,
+    least: int | None = None,
 ) -> inspect.Parameter:
     """The option that fills a field of a specification: its flag, type and help follow from the field."""
     flag, text = flag_of(field.name), flagged(field.text)
@@ -253,6 +254,7 @@ def field_option(
         rich_help_panel=panel,
         metavar=metavar,
         hidden=hidden,
+        min=least,
     )
     return inspect.Parameter(
         field.name,
@@ -260,6 +262,21 @@ def field_option(
         default=False if is_switch else None,
         annotation=Annotated[kind if is_switch else kind | None, option],
     )
+
+
+def own_options(*rows: tuple[str, type, str], panel: str | None = None) -> list[inspect.Parameter]:
+    """Options of fields by name, kind and text; whole numbers are from 1 on, a seed and other numbers from 0."""
+    leasts = {int: 1, float: 0}
+    return [
+        field_option(
+            WrittenField(name=name, text=text, kind=kind),
+            also="-m" if name == "model" else None,
+            panel=panel,
+            metavar={int: "N", float: "X"}.get(kind),
+            least=0 if name == "seed" else leasts.get(kind),
+        )
+        for name, kind, text in rows
+    ]
 
 
 def grouped(

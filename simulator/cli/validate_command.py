@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simulator.cli.served_options import served_group, served_of
+from simulator.cli.served_options import SERVED, served_of
 from simulator.cli.shared import AsJson, Profiles, grouped
 from simulator.errors import Option, ignored_option, missing_field
 
@@ -30,7 +30,7 @@ CHOICES = ("hardware", "engine", "model", "mode")
 """Options that choose among today's runs."""
 
 
-@grouped(served_group)
+@grouped(SERVED)
 def validate(
     context: typer.Context,
     hardware: Annotated[str | None, typer.Option("--hardware", help="Only this accelerator.")] = None,

@@ -77,7 +77,7 @@ def _estimated(draft: Deployment, steps: Sequence[StepShape]) -> list[Array]:
 def drafting_steps(speculation: Speculation, step: StepShape) -> tuple[StepShape, ...]:
     """The drafter's passes for the decoding sequences of ``step``, and that for its prompts the last."""
     guesses = _guessing(speculation, sequences=step.decode_sequences, context=step.decode_context)
-    return (*(shape for _, shape in guesses), _prompts_only(step))
+    return (*(shape for _, shape in guesses), replace(step, decode_sequences=np.zeros_like(step.decode_sequences)))
 
 
 def drafting_s(deployment: Deployment, step: StepShape, *, pass_times: PassTimes = _estimated) -> tuple[Array, Array]:
@@ -100,10 +100,6 @@ def _paced_step(
     bare, together = (seconds(item) for item in estimate_steps([(deployment, verify), (deployment, mixed)]))
     guesses, prompts = drafting_s(deployment, step)
     return np.asarray((bare + guesses) / speculation.plan.mean_tokens + together - bare + prompts)
-
-
-def _prompts_only(step: StepShape) -> StepShape:
-    return replace(step, decode_sequences=np.zeros_like(step.decode_sequences))
 
 
 def _guessing(speculation: Speculation, *, sequences: ArrayLike, context: ArrayLike) -> list[tuple[int, StepShape]]:

@@ -225,10 +225,6 @@ def mfu_peak_flops_per_s(deployment: Deployment) -> float:
     return dense
 
 
-def _launches(work: Work) -> Array | float:
-    return work.count * launches_of(work) * work.executed
-
-
 def scheduling_s(deployment: Deployment, step: StepShape) -> Array:
     """Engine time of a step whatever it launches [s]."""
     overheads = deployment.engine.overheads
@@ -284,7 +280,7 @@ def issuing_s(deployment: Deployment, *, works: Iterable[Work], device_s: Array)
     """
     if not deployment.engine.issues_kernels:
         return np.zeros_like(device_s)
-    launches = sum(_launches(work) for work in works)
+    launches = sum(work.count * launches_of(work) * work.executed for work in works)
     return np.maximum(deployment.engine.overheads.eager_launch_s * launches - device_s, 0.0)
 
 

@@ -141,14 +141,10 @@ class ExitRows:
                 fused=context.fused,
             )
         changed = [
-            row if _is_outside(row) else replace(layer, executed=executed)
+            row if row.role in OUTSIDE_ROLES or row.name == "final_norm" else replace(layer, executed=executed)
             for row, layer in zip(rows, inside, strict=True)
         ]
         return (*changed, *_propagated(context, layers=len(depths), skipped=1.0 - executed))
-
-
-def _is_outside(row: Work) -> bool:
-    return row.role in OUTSIDE_ROLES or row.name == "final_norm"
 
 
 def _propagated(context: RowContext, *, layers: int, skipped: Array) -> tuple[Work, ...]:

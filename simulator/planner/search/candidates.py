@@ -356,14 +356,10 @@ def _trusted(model: Same[ModelSpec], floor: float | None) -> tuple[tuple[Dtype, 
         if scheme is None or dtype is None:
             continue
         loss = answer_quality(model.held, PrecisionSpec(scheme=scheme))
-        own = floor is None and _by_maker(item)
+        own = floor is None and item.id.partition("/")[0].lower() == item.base.partition("/")[0].lower()
         if own or loss.within(QUALITY_FLOOR if floor is None else floor):
             found.append((dtype, item))
     return tuple(sorted(found, key=lambda pair: BITS[pair[0]]))
-
-
-def _by_maker(item: PublishedCheckpoint) -> bool:
-    return item.id.partition("/")[0].lower() == item.base.partition("/")[0].lower()
 
 
 def format_assumptions(spec: PlanSpec, model: ModelSpec, *, hardware: AcceleratorSpec) -> tuple[Assumption, ...]:

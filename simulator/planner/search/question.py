@@ -142,7 +142,7 @@ def resolve(spec: PlanSpec) -> Question:
         assumptions=(
             Assumption(key="model", value=model.name, origin=_model_origin(spec, named), detail=model.profile or None),
             *((Assumption(key="checkpoint", detail=model.assumption),) if model.assumption else ()),
-            *_picture_assumption(spec, model),
+            *(() if spec.images_per_request is None else (Assumption(key="pictures", detail=model.notes[-1]),)),
             *demand.assumptions,
             objective_source,
             Assumption(key="utilization", value=utilization, origin=_origin(spec.utilization)),
@@ -220,10 +220,6 @@ def hand_over_assumption(fleet: Fleet) -> tuple[Assumption, ...]:
     if fleet.prefill is None:
         return ()
     return (Assumption(key="hand_over_s", value=HAND_OVER_S, origin=ValueOrigin.FITTED),)
-
-
-def _picture_assumption(spec: PlanSpec, model: ModelSpec) -> tuple[Assumption, ...]:
-    return () if spec.images_per_request is None else (Assumption(key="pictures", detail=model.notes[-1]),)
 
 
 def tier_tokens(spec: PlanSpec, *, model: ModelSpec) -> float:

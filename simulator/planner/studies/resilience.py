@@ -164,11 +164,6 @@ class Resilience(Study):
             ),
         )
 
-    @property
-    def spares_for_two_servers(self) -> int:
-        """For N+2 by server."""
-        return 2 * self.spares_for_one_server
-
 
 # Two periods of 15 s, the default of the Kubernetes horizontal autoscaler and of its metrics.
 AUTOSCALER_LAG_S = 30.0

@@ -10,7 +10,7 @@ from simulator.planner.money.tco_records import SHARES_OF_HOURS, CostLine, Ownin
 from simulator.planner.studies.rental import RentalMix
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, waterfall_chart
 from simulator.reports.content import document as doc
-from simulator.reports.content.document import Origin, Table, columns, following, fraction, money, number, table, text
+from simulator.reports.content.document import Origin, Table, columns, following, fraction, number, table, text
 from simulator.reports.content.quantities import (
     RENTAL_NAMES,
     count_text,
@@ -29,17 +29,20 @@ _PRESENT = "owning_present_value"
 _SHARES = ("_fraction", "_rate", "_fraction_per_year")
 
 
+def _paid(value: float, formula: str, *, digits: int = 2) -> doc.Cell:
+    """Money that the workbook computes by a formula."""
+    return doc.following(doc.money(value, digits=digits), formula)
+
+
 def _line(line: CostLine, group: str) -> doc.Cell:
-    return doc.following(doc.money(line.amount), f"{group}_{line.name.replace(' ', '_')}")
+    return _paid(line.amount, f"{group}_{line.name.replace(' ', '_')}")
 
 
 def _bill(owning: Owning) -> doc.Table:
     rows = [doc.row(line.name, _line(line, "capex"), line.basis) for line in owning.capex]
-    rows.append(
-        doc.row("capital", doc.following(doc.money(owning.capex_total), "capex_total"), "paid at the start", total=True)
-    )
+    rows.append(doc.row("capital", _paid(owning.capex_total, "capex_total"), "paid at the start", total=True))
     rows += [doc.row(f"{line.name}, a year", _line(line, "opex"), line.basis) for line in owning.opex]
-    yearly = doc.following(doc.money(owning.opex_total), "opex_total")
+    yearly = _paid(owning.opex_total, "opex_total")
     rows.append(doc.row("operation, a year", yearly, "paid every year", total=True))
     return doc.table(
         "bill", "Owning: what is paid", doc.columns("Line", "Amount", "How", words=("Line",), wide="How"), rows
@@ -48,30 +51,21 @@ def _bill(owning: Owning) -> doc.Table:
 
 def _owning_facts(owning: Owning) -> doc.Table:
     discounted = f"discounted at {percent_text(owning.discount_rate)}"
-    fine = doc.following(doc.money(owning.per_device_hour, digits=4), "owning_per_device_hour")
-    tokens_in = doc.following(doc.money(owning.per_million_input_tokens, digits=4), "owning_per_million_input")
-    tokens_out = doc.following(doc.money(owning.per_million_output_tokens, digits=4), "owning_per_million_output")
-    residual = doc.following(doc.money(owning.residual), "residual_value")
-    straight = doc.following(doc.money(owning.depreciation_per_year), "depreciation_per_year")
-    present = doc.following(doc.money(owning.present_value), "owning_present_value")
+    annual, total = _paid(owning.annual, "owning_annual"), _paid(owning.total, "owning_total")
+    residual, present = _paid(owning.residual, "residual_value"), _paid(owning.present_value, _PRESENT)
+    straight = _paid(owning.depreciation_per_year, "depreciation_per_year")
+    fine = _paid(owning.per_device_hour, "owning_per_device_hour", digits=4)
+    tokens_in = _paid(owning.per_million_input_tokens, "owning_per_million_input", digits=4)
+    tokens_out = _paid(owning.per_million_output_tokens, "owning_per_million_output", digits=4)
     rows = (
-        doc.row("residual after the last year", residual, "of the server price"),
-        doc.row("depreciation, a year", straight, f"straight line over {owning.years} years"),
-        doc.row(
-            "total over the years",
-            doc.following(doc.money(owning.total), "owning_total"),
-            "undiscounted, less the residual",
-        ),
-        doc.row("present value", present, discounted),
-        doc.row(
-            "equivalent annual cost",
-            doc.following(doc.money(owning.annual), "owning_annual"),
-            "the same every year with the same present value",
-            total=True,
-        ),
-        doc.row("an accelerator-hour", fine, "equivalent annual cost over devices and 8,760 h"),
-        doc.row("a million input tokens", tokens_in, "by the share of time that prompts take"),
-        doc.row("a million output tokens", tokens_out, "by the rest of the time"),
+        ("residual after the last year", residual, "of the server price"),
+        ("depreciation, a year", straight, f"straight line over {owning.years} years"),
+        ("total over the years", total, "undiscounted, less the residual"),
+        ("present value", present, discounted),
+        doc.row("equivalent annual cost", annual, "the same every year with the same present value", total=True),
+        ("an accelerator-hour", fine, "equivalent annual cost over devices and 8,760 h"),
+        ("a million input tokens", tokens_in, "by the share of time that prompts take"),
+        ("a million output tokens", tokens_out, "by the rest of the time"),
     )
     heads = doc.columns("Figure", "Amount", "How", words=("Figure",), wide="How")
     return doc.table("owning", "Owning: what it comes to", heads, rows)
@@ -154,14 +148,10 @@ def cost_section(studies: Studies) -> doc.Section:
         )
     else:
         facts = (
-            doc.fact(
-                "capex_total", "capital, at the start", doc.following(doc.money(owning.capex_total), "capex_total")
-            ),
-            doc.fact("opex_per_year", "operation, a year", doc.following(doc.money(owning.opex_total), "opex_total")),
-            doc.fact(
-                "owning_annual", "equivalent annual cost", doc.following(doc.money(owning.annual), "owning_annual")
-            ),
-            doc.fact("owning_present_value", "present value", doc.following(doc.money(owning.present_value), _PRESENT)),
+            doc.fact("capex_total", "capital, at the start", _paid(owning.capex_total, "capex_total")),
+            doc.fact("opex_per_year", "operation, a year", _paid(owning.opex_total, "opex_total")),
+            doc.fact("owning_annual", "equivalent annual cost", _paid(owning.annual, "owning_annual")),
+            doc.fact("owning_present_value", "present value", _paid(owning.present_value, _PRESENT)),
         )
         waterfall = doc.Figure(chart=tco_waterfall_chart(owning, currency=cost.currency))
         blocks += [doc.Facts(facts=facts), _bill(owning), waterfall, _owning_facts(owning)]
@@ -298,8 +288,8 @@ def ways_table(studies: Studies) -> Table:
     rows = [
         (
             f"rent, {_term(item)}",
-            following(money(item.annual, digits=0), f"rent_{item.kind}_annual"),
-            following(money(item.present_value, digits=0), f"rent_{item.kind}_present"),
+            _paid(item.annual, f"rent_{item.kind}_annual", digits=0),
+            _paid(item.present_value, f"rent_{item.kind}_present", digits=0),
             f"{item.provider}, {item.date}",
         )
         for item in cost.renting
@@ -307,8 +297,8 @@ def ways_table(studies: Studies) -> Table:
     if cost.owning is not None:
         offer = cost.owning.offer
         name = "own" if cost.owning.quoted else "own, at a published price"
-        annual = following(money(cost.owning.annual, digits=0), "owning_annual")
-        present = following(money(cost.owning.present_value, digits=0), "owning_present_value")
+        annual = _paid(cost.owning.annual, "owning_annual", digits=0)
+        present = _paid(cost.owning.present_value, "owning_present_value", digits=0)
         rows.append((name, annual, present, f"{offer.provider}, {offer.date}"))
     rows.sort(key=lambda item: float(item[2].value or 0.0))
     withdrawn = any(item.kind == "spot" for item in cost.renting)

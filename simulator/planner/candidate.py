@@ -185,15 +185,18 @@ class QualityLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveMissed:
-    """An objective that even an idle replica misses."""
+    """An objective that even an idle replica misses whose steps take ``step_margin`` times as long as predicted."""
 
     objective: str
     bound_s: float
     idle_s: float
+    step_margin: float = 1.0
 
     def __str__(self) -> str:
-        reached = f"{self.objective} of an idle replica is {bound_text(self.idle_s, digits=4)}"
-        return f"{reached}, above {bound_text(self.bound_s)} by a factor of {self.idle_s / self.bound_s:.3g}"
+        slower = f" where steps take {self.step_margin:.3g} times as long as predicted" if self.step_margin > 1 else ""
+        factor = f"{self.idle_s / self.bound_s:.3g}"
+        above = f"above {bound_text(self.bound_s)}" + (f" by a factor of {factor}" if factor != "1" else "")
+        return f"{self.objective} of an idle replica is {bound_text(self.idle_s, digits=4)}{slower}, {above}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ import pytest
 
 from simulator.planner.fleet.fleet import Sized, Trial
 from simulator.planner.gap.limits import Overrun, fleet_limits
+from simulator.planner.gap.records import GapError
 from simulator.planner.gap.relaxed_objectives import (
     closest_refusal,
     later_options,
@@ -80,6 +81,14 @@ class TestLaterAnswers:
         free = min(item.devices for item in trial(question()).sized)
         assert option.devices <= 2 * free
 
+    def test_where_replicas_would_stand_idle_the_latest_bound_is_offered(self) -> None:
+        asked = plan_spec({"rps": 0.1, "model": "llama-4-maverick", "isl": 1e6, "osl": 500, "hardware": ("b300-sxm",)})
+        with pytest.raises(GapError) as refused:
+            plan_capacity(asked)
+        (option,) = [item for item in refused.value.gap.options if item.devices is not None]
+        assert option.spec is not None
+        assert plan_capacity(option.spec).best.devices <= option.devices
+
     def test_nothing_missed_nothing_relaxed(self) -> None:
         assert relaxed_options(question(), ()) == ()
 
@@ -111,7 +120,9 @@ class TestSmallerFleets:
         assert option.devices == fleets[0].devices - 1
 
     def test_both_only_where_neither_is_enough(self) -> None:
-        base = {"round_to": "server", "spares": 1, "tpot_p95": "200ms"}
+        # Other limits of the engine, or two pools, might do with one of them.
+        fixed = {"max_num_seqs": (256,), "max_num_batched_tokens": 8192, "serving": ("aggregated",)}
+        base = {"round_to": "server", "spares": 1, "tpot_p95": "200ms", **fixed}
         bare, _ = ranked(question(**{**base, "round_to": "device", "spares": 0}))
         whole, _ = ranked(question(**base))
         least = bare[0].devices
@@ -121,6 +132,14 @@ class TestSmallerFleets:
         found = smaller_fleets(asked, fleets, overrun, fleets[0])
         assert [item.field for item in found[0].given] == ["round_to", "spares"]
         assert found[0].devices == least
+
+    def test_what_fits_one_accelerator_is_found_though_it_saves_nothing_in_whole_servers(self) -> None:
+        asked = {"rps": 5, "model": "gpt-oss-120b", "hardware": ("h100",), "max_gpus": 1, "spares": 0}
+        with pytest.raises(GapError) as refused:
+            plan_capacity(plan_spec(asked))
+        (option,) = [item for item in refused.value.gap.options if item.closes]
+        assert [item.field for item in option.given] == ["round_to"]
+        assert plan_capacity(plan_spec({**asked, "round_to": "device"})).best.devices == option.devices == 1
 
     def test_below_the_smallest_fleet_there_is_nothing_to_give_up(self) -> None:
         asked = question(max_gpus=1)

@@ -352,10 +352,11 @@ def over_budget(question: Question, ranked: list[Sized], overrun: Overrun, gap: 
     most = max(carried)
     rate = question.demand.mean_rate_per_s
     carriers = f"{budget} GPUs carry" if budget > 1 else f"{budget} GPU carries"
+    share = f"{percent_text(most / rate)}, {name_of(ranked[carried.index(most)])}"
+    carries = f"; {carriers} at most {plain_text(most)} requests/s ({share})" if most > 0 else ""
     message = (
         f"{rate:g} requests/s need at least {smallest.devices} GPUs ({name_of(smallest)}), "
-        f"{smallest.devices - budget} more than the {budget} allowed; {carriers} at most "
-        f"{plain_text(most)} requests/s ({percent_text(most / rate)}, {name_of(ranked[carried.index(most)])})"
+        f"{smallest.devices - budget} more than the {budget} allowed{carries}"
     )
     return InfeasibleError(message, field=Option("max_gpus"), code="over_budget", hint=gap.hint)
 

@@ -15,6 +15,7 @@ from simulator.planner.gap.records import GapOption, MissedBound
 from simulator.planner.records import FieldValue
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
+from simulator.planner.search.search import search
 from simulator.planner.search.usual import evaluate_all, usual_search
 from simulator.planner.serving.capacity import UNLOADED_SHARE
 from simulator.planner.serving.shapes import Shape
@@ -96,13 +97,19 @@ def _with_bounds(question: Question, bounds_s: tuple[float, ...]) -> tuple[tuple
     return tuple(given), replace(question, spec=spec, objectives=tuple(objectives))
 
 
-def _option(question: Question, bounds_s: tuple[float, ...], *, start: Sized | None) -> GapOption | None:
-    """The best fleet under other bounds, None where nothing serves, or within no time that can be asked for."""
+def _option(
+    question: Question, bounds_s: tuple[float, ...], *, start: Sized | None, families: bool = False
+) -> GapOption | None:
+    """The best fleet under other bounds, None where nothing serves, or within no time that can be asked for.
+
+    families : engine limits, spread experts and pools are searched too
+    """
     if max(bounds_s, default=0.0) > LARGEST_NUMBER / _FACTORS[-1]:
         return None
     given, relaxed = _with_bounds(question, bounds_s)
     overrun = Overrun(limits=fleet_limits(relaxed))
-    item = min(usual_search(relaxed, platforms(relaxed.spec)).sized, key=overrun.order, default=None)
+    trial = search(relaxed).trial if families else usual_search(relaxed, platforms(relaxed.spec))
+    item = min(trial.sized, key=overrun.order, default=None)
     if item is None:
         return None
     return option_of(relaxed, item, name=_NAME, given=given, overrun=overrun, start=start)
@@ -129,8 +136,8 @@ def relaxed_options(question: Question, missed: tuple[MissedBound, ...]) -> tupl
     most = _MOST_TIMES * min((item.devices for item in free), default=0)
 
     @cache
-    def option_at(factor: float) -> GapOption | None:
-        return _option(question, tuple(item.idle_s * factor for item in missed), start=None)
+    def option_at(factor: float, *, families: bool = False) -> GapOption | None:
+        return _option(question, tuple(item.idle_s * factor for item in missed), start=None, families=families)
 
     def at_work(option: GapOption) -> bool:
         return option.devices is not None and option.devices <= most
@@ -139,6 +146,7 @@ def relaxed_options(question: Question, missed: tuple[MissedBound, ...]) -> tupl
         return option.closes and at_work(option)
 
     held = _first(option_at, enough=within) or _first(option_at, enough=at_work)
+    held = held or option_at(_FACTORS[-1], families=True)
     return () if held is None else (held,)
 
 
@@ -170,6 +178,9 @@ def smaller_fleets(question: Question, ranked: list[Sized], overrun: Overrun, st
         sized = [
             size(item.evaluated, demand=question.demand, spec=changed.spec, prices=question.prices) for item in ranked
         ]
+        # What saved nothing in whole servers was left out of the fleets: it may be what fits.
+        if not any(map(overrun.holds, sized)):
+            sized = list(search(changed).trial.sized)
         best = min(sized, key=overrun.order)
         if not overrun.holds(best):
             return []

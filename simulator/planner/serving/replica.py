@@ -298,10 +298,11 @@ def slot_refusal(candidate: Candidate, memory: MemoryPlan, *, curve: LoadCurve) 
     return refuse(candidate, code="slots", reason=short, excess=short_bytes / memory.budget_bytes)
 
 
-def missed_objective(candidate: Candidate, missed: Missed) -> Rejection:
-    """The refusal of a candidate that misses an objective even without load."""
+def missed_objective(candidate: Candidate, missed: Missed, *, margin: float = 1.0) -> Rejection:
+    """The refusal of a candidate that misses an objective even without load; margin : of its steps over predicted."""
     item, excess = missed.objective, missed.excess
-    reason = ObjectiveMissed(objective=item.name, bound_s=item.bound_s, idle_s=excess * item.bound_s)
+    idle_s = excess * item.bound_s
+    reason = ObjectiveMissed(objective=item.name, bound_s=item.bound_s, idle_s=idle_s, step_margin=margin)
     return refuse(candidate, code="objective", reason=reason, excess=excess - 1)
 
 

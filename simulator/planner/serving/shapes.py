@@ -251,7 +251,7 @@ def _evaluated(
     )
     for item, limit, slowed, capacity in zip(found, limits, slow, capacities, strict=True):
         if isinstance(capacity, Missed):
-            yield missed_objective(item.candidate, capacity)
+            yield missed_objective(item.candidate, capacity, margin=slowed.step_margin)
             continue
         seen = replace(capacity, state=next(states))
         part = part_of(item, limit=limit, capacity=seen, objectives=objectives, step_margin=slowed.step_margin)

@@ -279,6 +279,14 @@ def _availability(studies: Studies) -> tuple[str, str]:
     )
 
 
+def rent_or_buy_text(studies: Studies) -> str:
+    """Below which price owning this fleet pays, and what the cheapest fleet costs that quotes allow to buy."""
+    ranking = studies.plan.price_ranking
+    quoted = None if ranking is None else ranking.bought
+    bought = () if quoted is None else (bought_text(quoted, currency=studies.currency),)
+    return " ".join((buying_text(studies.cost), *bought))
+
+
 def _decisions(studies: Studies) -> doc.Table:
     fleet = studies.plan.best
     sure = confidence_in(studies.plan)
@@ -289,14 +297,8 @@ def _decisions(studies: Studies) -> doc.Table:
         for pool in fleet.pools
     )
     buys = "buy" if studies.cost.buys else "rent"
-    ranking = studies.plan.price_ranking
-    bought = (
-        ""
-        if ranking is None or ranking.bought is None
-        else f" {bought_text(ranking.bought, currency=studies.currency)}"
-    )
     said = (
-        ("Buy or rent", buys, f"{buying_text(studies.cost)}{bought}"),
+        ("Buy or rent", buys, rent_or_buy_text(studies)),
         ("What", shape, f"{engine.name} {engine.version}; {sentence(studies.plan)}"),
         ("Of whom", *_whom(studies)),
         ("Precision", *_precision(studies)),

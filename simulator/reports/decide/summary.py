@@ -7,9 +7,9 @@ from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.planner.verification.confidence import confidence_in
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import money_text, percent_text, rate_text
-from simulator.reports.decide.decision import cheapest_elsewhere, lead_text
+from simulator.reports.decide.decision import cheapest_elsewhere, lead_text, rent_or_buy_text
 from simulator.reports.decide.risks import top_risks
-from simulator.reports.sections.cost import buying_text, ways_table
+from simulator.reports.sections.cost import ways_table
 from simulator.reports.sections.growth import rent_text
 from simulator.reports.studies import Studies
 from simulator.units import bound_text
@@ -89,7 +89,7 @@ def summary_section(studies: Studies) -> doc.Section:
         doc.Paragraph(text="What it buys", tone=doc.Tone.HEAD),
         doc.Paragraph(text=_promise(studies)),
         doc.Paragraph(text="Rent or buy", tone=doc.Tone.HEAD),
-        doc.Paragraph(text=buying_text(studies.cost)),
+        doc.Paragraph(text=rent_or_buy_text(studies)),
         ways_table(studies),
         doc.Paragraph(text="What else could be done", tone=doc.Tone.HEAD),
         doc.Paragraph(text=_other(studies)),

@@ -76,7 +76,7 @@ def _answer(plan: CapacityPlan) -> Section:
         blocks.append(Paragraph(text=bought_text(bought, currency=plan.best.cost.currency)))
     blocks.append(fleets_table([fleets[place] for place in places], note=note, brief=True))
     if plan.families:
-        blocks.append(Paragraph(text=families_text(plan.families)))
+        blocks.append(Paragraph(text=families_text(plan)))
     return Section(key="answer", title="", blocks=tuple(blocks))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulator.planner.plan import plan_capacity
+from simulator.reports.words.derivation import families_text
 from simulator.specs.question.plan import plan_spec
 
 BLACKWELL_AND_CDNA = ("mi355x", "b200", "mi350x", "b300")
@@ -18,3 +19,18 @@ def test_a_limit_of_devices_is_met_by_whichever_family_comes_nearest() -> None:
     assert limited.best.cost.per_hour is not None
     assert free.best.cost.per_hour is not None
     assert limited.best.cost.per_hour >= free.best.cost.per_hour
+
+
+def test_to_compare_guesses_as_well_never_makes_a_plan_dearer() -> None:
+    """Pools do not guess: with guesses to compare they were not searched, and two pools are the cheapest here."""
+    asked = {"rps": 200, "model": "deepseek-r1", "hardware": ("mi355x",)}
+    plain, compared, guessing = (
+        plan_capacity(plan_spec({**asked, "speculation": guesses})) for guesses in ((), ("mtp", "none"), ("mtp",))
+    )
+    costs = [found.best.cost.per_hour or 0.0 for found in (compared, plain, guessing)]
+    assert costs == sorted(costs)
+    assert "two pools" not in families_text(plain)
+    assert "two pools" not in families_text(compared)
+    assert "two pools" in families_text(guessing)
+    assert "speculation" in families_text(plain)
+    assert "speculation" not in families_text(guessing)

@@ -27,6 +27,7 @@ from simulator.planner.search.usual import evaluate_all, try_pair, usual_search
 from simulator.planner.search.wide_search import pool_finalists, screen_space
 from simulator.planner.serving.disaggregated import Made
 from simulator.records import dataclass
+from simulator.specs.question.plan import NONE
 
 if TYPE_CHECKING:
     from simulator.planner.records import SearchSummary
@@ -146,7 +147,8 @@ class Searched:
 def _screens_pools(question: Question) -> bool:
     """Whether pools of a question are screened: not those that guess, hold room for the longest, or do not decode."""
     spec = question.spec
-    return question.demand.mix.decode_steps >= 1 and "max_length" not in spec.kv_allocation and not spec.speculation
+    guesses = spec.speculation and NONE not in spec.speculation
+    return question.demand.mix.decode_steps >= 1 and "max_length" not in spec.kv_allocation and not guesses
 
 
 def families_of(question: Question) -> tuple[SearchFamily, ...]:

@@ -131,7 +131,7 @@ def options_section(studies: Studies) -> doc.Section:
         doc.columns("Option", "Why", words=("Option",), wide="Why"),
         [(f"{item.hardware} {item.label}", flagged(str(item.reason))) for item in nearest_rejections(plan)],
     )
-    families = (doc.Paragraph(text=families_text(plan.families)),) if plan.families else ()
+    families = (doc.Paragraph(text=families_text(plan)),) if plan.families else ()
     money = (_market_table(studies), *price_blocks(plan))
     blocks: list[doc.Block] = [options, *families, *money, doc.Figure(chart=pareto_chart(plan))]
     blocks += [refused] if refused.rows else []

@@ -101,7 +101,8 @@ def measured_sentence(found: MeasuredRate, currency: str) -> str:
     parts += [f"{found.idle_devices} idle in whole servers"] if found.idle_devices else []
     hourly, power = price_text(found.cost_per_hour, currency), kilowatts_text(found.typical_w)
     gpus = f"{counted_text(found.devices, 'GPU')} {found.hardware}"
-    return f"{gpus} ({found.label}) = {' + '.join(parts)}: {hourly}/h, {power} kW"
+    over = f", {found.gpus_over:,} more than {flag_of('max_gpus')} allows" if found.gpus_over else ""
+    return f"{gpus} ({found.label}) = {' + '.join(parts)}: {hourly}/h, {power} kW{over}"
 
 
 def _objective(item: MeasuredObjective) -> str:
@@ -140,7 +141,5 @@ def measured_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
         f"({found.label})",
         *map(_objective, found.objectives),
     ]
-    if found.gpus_over:
-        said.append(f"{counted_text(found.gpus_over, 'GPU')} more than {flag_of('max_gpus')} allows")
     said.append("everything else said of this plan is about the predicted fleet")
     return (table("measured_rate", "", heads, rows), Bullets(items=tuple(said)))

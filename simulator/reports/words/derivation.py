@@ -16,6 +16,7 @@ from simulator.planner.serving.capacity import Limit, Resource
 from simulator.reports.content.quantities import counted_text, money_text, price_text
 from simulator.reports.words.fields import flag_of, flagged
 from simulator.specs.money.prices import OfferKind
+from simulator.specs.question.plan import NONE
 from simulator.units import GIGA, KILO, MILLI, bound_text, percent_text, plain_text
 
 TERMS: Mapping[OfferKind, str] = MappingProxyType(
@@ -352,18 +353,22 @@ def order_text(fleets: Sequence[Fleet]) -> str:
     return "cheapest first" + (", unmeasured kernels counted as dearer" if any(item.doubt for item in fleets) else "")
 
 
-def families_text(families: Sequence[FamilyFound]) -> str:
+def families_text(plan: CapacityPlan) -> str:
     """``Searched as well on the best accelerators: engine limits save 6 % on h100; nothing is saved by pools.``"""
-    if not families:
-        return ""
+    families, spec = plan.families, plan.spec
     found = [_found(item) for item in families if item.saving > 0]
     nothing = "; ".join(item.family for item in families if item.saving <= 0)
     found += [f"nothing is saved by {nothing}"] if nothing else []
-    flags = f"{flag_of('search')} wide, {flag_of('any_technique')}, {flag_of('any_precision')}"
-    return (
-        f"Searched as well on the best accelerators: {'; '.join(found)}. Left out: pipeline stages, speculation, other "
-        f"formats ({flags})."
+    open_options = (
+        ("pipeline stages", f"{flag_of('search')} wide", spec.pp_size),
+        ("speculation", flag_of("any_technique"), spec.speculation),
+        ("other formats", flag_of("any_precision"), spec.weights),
+        ("two pools", f"{flag_of('serving')} disaggregated", not spec.speculation or NONE in spec.speculation),
     )
+    left = [(name, flag) for name, flag, asked in open_options if not asked]
+    names, flags = ", ".join(name for name, _ in left), ", ".join(flag for _, flag in left)
+    said = f" Left out: {names} ({flags})." if left else ""
+    return f"Searched as well on the best accelerators: {'; '.join(found)}.{said}"
 
 
 def _found(item: FamilyFound) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from simulator.planner.gap.relaxed_objectives import (
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
+from simulator.planner.search.search import search
 from simulator.planner.search.usual import usual_search
 from simulator.specs.question.plan import plan_spec
 
@@ -64,11 +66,15 @@ class TestMissed:
         assert missed_bounds(asked, trial(asked)) == ()
 
 
+def every(asked: Question) -> Sequence[Sized]:
+    return search(asked).trial.sized
+
+
 class TestLaterAnswers:
     def test_the_nearest_bound_is_one_that_a_fleet_at_work_holds(self) -> None:
         asked = question(**TOO_EARLY)
         missed = missed_bounds(asked, trial(asked))
-        (option,) = relaxed_options(asked, missed)
+        (option,) = relaxed_options(asked, missed, search=every)
         (given,) = option.given
         assert given.field == "ttft_p95"
         assert option.spec is not None
@@ -90,7 +96,7 @@ class TestLaterAnswers:
         assert plan_capacity(option.spec).best.devices <= option.devices
 
     def test_nothing_missed_nothing_relaxed(self) -> None:
-        assert relaxed_options(question(), ()) == ()
+        assert relaxed_options(question(), (), search=every) == ()
 
     def test_later_answers_bring_a_fleet_within_its_limits(self) -> None:
         bound = {"tpot_p95": "65ms"}
@@ -115,7 +121,7 @@ class TestSmallerFleets:
         fleets, _ = ranked(question(round_to="device", spares=1, tpot_p95="200ms"))
         asked = question(round_to="device", spares=1, tpot_p95="200ms", max_gpus=fleets[0].devices - 1)
         fleets, overrun = ranked(asked)
-        (option,) = smaller_fleets(asked, fleets, overrun, fleets[0])
+        (option,) = smaller_fleets(asked, fleets, overrun, fleets[0], search=every)
         assert [(item.field, item.value) for item in option.given] == [("spares", 0)]
         assert option.devices == fleets[0].devices - 1
 
@@ -129,7 +135,7 @@ class TestSmallerFleets:
         assert least < whole[0].devices
         asked = question(**base, max_gpus=least)
         fleets, overrun = ranked(asked)
-        found = smaller_fleets(asked, fleets, overrun, fleets[0])
+        found = smaller_fleets(asked, fleets, overrun, fleets[0], search=every)
         assert [item.field for item in found[0].given] == ["round_to", "spares"]
         assert found[0].devices == least
 
@@ -144,10 +150,10 @@ class TestSmallerFleets:
     def test_below_the_smallest_fleet_there_is_nothing_to_give_up(self) -> None:
         asked = question(max_gpus=1)
         fleets, overrun = ranked(asked)
-        assert smaller_fleets(asked, fleets, overrun, fleets[0]) == ()
+        assert smaller_fleets(asked, fleets, overrun, fleets[0], search=every) == ()
 
     @pytest.mark.parametrize("fields", [{"round_to": "device", "spares": 0}])
     def test_what_was_given_up_already_is_not_offered(self, fields: dict[str, object]) -> None:
         asked = question(**fields, max_gpus=3)
         fleets, overrun = ranked(asked)
-        assert smaller_fleets(asked, fleets, overrun, fleets[0]) == ()
+        assert smaller_fleets(asked, fleets, overrun, fleets[0], search=every) == ()

@@ -32,6 +32,7 @@ from simulator.planner.gap.screen import (
     with_prefix_hits,
 )
 from simulator.planner.search.question import Question
+from simulator.planner.search.search import search
 from simulator.planner.search.usual import evaluate_all
 from simulator.records import dataclass
 from simulator.specs.question.plan import PlanSpec
@@ -361,10 +362,14 @@ def over_budget(question: Question, ranked: list[Sized], overrun: Overrun, gap: 
     return InfeasibleError(message, field=Option("max_gpus"), code="over_budget", hint=gap.hint)
 
 
+def _every(question: Question) -> Sequence[Sized]:
+    return search(question).trial.sized
+
+
 def refuse_nothing(question: Question, trial: Trial) -> GapError:
     """Nothing serves: the refusal with the bounds that bind and every change that was tried."""
     missed = missed_bounds(question, trial)
-    gap = gap_of(question, None, options=relaxed_options(question, missed), bounds=missed)
+    gap = gap_of(question, None, options=relaxed_options(question, missed, search=_every), bounds=missed)
     return GapError(nothing_fits(question, trial, gap), gap=gap, currency=question.prices.currency)
 
 
@@ -372,7 +377,10 @@ def refuse_limits(question: Question, ranked: list[Sized], limits: Sequence[Flee
     """Fleets serve, but none within the limits: the refusal with what would close the gap."""
     overrun = Overrun(limits=tuple(limits))
     start = min(ranked, key=overrun.order)
-    given_up = (*smaller_fleets(question, ranked, overrun, start), *later_options(question, overrun, start))
+    given_up = (
+        *smaller_fleets(question, ranked, overrun, start, search=_every),
+        *later_options(question, overrun, start),
+    )
     gap = gap_of(question, start, options=given_up)
     only_devices = all(limit.kind == "devices" for limit in limits)
     refused = over_budget if only_devices else _over_limits

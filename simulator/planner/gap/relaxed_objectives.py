@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -15,7 +15,6 @@ from simulator.planner.gap.records import GapOption, MissedBound
 from simulator.planner.records import FieldValue
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
-from simulator.planner.search.search import search
 from simulator.planner.search.usual import evaluate_all, usual_search
 from simulator.planner.serving.capacity import UNLOADED_SHARE
 from simulator.planner.serving.shapes import Shape
@@ -97,19 +96,23 @@ def _with_bounds(question: Question, bounds_s: tuple[float, ...]) -> tuple[tuple
     return tuple(given), replace(question, spec=spec, objectives=tuple(objectives))
 
 
-def _option(
-    question: Question, bounds_s: tuple[float, ...], *, start: Sized | None, families: bool = False
-) -> GapOption | None:
-    """The best fleet under other bounds, None where nothing serves, or within no time that can be asked for.
+Search = Callable[[Question], Sequence[Sized]]
+"""Fleets of a question, engine limits, spread experts and pools among them; the usual search tries fewer."""
 
-    families : engine limits, spread experts and pools are searched too
-    """
+
+def _usual(question: Question) -> Sequence[Sized]:
+    return usual_search(question, platforms(question.spec)).sized
+
+
+def _option(
+    question: Question, bounds_s: tuple[float, ...], *, start: Sized | None, search: Search = _usual
+) -> GapOption | None:
+    """The best fleet under other bounds, None where nothing serves, or within no time that can be asked for."""
     if max(bounds_s, default=0.0) > LARGEST_NUMBER / _FACTORS[-1]:
         return None
     given, relaxed = _with_bounds(question, bounds_s)
     overrun = Overrun(limits=fleet_limits(relaxed))
-    trial = search(relaxed).trial if families else usual_search(relaxed, platforms(relaxed.spec))
-    item = min(trial.sized, key=overrun.order, default=None)
+    item = min(search(relaxed), key=overrun.order, default=None)
     if item is None:
         return None
     return option_of(relaxed, item, name=_NAME, given=given, overrun=overrun, start=start)
@@ -128,16 +131,16 @@ def _first(option_at: Callable[[float], GapOption | None], *, enough: Callable[[
     return found
 
 
-def relaxed_options(question: Question, missed: tuple[MissedBound, ...]) -> tuple[GapOption, ...]:
+def relaxed_options(question: Question, missed: tuple[MissedBound, ...], *, search: Search) -> tuple[GapOption, ...]:
     """The nearest objectives that a fleet at work holds: near the idle time replicas would stand idle without end."""
     if not missed:
         return ()
-    free = usual_search(replace(question, objectives=()), platforms(question.spec)).sized
+    free = _usual(replace(question, objectives=()))
     most = _MOST_TIMES * min((item.devices for item in free), default=0)
 
     @cache
-    def option_at(factor: float, *, families: bool = False) -> GapOption | None:
-        return _option(question, tuple(item.idle_s * factor for item in missed), start=None, families=families)
+    def option_at(factor: float, *, search: Search = _usual) -> GapOption | None:
+        return _option(question, tuple(item.idle_s * factor for item in missed), start=None, search=search)
 
     def at_work(option: GapOption) -> bool:
         return option.devices is not None and option.devices <= most
@@ -146,7 +149,7 @@ def relaxed_options(question: Question, missed: tuple[MissedBound, ...]) -> tupl
         return option.closes and at_work(option)
 
     held = _first(option_at, enough=within) or _first(option_at, enough=at_work)
-    held = held or option_at(_FACTORS[-1], families=True)
+    held = held or option_at(_FACTORS[-1], search=search)
     return () if held is None else (held,)
 
 
@@ -162,7 +165,9 @@ def later_options(question: Question, overrun: Overrun, start: Sized) -> tuple[G
     return () if found is None else (found,)
 
 
-def smaller_fleets(question: Question, ranked: list[Sized], overrun: Overrun, start: Sized) -> tuple[GapOption, ...]:
+def smaller_fleets(
+    question: Question, ranked: list[Sized], overrun: Overrun, start: Sized, *, search: Search
+) -> tuple[GapOption, ...]:
     """Spares and whole servers that may be given up to stay within the limits: one of them, else both."""
     spec = question.spec
     # Single accelerators have no rack, and are counted without the power of their hosts: that would close no gap.
@@ -180,7 +185,7 @@ def smaller_fleets(question: Question, ranked: list[Sized], overrun: Overrun, st
         ]
         # What saved nothing in whole servers was left out of the fleets: it may be what fits.
         if not any(map(overrun.holds, sized)):
-            sized = list(search(changed).trial.sized)
+            sized = list(search(changed))
         best = min(sized, key=overrun.order)
         if not overrun.holds(best):
             return []

@@ -23,7 +23,7 @@ from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.errors import RoofcastError
-from simulator.fitting.replay import run_scenario
+from simulator.fitting.replay import UNKNOWN_CV, run_scenario
 from simulator.kernels.timing import DEVIATE
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
@@ -364,14 +364,22 @@ def calibrate_engine(files: Sequence[str], *, served: ServedSpec, profiles: str 
 
     Raises RoofcastError: a run is overloaded, or faster than the kernels alone, so that its overheads cannot be told.
     """
-    runs = tuple(
-        MeasuredRun(run=run, scenario=run_scenario(run, identifier=name, served=served, unknown_cv=0.0))
-        for name in files
-        for run in load_serving_runs(name)
-    )
-    scenario = runs[0].scenario
+    measured = [(run, name) for name in files for run in load_serving_runs(name)]
+
+    def runs(unknown_cv: float) -> tuple[MeasuredRun, ...]:
+        scenarios = (run_scenario(run, identifier=name, served=served, unknown_cv=unknown_cv) for run, name in measured)
+        return tuple(MeasuredRun(run=run, scenario=own) for (run, _), own in zip(measured, scenarios, strict=True))
+
+    equal, varied = runs(0.0), runs(UNKNOWN_CV)
+    scenario = equal[0].scenario
     replica = deployment_of(scenario, profiles=profiles)
-    fit = fit_overheads(replica, runs=runs)
+    try:
+        fit = fit_overheads(replica, runs=equal)
+    except RoofcastError:
+        if equal == varied:
+            raise
+        # Clients of equal requests move in waves, whose prompts wait for each other: lengths that differ are no such.
+        fit = fit_overheads(replica, runs=varied)
     profile = load_engine(served.engine.name, profiles=profiles)
     if not fit.changed:
         return EngineCalibration(engine=profile.name, fit=fit, profile=None)

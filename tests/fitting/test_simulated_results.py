@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,17 @@ def test_the_model_is_the_one_that_the_file_names(tmp_path: Path) -> None:
     with pytest.raises(RoofcastError) as refused:
         calibrate(results=[unnamed], hardware="h100")
     assert (refused.value.field, refused.value.code) == ("model", "missing_field")
+
+
+def test_what_validate_predicts_of_a_loop_calibrate_does_not_contradict(tmp_path: Path) -> None:
+    """A file of means alone: loops of equal requests move in waves, and their prompts wait three times as long."""
+    means = {"mean_ttft_ms": 500.0, "mean_tpot_ms": 20.0, "duration": 60.0, "completed": 320, "max_concurrency": 64}
+    tokens = {"total_input_tokens": 320 * 2048, "total_output_tokens": 320 * 128, "request_rate": "inf"}
+    path = tmp_path / "loop.json"
+    path.write_text(dumps(means | tokens))
+    served = {"model": "llama-3.1-8b", "hardware": "h100"}
+    predicted = {row["metric"]: row["predicted"] for row in replay([str(path)], **served)["runs"][0]["values"]}
+    seen = {"mean_ttft_ms": 1e3 * predicted["ttft_s"], "mean_tpot_ms": 1e3 * predicted["tpot_s"]}
+    path.write_text(dumps(means | tokens | seen))
+    (run,) = calibrate(results=[str(path)], **served)["runs"]
+    assert (run["ttft_before"], run["tpot_before"]) == pytest.approx((0.0, 0.0), abs=1e-3)

@@ -142,6 +142,8 @@ FIGURES: Mapping[str, tuple[SweepFigure, ...]] = {
     ),
 }
 """By what is asked; the first two pull against each other."""
+_KNOWN: Mapping[str, str] = {"scenario": "provenance", "plan": "plan.provenance"}
+"""The column that says how the figures of a point are known."""
 
 
 def _extremes(rows: Sequence[Row], figure: SweepFigure, fields: Sequence[str]) -> Json | None:
@@ -181,7 +183,7 @@ def summary_document(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) ->
     answered = codes.pop(None, 0)
     examples = {row["error.code"]: row["error.message"] for row in reversed(rows) if row["error.code"] is not None}
     front = front_of(rows, figures[:2])
-    columns = ("point", *fields, *(figure.column for figure in figures))
+    columns = ("point", *fields, *(figure.column for figure in figures), _KNOWN[ask])
     return {
         "schema_version": SCHEMA_VERSION,
         "ask": ask,

@@ -103,8 +103,8 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
     spec = with_what_ifs(scenario_spec(None, {**own, "workload": workload}, kind="serve"), changes)
     prompt = workload["system_prompt_tokens"] + workload["question_tokens"]
     typer.echo(
-        f"{command}: prompts of {prompt:,} tokens (cv {workload['isl_cv']:g}), answers of {workload['osl_tokens']:,} "
-        f"(cv {workload['osl_cv']:g}); --workload, --isl and --osl say otherwise"
+        f"{command}: prompts of {prompt:,} tokens (cv {workload['isl_cv']:.3g}), answers of {workload['osl_tokens']:,} "
+        f"(cv {workload['osl_cv']:.3g}); --workload, --isl and --osl say otherwise"
         + ("" if answers is None else f"; all figures are of answers, {answers} to a prompt"),
         err=True,
     )

@@ -29,7 +29,7 @@ from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.answer import device_word, rival_text, sentence
 from simulator.reports.sections.cost import buying_text
 from simulator.reports.studies import Studies
-from simulator.reports.words.derivation import TERMS, bought_text, terms_text
+from simulator.reports.words.derivation import TERMS, bought_text, offers_text, terms_text
 from simulator.units import KILO
 
 
@@ -131,7 +131,7 @@ def _money(studies: Studies) -> doc.Facts:
     offer, ends = f"no such price in the list {studies.prices.name}", ""
     if cost.per_hour is not None:
         low, high = fleet.ends_of(cost.per_hour)
-        offer, ends = f"price: {cost.offer}", f"80 %: {low:,.0f} to {high:,.0f}"
+        offer, ends = f"price: {offers_text(cost)}", f"80 %: {low:,.0f} to {high:,.0f}"
     priced = cost.per_hour is not None
     named = [
         ("cost_per_hour", f"an hour, rented {_terms(studies)}", doc.money(cost.per_hour), "plan_cost_per_hour", ends),

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from simulator.phases.memory import MemoryPlan
 from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.records import Fleet, Transfer
+from simulator.planner.fleet.records import Fleet, FleetCost, Transfer
 from simulator.planner.money.cost import BoughtFleet, PriceRanking, PriceRival
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import FamilyFound
@@ -52,6 +52,11 @@ def taken_text(price: MarketPrice) -> str:
     """``1 year, median of 6``, ``on demand, Oracle Cloud``: what was taken, for a column of a table."""
     old = ", old" if price.outdated else ""
     return f"{terms_text(price.terms)}, {_whose(price)}{old}"
+
+
+def offers_text(cost: FleetCost) -> str:
+    """What was taken of each accelerator's prices, and when it was asked: ``1 year, median of 6, 2026-09-27``."""
+    return " + ".join(f"{taken_text(item)}, {item.date}" for item in cost.prices) or cost.offer
 
 
 def _whose(price: MarketPrice) -> str:
@@ -313,7 +318,7 @@ def _cost_lines(fleet: Fleet) -> list[str]:
     if cost.per_hour is None or cost.per_device_hour is None or cost.per_million_output_tokens is None:
         return [f"cost: no price is known for {fleet.hardware}"]
     return [
-        f"cost: {fleet.devices} devices x {cost.per_device_hour:.4g} {cost.currency}/h ({cost.offer}) = "
+        f"cost: {fleet.devices} devices x {cost.per_device_hour:.4g} {cost.currency}/h ({offers_text(cost)}) = "
         f"{cost.per_hour:,.2f} {cost.currency}/h; per million tokens at the mean rate "
         f"{cost.per_million_input_tokens:.3g} input and {cost.per_million_output_tokens:.3g} output (split by time), "
         f"{cost.per_million_output_tokens_all_in:.3g} with all of it on the output; "

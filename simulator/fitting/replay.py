@@ -89,6 +89,7 @@ def run_scenario(
         raise missing_field(f"is missing: {run.path} does not name it", field="model", hint="what was served")
     fields = {
         "id": identifier,
+        **({} if run.tp_size is None else {"tp_size": run.tp_size}),
         **served.model_dump(exclude_unset=True, exclude={"system_prompt_tokens"}),
         "model": model,
         **_load(run, served=served, unknown_cv=unknown_cv),

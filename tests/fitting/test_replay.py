@@ -46,6 +46,14 @@ def test_a_result_of_inferencex_has_nominal_lengths(tmp_path: Path) -> None:
     assert found.values[2].measured == pytest.approx(1650, rel=0.12)
 
 
+def test_a_result_of_inferencex_names_its_model_and_devices_unless_others_are_given(tmp_path: Path) -> None:
+    (run,) = load_serving_runs(written(tmp_path, INFERENCEX | {"model": "llama-3.1-70b", "tp": 4}))
+    told = run_scenario(run, identifier="x", served=ServedSpec(hardware="h200"))
+    assert (told.model, told.tp_size) == ("llama-3.1-70b", 4)
+    given = run_scenario(run, identifier="x", served=ServedSpec(hardware="h200", model="llama-3.1-8b", tp_size=2))
+    assert (given.model, given.tp_size) == ("llama-3.1-8b", 2)
+
+
 def test_lengths_of_a_file_are_taken_over(tmp_path: Path) -> None:
     data = json.loads((DATA / "vllm_bench.json").read_text("utf-8"))
     plain = run_scenario(load_serving_runs(DATA / "vllm_bench.json")[0], identifier="x", served=WHERE)

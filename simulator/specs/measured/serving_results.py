@@ -45,7 +45,7 @@ class ServingRun:
     gap_cv : coefficient of variation of the gaps between open arrivals, 1 for Poisson
     longest_osl_tokens : of one answer, None where the file does not tell
     has_requests : whether the file holds the starts and lengths of several requests, to be replayed as a trace
-    model : what the file calls the model, None where it does not
+    model, tp_size : what the file calls the model, and on how many devices it ran, None where it does not tell
     """
 
     tool: str
@@ -66,6 +66,7 @@ class ServingRun:
     longest_osl_tokens: float | None = None
     has_requests: bool = False
     model: str | None = None
+    tp_size: int | None = None
 
 
 def _lengths(file: ResultFile, field: str) -> list[float]:
@@ -234,6 +235,8 @@ def _inferencex(file: ResultFile) -> ServingRun:
         request_rate_per_s=None,
         concurrency=clients,
         range_ratio=INFERENCEX_RANGE_RATIO,
+        model=file.word("model"),
+        tp_size=None if file.find("tp") is None else round(file.positive("tp")),
     )
     return _checked(run, failed=0.0, answered=float(run.requests))
 

@@ -1,13 +1,14 @@
 """Decode steps of accelerators that nobody measured, beside those of measured ones of their architecture."""
 
 from dataclasses import replace
+from math import sqrt
 
 import numpy as np
 import pytest
 
 from simulator.engine.runs.scenario_setup import deployment_of
 from simulator.kernels.collectives.network import collective_timing
-from simulator.kernels.fits import collective_fits, fit_set
+from simulator.kernels.fits import TYPICAL, collective_fits, fit_set
 from simulator.kernels.library import kernel_library
 from simulator.kernels.timing import Provenance
 from simulator.kernels.transfer import are_siblings, port_share
@@ -185,3 +186,24 @@ def test_a_unit_takes_in_as_many_bytes_a_clock_beside_another_memory(name: str, 
         assert ours.model_copy(update={"parameters": theirs.parameters}) == theirs
     assert fits.fits is fits.fits
     assert port_share(load_hardware("v100-sxm-32gb"), relative=load_hardware("a100-sxm-80gb")) == 1.0
+
+
+@pytest.mark.parametrize("group", ["gemm", "attention", "moe"])
+def test_another_generation_s_slow_kernel_is_half_as_far_from_the_typical_one(group: CalibrationGroup) -> None:
+    """In octaves, parameter by parameter, a fast one as it is; within a generation none moves but by the memory."""
+    fits = fit_set(load_hardware("v100-sxm-32gb"), library="vllm", group=group)
+    measured = load_calibration("a100-sxm-80gb", library="vllm", group=group)
+    assert fits is not None
+    assert measured is not None
+    for ours, theirs in zip(fits.fits, measured.fits, strict=True):
+        typical = TYPICAL[theirs.model]
+        for name, value in theirs.parameters.items():
+            lasts = name.endswith(("_s", "_cycles"))
+            is_slow = name in typical and (value > typical[name] if lasts else value < typical[name])
+            wanted = sqrt(value * typical[name]) if is_slow else value
+            assert ours.parameters[name] == pytest.approx(wanted)
+    own = fit_set(load_hardware("a10"), library="vllm", group=group)
+    assert own is not None
+    for ours, theirs in zip(own.fits, measured.fits, strict=True):
+        kept = set(theirs.parameters) - {"unit_bandwidth"}
+        assert {name: ours.parameters[name] for name in kept} == {name: theirs.parameters[name] for name in kept}

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from simulator.kernels.fits import TYPICAL
 from simulator.kernels.transfer import Relative
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import KernelFit
@@ -13,6 +14,7 @@ from validation.fit.left_out import (
     ACCELERATOR,
     ARCHITECTURE,
     BARS,
+    LIBRARIES,
     SHAPES,
     Kernel,
     error_rows,
@@ -21,6 +23,8 @@ from validation.fit.left_out import (
     shipped_fit,
     table_lines,
 )
+from validation.fits import shipped_fits
+from validation.silicon.tables import SYSTEMS
 
 NAMES = ("h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm", "gb200", "rtx-pro-6000", "l40s")
 PRODUCT = ("gemm", "bf16", "")
@@ -93,3 +97,19 @@ def test_fits_name_the_kernel_of_their_table() -> None:
     fit = shipped_fit("b200-sxm", library="sglang", group="attention", wanted=("prefill_attention", "bf16", "d192"))
     assert fit is not None
     assert kernel_name(fit) == "triton"
+
+
+@pytest.mark.parametrize("model", sorted(TYPICAL))
+def test_the_typical_kernel_is_the_mean_of_those_that_were_fitted(model: str) -> None:
+    """Over kernels, then architectures, in octaves; these agree to a factor of 1.5 but in the passes of experts."""
+    logs: dict[str, dict[str, list[float]]] = {}
+    for item in shipped_fits():
+        if item.hardware in SYSTEMS and item.library in LIBRARIES and item.fit.model == model:
+            architecture = load_hardware(item.hardware).architecture.removesuffix("-ultra")
+            for name in TYPICAL[model]:
+                by_name = logs.setdefault(name, {})
+                by_name.setdefault(architecture, []).append(np.log(item.fit.parameters[name]))
+    for name, by_architecture in logs.items():
+        means = [np.mean(values) for values in by_architecture.values()]
+        assert np.exp(np.mean(means)) == pytest.approx(TYPICAL[model][name], rel=0.02)
+        assert np.std(means) < np.log(2.5 if name == "pass_speedup" else 1.5)

@@ -88,7 +88,7 @@ def carried_log_ratios(target: Target, *, relative: str) -> dict[str, Array]:
         if fit is not None:
             predicted = gemm.predict(
                 target.products,
-                fit=carried_fit(fit, port_share=borrowed.port_share),
+                fit=carried_fit(fit, borrowed),
                 hardware=target.hardware,
                 format=GEMM_FORMATS["bfloat16"],
                 lattice=lattice_of(fit.correction, arrays),
@@ -100,7 +100,7 @@ def carried_log_ratios(target: Target, *, relative: str) -> dict[str, Array]:
         for family in FAMILIES[1:]:
             carried = dict(arrays) if carries_correction(family, borrowed) else None
             parts = [
-                attention_log_ratios(group, hardware=target.hardware, fit=fit, arrays=carried)
+                attention_log_ratios(group, hardware=target.hardware, fit=carried_fit(fit, borrowed), arrays=carried)
                 for group in target.attention
                 if MODELS[group.phase].family == family
                 and (fit := _fit(attention.fits, family=family, variant=group.variant)) is not None

@@ -23,7 +23,7 @@ from simulator.errors import RoofcastError
 from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.correction import lattice_of
 from simulator.kernels.experts import STAND_IN_EXPERTS, UNTUNED_EXPERTS
-from simulator.kernels.fits import carries_correction
+from simulator.kernels.fits import carried_fit, carries_correction
 from simulator.kernels.timing import mean_timing
 from simulator.kernels.transfer import (
     Relative,
@@ -305,7 +305,7 @@ def error_rows(kernels: Sequence[Kernel]) -> Iterator[dict[str, object]]:
                 continue
             fit = shipped_fit(relative.name, library=kernel.library, group=kernel.group, wanted=kernel.wanted)
             assert fit is not None, "the relative has the kernel"
-            wrong = np.expm1(-kernel.log_ratios(fit, relative))
+            wrong = np.expm1(-kernel.log_ratios(carried_fit(fit, relative), relative))
             yield facts | {
                 "left_out": left_out,
                 "relative": relative.name,

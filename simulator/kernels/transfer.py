@@ -19,6 +19,9 @@ from simulator.specs.model.precision import Dtype
 GENERATION_YEARS = 2.0
 """Between the announcements of A100, H100 and B200: 2020-05, 2022-03 and 2024-03 (the profiles' release dates)."""
 
+GENERATION_SINCE = {"ampere": "2020-05-14", "hopper": "2022-03-22", "ada": "2022-09-20", "blackwell": "2024-03-18"}
+"""NVIDIA's announcements (GTC keynotes) of the generations that were measured, each by its first accelerator."""
+
 DAYS_PER_YEAR = 365.25
 
 VARIANT_DISTANCE = 0.1
@@ -83,8 +86,10 @@ def generation(hardware: AcceleratorSpec) -> str:
 
 
 def _years_between(first: AcceleratorSpec, second: AcceleratorSpec) -> float:
-    dates = [date.fromisoformat(first_day(spec.release_date)) for spec in (first, second)]
-    return abs((dates[0] - dates[1]).days) / DAYS_PER_YEAR
+    """Between their generations where one vendor made both: a late part of an old one runs its kernels."""
+    since = GENERATION_SINCE if first.vendor == second.vendor else {}
+    days = [first_day(since.get(generation(spec), spec.release_date)) for spec in (first, second)]
+    return abs((date.fromisoformat(days[0]) - date.fromisoformat(days[1])).days) / DAYS_PER_YEAR
 
 
 def _ridge(spec: AcceleratorSpec) -> float:
@@ -100,8 +105,8 @@ def kernel_distance(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> 
     Notes
     -----
     Generations are 0 within an architecture, ``VARIANT_DISTANCE`` between those of one generation with one kind of
-    memory, and otherwise years between releases over ``GENERATION_YEARS``, at least 1. The ridge point decides which
-    kernels are bound by memory, so its change moves weight between fitted fractions. Leaves out cache sizes and
+    memory, and otherwise years between announcements over ``GENERATION_YEARS``, at least 1. The ridge point decides
+    which kernels are bound by memory, so its change moves weight between fitted fractions. Leaves out cache sizes and
     instruction sets, which the fitted errors below contain on average.
 
     References

@@ -22,6 +22,7 @@ from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, list_hardware, load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
+from simulator.units import MICRO
 from tests.for_every import for_every
 
 MODELS = ("llama-3.1-8b", "qwen3-8b")
@@ -30,6 +31,8 @@ PROMPTS = np.array([512.0, 4096.0])
 ROUGH = {"bf16": 0.05, "fp8": 0.25}
 """What a table's corrections may add for one chip where a better one, without such a table, has none: of FP8 products
 of 512 rows H100's add 23 % to what its sibling H800 takes by the same physics."""
+PRODUCTS, PASS_LAUNCH_S = 4 * 32, 2.5 * MICRO
+"""Of a step of the first model, and the most that tables of NVIDIA's chips show for quantising one row."""
 FACTS = ("memory_bytes_per_s", "memory_bytes", "l2_bytes", "parallel_units")
 
 
@@ -124,8 +127,8 @@ def test_half_the_bits_are_no_slower_and_gain_no_more_than_half(name: str) -> No
     wide, narrow = (seconds(name, MODELS[0], weights) for weights in ("bf16", "fp8"))
     if wide is None or narrow is None:
         return
-    # Where launches decide, numbers that are quantised before a product take a little more.
-    assert narrow[0] < wide[0] * 1.1
+    # Where launches decide, numbers that are quantised before a product take more: the launch of a pass for each.
+    assert narrow[0] < wide[0] + PRODUCTS * PASS_LAUNCH_S
     # Kernels of the two formats reach shares of the bandwidth of their own: a quarter apart at most.
     assert narrow[0] > wide[0] / 2 / 1.25
     assert np.all(narrow[len(BATCHES) :] < wide[len(BATCHES) :] * 1.1)

@@ -146,6 +146,7 @@ MEASURED = [load_hardware(name) for name in ["a100-sxm-80gb", *CALIBRATED]]
         ("rtx-5090", {"rtx-pro-6000"}),
         ("v100-sxm-32gb", {"a100-sxm-80gb"}),
         ("gb200", {"b200-sxm"}),
+        ("vr200", {"b200-sxm", "gb200"}),  # not H200, a late part of an older generation
     ],
 )
 def test_relative_is_of_the_nearest_architecture(hardware, expected):

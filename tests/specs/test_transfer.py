@@ -67,7 +67,7 @@ def test_a_curve_that_falls_is_refused():
 
 
 def test_a_release_known_to_the_month_or_year_is_as_far_as_its_first_day():
-    target, other = load_hardware("a100"), load_hardware("b200")
+    target, other = load_hardware("a100"), load_hardware("vr200")
     found = {}
     for released in ("2024-03-01", "2024-03", "2024-01-01", "2024", "2023"):
         own = validate(AcceleratorSpec, {**other.model_dump(), "release_date": released}, where="own.yaml")

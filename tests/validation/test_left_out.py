@@ -101,7 +101,7 @@ def test_fits_name_the_kernel_of_their_table() -> None:
 
 @pytest.mark.parametrize("model", sorted(TYPICAL))
 def test_the_typical_kernel_is_the_mean_of_those_that_were_fitted(model: str) -> None:
-    """Over kernels, then architectures, in octaves; these agree to a factor of 1.5 but in the passes of experts."""
+    """Over kernels, then architectures, in octaves; these agree to a factor of 1.5 (passes of experts less)."""
     logs: dict[str, dict[str, list[float]]] = {}
     for item in shipped_fits():
         if item.hardware in SYSTEMS and item.library in LIBRARIES and item.fit.model == model:
@@ -111,5 +111,5 @@ def test_the_typical_kernel_is_the_mean_of_those_that_were_fitted(model: str) ->
                 by_name.setdefault(architecture, []).append(np.log(item.fit.parameters[name]))
     for name, by_architecture in logs.items():
         means = [np.mean(values) for values in by_architecture.values()]
-        assert np.exp(np.mean(means)) == pytest.approx(TYPICAL[model][name], rel=0.02)
+        assert np.exp(np.mean(means)) == pytest.approx(TYPICAL[model][name], rel=0.05)
         assert np.std(means) < np.log(2.5 if name == "pass_speedup" else 1.5)

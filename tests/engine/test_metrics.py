@@ -165,6 +165,17 @@ def test_a_stage_that_fills_up_is_not_saturated_by_its_start() -> None:
     assert is_saturated(requests, growing, start_s=0.0, end_s=100.0, timeout_s=None)
 
 
+@pytest.mark.parametrize(("given_up", "saturated"), [(1, False), (20, True)])
+def test_few_answers_longer_than_clients_wait_saturate_nothing(given_up: int, saturated: bool) -> None:
+    """One of a thousand reasoned for longer than 300 s, and even an idle deployment was said not to keep up."""
+    ones = np.ones(100, dtype=np.int64)
+    requests = make_requests(arrival_s=np.arange(100.0), prompt_tokens=ones, output_tokens=ones)
+    outcome = [TIMED_OUT] * given_up + [FINISHED] * (100 - given_up)
+    at_s = list(np.arange(100.0) + 1)
+    run = records(first_s=at_s, finish_s=at_s, outcome=outcome)
+    assert is_saturated(requests, run, start_s=0.0, end_s=100.0, timeout_s=1.0) is saturated
+
+
 def test_mean_batch_obeys_littles_law() -> None:
     """Mean number in the system = rate x mean E2E, counted by sampling the clock."""
     result = served(15.0)

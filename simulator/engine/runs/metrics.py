@@ -210,12 +210,14 @@ def is_saturated(
     timeout_s: float | None,
     share: float = GROWTH_SHARE,
 ) -> bool:
-    """Whether the number in the system grows over the second half of a window beyond what chance explains.
+    """Whether the number in the system grows over the second half of a window beyond what chance explains, or clients
+    give up: more than the few whose answers last longer than they wait, however idle it is.
 
     share : of the arrivals meanwhile, a growth that is none yet; less where arrivals are known not to change
     """
     inside = (requests.arrival_s >= start_s) & (requests.arrival_s < end_s)
-    if (records.outcome[inside] == int(Outcome.TIMED_OUT)).any():
+    given_up = np.count_nonzero(records.outcome[inside] == int(Outcome.TIMED_OUT))
+    if given_up > GROWTH_SHARE * np.count_nonzero(inside):
         return True
     middle_s = (start_s + end_s) / 2
     offered = int(np.count_nonzero(inside & (requests.arrival_s >= middle_s)))

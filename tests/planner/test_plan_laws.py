@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from simulator.errors import RoofcastError
 from simulator.planner.fleet.records import KNOWN
 from simulator.planner.plan import plan_capacity
+from simulator.planner.studies.length_split import LengthSplit
+from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.specs.question.plan import plan_spec
 
 pytestmark = pytest.mark.slow
@@ -36,13 +38,20 @@ NOTHING = float("inf")
 
 @cache
 def _cost(fields: Fields) -> tuple[float, float]:
-    """Money an hour as it is compared and accelerators of what is recommended, infinite where nothing serves it."""
+    """Money an hour as it is compared and accelerators of what is recommended, infinite where nothing serves it; with
+    stock of what has to be obtained, with pools of the two fleets."""
     try:
-        best = plan_capacity(plan_spec(dict(fields))).best
+        plan = plan_capacity(plan_spec(dict(fields)))
     except RoofcastError:
         return NOTHING, NOTHING
+    best, stock, split = plan.best, plan.study(StockPlan), plan.study(LengthSplit)
+    if stock is not None:
+        assert stock.cost_per_hour is not None
+        return stock.cost_per_hour, stock.bought
     assert best.counted_per_hour is not None
-    return best.counted_per_hour, best.devices
+    saved, devices = (0.0, 0) if split is None else (split.saved_per_hour, split.saved_devices)
+    assert saved is not None
+    return best.counted_per_hour - saved, best.devices - devices
 
 
 def takes_no_less(asked: dict[str, Any], more: dict[str, Any]) -> bool:
@@ -55,6 +64,23 @@ def takes_no_less(asked: dict[str, Any], more: dict[str, Any]) -> bool:
 @given(asked=QUESTIONS, factor=st.floats(1.01, 4))
 def test_more_requests_never_cost_less(asked: dict[str, Any], factor: float) -> None:
     assert takes_no_less(asked, {"rate_per_s": factor * asked["rate_per_s"]})
+
+
+BESIDE: dict[str, Any] = {
+    "stock": {"stock": ("h100=24",)},
+    "pools": {"pools": True, "isl_tokens": 4000, "isl_cv": 1.5},
+    "mtp": {"model": "deepseek-v3", "hardware": ("h200",), "speculation": "mtp"},
+    "eagle": {"speculation": "eagle:k=3"},
+}
+MORE: dict[str, Any] = {"rate_per_s": 500.0, "ttft_p95": "700ms", "tpot_p95": "30ms", "price_of": "high"}
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+@settings(FEW, max_examples=3)
+@given(asked=QUESTIONS, more=st.sampled_from(sorted(MORE)))
+def test_nor_beside_stock_pools_and_speculation(beside: str, asked: dict[str, Any], more: str) -> None:
+    asked = {**asked, "hardware": ("h100",), "price_of": "low", **BESIDE[beside]}
+    assert takes_no_less(asked, {more: MORE[more]})
 
 
 SEARCHES: dict[str, Any] = {

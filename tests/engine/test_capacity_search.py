@@ -152,6 +152,11 @@ def test_interval_of_a_speculating_deployment_knows_its_rounds() -> None:
     assert 0 < interval.low_per_s < found.rate_per_s < interval.high_per_s
 
 
+def test_the_requests_of_all_seeds_are_counted_before_they_are_drawn() -> None:
+    with pytest.raises(RoofcastError, match="50 runs of 5,000,000 requests; at most 10,000,000"):
+        _sustained(requests=5_000_000, seeds=50)
+
+
 def test_runs_grow_with_the_batch_that_they_find() -> None:
     """Four replicas hold more requests than the first guess of a run's length allows for."""
     objectives = parse_objectives(["tpot-p95=16ms"], flag="--slo")
@@ -181,13 +186,13 @@ def test_a_busier_stage_is_no_growing_queue() -> None:
     assert 3 / 2 * staged.rate_per_s == pytest.approx(even.rate_per_s, rel=0.04)
 
 
-def _sustained(*, requests: int | None = None, **fields: Any) -> CapacityResult:
+def _sustained(*, requests: int | None = None, seeds: int = 1, **fields: Any) -> CapacityResult:
     asked = {
         **{"id": "fleet", "kind": "serve", "model": "llama-3.1-8b", "hardware": "h100", "slo": ["ttft-p95=1s"]},
         "engine": {"name": "vllm", "max_num_seqs": 8, "max_num_batched_tokens": 512},
         "workload": {"isl_tokens": 300, "osl_tokens": 30},
     }
-    return sustained_rate(ScenarioSpec.model_validate({**asked, **fields}), seeds=1, requests=requests)
+    return sustained_rate(ScenarioSpec.model_validate({**asked, **fields}), seeds=seeds, requests=requests)
 
 
 def test_many_replicas_serve_in_proportion_and_take_no_longer() -> None:

@@ -10,9 +10,11 @@ import pytest
 from simulator.engine.runs.answers import answer
 from simulator.engine.runs.capacity_search import (
     COMPANY_TIMES,
+    FEWEST_REQUESTS,
     FEWEST_TIMES,
     LEAST_REQUESTS,
     MOST_REQUESTS,
+    affordable_requests,
     requests_for,
 )
 from simulator.engine.runs.intervals import METRICS
@@ -117,3 +119,12 @@ def test_runs_of_a_search_fill_the_batch_many_times() -> None:
     assert requests_for(400.0) == COMPANY_TIMES * 400
     assert requests_for(2_000.0) == MOST_REQUESTS
     assert requests_for(10.0**6) == FEWEST_TIMES * 10**6, "few times a batch that so many do not fill well"
+
+
+@pytest.mark.parametrize("seeds", [2, 50])
+def test_long_answers_are_fewer(seeds: int) -> None:
+    """Fifty runs of 2,000 answers of 40,000 tokens took minutes a rate; a batch is filled nevertheless."""
+    affordable = affordable_requests(seeds=seeds, osl_tokens=40_000)
+    assert requests_for(10.0, affordable=affordable) == max(int(affordable), FEWEST_REQUESTS) < LEAST_REQUESTS
+    assert requests_for(400.0, affordable=affordable) == FEWEST_TIMES * 400
+    assert requests_for(10.0, affordable=affordable_requests(seeds=seeds, osl_tokens=200)) == LEAST_REQUESTS

@@ -48,6 +48,8 @@ from simulator.traffic.requests import (
 SLICE_REQUESTS = 20_000
 """Requests between two reports of progress."""
 
+REQUEST_TOKENS = 200
+"""Answer tokens that take Python as long as a usual request: 200 answers of 40,000 are many such requests."""
 Progress = Callable[[int, int], None]
 
 
@@ -264,7 +266,7 @@ def simulate_requests(
     from simulator.engine.events.loop import loop_of
 
     loop = loop_of(scheduler_walk.SCHEDULER if walks else scheduler_lists.SCHEDULER)
-    call = loop.for_requests(len(requests))
+    call = loop.for_requests(max(len(requests), int(requests.output_tokens.sum()) // REQUEST_TOKENS))
     sums = prepared.serve_all(call, threads=1 if loop.machine is None else _threads(), progress=progress)
     if any(replica.stalled for replica in sums):
         raise RoofcastError("requests are left that can never run", field="engine", code="stalled")

@@ -15,6 +15,7 @@ from simulator.engine.runs.capacity_search import (
     Progress,
     RequestSource,
     SimulatedCapacity,
+    affordable_requests,
     interval_of,
     searched_capacity,
     workload_source,
@@ -39,6 +40,7 @@ from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.lengths import RequestMix
+from simulator.traffic.requests import LARGEST_REQUESTS
 from simulator.traffic.workload_requests import mix_of_requests
 
 FEWER_SEEDS = 2
@@ -56,6 +58,13 @@ def capacity_by_simulation(
     progress: Progress | None = None,
 ) -> SimulatedCapacity:
     """The highest mean rate of replicas or of both pools together: ``searched_capacity`` from what lanes sustain."""
+    if requests is not None and seeds * requests > LARGEST_REQUESTS:
+        raise RoofcastError(
+            f"{seeds} runs of {requests:,} requests; at most {LARGEST_REQUESTS:,} are simulated at a rate",
+            field=Option("requests"),
+            code="out_of_range",
+            hint="fewer of either: percentiles settle long before",
+        )
     mix = mix_of_requests(source(LEAST_REQUESTS, first_seed))
     return searched_capacity(
         served,
@@ -63,6 +72,7 @@ def capacity_by_simulation(
         source=source,
         objectives=objectives,
         lanes_in_all=lanes_of(served.decode),
+        affordable=affordable_requests(seeds=seeds, osl_tokens=mix.osl.mean_tokens),
         seeds=seeds,
         first_seed=first_seed,
         requests=requests,
@@ -229,10 +239,20 @@ def _whole_of(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | 
     return _side_by_side(served_of(scenario.model_copy(update=one), options, profiles=profiles), counts)
 
 
-def _searched(scenario: ScenarioSpec, whole: Served, *, sequences: float, requests: int | None) -> tuple[Served, float]:
+def _searched(
+    scenario: ScenarioSpec,
+    whole: Served,
+    *,
+    mix: RequestMix,
+    objectives: tuple[ObjectiveSpec, ...],
+    seeds: int,
+    requests: int | None,
+) -> tuple[Served, float]:
     """What is simulated of the ``whole``, and the share of the rate that it sees."""
+    sequences = steady_guess(whole, mix=mix, objectives=objectives).full_sequences / whole.decode.replicas
     if not _depend_on_each_other(scenario):
-        return _group(whole, sequences=sequences, requests=requests or MOST_REQUESTS)
+        affordable = affordable_requests(seeds=seeds, osl_tokens=mix.osl.mean_tokens)
+        return _group(whole, sequences=sequences, requests=requests or int(min(MOST_REQUESTS, affordable)))
     if requests is None and sequences * whole.decode.replicas > _MOST_AT_ONCE:
         raise _too_many(_counts(scenario), hint=_FEWER, most=max(1, int(_MOST_AT_ONCE / sequences)))
     return whole, 1.0
@@ -266,8 +286,7 @@ def sustained_rate(
     engine = whole.prefill.deployment.engine
     source = workload_source(workload, block_size_tokens=engine.block_size_tokens, context_tokens=engine.max_model_len)
     mix = mix_of_requests(source(LEAST_REQUESTS, workload.seed))
-    full = steady_guess(whole, mix=mix, objectives=options.objectives).full_sequences
-    served, share = _searched(scenario, whole, sequences=full / whole.decode.replicas, requests=requests)
+    served, share = _searched(scenario, whole, mix=mix, objectives=options.objectives, seeds=seeds, requests=requests)
     found = capacity_by_simulation(
         served,
         source=source,

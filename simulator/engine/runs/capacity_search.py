@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, exp, inf, log, log2, sqrt
+from math import ceil, exp, inf, isfinite, log, log2, sqrt
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from simulator.traffic.requests import Requests
 from simulator.traffic.workload_requests import build_requests
+from simulator.units import MEGA
 
 RequestSource = Callable[[int, int], Requests]
 """(count, seed) -> that many requests at any rate, the same for the same seed."""
@@ -33,6 +34,9 @@ LEAST_REQUESTS, MOST_REQUESTS = 2_000, 20_000
 FEWEST_TIMES = 5
 """Requests of a run per sequence where more are held at once than MOST_REQUESTS fill well: at 3 times a rate is 3 % too
 low, at 5 it is as with 20."""
+FEWEST_REQUESTS, MOST_TOKENS = 200, 100 * MEGA
+"""Requests of a run at least, and tokens that the runs of a rate generate where more would only lengthen them: some
+seconds, compiled."""
 LONGEST_REQUESTS = 100_000
 """Most requests of a run that is longer for its queue alone: a search with such runs takes ten seconds, compiled."""
 NEAR_SATURATION = 0.9
@@ -140,6 +144,13 @@ def _misses_idle(point: RatePoint) -> InfeasibleError:
     if worst is None or worst.holds:
         return InfeasibleError("even an idle deployment does not keep up", field=Option("slo"), code="saturated")
     objective = worst.objective
+    if not isfinite(worst.value_s):
+        return InfeasibleError(
+            f"an idle deployment leaves {point.unanswered_fraction:.2g} of the requests without an answer",
+            field=Option("slo"),
+            code="objective",
+            hint="they are longer than its context or cache, or take longer than workload.timeout_s",
+        )
     return InfeasibleError(
         f"{objective.metric.upper()} p{objective.percentile:g} of an idle deployment is {worst.value_s:.4g} s, above "
         f"{objective.bound_s:g} s",
@@ -188,9 +199,17 @@ def _seed_interval(points: Sequence[RatePoint], *, seeds: int, rate_per_s: float
     return rate_per_s * exp(-half), rate_per_s * exp(half)
 
 
-def requests_for(sequences: float) -> int:
-    """Requests of a run long enough to fill the batches many times over, which hold that many ``sequences``."""
-    return int(min(max(COMPANY_TIMES * sequences, LEAST_REQUESTS), max(MOST_REQUESTS, FEWEST_TIMES * sequences)))
+def affordable_requests(*, seeds: int, osl_tokens: float) -> float:
+    """Requests of a run that ``seeds`` such runs may have where their answers are long."""
+    return MOST_TOKENS / (seeds * max(osl_tokens, 1.0))
+
+
+def requests_for(sequences: float, *, affordable: float = inf) -> int:
+    """Requests of a run long enough to fill the batches many times over, which hold that many ``sequences``; fewer
+    times where no more are ``affordable``."""
+    fewest = FEWEST_TIMES * sequences
+    wanted = min(max(COMPANY_TIMES * sequences, LEAST_REQUESTS), max(MOST_REQUESTS, fewest))
+    return int(min(wanted, max(affordable, fewest, FEWEST_REQUESTS)))
 
 
 def _queue_requests(capacity: SimulatedCapacity, objectives: tuple[ObjectiveSpec, ...]) -> int:
@@ -231,6 +250,7 @@ def searched_capacity(
     source: RequestSource,
     objectives: tuple[ObjectiveSpec, ...],
     lanes_in_all: int,
+    affordable: float = inf,
     seeds: int = 5,
     first_seed: int = 0,
     requests: int | None = None,
@@ -257,12 +277,12 @@ def searched_capacity(
         low, high = _bisect(search, bracket=_bracket(search, guess=guess, start_per_s=start_per_s, step=step))
         return _found(search, guess=guess, low=low, high=high)
 
-    count = requests or requests_for(guess.mean_sequences)
+    count = requests or requests_for(guess.mean_sequences, affordable=affordable)
     capacity = found(count, start_per_s=guess.rate_per_s, step=STEP)
     if requests is not None:
         return capacity
-    filled = requests_for(capacity.at_capacity.mean_batch * lanes_in_all)
-    longer = max(filled, _queue_requests(capacity, objectives))
+    filled = requests_for(capacity.at_capacity.mean_batch * lanes_in_all, affordable=affordable)
+    longer = max(filled, min(_queue_requests(capacity, objectives), int(affordable)))
     if longer <= LONGER * count:
         return capacity
     start_per_s = min(capacity.rate_per_s, guess.saturation_per_s) if longer > filled else capacity.rate_per_s

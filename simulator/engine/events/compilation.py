@@ -30,9 +30,13 @@ from simulator.phases import compiled as tables
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 WORTH_COMPILING_REQUESTS = 10_000
-"""Requests of one process that Python serves in less time than the compiler takes."""
+"""Requests of one process that Python serves in less time than the compiler takes, step by step."""
+WORTH_COMPILING_RUNS_REQUESTS = 25_000
+"""The same where it goes through runs of decodes at once."""
 WORTH_LOADING_REQUESTS = 300
 """The same of the time in which machine code is loaded that an earlier process left."""
+TALLIED_REQUESTS = 100
+"""Requests to a byte of the file that adds up what Python served: who asks again and again gets machine code."""
 
 _READY = ".ready"
 
@@ -44,22 +48,32 @@ _INNER: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wra
 # Runs share nothing, so that threads may make several at once (nogil).
 _ENTRY: dict[str, Any] = {**_INNER, "no_cpython_wrapper": False, "nogil": True}
 
-_PARTS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
-    (function, {"nopython": True}) for function in tables.SCALAR_FUNCTIONS
+_PARTS: list[tuple[Callable[..., Any], Callable[..., Any], Any]] = [
+    (function, function, {"nopython": True}) for function in tables.SCALAR_FUNCTIONS
 ]
-"""Functions that the loop calls, and how they are compiled; to Python they stay what they are."""
+"""Functions that the loop calls, what is compiled for each, and how; to Python they stay what they are."""
 
 
 def compiled(function: Function) -> Function:
     """Decorate a function that other functions of the loop call."""
-    _PARTS.append((function, _INNER))
+    _PARTS.append((function, function, _INNER))
     return function
 
 
 def inlined(function: Function) -> Function:
     """Decorate a function with one caller in the loop: machine code for it stands there, and no argument is copied."""
-    _PARTS.append((function, {"forceinline": True, **_INNER}))
+    _PARTS.append((function, function, {"forceinline": True, **_INNER}))
     return function
+
+
+def in_place_of(called: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Decorate what machine code does where Python, which it would keep waiting, does ``called`` with arrays."""
+
+    def decorated(function: Function) -> Function:
+        _PARTS.append((called, function, _INNER))
+        return function
+
+    return decorated
 
 
 @lru_cache(maxsize=1)
@@ -100,11 +114,13 @@ class Loop:
     """An event loop that runs as machine code where that is worth it.
 
     function : the loop, whose parts are decorated here; name : a file name, unlike that of any other loop
+    worth_compiling : requests that Python serves in less time than the compiler takes
     interpreted_requests : that Python has served in this process; machine : the compiled loop, once there is one
     """
 
     function: Callable[..., None]
     name: str
+    worth_compiling: int = WORTH_COMPILING_REQUESTS
     interpreted_requests: int = 0
     machine: Callable[..., None] | None = None
 
@@ -115,8 +131,11 @@ class Loop:
         if self.machine is not None:
             return self.machine
         self.interpreted_requests += requests
-        if compiler_version() is None and self.interpreted_requests > WORTH_COMPILING_REQUESTS:
+        if compiler_version() is None and self.interpreted_requests > self.worth_compiling:
             _say_that_python_is_slow()
+        if self.tally is not None and requests > WORTH_LOADING_REQUESTS:
+            with suppress(OSError), self.tally.open("ab") as kept:
+                kept.write(b"." * (requests // TALLIED_REQUESTS))
         return self._interpreted
 
     def _interpreted(self, *arguments: Any) -> None:
@@ -135,10 +154,19 @@ class Loop:
         folder = _cache_folder()
         return None if folder is None else folder / f"{self.name}{_READY}"
 
+    @property
+    def tally(self) -> Path | None:
+        """The file whose size says what Python has served in all processes; None where nothing can be compiled."""
+        return None if self.mark is None or compiler_version() is None else self.mark.with_suffix(".interpreted")
+
     def _is_worth_it(self, requests: int) -> bool:
+        if compiler_version() is None:
+            return False
         ready = self.mark is not None and self.mark.exists()
-        least = WORTH_LOADING_REQUESTS if ready else WORTH_COMPILING_REQUESTS
-        return compiler_version() is not None and self.interpreted_requests + requests > least
+        least, served = WORTH_LOADING_REQUESTS if ready else self.worth_compiling, self.interpreted_requests
+        if requests > WORTH_LOADING_REQUESTS and self.tally is not None and self.tally.exists():
+            served = max(served, self.tally.stat().st_size * TALLIED_REQUESTS)
+        return served + requests > least
 
 
 @lru_cache(maxsize=1)
@@ -198,7 +226,7 @@ def _kept_where_there_is_room(save: Callable[..., None], *, mark: Path) -> Calla
 @lru_cache(maxsize=1)
 def _register_parts() -> None:
     """Let compiled code call the parts of the loop, plain functions: compiled ones would keep it out of the cache."""
-    from numba.extending import register_jitable
+    from numba.extending import overload
 
-    for function, options in _PARTS:
-        register_jitable(**options)(function)
+    for called, function, options in _PARTS:
+        overload(called, jit_options=options, strict=False)(lambda *_, made=function: made)

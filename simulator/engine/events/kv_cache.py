@@ -1,5 +1,4 @@
-"""The KV blocks of a replica: reference counts, an LRU queue of unreferenced blocks, the prefix cache, the
-tiers below the device.
+"""The KV blocks of a replica: reference counts, an LRU queue of free ones, the prefix cache, tiers below the device.
 
 An unreferenced block keeps its content and its place in the prefix cache until it is handed out again; the queue
 hands out the block that was released longest ago, and of one sequence the last block first, as vLLM does
@@ -14,16 +13,17 @@ takes the place of the one that was least recently used, whether anybody asks fo
 holds its places in the first tier until it returns. The queues of all tiers are lists in one array, whose heads stand
 behind the places. Of a shared tier every replica has a part for what it evicts itself; since blocks are copied there as
 they fill, it finds whatever another one still has, on its device too.
-
-Circular doubly linked lists in the first two columns of an array, with constant-time append and removal.
+Lists are circular and doubly linked, in the first two columns of an array. Python takes and gives back many at once.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from simulator.engine.events import state as at
-from simulator.engine.events.compilation import compiled
+from simulator.engine.events.compilation import compiled, in_place_of
 
 
 @compiled
@@ -75,28 +75,37 @@ def take_block(state: Any) -> int:
 
 
 @compiled
-def share_block(state: Any, block: int) -> None:
-    """Add a reference to a block that holds what is needed."""
-    if state.blocks[block, at.BLOCK_REFERENCES] == 0:
-        unlink(state.blocks, block)
-        state.count[at.FREE_BLOCKS] -= 1
-    state.blocks[block, at.BLOCK_REFERENCES] += 1
-
-
-@compiled
 def seat(state: Any, limits: Any, slot: int, found: int) -> None:
     """Put an admitted sequence among the running ones, with the ``found`` cached blocks that stand in its table."""
     for place in range(found):
-        share_block(state, int(state.table[slot, place, at.BLOCK]))
+        block = int(state.table[slot, place, at.BLOCK])
+        if state.blocks[block, at.BLOCK_REFERENCES] == 0:
+            unlink(state.blocks, block)
+            state.count[at.FREE_BLOCKS] -= 1
+        state.blocks[block, at.BLOCK_REFERENCES] += 1
     state.slots[slot, at.SLOT_BLOCKS] = found
     state.slots[slot, at.SLOT_COMPUTED] = found * limits.block_size
     append(state.links, limits.max_seqs, slot)
     state.count[at.RUNNING] += 1
 
 
-@compiled
 def vacate(state: Any, slot: int) -> None:
     """Remove a sequence from the running ones and drop its references, last block first."""
+    blocks, head, held = state.blocks, len(state.blocks) - 1, int(state.slots[slot, at.SLOT_BLOCKS])
+    table = state.table[slot, :held, at.BLOCK]
+    np.subtract.at(blocks[:, at.BLOCK_REFERENCES], table, 1)
+    # What stands in the table twice is free with the first place, which is given back last.
+    freed = list(dict.fromkeys(table[blocks[table, at.BLOCK_REFERENCES] == 0].tolist()))[::-1]
+    chain = np.array([blocks[head, at.PREV], *freed, head])
+    blocks[chain[:-1], at.NEXT], blocks[chain[1:], at.PREV] = chain[1:], chain[:-1]
+    state.count[at.FREE_BLOCKS] += len(freed)
+    state.slots[slot, at.SLOT_BLOCKS] = 0
+    unlink(state.links, slot)
+    state.count[at.RUNNING] -= 1
+
+
+@in_place_of(vacate)
+def _vacate_one_by_one(state: Any, slot: int) -> None:
     head = len(state.blocks) - 1
     for place in range(state.slots[slot, at.SLOT_BLOCKS] - 1, -1, -1):
         block = int(state.table[slot, place, at.BLOCK])
@@ -109,9 +118,38 @@ def vacate(state: Any, slot: int) -> None:
     state.count[at.RUNNING] -= 1
 
 
-@compiled
+def _take_blocks(state: Any, wanted: int) -> Any:
+    """What ``take_block`` hands out so many times, in one go."""
+    blocks, head, first = state.blocks, len(state.blocks) - 1, int(state.count[at.NEVER_USED])
+    fresh = min(wanted, head - first)
+    state.count[at.NEVER_USED] += fresh
+    taken, node, following = list(range(first, first + fresh)), head, blocks[:, at.NEXT].item
+    for _ in range(wanted - fresh):
+        node = following(node)
+        taken.append(node)
+    after, found = following(node) if wanted > fresh else following(head), np.array(taken)
+    blocks[head, at.NEXT], blocks[after, at.PREV] = after, head
+    blocks[found, at.NEXT] = blocks[found, at.PREV] = found
+    known, on_device = found[blocks[found, at.BLOCK_CONTENT] >= 0], state.holder[at.ON_DEVICE]
+    contents = blocks[known, at.BLOCK_CONTENT]
+    on_device[contents[on_device[contents] == known]] = -1
+    blocks[found, at.BLOCK_CONTENT] = -1
+    blocks[found, at.BLOCK_STAMP] += 1
+    blocks[found, at.BLOCK_REFERENCES] = 1
+    state.count[at.FREE_BLOCKS] -= wanted
+    return found
+
+
 def grow_table(state: Any, slot: int, blocks: int) -> None:
     """Give a sequence new blocks until it holds ``blocks``; the pool must have them."""
+    held = int(state.slots[slot, at.SLOT_BLOCKS])
+    if blocks > held:
+        state.table[slot, held:blocks, at.BLOCK] = _take_blocks(state, int(blocks) - held)
+        state.slots[slot, at.SLOT_BLOCKS] = blocks
+
+
+@in_place_of(grow_table)
+def _grow_one_by_one(state: Any, slot: int, blocks: int) -> None:
     for place in range(state.slots[slot, at.SLOT_BLOCKS], blocks):
         state.table[slot, place, at.BLOCK] = take_block(state)
     if blocks > state.slots[slot, at.SLOT_BLOCKS]:

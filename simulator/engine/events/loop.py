@@ -19,10 +19,16 @@ from typing import Any
 import numpy as np
 
 from simulator.engine.events import state as at
-from simulator.engine.events.compilation import Loop, compiled, inlined
-from simulator.engine.events.request_life import deadline_s, pop_follow_up, push_follow_up, slot_of
+from simulator.engine.events.compilation import (
+    WORTH_COMPILING_REQUESTS,
+    WORTH_COMPILING_RUNS_REQUESTS,
+    Loop,
+    compiled,
+    inlined,
+)
+from simulator.engine.events.request_life import pop_follow_up, push_follow_up, slot_of
 from simulator.engine.events.state import Scheduler
-from simulator.engine.events.steps import account, launch
+from simulator.engine.events.steps import account, deadline_s, launch, stay
 
 
 @inlined
@@ -150,6 +156,7 @@ def _advance(scheduler: Any, stack: Any, demand: Any, fate: Any, limits: Any, ta
                 # Whoever still waits would wait for ever: the caller refuses such demands beforehand.
                 count[at.STALLED] = count[at.OUTSTANDING] if state.clock[at.NOW_S] == np.inf else 0
             crossed = limits.conversations
+            scheduler.skip(state, demand, fate, limits, tables, until_s)
     return crossed
 
 
@@ -203,9 +210,10 @@ def loop_of(scheduler: Scheduler) -> Loop:
     It brings requests ``first``..``last - 1`` in, with the turns that follow, and after the last runs to the end: one
     function for both, because each would be compiled with the whole loop in it.
     """
-    route, form, end_step, leave = scheduler
+    route, form, end_step, leave, skip = scheduler
 
     def run_requests(stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, last: int) -> None:
-        _run(Scheduler(route, form, end_step, leave), stack, demand, fate, limits, tables, first, last)
+        _run(Scheduler(route, form, end_step, leave, skip), stack, demand, fate, limits, tables, first, last)
 
-    return Loop(function=run_requests, name=form.__module__.rsplit(".", maxsplit=1)[-1])
+    worth = WORTH_COMPILING_REQUESTS if skip is stay else WORTH_COMPILING_RUNS_REQUESTS
+    return Loop(function=run_requests, name=form.__module__.rsplit(".", maxsplit=1)[-1], worth_compiling=worth)

@@ -153,15 +153,6 @@ def slot_of(state: Any, request: int) -> int:
 
 
 @compiled
-def deadline_s(demand: Any, limits: Any, request: int) -> float:
-    """When the client of a request gives up [s]."""
-    if len(demand.deadline_s) > 0:
-        return float(demand.deadline_s[request])
-    sent_s = demand.sent_s[demand.order[request]] if len(demand.order) > 0 else demand.sent_s[request]
-    return float(sent_s + limits.patience_s)
-
-
-@compiled
 def stand_by(state: Any, fate: Any, slot: int) -> None:
     """Note that a sequence has been thrown out: it keeps its slot and is the first to be admitted again."""
     state.slots[slot, at.SLOT_STATUS] = at.PREEMPTED

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.engine.events import state as at
-from simulator.engine.events.compilation import compiled, inlined
+from simulator.engine.events.compilation import compiled, in_place_of, inlined
 from simulator.engine.events.kv_cache import (
     append,
     find_prefix,
@@ -27,7 +27,7 @@ from simulator.engine.events.kv_cache import (
     vacate,
 )
 from simulator.engine.events.request_life import finish_request, free_slot, next_candidate, route, stand_by, take_slot
-from simulator.engine.events.steps import add_chunk, add_first_token, begin_step
+from simulator.engine.events.steps import add_chunk, add_first_token, begin_step, run_decodes, stay
 
 
 @compiled
@@ -102,6 +102,7 @@ def _last_admitted(state: Any, limits: Any) -> int:
 
 @compiled
 def _extend(state: Any, demand: Any, limits: Any, slot: int, step: int) -> None:
+    """Give a decoding sequence the block that it needs in ``step``."""
     held = state.slots[slot, at.SLOT_BLOCKS]
     if limits.prefix_caching and held * limits.block_size > state.slots[slot, at.SLOT_TARGET]:
         # The block before was filled by decoding: a later turn of the conversation may ask for it.
@@ -267,4 +268,10 @@ def leave(state: Any, limits: Any, slot: int) -> None:
         _end_static_batch(state, limits)
 
 
-SCHEDULER = at.Scheduler(route=route, form=form, end_step=end_step, leave=leave)
+def skip(state: Any, demand: Any, fate: Any, limits: Any, tables: Any, until_s: float) -> None:
+    """Go through a run of steps that only decode at once."""
+    run_decodes(state, demand, fate, limits, tables, until_s, _extend)
+
+
+in_place_of(skip)(stay)
+SCHEDULER = at.Scheduler(route=route, form=form, end_step=end_step, leave=leave, skip=skip)

@@ -43,7 +43,7 @@ from simulator.engine.events.request_life import (
     stand_by,
     take_slot,
 )
-from simulator.engine.events.steps import add_chunk, add_first_token, begin_step
+from simulator.engine.events.steps import add_chunk, add_first_token, begin_step, stay
 
 NOBODY = -1
 # SGLang's new-token ratio after a retraction assumes that every sequence generates this many more (its
@@ -388,4 +388,4 @@ def leave(state: Any, limits: Any, slot: int) -> None:
     free_slot(state, slot)
 
 
-SCHEDULER = at.Scheduler(route=route, form=form, end_step=end_step, leave=leave)
+SCHEDULER = at.Scheduler(route=route, form=form, end_step=end_step, leave=leave, skip=stay)

@@ -276,9 +276,11 @@ class Scheduler(NamedTuple):
     form : (state, demand, fate, limits, now_s) fills the step being formed; False when there is nothing to compute
     end_step : (state, demand, fate, limits, step, now_s) lets go who got its last token out of a step
     leave : (state, limits, slot) takes a sequence out whose client has given up
+    skip : (state, demand, fate, limits, tables, until_s) may go to a later boundary, where Python is faster so
     """
 
     route: Any
     form: Any
     end_step: Any
     leave: Any
+    skip: Any

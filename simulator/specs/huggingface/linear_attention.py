@@ -151,10 +151,8 @@ def read_minimax(fields: Fields) -> ModelSpec:
         fields.costless(f"{part}_alpha_factor", f"{part}_beta_factor")
     for part in ("full_attention", "linear_attention", "mlp"):
         fields.costless(f"layernorm_{part}_alpha", f"layernorm_{part}_beta")
-    types, kinds = (
-        fields.words("layer_types", length=depth, allowed=(LINEAR, usual.FULL)),
-        fields.integers("attn_type_list"),
-    )
+    types = fields.words("layer_types", length=depth, allowed=(LINEAR, usual.FULL))
+    kinds = fields.integers("attn_type_list")
     if types is None and (kinds is None or len(kinds) != depth or not set(kinds) <= {0, 1}):
         raise fields.refusal("attn_type_list", f"or layer_types must list {depth} layers: which ones attend is unknown")
     is_full = tuple(kind == usual.FULL for kind in types) if types is not None else tuple(map(bool, kinds or ()))

@@ -1,4 +1,4 @@
-"""``simulator.engine.events.kv_cache``: blocks are conserved, reused in order and found by content."""
+"""``simulator.engine.events.kv_cache``: blocks are conserved, reused in order, found by content."""
 
 from __future__ import annotations
 
@@ -58,6 +58,29 @@ class TestBlocks:
         assert listed(one.state.blocks, 8) == [7, 6, 5, 4, 3, 2, 1, 0]
         begin(one, 2, blocks=2)
         assert held(one, 2) == [7, 6]
+
+    @settings(max_examples=40, deadline=None)
+    @given(steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=30))
+    def test_many_blocks_at_once_are_those_that_go_one_by_one(self, steps: list[tuple[int, int]]) -> None:
+        shared = sharing([16, 16, 16, 16], [[0, 1], [2, 3], [0, 1], [4, 5]])
+        both = [parts(shared), parts(shared)]
+        for slot, blocks in steps:
+            for one, grow, vacate in (
+                (both[0], kv_cache.grow_table, kv_cache.vacate),
+                (both[1], kv_cache._grow_one_by_one, kv_cache._vacate_one_by_one),
+            ):
+                state = one.state
+                if state.slots[slot, at.SLOT_BLOCKS] > 0:
+                    vacate(state, slot)
+                elif 0 < blocks <= state.count[at.FREE_BLOCKS]:
+                    state.slots[slot, at.SLOT_REQUEST] = slot
+                    found, idle = kv_cache.find_prefix(state, one.demand, slot, slot, blocks)
+                    if blocks - found + idle <= state.count[at.FREE_BLOCKS]:
+                        kv_cache.seat(state, one.limits, slot, found)
+                        grow(state, slot, blocks)
+                        kv_cache.publish_blocks(state, one.demand, slot, 0, blocks)
+            for mine, other in zip(both[0].state, both[1].state, strict=True):
+                np.testing.assert_array_equal(mine, other)
 
     @settings(max_examples=40, deadline=None)
     @given(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.engine.events import kv_cache
+from simulator.engine.events import kv_cache, steps
 from simulator.engine.events import request_life as life
 from simulator.engine.events import state as at
 from simulator.engine.settings import Routing, SchedulerPolicy
@@ -171,17 +171,17 @@ class TestRoom:
 class TestClients:
     def test_patience_counts_from_when_a_request_was_sent(self) -> None:
         one = parts(lengths([8, 100], arrival_s=[1.0, 4.0]), timeout_s=10.0)
-        assert [life.deadline_s(one.demand, one.limits, request) for request in (0, 1)] == [11.0, 14.0]
+        assert [steps.deadline_s(one.demand, one.limits, request) for request in (0, 1)] == [11.0, 14.0]
 
     def test_the_order_of_the_queue_does_not_move_deadlines(self) -> None:
         # The first takes longer to the queue than the second: it stands behind it.
         one = parts(lengths([100, 4], arrival_s=[1.0, 1.5]), timeout_s=10.0, prompt_token_delay_s=0.1)
         assert one.demand.prompt_tokens.tolist() == [4, 100]
-        assert [life.deadline_s(one.demand, one.limits, place) for place in (0, 1)] == [11.5, 11.0]
+        assert [steps.deadline_s(one.demand, one.limits, place) for place in (0, 1)] == [11.5, 11.0]
 
     def test_nobody_gives_up_where_no_time_is_set(self) -> None:
         one = parts(lengths([8]))
-        assert life.deadline_s(one.demand, one.limits, 0) == np.inf
+        assert steps.deadline_s(one.demand, one.limits, 0) == np.inf
 
     @settings(max_examples=40, deadline=None)
     @given(times=st.lists(st.integers(0, 6), min_size=1, max_size=12))
@@ -213,4 +213,4 @@ class TestClients:
         assert one.state.count[at.OUTSTANDING] == one.state.count[at.LIVE] == 0
         assert one.fate.sent_s[1] == 5.0
         assert one.fate.heap_s[0] == pytest.approx(5.25)
-        assert life.deadline_s(one.demand, one.limits, 1) == 15.0
+        assert steps.deadline_s(one.demand, one.limits, 1) == 15.0

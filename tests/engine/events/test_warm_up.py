@@ -64,6 +64,16 @@ class TestChoice:
         loop.for_requests(1)()
         assert self.ran == ["python", "machine"]
 
+    def test_requests_of_many_processes_add_up(self, loop: Loop) -> None:
+        ran = []
+        for _ in range(3):
+            process = Loop(function=loop.function, name="any")
+            process.for_requests(1)()
+            process.for_requests(WORTH_COMPILING_REQUESTS // 2)()
+            ran.append(process.machine is not None)
+        assert ran == [False, False, True]
+        assert self.ran == ["python"] * 5 + ["machine"]
+
     def test_without_a_compiler_python_runs_all_and_says_so_once(
         self, loop: Loop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:

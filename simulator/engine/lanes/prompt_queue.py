@@ -219,7 +219,7 @@ def _prompts_in_step(batches: PromptBatches, *, rates_per_s: Array, gap_square: 
     square, gap = batches.variance / batches.step_s**2, gap_square[:, None]
     load = np.minimum(expected / batches.prompts, 1.0)
     waits = wait_probability(load=load, service_cv=np.sqrt(square * batches.prompts), arrival_cv=np.sqrt(gap))
-    poisson = expected / np.maximum(-np.expm1(-expected), _EPSILON)
+    poisson = np.maximum(expected / np.maximum(-np.expm1(-expected), _EPSILON), 1.0)
     even = np.maximum(expected, 1.0)
     spread = np.minimum((gap + expected * square) / (1 + expected * square), 1.0)
     together = even + spread * (poisson - even)

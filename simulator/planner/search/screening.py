@@ -72,7 +72,9 @@ class Moments:
 
     def quantile_s(self, percentile: float) -> Array:
         """Percentile of the matched log-normal [s]."""
-        log_variance = np.log1p(self.variance / np.maximum(self.mean_s, _EPSILON) ** 2)
+        # A mean without end, as near saturation, has every percentile without end.
+        variance = np.where(np.isfinite(self.mean_s), self.variance, 0.0)
+        log_variance = np.log1p(variance / np.maximum(self.mean_s, _EPSILON) ** 2)
         deviate = NormalDist().inv_cdf(percentile / 100)
         value: Array = self.mean_s * np.exp(np.sqrt(log_variance) * deviate - log_variance / 2)
         return value

@@ -239,7 +239,7 @@ class PlanSpec(Spec):
     )
     weekend: float | None = open_field("Demand of a weekend's day over a weekday's.", ge=0, le=1)
     uncertainty: bool = _switch("P10/P50/P90, what moves the plan, what breaks first, regret.")
-    draws: PositiveInt | None = open_field("Draws of the Monte Carlo.")
+    draws: PositiveInt | None = open_field("Draws of the Monte Carlo.", le=MEGA)
     seed: Seed | None = open_field("Seed of the Monte Carlo.")
     demand_sigma: float | None = open_field("Spread of log(demand / forecast).", ge=0, le=1)
     measured_rps_per_gpu: float | None = open_field("Size the fleet by what you measured on one GPU.", gt=0, le=GIGA)

@@ -362,7 +362,8 @@ def workload_preset(name: str) -> WorkloadPreset:
         hint = did_you_mean(plain_word(name), WORKLOADS)
         raise RoofcastError(f"{error}, got {name!r}", field=Option("workload"), hint=hint) from None
     words = {preset.word: preset for preset in PRESETS}
-    kinds = [(words[word], share) for word, share in shares]
+    whole = sum(share for _, share in shares)
+    kinds = [(words[word], share / whole) for word, share in shares]
     return kinds[0][0] if len(kinds) == 1 else _mixed(kinds, name=name)
 
 

@@ -281,6 +281,7 @@ def capacity(
     Stages keep their proportions; their rates are what is searched, so that ``rate_per_s`` is a start and no bound.
 
     seeds : independent runs at every rate; requests : of one run, None takes enough for the batch at capacity
+    and for a queue that grows to show
     """
     from simulator.engine.runs.capacity import sustained_rate
 

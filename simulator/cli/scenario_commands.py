@@ -235,7 +235,9 @@ def capacity(
     seeds: Annotated[int, typer.Option("--seeds", min=2, max=50, help="Independent runs at every rate.")] = 5,
     requests: Annotated[
         int | None,
-        typer.Option("--requests", min=200, help="Requests of one run; by default enough for the batch at capacity."),
+        typer.Option(
+            "--requests", min=200, help="Requests of one run; by default enough for the batch at capacity and a queue."
+        ),
     ] = None,
     assumptions: Assumptions = False,
     output: Output = "-",

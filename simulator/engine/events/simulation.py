@@ -50,6 +50,7 @@ SLICE_REQUESTS = 20_000
 
 REQUEST_TOKENS = 200
 """Answer tokens that take Python as long as a usual request: 200 answers of 40,000 are many such requests."""
+
 Progress = Callable[[int, int], None]
 
 

@@ -120,6 +120,8 @@ def meets_objectives(
 # deviations of a Poisson count, is growing for good.
 GROWTH_SHARE = 0.05
 GROWTH_DEVIATIONS = 3.0
+GIVEN_UP_SHARE = 0.05
+"""Of the requests, whose clients may give up though nothing queues: some answers last longer than they wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +219,7 @@ def is_saturated(
     """
     inside = (requests.arrival_s >= start_s) & (requests.arrival_s < end_s)
     given_up = np.count_nonzero(records.outcome[inside] == int(Outcome.TIMED_OUT))
-    if given_up > GROWTH_SHARE * np.count_nonzero(inside):
+    if given_up > GIVEN_UP_SHARE * np.count_nonzero(inside):
         return True
     middle_s = (start_s + end_s) / 2
     offered = int(np.count_nonzero(inside & (requests.arrival_s >= middle_s)))

@@ -12,6 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+from app.front import own_cookie
 from app.previews import preview_of
 
 Message = MutableMapping[str, Any]
@@ -34,6 +35,7 @@ _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"same-origin"),
     (b"x-frame-options", b"SAMEORIGIN"),
+    *own_cookie(),
 )
 
 

@@ -15,7 +15,7 @@ if _HOME not in sys.path:
     sys.path.insert(0, _HOME)
 
 # Imported before anybody visits: the pages bring pandas and plotly with them.
-from app import shell, turns, work, workers  # noqa: E402, F401 - found through the line above
+from app import front, shell, turns, work, workers  # noqa: E402, F401 - found through the line above
 from app.page_answers import PageAnswers  # noqa: E402
 from simulator.errors import RoofcastError  # noqa: E402
 
@@ -27,6 +27,7 @@ def _warm_up() -> None:
     workers.keep_what_is_read()
 
 
+front.end_together()
 workers.start()
 turns.allow(workers.at_once())
 Thread(target=_warm_up, name="warm-up", daemon=True).start()

@@ -23,6 +23,7 @@ from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, ParamSpec, TypeVar
 
+from app.front import of_servers
 from app.pipes import Receiver, Sender
 from simulator.errors import RoofcastError
 
@@ -177,7 +178,8 @@ PATIENT = Crew(most=0, patient=True)
 
 def start() -> None:
     """Let there be workers, one after the other; the patient one comes when it is needed."""
-    CREW.most = max(1, min(MOST_WORKERS, os.cpu_count() or 1))
+    share, _ = divmod(os.cpu_count() or 1, of_servers())
+    CREW.most = max(1, min(MOST_WORKERS, share))
     PATIENT.most = 1
     CREW.grow()
 

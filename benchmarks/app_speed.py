@@ -8,7 +8,8 @@ turn on the same machine, both without a collection of garbage after each rerun.
 third of the 0.31 s of processor time that the server took for a rerun when these bars were set. Five windows of one
 browser draw whole pages on the server's own two cores: five users' figure is mostly that of work that waits for a core,
 on the bare page as well, and of the server's turns for the rest. Where users have machines of their own it is that of
-clients without browsers (``tests.app.clients``), which stands beside it under the same bar. A plan's fleet is simulated
+clients without browsers (``tests.app.clients``), which stands beside it under the same bar, and so does that of two
+processes behind one address (``roofcast app --processes 2``). A plan's fleet is simulated
 once its reader stays with the question for a moment; the next change comes sooner here, so that this is in no figure.
 Needs the extra ``app``, playwright and the system package chromium.
 """
@@ -30,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.app.clients import changes_s
 from tests.app.served import BARE_PAGE, chromium, chromium_path, serving
 
-MOVES, TOGETHER, OPENINGS, USERS = 8, 3, 3, 5
+MOVES, TOGETHER, OPENINGS, USERS, PROCESSES = 8, 3, 3, 5, 2
 OPENING_BAR, USERS_BAR, PROCESSOR_BAR_S = 1.5, 2.0, 0.31 / 3
 Server = tuple[str, int]
 """Address and process of a running dashboard."""
@@ -152,7 +153,8 @@ def main() -> int:
         print("needs the system package chromium", file=sys.stderr)
         return 2
     held = []
-    with serving() as server, serving(BARE_PAGE) as bare, chromium() as browser:
+    several, bare_page = serving(processes=PROCESSES), serving(BARE_PAGE)
+    with serving() as server, several as shared, bare_page as bare, chromium() as browser:
         for move in [move for move in MOVED if move.path in (sys.argv[1:] or [move.path])]:
             for address, _ in (server, bare):
                 opening_s(browser, f"{address}/{move.path}")
@@ -170,13 +172,17 @@ def main() -> int:
             (many, _), (echoes, _) = (_median_change_s(browser, found, move, users=USERS) for found in (server, bare))
             held.append(_line(f"{move.path}, {USERS} users beside one", many, one, USERS_BAR))
             print(f"{move.path}, {USERS} users of the bare page beside one: {echoes / echo:.2f} times", flush=True)
-            one, many, echo, echoes = (
-                changes_s(address, move.path, dict(parse_qsl(move.query)), move.label, users=users, moves=MOVES)
-                for address, _ in (server, bare)
-                for users in (1, USERS)
-            )
-            held.append(_line(f"{move.path}, {USERS} users without browsers beside one", many, one, USERS_BAR))
-            print(f"{move.path}, the same of the bare page: {echoes / echo:.2f} times", flush=True)
+            asked = dict(parse_qsl(move.query))
+            servers = {"": server, f" of {PROCESSES} processes": shared, " of the bare page": bare}
+            for name, (address, _) in servers.items():
+                one, many = (
+                    changes_s(address, move.path, asked, move.label, users=users, moves=MOVES) for users in (1, USERS)
+                )
+                line = f"{move.path}, {USERS} users without browsers{name} beside one"
+                if address != bare[0]:
+                    held.append(_line(line, many, one, USERS_BAR))
+                else:
+                    print(f"{line}: {many / one:.2f} times", flush=True)
     return int(not all(held))
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from socket import create_server
 from typing import Annotated
 
 import typer
@@ -18,7 +19,7 @@ from simulator.units import MEGA
 
 LOCAL_HOST = "127.0.0.1"
 DEFAULT_PORT = 8501
-_LARGEST_PORT = 65_535
+_LARGEST_PORT, _MOST_PROCESSES = 65_535, 64
 _NEEDED = ("streamlit", "plotly", "pandas")
 
 
@@ -32,8 +33,10 @@ def app_entry() -> Path:
     raise FileError(f"the dashboard is missing next to {package}", hint="reinstall roofcast")
 
 
-def app_command(*, host: str, port: int, open_browser: bool) -> tuple[str, ...]:
+def app_command(*, host: str, port: int, open_browser: bool, processes: int = 1) -> tuple[str, ...]:
     """The command that serves the dashboard: bound to ``host``, without telemetry, uploads of bounded size.
+
+    processes : several serve behind one address (``app.front``), each started by this command for one
 
     Raises RoofcastError: the extra ``app`` is not installed, or the port is none.
     """
@@ -46,6 +49,9 @@ def app_command(*, host: str, port: int, open_browser: bool) -> tuple[str, ...]:
         )
     if not 1 <= port <= _LARGEST_PORT:
         raise RoofcastError(f"{port} is not a port; allowed: 1 to {_LARGEST_PORT}", field="--port")
+    if processes > 1:
+        one = app_command(host=LOCAL_HOST, port=port, open_browser=False)
+        return (sys.executable, "-m", "app.front", host, str(port), str(open_browser), str(processes), *one)
     options = {
         "server.address": host,
         "server.port": str(port),
@@ -71,10 +77,20 @@ def app_environment(environment: Mapping[str, str], *, profiles: str | None) -> 
     return {**environment, PROFILES_VARIABLE: str(Path(profiles).expanduser().resolve())}
 
 
-def run_app(*, host: str, port: int, open_browser: bool, profiles: str | None) -> None:
-    """Become the dashboard's server: signals and exit code are its own."""
-    command = app_command(host=host, port=port, open_browser=open_browser)
+def run_app(*, host: str, port: int, open_browser: bool, processes: int, profiles: str | None) -> None:
+    """Become the dashboard's server: signals and exit code are its own.
+
+    Raises RoofcastError: something else listens on ``port``.
+    """
+    command = app_command(host=host, port=port, open_browser=open_browser, processes=processes)
     environment = app_environment(os.environ, profiles=profiles)
+    path = (str(app_entry().parents[1]), environment.get("PYTHONPATH"))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    try:
+        create_server((host, port)).close()
+    except OSError as error:
+        why, hint = (error.strerror or "no such address").partition(" (")[0], "--port and --host take another"
+        raise RoofcastError(f"cannot listen on {host}:{port}: {why}", field="--port", hint=hint) from error
     if host != LOCAL_HOST:
         print(f"roofcast: serving on {host}: everybody who reaches this address can use it", file=sys.stderr)
     sys.stderr.flush()
@@ -86,6 +102,12 @@ def dashboard(
         str, typer.Option("--host", help="Address to listen on; any other than this machine's opens it to others.")
     ] = LOCAL_HOST,
     port: Annotated[int, typer.Option("--port", help="Port to listen on.")] = DEFAULT_PORT,
+    processes: Annotated[
+        int,
+        typer.Option(
+            "--processes", min=1, max=_MOST_PROCESSES, help="Processes that share its visitors, about one for five."
+        ),
+    ] = 1,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser window.")] = False,
     profiles: Profiles = None,
 ) -> None:
@@ -95,4 +117,4 @@ def dashboard(
 
     Example: roofcast app --port 8501
     """
-    run_app(host=host, port=port, open_browser=not no_browser, profiles=profiles)
+    run_app(host=host, port=port, open_browser=not no_browser, processes=processes, profiles=profiles)

@@ -36,10 +36,10 @@ def dashboard(script: Path | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def serving(script: Path | None = None) -> Iterator[tuple[str, int]]:
+def serving(script: Path | None = None, *, processes: int = 1) -> Iterator[tuple[str, int]]:
     """:func:`dashboard` with the id of its process."""
     port = free_port()
-    command = app_command(host="127.0.0.1", port=port, open_browser=False)
+    command = app_command(host="127.0.0.1", port=port, open_browser=False, processes=processes)
     words = [str(script) if script is not None and word == str(app_entry()) else word for word in command]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

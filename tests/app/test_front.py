@@ -1,0 +1,180 @@
+"""Several servers behind one address: a browser stays with one, others are spread, and all end together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app import front
+from simulator.cli.app import LOCAL_HOST, run_app
+from simulator.errors import RoofcastError
+from tests.app.clients import Client
+from tests.app.served import free_port, serving
+
+PATIENCE_S = 30.0
+
+
+def _until(held: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not held():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def _backend(name: str) -> ThreadingHTTPServer:
+    """A server that answers its name and what it was sent."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            found = f"{name} {len(body)} {self.headers['Connection']}".encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(found)))
+            self.end_headers()
+            self.wfile.write(found)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer((LOCAL_HOST, 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+@pytest.fixture
+def behind() -> Iterator[tuple[str, list[Any]]]:
+    """The address of a front, and the two servers behind it."""
+    backends, ended, port = [_backend(name) for name in "ab"], threading.Event(), free_port()
+
+    async def start() -> None:
+        return None
+
+    servers: list[Any] = [
+        SimpleNamespace(
+            name=str(place).encode(),
+            port=backend.server_port,
+            open=set(),
+            start=start,
+            process=SimpleNamespace(poll=lambda: 0 if ended.is_set() else None),
+            backend=backend,
+        )
+        for place, backend in enumerate(backends)
+    ]
+    running = threading.Thread(
+        target=lambda: asyncio.run(front._serve(servers, host=LOCAL_HOST, port=port, open_browser=False))
+    )
+    running.start()
+    _until(lambda: _listens(port))
+    yield f"http://{LOCAL_HOST}:{port}", servers
+    ended.set()
+    running.join()
+    for backend in backends:
+        backend.shutdown()
+        backend.server_close()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((LOCAL_HOST, port)) == 0
+
+
+def _asked(address: str, *, cookie: str = "", size: int = 3) -> str:
+    request = urllib.request.Request(f"{address}/x", data=bytes(size), headers={"Cookie": cookie} if cookie else {})
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+        return str(answer.read().decode())
+
+
+def test_a_browser_stays_with_its_server_whatever_it_sends(behind: tuple[str, list[Any]]) -> None:
+    address, _ = behind
+    for place, name in enumerate("abab"):
+        cookie = f"other=1; roofcast_server={place % 2}; more=2"
+        assert _asked(address, cookie=cookie, size=3_000_000) == f"{name} 3000000 close"
+
+
+def test_a_browser_without_a_server_goes_where_fewest_are(behind: tuple[str, list[Any]]) -> None:
+    address, servers = behind
+    servers = list(servers)
+    servers[0].open.add("somebody")
+    for cookie in ("", "roofcast_server=7", "roofcast_server="):
+        assert _asked(address, cookie=cookie).startswith("b")
+    _until(lambda: not servers[1].open)
+
+
+def test_browsers_that_come_one_after_the_other_are_spread(behind: tuple[str, list[Any]]) -> None:
+    found = {_asked(behind[0])[0] for _ in range(2)}
+    assert found == {"a", "b"}
+
+
+def test_visitors_of_a_server_that_has_ended_go_on_with_another(behind: tuple[str, list[Any]]) -> None:
+    address, (ended, _) = behind
+    ended.backend.shutdown()
+    ended.backend.server_close()
+    assert _asked(address, cookie="roofcast_server=0").startswith("b")
+
+
+def test_what_is_no_request_is_let_go(behind: tuple[str, list[Any]]) -> None:
+    address, servers = behind
+    with socket.create_connection((LOCAL_HOST, int(address.rpartition(":")[2])), timeout=PATIENCE_S) as raw:
+        raw.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 200_000)
+        with suppress(ConnectionError):
+            assert raw.recv(1024) == b""
+    assert not any(server.open for server in servers)
+
+
+def test_only_another_protocol_keeps_its_connection() -> None:
+    assert front._alone(b"GET / HTTP/1.1\r\nConnection: keep-alive\r\nA: b\r\n\r\n") == (
+        b"GET / HTTP/1.1\r\nA: b\r\nConnection: close\r\n\r\n"
+    )
+    upgrade = b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+    assert front._alone(upgrade) == upgrade
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.create_server((LOCAL_HOST, 0)) as taken, pytest.raises(RoofcastError, match="cannot listen") as refusal:
+        run_app(host=LOCAL_HOST, port=taken.getsockname()[1], open_browser=False, processes=2, profiles=None)
+    assert refusal.value.field == "--port"
+
+
+def _children(process: int) -> list[int]:
+    return [int(text) for text in Path(f"/proc/{process}/task/{process}/children").read_text("utf-8").split()]
+
+
+def _runs(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for processes where Linux has them")
+def test_users_are_spread_over_servers_that_end_with_their_front() -> None:
+    with ExitStack() as stack:
+        address, process = stack.enter_context(serving(processes=2))
+        children = _children(process)
+        assert len(children) == 2
+        stack.enter_context(Client(address, "what-if", {}))
+        with urllib.request.urlopen(f"{address}/plan", timeout=PATIENCE_S) as page:
+            kept = page.headers["Set-Cookie"].partition(";")[0]
+        stack.enter_context(Client(address, "what-if", {}))
+        request = urllib.request.Request(f"{address}/roofline", headers={"Cookie": kept})
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as page:
+            assert page.headers["Set-Cookie"].startswith(kept)
+        os.kill(process, signal.SIGKILL)
+        _until(lambda: not any(map(_runs, children)))

@@ -7,8 +7,10 @@ emptiest engine of the decode pool.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 
@@ -18,6 +20,39 @@ from simulator.errors import RoofcastError
 
 MAX_EVENTS = 2_000_000
 """Steps with prompts, and runs of decodes between them: some seconds of computing."""
+_FEW_ENGINES = 16
+"""So many are looked through faster than they are ranked."""
+
+
+class _Ranking:
+    """Engines by a number of theirs: the least first, of equals the one that stands first. Many are kept in a heap, so
+    that thousands take hardly longer than a few; what it holds of an engine that has changed since is passed over.
+
+    changed : engines whose number may be another one
+    """
+
+    def __init__(self, engines: Sequence[Engine], *, by: Callable[[Engine], float]) -> None:
+        self._engines, self._by = engines, by
+        self._place = {engine: place for place, engine in enumerate(engines)}
+        self._heap: list[tuple[float, int]] = []
+        self.changed = set(engines)
+
+    def first(self) -> Engine:
+        """The engine whose number is least."""
+        if len(self._engines) == 1:
+            return self._engines[0]
+        if len(self._engines) <= _FEW_ENGINES:
+            return min(self._engines, key=self._by)
+        if len(self._heap) > 4 * len(self._engines):
+            self._heap, self.changed = [], set(self._engines)
+        for engine in self.changed:
+            heappush(self._heap, (self._by(engine), self._place[engine]))
+        self.changed.clear()
+        while True:
+            number, place = self._heap[0]
+            if self._by(self._engines[place]) == number:
+                return self._engines[place]
+            heappop(self._heap)
 
 
 class _Loop:
@@ -33,7 +68,9 @@ class _Loop:
         hand_over_s: float,
     ) -> None:
         self.hand_over_s = hand_over_s
-        self.demand, self.engines, self.decode, self.transfer_s = demand, engines, decode, transfer_s
+        self.demand, self.transfer_s = demand, transfer_s
+        self.by_event = _Ranking([*engines, *decode], by=attrgetter("event_s"))
+        self._by_load, self._decode_by_load = (_Ranking(pool, by=attrgetter("load")) for pool in (engines, decode))
         self.sent_s, self.first_s, self.finish_s = ([0.0] * demand.requests for _ in range(3))
         self.requests = demand.requests
         self.sent = self.finished = 0
@@ -47,7 +84,13 @@ class _Loop:
             return
         request, self.sent = self.sent, self.sent + 1
         self.sent_s[request] = now_s
-        _emptiest(self.engines).deliver(request, ready_s=now_s + self._ready_s[request])
+        self._deliver(request, self._by_load, ready_s=now_s + self._ready_s[request])
+
+    def _deliver(self, request: int, pool: _Ranking, *, ready_s: float) -> None:
+        engine = pool.first()
+        engine.deliver(request, ready_s=ready_s)
+        pool.changed.add(engine)
+        self.by_event.changed.add(engine)
 
     def _finish(self, request: int, now_s: float) -> None:
         self.finish_s[request] = now_s
@@ -64,29 +107,30 @@ class _Loop:
         # Every rank of attention sends over the links of its own devices.
         self._link_free_s[sender] = sets_out_s + self.transfer_s[request] / sender.ranks
         arrives_s = sets_out_s + self.transfer_s[request] + self.hand_over_s
-        _emptiest(self.decode).deliver(request, ready_s=arrives_s)
+        self._deliver(request, self._decode_by_load, ready_s=arrives_s)
 
-    def advance(self, engine: Engine) -> None:
-        """Cross the next event of an engine."""
+    def advance(self) -> None:
+        """Cross the next event."""
+        engine = self.by_event.first()
         now_s = engine.event_s
         if now_s == inf:
             raise RoofcastError("requests are left that can never run", field="engine", code="stalled")
+        computes = engine in self._link_free_s
+        pool = self._by_load if computes else self._decode_by_load
         started, done = engine.complete()
+        pool.changed.add(engine)
         for request in started:
             self.first_s[request] = now_s
-        hands_over = bool(self.decode) and engine in self._link_free_s
         for request in done:
-            if hands_over and self.transfer_s[request] < inf:
+            if computes and self.transfer_s and self.transfer_s[request] < inf:
                 self._hand_over(request, engine, now_s)
             else:
                 self._finish(request, now_s)
         engine.begin(now_s)
+        pool.changed.add(engine)
+        self.by_event.changed.add(engine)
         for request in engine.seated:
             self.first_s[request] = now_s
-
-
-def _emptiest(engines: Sequence[Engine]) -> Engine:
-    return engines[0] if len(engines) == 1 else min(engines, key=lambda engine: engine.load)
 
 
 def _too_long(said: str) -> RoofcastError:
@@ -117,9 +161,8 @@ def simulate_loop(
     loop = _Loop(demand, engines=engines, decode=decode, transfer_s=transfer_s, hand_over_s=hand_over_s)
     for place in range(demand.at_once):
         loop.send(demand.ramp_s * place / demand.at_once)
-    everyone = [*engines, *decode]
     for _ in range(MAX_EVENTS):
-        loop.advance(min(everyone, key=lambda engine: engine.event_s) if len(everyone) > 1 else everyone[0])
+        loop.advance()
         if loop.finished == loop.requests:
             break
     else:
@@ -128,5 +171,5 @@ def simulate_loop(
         sent_s=np.array(loop.sent_s),
         first_token_s=np.array(loop.first_s),
         finish_s=np.array(loop.finish_s),
-        steps=sum(engine.steps for engine in everyone),
+        steps=sum(engine.steps for engine in (*engines, *decode)),
     )

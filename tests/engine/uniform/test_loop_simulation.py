@@ -189,6 +189,26 @@ def test_nothing_is_lost_and_time_only_moves_forward(
     assert records.steps >= answers.max()
 
 
+@pytest.mark.parametrize("pools", [False, True])
+def test_many_engines_take_turns_as_few_do(pools: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranked in a heap or looked through, the same engine is the next and the emptiest."""
+    prompts, answers = LoopLengths(isl_tokens=40, osl_tokens=12, range_ratio=0.3).drawn(300)
+    asked = LoopDemand(isl_tokens=prompts, osl_tokens=answers, at_once=60, delay_s=0.25)
+
+    def records() -> LoopRecords:
+        policy, clock = LoopPolicy(resident=4, step_tokens=50), StepClock(PER_TOKEN)
+        first = [Engine(clock, policy=policy, work=loop_work(asked, rounds=None, answers=not pools)) for _ in range(5)]
+        work = loop_work(asked, rounds=None, computes=False)
+        second = [Engine(clock, policy=policy, work=work) for _ in range(9)] if pools else []
+        return simulate_loop(asked, engines=first, decode=second, transfer_s=[0.1] * 300 if pools else [])
+
+    looked_through = records()
+    monkeypatch.setattr(simulation, "_FEW_ENGINES", 1)
+    ranked = records()
+    for name in ("sent_s", "first_token_s", "finish_s"):
+        np.testing.assert_array_equal(getattr(ranked, name), getattr(looked_through, name))
+
+
 def test_littles_law() -> None:
     records = run(demand(requests=400, at_once=8), LoopPolicy(resident=8, step_tokens=4096))
     rate = 400 / records.finish_s.max()

@@ -155,7 +155,7 @@ def test_a_chip_that_is_no_capped_one_keeps_its_peaks() -> None:
 
 
 @pytest.mark.parametrize("model", ["mixtral-8x7b", "qwen3-30b-a3b", "llama-3.1-8b"])
-@pytest.mark.parametrize("engine", ["vllm", "tensorrt-llm"])
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_a_chip_that_multiplies_8_bits_as_fast_as_16_is_fed_by_half_the_bytes(model: str, engine: str) -> None:
     """Gaudi 3: the kernels that it borrows reach a smaller share of a rate that is twice as high there."""
     spec, step = load_hardware("gaudi3"), prefill_step(sequences=1, tokens=[8192.0])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.errors import RoofcastError
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
 from simulator.planner.candidate import Platform
+from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import own_limits
 from simulator.reports.words.fields import assumption_texts
 from simulator.specs.base import validate
@@ -23,6 +25,7 @@ from simulator.specs.engine.releases import (
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.profiles import list_profiles
+from simulator.specs.question.plan import PlanSpec
 from simulator.units import GIB
 from tests.for_every import for_every
 
@@ -184,6 +187,8 @@ def test_a_static_share_leaves_the_cache_what_it_says(hardware: str) -> None:
 def test_a_search_sees_the_limits_that_a_replica_gets(engine: str) -> None:
     for name in ("h100", "a100", "l40s", "mi300x"):
         hardware = load_hardware(name)
+        if hardware.vendor not in (load_engine(engine).runs_on or (hardware.vendor,)):
+            continue
         replica = deploy(model=load_model("llama-3.1-8b"), hardware=hardware, engine=EngineSpec(name=engine))
         platform = Platform(hardware=hardware, server=None)
         found = own_limits(EngineSpec(name=engine), platform, profiles=None)
@@ -200,3 +205,13 @@ def test_rules_without_a_limit_a_source_or_the_profiles_version_are_refused() ->
         validate(EngineProfile, {**facts, "rules": {"0.15.1": [], "9.9": []}}, where="")
     with pytest.raises(Exception, match="lack the profile's own version"):
         validate(EngineProfile, {**facts, "version": "9.9"}, where="")
+
+
+@pytest.mark.parametrize(("engine", "hardware"), [("tensorrt-llm", "mi355x"), ("atom", "b200-sxm")])
+def test_an_engine_of_one_vendor_refuses_the_others_accelerators(engine: str, hardware: str) -> None:
+    with pytest.raises(RoofcastError, match=f"{engine} does not run on {hardware}"):
+        limits(engine, hardware)
+    with pytest.raises(RoofcastError, match=f"{engine} does not run on {hardware}"):
+        platforms(PlanSpec(model="llama-3.1-8b", rate_per_s=1, engine=engine, hardware=(hardware,)))
+    offered = {item.hardware.vendor for item in platforms(PlanSpec(model="llama-3.1-8b", rate_per_s=1, engine=engine))}
+    assert offered == set(load_engine(engine).runs_on)

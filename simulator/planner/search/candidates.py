@@ -13,7 +13,7 @@ from simulator.operators.parallelism import check_parallelism as check_degrees
 from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform
 from simulator.specs.base import Assumption, Same, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec, named_engine, with_feature
+from simulator.specs.engine.engine import EngineSpec, load_engine, named_engine, with_feature
 from simulator.specs.hardware.accelerator import (
     AcceleratorSpec,
     ServerSpec,
@@ -77,14 +77,22 @@ LARGE_TP_SIZES = (16, 32, 64)
 
 
 def platforms(spec: PlanSpec) -> tuple[Platform, ...]:
-    """The accelerators to compare: those named, or all that are on offer and run on as little power as is allowed.
+    """The accelerators to compare: those named, or all that are on offer, run the engine and on as little power as is
+    allowed.
 
-    Raises RoofcastError: one that is named does not run on so little.
+    Raises RoofcastError: one that is named does not.
     """
+    engine = load_engine(named_engine(spec.engine).name, profiles=spec.profiles)
     names = spec.hardware or list_offered_hardware(profiles=spec.profiles)
     found: dict[str, Platform] = {}
     for name in names:
         hardware = load_hardware(name, profiles=spec.profiles)
+        try:
+            engine.check_runs_on(hardware)
+        except RoofcastError:
+            if spec.hardware:
+                raise
+            continue
         try:
             limited = _limited(hardware, spec.power_cap_w)
         except RoofcastError as error:

@@ -166,6 +166,7 @@ class EngineProfile(Spec):
     ``first_releases_of_models``: types of models by the release that first knew them, where that is later than
     ``version``.
     ``context_parallel``: it can divide the tokens of a prompt over ranks.
+    ``runs_on``: vendors of the accelerators that it runs on (empty: all).
     """
 
     name: str
@@ -208,6 +209,7 @@ class EngineProfile(Spec):
     first_releases: dict[str, dict[Feature, str]] = Field(default_factory=dict)
     first_releases_of_models: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     context_parallel: bool = False
+    runs_on: tuple[str, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -286,8 +288,20 @@ class EngineProfile(Spec):
         """The profile on a host of another speed."""
         return self.model_copy(update={"overheads": self.overheads.on_host(host_speed)})
 
+    def check_runs_on(self, hardware: AcceleratorSpec) -> None:
+        """Raises RoofcastError where the engine does not run on accelerators of that vendor."""
+        if self.runs_on and hardware.vendor not in self.runs_on:
+            raise RoofcastError(
+                f"{self.name} does not run on {hardware.name}, which is of {hardware.vendor}; "
+                f"it runs on accelerators of: {', '.join(self.runs_on)}",
+                field="engine",
+                code="unsupported_hardware",
+                hint="take vllm or sglang, or another accelerator",
+            )
+
     def limits(self, spec: EngineSpec, *, hardware: AcceleratorSpec, parallelism: ParallelismSpec) -> EngineLimits:
         """Limits of the release that ``spec`` names on a device: those that it gives, the others as the engine does."""
+        self.check_runs_on(hardware)
         if parallelism.cp_size > 1 and not self.context_parallel:
             raise RoofcastError(
                 f"{parallelism.cp_size} is not possible: {self.name} does not divide prompts; allowed: 1",

@@ -2,7 +2,7 @@
 
 One line a fit: errors on unseen shapes, fitted parameters, those at a bound of the search (*) or outside the physical
 range (!). Then by model: fits, parameters fitted, share at a bound, error on unseen shapes and on a left-out GPU.
-The exit code is 1 where something outside its range is not in ``known_fit_violations.txt``, a list that only shrinks.
+The exit code is 1 where something lies outside its range.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 from statistics import fmean, median
 from typing import get_args
 
@@ -21,8 +20,6 @@ from simulator.specs.hardware.calibration import CalibrationGroup, KernelFit, lo
 from simulator.specs.profiles import list_profiles
 from validation.commands import exit_code_of
 from validation.fit.ranges import BOUNDS, at_bounds, outside, range_of
-
-KNOWN = Path(__file__).parent / "measured" / "known_fit_violations.txt"
 
 _NAME = re.compile(r"(?P<hardware>.+)--(?P<library>[a-z]+)\.(?P<group>[a-z]+)$")
 
@@ -59,12 +56,6 @@ def shipped_fits() -> tuple[NamedFit, ...]:
 def violations(fits: Sequence[NamedFit]) -> tuple[str, ...]:
     """One text a parameter outside its range: fit and parameter, without the value."""
     return tuple(f"{item.name} {parameter}" for item in fits for parameter in outside(item.fit))
-
-
-def known_violations() -> tuple[str, ...]:
-    """Those that are known; the list only shrinks."""
-    lines = KNOWN.read_text(encoding="utf-8").splitlines() if KNOWN.exists() else []
-    return tuple(line for line in lines if line and not line.startswith("#"))
 
 
 def fit_line(item: NamedFit) -> str:
@@ -116,7 +107,7 @@ def left_out_lines() -> Iterator[str]:
 
 
 def main() -> int:
-    """Print the fits, and refuse what lies outside its range and is not known."""
+    """Print the fits, and refuse what lies outside its range."""
     parser = argparse.ArgumentParser(prog="python -m validation.fits", description=__doc__)
     parser.add_argument("--only", default="*", help="names such as 'h100*--vllm *decode*'; default: all")
     parser.add_argument("--summary", action="store_true", help="no line for each fit")
@@ -127,12 +118,11 @@ def main() -> int:
             print(fit_line(item))
     for line in (*summary_lines(fits), *left_out_lines()):
         print(line)
-    found, known = violations(fits), known_violations()
-    new = sorted(set(found) - set(known))
-    for text in new:
+    found = violations(fits)
+    for text in found:
         print(f"outside its physical range: {text}")
-    print(f"{len(found)} parameters outside their range, {len(found) - len(new)} of them known")
-    return 1 if new else 0
+    print(f"{len(found)} parameters outside their range")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class KernelLibrary:
     Each set of fits is the accelerator's own or its nearest relative's, or None where nobody measured the family.
     datasheet : the accelerator whose fits they are; ``hardware`` : the same at the rates that it sustains
     plain_gemm : fits of 16-bit products, gemm : of all others
-    shared_gemm : of formats that every library multiplies with the same kernels, of this accelerator or a sibling
+    shared_gemm : of formats that every library multiplies with the same kernels
     beyond : the server's other links, for collectives that leave the scale-up domain
     measured : the user's own roofline fits of this accelerator. They go before a relative's fits, and under the
         library that was measured before any other's; fits of the asked library on this accelerator go before them.

@@ -79,6 +79,16 @@ def test_a_siblings_products_are_calibrated_and_wider(sibling: str, measured: st
     assert lent.log_sigma[0] > own.log_sigma[0]
 
 
+@pytest.mark.parametrize("part", ["h100-pcie-80gb", "h20-96gb", "vr200"])
+def test_products_that_libraries_share_are_shared_where_a_relative_was_measured_too(part: str) -> None:
+    block = MatmulFormat(name="fp8_block", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True)
+    shape = GemmShape(m=np.array([8.0, 512.0, 4096.0]), n=4096, k=4096, format=block)
+    ours, theirs = (kernel_library(load_hardware(part), library=name).product(shape) for name in ("vllm", "sglang"))
+    assert ours is not None
+    assert theirs is not None
+    np.testing.assert_allclose(ours.seconds, theirs.seconds)
+
+
 @pytest.mark.parametrize(
     ("engine", "model", "known"),
     [

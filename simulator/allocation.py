@@ -29,7 +29,9 @@ def collect_seldom() -> None:
 @cache
 def keep_freed_memory() -> bool:
     """Have the C library keep what arrays leave for the next ones: a plan makes thousands, and asking the system for
-    their pages again takes a few percent of its time. False where it is another library than glibc."""
+    their pages again takes a few percent of its time. Arrays of millions of requests go back as they are given up: the
+    library keeps more the larger they are, unless it is told what to keep. False where it is another library than
+    glibc."""
     if sys.platform != "linux":
         return False
     import ctypes

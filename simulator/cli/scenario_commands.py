@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simulator.allocation import keep_freed_memory
 from simulator.cli.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, above_zero, grouped, own_options
 from simulator.errors import FileError, missing_field, no_effect
 from simulator.files import STANDARD_STREAM, Target, check_target, is_stream, write_targets, write_text
@@ -177,6 +178,7 @@ def serve(
     _check_files({REQUESTS_FLAG: requests, TRACE_FLAG: trace, "--output": output}, force=force)
     if requests is not None:
         check_request_format(Path(requests).suffix.lower(), flag=REQUESTS_FLAG)
+    keep_freed_memory()
     spec = _read(scenario, context.params, command="roofcast serve")
     with progress_bar("simulating") as progress:
         found = scenarios.serve(
@@ -255,6 +257,7 @@ def capacity(
     from simulator.cli.progress import progress_bar
 
     check_target(output, flag="--output", force=force)
+    keep_freed_memory()
     spec = _read(scenario, context.params, command="roofcast capacity")
     with progress_bar("searching") as progress:
         found = scenarios.capacity(

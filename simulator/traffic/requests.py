@@ -139,7 +139,7 @@ class Requests:
         """Those requests alone, which still name the lists and earlier turns of all."""
         shared = ("list_start", "block_ids", "stage_end_s")
         own = (item.name for item in fields(self) if item.name not in shared)
-        return replace(self, **{name: getattr(self, name)[rows] for name in own})
+        return replace(self, **{name: _picked(getattr(self, name), rows) for name in own})
 
     @property
     def distinct_blocks(self) -> int:
@@ -188,6 +188,11 @@ def make_requests(
 def repeated(value: Any, count: int) -> NDArray[Any]:
     """As many times the same value, which is once in memory and cannot be written."""
     return np.broadcast_to(value, count)
+
+
+def _picked(values: NDArray[Any], rows: slice | Ints) -> NDArray[Any]:
+    """Entries of an array; what is once in memory stays so."""
+    return values[rows] if isinstance(rows, slice) or values.strides != (0,) else repeated(values[:1], len(rows))
 
 
 def _ints(values: Ints | None, count: int, *, fill: int = 0) -> Ints:

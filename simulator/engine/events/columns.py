@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simulator.engine.events import state as at
 from simulator.engine.events.state import Fate, RequestColumns
 from simulator.engine.settings import SchedulerPolicy, SchedulerSettings
-from simulator.traffic.requests import NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests
+from simulator.traffic.requests import NO_PREVIOUS, Floats, Ints, Outcome, RequestRecords, Requests, repeated
 
 _NO_TIMES: Floats = np.zeros(0)
 _NO_NUMBERS: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
@@ -27,10 +27,6 @@ def _column(values: NDArray[Any], kind: Any) -> NDArray[Any]:
     return np.require(values, dtype=kind, requirements=["C", "W"])
 
 
-def _queued(values: NDArray[Any], order: Ints | None) -> NDArray[Any]:
-    return values if order is None else values[order]
-
-
 def _ready_s(arrival_s: Floats, prompt_tokens: Ints, settings: SchedulerSettings) -> Floats:
     return arrival_s + settings.request_delay_s + settings.prompt_token_delay_s * prompt_tokens
 
@@ -45,8 +41,16 @@ def queue_order(requests: Requests, settings: SchedulerSettings) -> Ints | None:
     return np.argsort(ready_s, kind="stable").astype(np.int32)
 
 
-def make_demand(requests: Requests, settings: SchedulerSettings, *, order: Ints | None) -> RequestColumns:
-    """``requests`` in the order of the queue; nobody is being brought in yet."""
+def queue_rows(order: Ints | None, *, group: int, groups: int, rows: slice = slice(None)) -> slice | Ints:
+    """Which requests every ``groups``-th place of the queue from ``group`` on holds, or the ``rows`` of them."""
+    first, last = rows.start or 0, rows.stop
+    chosen = slice(group + first * groups, None if last is None else group + last * groups, groups)
+    return chosen if order is None else order[chosen]
+
+
+def make_demand(requests: Requests, settings: SchedulerSettings, *, rows: slice | Ints) -> RequestColumns:
+    """The ``rows`` of ``requests`` in the order of the queue; nobody is being brought in yet."""
+    place, requests = rows, requests.part(rows)
     turns = has_turns(requests)
     shared = len(requests.block_ids) > 0
     own = turns or bool(np.isfinite(requests.deadline_s).any())
@@ -55,15 +59,14 @@ def make_demand(requests: Requests, settings: SchedulerSettings, *, order: Ints 
     delay_s = settings.request_delay_s + settings.prompt_token_delay_s * requests.prompt_tokens if turns else _NO_TIMES
     return RequestColumns(
         ready_s=_NO_TIMES,
-        prompt_tokens=_column(_queued(requests.prompt_tokens, order), np.int32),
-        output_tokens=_column(_queued(requests.output_tokens, order), np.int32),
-        prefix=_column(_queued(requests.prefix_list, order), np.int32) if shared else _NO_NUMBERS,
-        deadline_s=_column(_queued(deadline_s, order), np.float64) if own else _NO_TIMES,
-        sent_s=_column(requests.arrival_s, np.float64),
-        order=_NO_NUMBERS if order is None else _column(order, np.int32),
-        think_s=_column(_queued(requests.think_s, order), np.float64) if turns else _NO_TIMES,
-        delay_s=_column(_queued(delay_s, order), np.float64) if turns else _NO_TIMES,
-        follower=_followers(requests, order) if turns else _NO_NUMBERS,
+        prompt_tokens=_column(requests.prompt_tokens, np.int32),
+        output_tokens=_column(requests.output_tokens, np.int32),
+        prefix=_column(requests.prefix_list, np.int32) if shared else _NO_NUMBERS,
+        deadline_s=_column(deadline_s, np.float64),
+        sent_s=_column(requests.arrival_s, np.float64) if turns or settings.timeout_s is not None else _NO_TIMES,
+        think_s=_column(requests.think_s, np.float64) if turns else _NO_TIMES,
+        delay_s=delay_s,
+        follower=_followers(requests.previous, place) if turns else _NO_NUMBERS,
         list_start=_column(requests.list_start, np.int64),
         block_ids=_column(requests.block_ids, np.int32),
         stage_end_s=_column(requests.stage_end_s, np.float64),
@@ -72,118 +75,116 @@ def make_demand(requests: Requests, settings: SchedulerSettings, *, order: Ints 
     )
 
 
-def _followers(requests: Requests, order: Ints | None) -> Ints:
-    """The place in the queue of the turn after each request, or -1, in the order of the queue."""
-    count = len(requests)
-    place = np.arange(count, dtype=np.int32)
-    if order is not None:
-        place[order] = np.arange(count, dtype=np.int32)
-    later = requests.previous != NO_PREVIOUS
-    follower = np.full(count, -1, dtype=np.int32)
-    follower[requests.previous[later]] = place[later]
-    return _queued(follower, order)
+def _followers(previous: Ints, rows: slice | Ints) -> Ints:
+    """The place in the queue of the turn after each request, or -1; previous : requests by number, places hold ``rows``
+    of them."""
+    places = np.arange(len(previous), dtype=np.int32)
+    place = np.empty_like(places)
+    place[rows] = places
+    later = previous != NO_PREVIOUS
+    follower = np.full(len(previous), -1, dtype=np.int32)
+    follower[place[previous[later]]] = places[later]
+    return follower
 
 
-def make_fate(requests: Requests, demand: RequestColumns, settings: SchedulerSettings, *, order: Ints | None) -> Fate:
-    """Everybody waits, except for whom the engine will not take at all."""
-    total = demand.prompt_tokens + demand.output_tokens
+def refusals(requests: Requests | RequestColumns, settings: SchedulerSettings) -> NDArray[np.int8]:
+    """The outcome of whom the engine will not take at all; everybody else waits."""
+    total = requests.prompt_tokens + requests.output_tokens
     room = settings.kv_blocks - settings.watermark_blocks
     too_long = total > settings.max_model_len
     if not settings.chunked_prefill:
         # A sequence that may be preempted is recomputed with its output in one piece.
         evicted = settings.policy is not SchedulerPolicy.GUARANTEED_NO_EVICT
-        too_long |= (total if evicted else demand.prompt_tokens) > settings.max_num_batched_tokens
+        too_long |= (total if evicted else requests.prompt_tokens) > settings.max_num_batched_tokens
     outcome = np.full(len(total), at.WAITING, dtype=np.int8)
-    outcome[-(-total // settings.block_size_tokens) > room] = int(Outcome.TOO_LARGE)
+    outcome[total > room * settings.block_size_tokens] = int(Outcome.TOO_LARGE)
     outcome[too_long] = int(Outcome.TOO_LONG)
+    return outcome
+
+
+def make_fate(requests: Requests, settings: SchedulerSettings) -> Fate:
+    """Where the fate of ``requests`` is entered. The groups of the queue lie one behind the other, so that a column is
+    one piece of memory, whoever serves them."""
+    count, turns = len(requests), has_turns(requests)
 
     def times(needed: bool = True) -> Floats:
-        return np.full(len(total), np.nan) if needed else _NO_TIMES
+        return np.empty(count if needed else 0)
 
-    def numbers(fill: int, *, needed: bool = True) -> NDArray[np.int32]:
-        return np.full(len(total), fill, dtype=np.int32) if needed else _NO_NUMBERS
+    def numbers(needed: bool = True) -> NDArray[np.int32]:
+        return np.empty(count if needed else 0, dtype=np.int32)
 
-    turns = len(demand.follower) > 0
-    sent_s = _NO_TIMES
-    if turns:
-        sent_s = _queued(np.where(requests.previous != NO_PREVIOUS, np.nan, requests.arrival_s), order)
     return Fate(
-        outcome=outcome,
+        outcome=np.empty(count, dtype=np.int8),
         admitted_s=times(),
         first_token_s=times(),
         finish_s=times(),
-        preemptions=numbers(0),
-        replica=numbers(-1),
-        next_waiting=numbers(-1),
-        cached_tokens=numbers(0, needed=len(demand.prefix) > 0),
-        log=numbers(-1, needed=turns),
-        sent_s=sent_s,
+        preemptions=numbers(),
+        replica=numbers(),
+        next_waiting=numbers(),
+        cached_tokens=numbers(len(requests.block_ids) > 0),
+        log=numbers(turns),
+        sent_s=times(turns),
         heap_s=times(turns),
-        heap=numbers(-1, needed=turns),
+        heap=numbers(turns),
         loaded_s=times(len(settings.tiers) > 0),
         numbers=np.zeros(at.NUMBERS, dtype=np.int64),
     )
 
 
-def part_of_demand(demand: RequestColumns, *, group: int, groups: int) -> RequestColumns:
-    """Every ``groups``-th request from ``group`` on; the demand itself where there is one group."""
-    if groups == 1:
-        return demand
-    names = ("prompt_tokens", "output_tokens", "prefix", "deadline_s")
-    columns = {name: np.ascontiguousarray(getattr(demand, name)[group::groups]) for name in names}
-    order = demand.order[group::groups]
-    sent_s = demand.sent_s[order] if len(order) else np.ascontiguousarray(demand.sent_s[group::groups])
-    return demand._replace(**columns, sent_s=sent_s, order=_NO_NUMBERS)
+def fate_of_group(fate: Fate, demand: RequestColumns, settings: SchedulerSettings, *, group: int, groups: int) -> Fate:
+    """The part of ``fate`` that is of a group with ``demand``: everybody waits, except for whom the engine will not
+    take at all."""
+    places = _places(len(fate.outcome), group, groups)
+    part = Fate._make([*(column[places] for column in fate[:-1]), np.zeros_like(fate.numbers)])
+    for column in part[:-1]:
+        column.fill(np.nan if column.dtype.kind == "f" else -1)
+    part.outcome[:] = refusals(demand, settings)
+    part.preemptions.fill(0)
+    part.cached_tokens.fill(0)
+    if len(part.sent_s):
+        part.sent_s[:] = demand.sent_s
+        part.sent_s[demand.follower[demand.follower >= 0]] = np.nan
+    return part
 
 
-def part_of_fate(fate: Fate, *, group: int, groups: int) -> Fate:
-    """The same of what becomes of them."""
-    if groups == 1:
-        return fate
-    columns = (np.ascontiguousarray(column[group::groups]) for column in fate[:-1])
-    return Fate._make((*columns, np.zeros_like(fate.numbers)))
+def _places(count: int, group: int, groups: int) -> slice:
+    """Where a group lies when they lie one behind the other."""
+    each, more = divmod(count, groups)
+    first = group * each + min(group, more)
+    return slice(first, first + each + (group < more))
 
 
-def join_part(fate: Fate, part: Fate, *, group: int, groups: int) -> None:
-    """Enter what became of a group, which is a replica, into the whole."""
-    if groups == 1:
-        return
-    part.replica[part.replica >= 0] = group
-    for column, own in zip(fate[:-1], part[:-1], strict=True):
-        column[group::groups] = own
-
-
-def ready_s(
-    requests: Requests, settings: SchedulerSettings, *, order: Ints | None, group: int, groups: int, rows: slice
-) -> Floats:
-    """When the ``rows`` of a group reach the queue, NaN for later turns, whose time is not known [s]."""
-    chosen = slice(group, None, groups)
-
-    def queued(values: NDArray[Any]) -> NDArray[Any]:
-        return values[chosen][rows] if order is None else values[order[chosen][rows]]
-
-    sent_on_s = queued(requests.arrival_s) + queued(requests.ahead_s)
-    found = _ready_s(sent_on_s, queued(requests.prompt_tokens), settings)
-    found[queued(requests.previous) != NO_PREVIOUS] = np.nan
+def ready_s(requests: Requests, settings: SchedulerSettings) -> Floats:
+    """When requests reach the queue, NaN for later turns, whose time is not known [s]."""
+    found = _ready_s(requests.arrival_s + requests.ahead_s, requests.prompt_tokens, settings)
+    found[requests.previous != NO_PREVIOUS] = np.nan
     return found
 
 
-def records_of(requests: Requests, fate: Fate, order: Ints | None) -> RequestRecords:
-    """What became of each request, in the order in which they came; the columns of ``fate`` are given up for it."""
+def records_of(
+    requests: Requests, columns: dict[str, NDArray[Any]], *, order: Ints | None, groups: int
+) -> RequestRecords:
+    """What became of each request, in the order in which they came; ``columns`` of its fate are taken one by one,
+    because there is no room for all twice."""
 
-    def sent(column: NDArray[Any]) -> NDArray[Any]:
-        if order is not None:
-            column[order] = column.copy()
-        return column
+    def sent(name: str, nobody: NDArray[Any] = _NO_TIMES) -> NDArray[Any]:
+        column = columns.pop(name)
+        if not len(column):
+            return nobody
+        if order is None and groups == 1:
+            return column
+        whole = np.empty_like(column)
+        for group in range(groups):
+            whole[queue_rows(order, group=group, groups=groups)] = column[_places(len(column), group, groups)]
+        return whole
 
-    cached = sent(fate.cached_tokens) if len(fate.cached_tokens) else np.broadcast_to(np.int32(0), len(requests))
     return RequestRecords(
-        outcome=sent(fate.outcome),
-        admitted_s=sent(fate.admitted_s),
-        first_token_s=sent(fate.first_token_s),
-        finish_s=sent(fate.finish_s),
-        cached_tokens=cached,
-        preemptions=sent(fate.preemptions),
-        replica=sent(fate.replica),
-        sent_s=sent(fate.sent_s) if len(fate.sent_s) else requests.arrival_s,
+        outcome=sent("outcome"),
+        admitted_s=sent("admitted_s"),
+        first_token_s=sent("first_token_s"),
+        finish_s=sent("finish_s"),
+        cached_tokens=sent("cached_tokens", repeated(np.int32(0), len(requests))),
+        preemptions=sent("preemptions"),
+        replica=sent("replica"),
+        sent_s=sent("sent_s", requests.arrival_s),
     )

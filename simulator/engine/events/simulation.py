@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.engine.events import state as at
 from simulator.engine.events.arrays import (
@@ -21,17 +22,17 @@ from simulator.engine.events.arrays import (
     time_series,
 )
 from simulator.engine.events.columns import (
+    fate_of_group,
     has_turns,
-    join_part,
     make_demand,
     make_fate,
-    part_of_demand,
-    part_of_fate,
     queue_order,
+    queue_rows,
     ready_s,
     records_of,
+    refusals,
 )
-from simulator.engine.events.state import Fate, Limits, RequestColumns
+from simulator.engine.events.state import Fate, Limits
 from simulator.engine.settings import Batching, Routing, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import StepTables
@@ -91,11 +92,12 @@ def _walks(stages: tuple[StepTables, ...], settings: SchedulerSettings, *, conve
     return walks
 
 
-def _most_slots(settings: SchedulerSettings, demand: RequestColumns) -> int:
+def _most_slots(settings: SchedulerSettings, requests: Requests) -> int:
     """Sequences that a replica can ever have at once. In turn, or to whom has fewest, nobody gets more than an even
     share; but a slot outlasts its request in a static batch and where clients give up."""
-    count = len(demand.prompt_tokens)
-    outlast = settings.batching is Batching.STATIC or settings.timeout_s is not None or len(demand.deadline_s) > 0
+    count = len(requests)
+    gives_up = settings.timeout_s is not None or bool(np.isfinite(requests.deadline_s).any())
+    outlast = settings.batching is Batching.STATIC or gives_up
     even = settings.routing is Routing.ROUND_ROBIN or (settings.routing is Routing.LEAST_OUTSTANDING and not outlast)
     return min(settings.max_num_seqs, -(-count // settings.replicas) if even else count)
 
@@ -112,7 +114,6 @@ class _Prepared:
     requests: Requests
     settings: SchedulerSettings
     order: Ints | None
-    demand: RequestColumns
     fate: Fate
     limits: Limits
     size: StateSize
@@ -124,14 +125,15 @@ class _Prepared:
         self, loop: Callable[..., None], tables: StepTables, group: int, *, progress: Progress | None
     ) -> list[ReplicaSums]:
         """Let the replicas of one group serve what comes to them."""
-        groups, total = self.limits.groups, len(self.requests)
-        replicas = self.settings.replicas // groups
+        requests, settings, groups = self.requests, self.settings, self.limits.groups
+        replicas = settings.replicas // groups
         limits = self.limits._replace(group=group)
-        demand = part_of_demand(self.demand, group=group, groups=groups)
-        fate = part_of_fate(self.fate, group=group, groups=groups)
+        coming = queue_rows(self.order, group=group, groups=groups)
+        demand = make_demand(requests, settings, rows=coming)
+        fate = fate_of_group(self.fate, demand, settings, group=group, groups=groups)
         state = make_state(
             limits,
-            self.requests,
+            requests,
             replicas=replicas,
             stages=len(self.stages),
             longest_tokens=self.longest_tokens,
@@ -140,14 +142,16 @@ class _Prepared:
         count = len(fate.outcome)
         for first in range(0, count, SLICE_REQUESTS):
             rows = slice(first, min(first + SLICE_REQUESTS, count))
-            coming = ready_s(self.requests, self.settings, order=self.order, group=group, groups=groups, rows=rows)
-            now = demand._replace(ready_s=coming, holders=state.holder, places=state.places)
+            coming = queue_rows(self.order, group=group, groups=groups, rows=rows)
+            times_s = ready_s(requests.part(coming), settings)
+            now = demand._replace(ready_s=times_s, holders=state.holder, places=state.places)
             loop(state, now, fate, limits, tables, rows.start, rows.stop)
             if limits.max_seqs < self.most_slots and state.count[:, at.FULL].any():
                 check_state_size(self.size.of(self.most_slots), replicas=replicas)
             if progress is not None:
-                progress(rows.stop, total)
-        join_part(fate=self.fate, part=fate, group=group, groups=groups)
+                progress(rows.stop, len(requests))
+        if groups > 1:
+            fate.replica[fate.replica >= 0] = group
         return replica_sums(state)
 
     def serve_all(self, loop: Callable[..., None], *, threads: int, progress: Progress | None) -> list[ReplicaSums]:
@@ -168,11 +172,11 @@ class _Prepared:
         return found
 
 
-def _without_idle_places(settings: SchedulerSettings, demand: RequestColumns) -> SchedulerSettings:
+def _without_idle_places(settings: SchedulerSettings, requests: Requests) -> SchedulerSettings:
     """Settings whose tiers have no more places than twice what all requests could ever leave there."""
     if not settings.tiers:
         return settings
-    tokens = demand.prompt_tokens + demand.output_tokens
+    tokens = requests.prompt_tokens + requests.output_tokens
     most = 2 * int(np.sum(-(-tokens // settings.block_size_tokens), dtype=np.int64))
     return replace(settings, tiers=tuple(replace(tier, blocks=min(tier.blocks, most)) for tier in settings.tiers))
 
@@ -180,19 +184,16 @@ def _without_idle_places(settings: SchedulerSettings, demand: RequestColumns) ->
 def _prepare(
     stages: tuple[StepTables, ...], *, requests: Requests, settings: SchedulerSettings, walks: bool, trace_steps: int
 ) -> _Prepared:
-    order = queue_order(requests, settings)
-    demand = make_demand(requests, settings, order=order)
-    fate = make_fate(requests, demand, settings, order=order)
     # Only requests that will run shape the arrays.
-    taken = fate.outcome == at.WAITING
-    longest = int((demand.prompt_tokens + demand.output_tokens).max(initial=1, where=taken))
-    settings = _without_idle_places(settings, demand)
+    taken, turns = refusals(requests, settings) == at.WAITING, has_turns(requests)
+    longest = int((requests.prompt_tokens + requests.output_tokens).max(initial=1, where=taken))
+    settings = _without_idle_places(settings, requests)
     # Replicas that take turns meet in conversations and in a shared tier alone.
-    apart = settings.routing is Routing.ROUND_ROBIN and not len(demand.follower) and settings.shared_tier < 0
+    apart = settings.routing is Routing.ROUND_ROBIN and not turns and settings.shared_tier < 0
     groups = settings.replicas if apart else 1
     together = settings.replicas if groups == 1 else min(groups, _threads())
     size = state_size(settings, distinct_blocks=requests.distinct_blocks, longest_tokens=longest)
-    most_slots = _most_slots(settings, demand)
+    most_slots = _most_slots(settings, requests)
     slots = max(1, min(most_slots, size.slots_within(LARGEST_STATE_BYTES / together)))
     check_replicas(settings.replicas)
     check_state_size(size.of(slots), replicas=together)
@@ -200,45 +201,46 @@ def _prepare(
         settings,
         slots=slots,
         stages=len(stages),
-        longest_output_tokens=int(demand.output_tokens.max(initial=1, where=taken)),
-        conversations=len(demand.follower) > 0,
+        longest_output_tokens=int(requests.output_tokens.max(initial=1, where=taken)),
+        conversations=turns,
         walks=walks,
     )
-    return _Prepared(
+    prepared = _Prepared(
         stages=stages,
         requests=requests,
         settings=settings,
-        order=order,
-        demand=demand,
-        fate=fate,
+        order=queue_order(requests, settings),
+        fate=make_fate(requests, settings),
         limits=limits._replace(groups=groups),
         size=size,
         longest_tokens=longest,
         trace_steps=trace_steps,
         most_slots=most_slots,
     )
+    check_steps(_most_steps(prepared, taken))
+    return prepared
 
 
 _SEQUENCES_A_STEP = 4
 """Sequences that the walking loop goes through in the time of a step of the other."""
 
 
-def _most_steps(stages: tuple[StepTables, ...], prepared: _Prepared) -> float:
+def _most_steps(prepared: _Prepared, taken: NDArray[np.bool_]) -> float:
     """Steps that a run can take, or what takes as long: one for every token and piece of a prompt; where batches are
     formed anew and nothing walks over them, no more than fit into the time of sending, and those of full batches after.
-    Left out: what is computed twice because memory ran out."""
-    settings, demand, taken = prepared.settings, prepared.demand, prepared.fate.outcome == at.WAITING
-    prompts = np.sum(demand.prompt_tokens, where=taken, dtype=np.float64)
-    answers = np.sum(demand.output_tokens, where=taken, dtype=np.float64)
+    Left out: what is computed twice because memory ran out. taken : the requests that will run"""
+    settings, requests = prepared.settings, prepared.requests
+    prompts = np.sum(requests.prompt_tokens, where=taken, dtype=np.float64)
+    answers = np.sum(requests.output_tokens, where=taken, dtype=np.float64)
     tokens = float(answers + prompts / settings.max_num_batched_tokens)
     if prepared.limits.counted_ahead:
         return tokens / _SEQUENCES_A_STEP
     if settings.batching is Batching.STATIC:
         return tokens
-    arrival_s, longest = prepared.requests.arrival_s, prepared.longest_tokens
+    arrival_s, longest = requests.arrival_s, prepared.longest_tokens
     held = settings.kv_blocks * settings.block_size_tokens // longest
     full = max(1, min(settings.max_num_seqs, held))
-    sending = settings.replicas * float(arrival_s[-1] - arrival_s[0]) / _smallest_s(stages)
+    sending = settings.replicas * float(arrival_s[-1] - arrival_s[0]) / _smallest_s(prepared.stages)
     return min(tokens, sending + tokens / full + settings.replicas * longest)
 
 
@@ -261,7 +263,6 @@ def simulate_requests(
     _check_tables(given, settings)
     walks = _walks(given, settings, conversations=has_turns(requests))
     prepared = _prepare(given, requests=requests, settings=settings, walks=walks, trace_steps=trace_steps)
-    check_steps(_most_steps(given, prepared))
     # A planner that never gets here need not load the loop.
     from simulator.engine.events import scheduler_lists, scheduler_walk
     from simulator.engine.events.loop import loop_of
@@ -272,10 +273,10 @@ def simulate_requests(
     if any(replica.stalled for replica in sums):
         raise RoofcastError("requests are left that can never run", field="engine", code="stalled")
     idle = settings.replicas - len(sums)
-    order, fate = prepared.order, prepared.fate
+    columns, order, groups = prepared.fate._asdict(), prepared.order, prepared.limits.groups
     del prepared
     return SimulationRun(
-        records=records_of(requests, fate, order),
+        records=records_of(requests, columns, order=order, groups=groups),
         usage=np.sum([replica.usage for replica in sums], axis=0),
         trace=(*(replica.trace for replica in sums), *(idle * [np.zeros((0, at.TRACE_COLUMNS))])),
         steps=sum(replica.steps for replica in sums),

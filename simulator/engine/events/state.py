@@ -168,7 +168,7 @@ class RequestColumns(NamedTuple):
         conversations, which come when the answers before them have been read
     prompt_tokens, output_tokens : lengths; prefix : list of block ids, where prompts share any
     deadline_s : when clients give up, where that is not the same time after all of them were sent
-    sent_s, order : when clients sent them in the order of sending, and the place there of each, where it is another
+    sent_s : when clients sent them, where all give up the same time after, or in conversations
     holders, places : those of ``EngineState`` of all replicas, which find each other's blocks in a shared tier
     think_s, delay_s, follower : in conversations what the client thinks and the way to the queue take, and the turn
         that follows (or -1)
@@ -180,7 +180,6 @@ class RequestColumns(NamedTuple):
     prefix: Any
     deadline_s: Any
     sent_s: Any
-    order: Any
     think_s: Any
     delay_s: Any
     follower: Any

@@ -290,8 +290,7 @@ def deadline_s(demand: Any, limits: Any, request: int) -> float:
     """When the client of a request gives up [s]."""
     if len(demand.deadline_s) > 0:
         return float(demand.deadline_s[request])
-    sent_s = demand.sent_s[demand.order[request]] if len(demand.order) > 0 else demand.sent_s[request]
-    return float(sent_s + limits.patience_s)
+    return float(demand.sent_s[request] + limits.patience_s)
 
 
 def _patient_until_s(demand: Any, fate: Any, limits: Any, place: int) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.engine.events import state as at
 from simulator.engine.events.arrays import make_limits, make_state
-from simulator.engine.events.columns import has_turns, make_demand, make_fate, queue_order
+from simulator.engine.events.columns import fate_of_group, has_turns, make_demand, make_fate, queue_order, queue_rows
 from simulator.engine.events.state import EngineState, Fate, Limits, RequestColumns
 from simulator.engine.settings import SchedulerSettings
 from simulator.records import dataclass
@@ -65,7 +65,8 @@ def parts(
     """An idle engine that is asked for ``requests``; changed : of ``settings``."""
     settings = replace(settings, **changed)
     order = queue_order(requests, settings)
-    demand = make_demand(requests, settings, order=order)
+    demand = make_demand(requests, settings, rows=queue_rows(order, group=0, groups=1))
+    fate = fate_of_group(make_fate(requests, settings), demand, settings, group=0, groups=1)
     longest = int((requests.prompt_tokens + requests.output_tokens).max())
     limits = make_limits(
         settings,
@@ -78,7 +79,7 @@ def parts(
     stack = make_state(
         limits, requests, replicas=settings.replicas, stages=stages, longest_tokens=longest, trace_steps=trace_steps
     )
-    return Parts(limits=limits, demand=demand, fate=make_fate(requests, demand, settings, order=order), stack=stack)
+    return Parts(limits=limits, demand=demand, fate=fate, stack=stack)
 
 
 def listed(nodes: Any, head: int) -> list[int]:

@@ -39,19 +39,22 @@ def test_the_queue_is_filled_in_the_order_of_its_times(prompts: list[int], gap_s
     slow = replace(SETTINGS, prompt_token_delay_s=delay_s, request_delay_s=0.25)
     requests = lengths(prompts, arrival_s=[gap_s * place for place in range(len(prompts))])
     order = columns.queue_order(requests, slow)
-    ready_s = columns.ready_s(requests, slow, order=order, group=0, groups=1, rows=slice(None))
+    rows = columns.queue_rows(order, group=0, groups=1)
+    ready_s = columns.ready_s(requests.part(rows), slow)
     assert (np.diff(ready_s) >= 0).all()
     assert sorted(ready_s) == pytest.approx(
         sorted(gap_s * place + 0.25 + delay_s * tokens for place, tokens in enumerate(prompts))
     )
-    demand = columns.make_demand(requests, slow, order=order)
+    demand = columns.make_demand(requests, slow, rows=rows)
     assert sorted(demand.prompt_tokens) == sorted(prompts)
 
 
 def test_columns_that_nobody_needs_are_empty() -> None:
-    demand = columns.make_demand(lengths([8, 8]), SETTINGS, order=None)
-    assert [len(getattr(demand, name)) for name in ("prefix", "deadline_s", "think_s", "follower", "order")] == [0] * 5
-    assert len(columns.make_demand(sharing([8], [[0]]), SETTINGS, order=None).prefix) == 1
+    everybody = slice(None)
+    demand = columns.make_demand(lengths([8, 8]), SETTINGS, rows=everybody)
+    assert [len(getattr(demand, name)) for name in ("prefix", "deadline_s", "think_s", "follower", "sent_s")] == [0] * 5
+    assert len(columns.make_demand(lengths([8, 8]), replace(SETTINGS, timeout_s=9.0), rows=everybody).sent_s) == 2
+    assert len(columns.make_demand(sharing([8], [[0]]), SETTINGS, rows=everybody).prefix) == 1
 
 
 def test_follow_ups_stand_at_the_places_of_the_queue() -> None:
@@ -61,8 +64,8 @@ def test_follow_ups_stand_at_the_places_of_the_queue() -> None:
     assert order is not None
     assert order.tolist() == [1, 2, 0]
     assert columns.has_turns(requests)
-    assert columns.make_demand(requests, slow, order=order).follower.tolist() == [-1, -1, 0]
-    ready_s = columns.ready_s(requests, slow, order=order, group=0, groups=1, rows=slice(None))
+    assert columns.make_demand(requests, slow, rows=order).follower.tolist() == [-1, -1, 0]
+    ready_s = columns.ready_s(requests.part(order), slow)
     assert np.isnan(ready_s).tolist() == [True, False, False], "nobody knows when an answer will have been read"
 
 
@@ -94,31 +97,29 @@ def test_host_memory_and_shared_prompts_are_recorded_where_there_are_any() -> No
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3])
-def test_groups_are_parts_of_the_whole_and_join_to_it(groups: int) -> None:
-    requests = lengths([8, 9, 10, 11, 12], arrival_s=[0.0, 1.0, 2.0, 3.0, 4.0])
-    whole = parts(requests)
-    seen = []
+@pytest.mark.parametrize("token_delay_s", [0.0, 0.1])
+def test_groups_are_parts_of_the_whole_and_join_to_it(groups: int, token_delay_s: float) -> None:
+    requests = lengths([50, 4, 10, 11, 12], arrival_s=[0.0, 1.0, 2.0, 3.0, 4.0])
+    settings = replace(SETTINGS, prompt_token_delay_s=token_delay_s, timeout_s=100.0)
+    order, fate = columns.queue_order(requests, settings), columns.make_fate(requests, settings)
     for group in range(groups):
-        demand = columns.part_of_demand(whole.demand, group=group, groups=groups)
-        fate = columns.part_of_fate(whole.fate, group=group, groups=groups)
-        seen += [(float(sent), int(tokens)) for sent, tokens in zip(demand.sent_s, demand.prompt_tokens, strict=True)]
-        ready_s = columns.ready_s(requests, SETTINGS, order=None, group=group, groups=groups, rows=slice(None))
-        assert ready_s.tolist() == demand.sent_s.tolist()
-        fate.finish_s[:] = demand.sent_s + demand.prompt_tokens
-        fate.replica[:] = 0
-        columns.join_part(whole.fate, fate, group=group, groups=groups)
-    assert sorted(seen) == [(0.0, 8), (1.0, 9), (2.0, 10), (3.0, 11), (4.0, 12)]
-    assert whole.fate.finish_s.tolist() == [8.0, 10.0, 12.0, 14.0, 16.0]
-    assert whole.fate.replica.tolist() == [place % groups for place in range(5)]
+        rows = columns.queue_rows(order, group=group, groups=groups)
+        demand = columns.make_demand(requests, settings, rows=rows)
+        part = columns.fate_of_group(fate, demand, settings, group=group, groups=groups)
+        assert (np.diff(columns.ready_s(requests.part(rows), settings)) >= 0).all()
+        part.outcome[:] = at.FINISHED
+        part.finish_s[:] = demand.sent_s + demand.prompt_tokens
+        part.replica[:] = group
+    records = columns.records_of(requests, fate._asdict(), order=order, groups=groups)
+    assert records.finish_s.tolist() == [50.0, 5.0, 12.0, 14.0, 16.0]
+    queue = range(5) if order is None else order.tolist()
+    assert [int(records.replica[request]) for request in queue] == [place % groups for place in range(5)]
+    assert records.sent_s.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert records.cached_tokens.tolist() == [0, 0, 0, 0, 0]
 
 
-def test_records_are_in_the_order_in_which_requests_came() -> None:
-    requests = lengths([50, 4, 4], arrival_s=[0.0, 1.0, 1.0])
-    one = parts(requests, prompt_token_delay_s=0.1)
-    order = columns.queue_order(requests, replace(SETTINGS, prompt_token_delay_s=0.1))
-    one.fate.finish_s[:] = one.demand.prompt_tokens
-    one.fate.outcome[:] = at.FINISHED
-    records = columns.records_of(requests, one.fate, order)
-    assert records.finish_s.tolist() == [50.0, 4.0, 4.0]
-    assert records.sent_s.tolist() == [0.0, 1.0, 1.0]
-    assert records.cached_tokens.tolist() == [0, 0, 0]
+def test_rows_of_a_group_are_those_of_the_queue() -> None:
+    for order in (None, np.array([3, 1, 0, 2, 4, 6, 5], dtype=np.int32)):
+        queue = np.arange(7) if order is None else order
+        rows = columns.queue_rows(order, group=1, groups=3, rows=slice(1, 2))
+        assert np.arange(7)[rows].tolist() == [queue[4]]

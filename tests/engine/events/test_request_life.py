@@ -181,7 +181,8 @@ class TestClients:
 
     def test_nobody_gives_up_where_no_time_is_set(self) -> None:
         one = parts(lengths([8]))
-        assert steps.deadline_s(one.demand, one.limits, 0) == np.inf
+        one.fate.numbers[at.DISPATCHED] = 1
+        assert steps._patient_until_s(one.demand, one.fate, one.limits, 0) == np.inf
 
     @settings(max_examples=40, deadline=None)
     @given(times=st.lists(st.integers(0, 6), min_size=1, max_size=12))

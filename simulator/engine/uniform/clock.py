@@ -62,8 +62,11 @@ class StepClock:
         # Nodes are whole numbers of tokens: the last ones that lie at their places.
         places = np.searchsorted(tables.decode_places, np.arange(tables.decode_s.shape[1]), side="right") - 1
         self._contexts: list[float] = places.astype(np.float64).tolist()
+        self._gaps = np.diff(self._contexts)
         # Plain numbers in lists: one value of an array costs several times as much to read.
         self._token_places: list[float] = tables.token_places.tolist()
+        self._token_s: list[float] = tables.token_s.tolist()
+        self._logits_s: list[float] = tables.logits_s.tolist()
         self._rows: dict[int, _Row] = {}
         self._planes: dict[int, list[list[float]]] = {}
         self._decodes: dict[int, list[float]] = {}
@@ -74,8 +77,8 @@ class StepClock:
             seconds = self.fixed_s(sequences) + np.maximum(
                 self.tokens_s(sequences * self.verify_tokens) + self._tables.decode_s[sequences], self._tables.issue_s
             )
-            gaps = np.diff(self._contexts)
-            areas = np.append(0.0, np.cumsum((seconds[1:] + seconds[:-1]) / 2 * gaps))
+            areas = np.zeros(len(seconds))
+            np.cumsum((seconds[1:] + seconds[:-1]) / 2 * self._gaps, out=areas[1:])
             # Contexts below the first node cost as much as there.
             integral = areas + seconds[0] * self._contexts[0]
             found = self._rows[sequences] = _Row(seconds.tolist(), integral.tolist())
@@ -89,7 +92,7 @@ class StepClock:
 
     def tokens_s(self, tokens: int, *, logits: int | None = None) -> float:
         """What depends on the number of new tokens and of logits alone [s]."""
-        return float(self._tables.token_s[tokens] + self._tables.logits_s[tokens if logits is None else logits])
+        return self._token_s[tokens] + self._logits_s[tokens if logits is None else logits]
 
     def _integral_s(self, row: _Row, context: float) -> float:
         contexts = self._contexts
@@ -122,11 +125,12 @@ class StepClock:
 
     def _prefill_s(self, chunks: Chunks) -> float:
         """Attention and states of prefilling sequences [s]; ``phases.compiled.prefill_seconds`` on numbers."""
-        plane = self._planes.get(chunks.sequences)
+        sequences, tokens, work2, _ = chunks
+        plane = self._planes.get(sequences)
         if plane is None:
-            plane = self._planes[chunks.sequences] = self._plane(chunks.sequences).tolist()
-        mean = chunks.tokens / chunks.sequences
-        context = 1.0 + max(0.5 * (chunks.work2 / chunks.tokens - mean), 0.0) / CONTEXT_UNIT_TOKENS
+            plane = self._planes[sequences] = self._plane(sequences).tolist()
+        mean = tokens / sequences
+        context = 1.0 + max(0.5 * (work2 / tokens - mean), 0.0) / CONTEXT_UNIT_TOKENS
         octave = floor(log2(context))
         context_place = self._tables.context_nodes * (octave + context * 2.0**-octave - 1.0)
         whole = min(int(mean), len(self._token_places) - 2)
@@ -154,8 +158,12 @@ class StepClock:
         contexts, seconds = self._contexts, self._decodes.get(sequences)
         if seconds is None:
             seconds = self._decodes[sequences] = self._tables.decode_s[sequences].tolist()
-        place = min(max(bisect_right(contexts, attended) - 1, 0), len(contexts) - 2)
-        share = min(max((attended - contexts[place]) / (contexts[place + 1] - contexts[place]), 0.0), 1.0)
+        if attended <= contexts[0]:
+            return seconds[0]
+        if attended >= contexts[-1]:
+            return seconds[-2] + (seconds[-1] - seconds[-2])
+        place = bisect_right(contexts, attended) - 1
+        share = (attended - contexts[place]) / (contexts[place + 1] - contexts[place])
         return seconds[place] + share * (seconds[place + 1] - seconds[place])
 
     def mixed_step_s(self, chunks: Chunks, *, sequences: int, context: float) -> float:

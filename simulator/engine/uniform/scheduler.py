@@ -127,7 +127,8 @@ class Engine:
 
     def deliver(self, request: int, *, ready_s: float) -> None:
         """Give it a request that reaches the queue of its emptiest rank at ``ready_s``."""
-        rank = self._ranks[0] if len(self._ranks) == 1 else min(self._ranks, key=lambda one: one.load)
+        ranks = self._ranks
+        rank = ranks[0] if len(ranks) == 1 else min(ranks, key=lambda one: one.load)
         heappush(rank.waiting, (ready_s, request))
         if self._idle:
             self.event_s = min(self.event_s, ready_s)
@@ -153,16 +154,19 @@ class Engine:
         seen_s = self._last_start_s if self.policy.ahead else now_s
         self.seated = []
         self._admit(seen_s)
-        busy = False
+        prompts = busy = False
         for rank in self._ranks:
-            busy = busy or rank.running > 0 or len(rank.prompts) > 0
-        if not busy:
+            if rank.prompts:
+                prompts = True
+            elif rank.running:
+                busy = True
+        if not (busy or prompts):
             self._idle = True
             self.event_s = max(now_s, min((rank.waiting[0][0] for rank in self._ranks if rank.waiting), default=inf))
             return
         self._start_s, self._run = now_s, 0
-        holds = self._holds()
-        if holds or not any(rank.prompts for rank in self._ranks):
+        holds = self.policy.gather_steps > 0 and self._holds()
+        if holds or not prompts:
             self._run = min(rank.ending[0] - rank.step for rank in self._ranks if rank.ending)
             if holds:
                 self._run = min(self._run, self.policy.gather_steps - self._held)
@@ -186,33 +190,38 @@ class Engine:
 
     def _admit(self, seen_s: float) -> None:
         """Seat requests that have come by ``seen_s``, first come first served."""
+        resident, prompt_tokens = self.policy.resident, self.work.prompt_tokens
         for rank in self._ranks:
-            while rank.waiting and rank.waiting[0][0] <= seen_s:
-                if rank.running + len(rank.prompts) >= self.policy.resident:
+            waiting, prompts = rank.waiting, rank.prompts
+            while waiting and waiting[0][0] <= seen_s:
+                if rank.running + len(prompts) >= resident:
                     break
-                request = heappop(rank.waiting)[1]
-                if self.work.prompt_tokens[request]:
-                    rank.prompts.append([request, 0])
+                request = heappop(waiting)[1]
+                if prompt_tokens[request]:
+                    prompts.append([request, 0])
                 else:
                     self._decode(rank, request)
                     self.seated.append(request)
 
     def _decode(self, rank: _Rank, request: int) -> None:
         """Let a request whose first token is there decode from the next step on."""
-        last = rank.step + self.work.decode_steps[request]
-        if last in rank.finishing:
-            rank.finishing[last].append(request)
-        else:
+        work = self.work
+        last = rank.step + work.decode_steps[request]
+        together = rank.finishing.get(last)
+        if together is None:
             rank.finishing[last] = [request]
             heappush(rank.ending, last)
+        else:
+            together.append(request)
         rank.running += 1
-        rank.context += self.work.context_tokens[request]
-        rank.growth += self.work.growth[request]
+        rank.context += work.context_tokens[request]
+        rank.growth += work.growth[request]
 
     def _compose(self, rank: _Rank) -> None:
         """Fill the rank's next step with decodes and prompt tokens."""
-        policy = self.policy
-        rank.starting = []
+        policy, prompt_tokens = self.policy, self.work.prompt_tokens
+        starting: list[int] = []
+        rank.starting = starting
         rank.chunks = NO_CHUNKS
         rank.decodes = rank.running > 0 and (policy.decodes_beside or not rank.prompts)
         budget = policy.step_tokens
@@ -221,20 +230,23 @@ class Engine:
         sequences = tokens = 0
         work2 = 0.0
         for entry in rank.prompts:
-            left = self.work.prompt_tokens[entry[0]] - entry[1]
+            request, done = entry
+            chunk = left = prompt_tokens[request] - done
             if budget <= 0 or (left > budget and sequences and not policy.chunked):
                 break
-            chunk = min(left, budget)
+            if left > budget:
+                chunk = budget
             budget -= chunk
             sequences, tokens = sequences + 1, tokens + chunk
-            work2 += chunk * (2.0 * entry[1] + chunk)
-            entry[1] += chunk
+            work2 += chunk * (2.0 * done + chunk)
             if chunk == left:
-                rank.starting.append(entry[0])
-        for _ in rank.starting:
+                starting.append(request)
+            else:
+                entry[1] = done + chunk
+        for _ in starting:
             rank.prompts.popleft()
         if sequences:
-            rank.chunks = Chunks(sequences, tokens, work2, len(rank.starting))
+            rank.chunks = Chunks(sequences, tokens, work2, len(starting))
 
     def _rank_step_s(self, rank: _Rank) -> float:
         sequences = rank.running if rank.decodes else 0
@@ -296,13 +308,14 @@ class Engine:
         steps = max(1, self._run)
         if self._run and any(rank.prompts for rank in self._ranks):
             self._held += steps
+        decode_steps = self.work.decode_steps
         for rank in self._ranks:
             if self._run or rank.decodes:
                 self._advance(rank, steps, done)
             if not self._run:
+                started += rank.starting
                 for request in rank.starting:
-                    started.append(request)
-                    if self.work.decode_steps[request]:
+                    if decode_steps[request]:
                         self._decode(rank, request)
                     else:
                         done.append(request)
@@ -318,13 +331,13 @@ class Engine:
         rank.step += steps
         rank.context += rank.growth * steps
         if rank.ending and rank.ending[0] <= rank.step:
-            for request in rank.finishing.pop(heappop(rank.ending)):
-                done.append(request)
-                rank.running -= 1
-                rank.growth -= self.work.growth[request]
-                rank.context -= (
-                    self.work.context_tokens[request] + self.work.growth[request] * self.work.decode_steps[request]
-                )
+            work, leaving = self.work, rank.finishing.pop(heappop(rank.ending))
+            done += leaving
+            rank.running -= len(leaving)
+            for request in leaving:
+                growth = work.growth[request]
+                rank.growth -= growth
+                rank.context -= work.context_tokens[request] + growth * work.decode_steps[request]
             if not rank.running:
                 # Sums of fractions do not come back to exactly nothing.
                 rank.context = rank.growth = 0.0

@@ -80,9 +80,10 @@ class _Loop:
 
     def send(self, now_s: float) -> None:
         """The next request of a client, if there is one."""
-        if self.sent == self.requests:
+        request = self.sent
+        if request == self.requests:
             return
-        request, self.sent = self.sent, self.sent + 1
+        self.sent = request + 1
         self.sent_s[request] = now_s
         self._deliver(request, self._by_load, ready_s=now_s + self._ready_s[request])
 

@@ -3,7 +3,7 @@ fitted correction where family and format were measured, otherwise the family's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from simulator.kernels.engine_traits import (
     without,
 )
 from simulator.kernels.fits import (
+    LIBRARY_ORDER,
     BeyondDomain,
     CollectiveFits,
     FitSet,
@@ -104,13 +105,13 @@ class KernelLibrary:
     shared_gemm: tuple[tuple[str, FitSet], ...] = ()
     traits: EngineTraits = NO_TRAITS
 
-    def rare_fits(self, group: CalibrationGroup, *, foreign: bool = False) -> FitSet | None:
+    def rare_fits(self, group: CalibrationGroup, *, foreign: bool = False, library: str = "") -> FitSet | None:
         """Fits that few models need, chosen when one does: among the facts of all accelerators that were measured.
 
-        foreign : another vendor's, for the kernels that its own vendor's lack
+        foreign : another vendor's, for the kernels that its own vendor's lack; library : another than the asked one
         """
-        profiles = self.roofline.profiles
-        return fit_set(self.datasheet, library=self.library, group=group, profiles=profiles, foreign=foreign)
+        library, profiles = library or self.library, self.roofline.profiles
+        return fit_set(self.datasheet, library=library, group=group, profiles=profiles, foreign=foreign)
 
     def price(self, work: Work) -> Timing:
         """Time of one execution of ``work`` on one device [s]; nothing to do takes no time."""
@@ -299,22 +300,26 @@ class KernelLibrary:
 
             return chosen_keys_timing(shape, hardware=self.hardware, price=self.attention_call, traits=self.traits)
         has_fp8 = Dtype.FP8 in self.hardware.peak_flops_per_s
-        for foreign in (False, True):
-            fits = self.rare_fits("attention", foreign=True) if foreign else self._attention_fits(shape)
-            choice = choose_attention_fit(fits.fits, shape=shape, has_fp8=has_fp8) if fits else None
+        for fits, asked in self._attention_fits(shape):
+            choice = choose_attention_fit(fits.fits, shape=asked, has_fp8=has_fp8) if fits else None
             if fits is None or choice is None:
                 continue
             price = _attention_model(choice.fit)
-            timing = price(shape, hardware=self.hardware, fit=choice.fit, lattice=fits.lattice(choice.fit))
+            timing = price(asked, hardware=self.hardware, fit=choice.fit, lattice=fits.lattice(choice.fit))
             lender = self.traits.lent(fits.relative, kind=row_kind(shape))
             return replace(fits, relative=lender).transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
         return None
 
-    def _attention_fits(self, shape: AttentionShape) -> FitSet | None:
-        """The engine's own fits, or those of the library that measured the same kernel on as many KV heads."""
-        if shape.is_decode and np.max(shape.num_kv_heads) > MEASURED_KV_HEADS and self.wide_attention is not None:
-            return self.wide_attention
-        return self.attention
+    def _attention_fits(self, shape: AttentionShape) -> Iterator[tuple[FitSet | None, AttentionShape]]:
+        """The engine's own fits, or those of the library that measured the same kernel on as many KV heads; for what
+        they lack the next library's (TensorRT-LLM's decode table of A100 is unusable), without a window that hides no
+        key (vLLM's kernel then shares no reads among heads), and another vendor's."""
+        wide = shape.is_decode and np.max(shape.num_kv_heads) > MEASURED_KV_HEADS and self.wide_attention is not None
+        yield (self.wide_attention if wide else self.attention), shape
+        keys = np.max(np.asarray(shape.context_tokens) + shape.query_tokens)
+        seen = shape if shape.window is not None and keys > shape.window else replace(shape, window=None)
+        yield self.rare_fits("attention", library=LIBRARY_ORDER[self.library][1]), seen
+        yield self.rare_fits("attention", foreign=True), shape
 
     def _recurrent(self, work: Work, shape: RecurrentShape) -> Timing:
         # Few models are recurrent: others do without.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -139,3 +141,30 @@ def test_more_kernels_pay_more_gaps_and_untuned_shapes_run_slower() -> None:
     step = estimate_step(replica, decode_step(sequences=1, context=1000))
     assert traits.launch_gap_s > 0
     assert float(step.step_s[0]) > sum(row.work.count * traits.launch_gap_s for row in step.rows)
+
+
+@pytest.mark.parametrize("hardware", ["a100-sxm-80gb", "a100-pcie-80gb", "h100", "l40s"])
+@pytest.mark.parametrize("library", ["vllm", "sglang", "trtllm"])
+def test_measured_chips_decode_by_measured_kernels_whatever_the_library(hardware: str, library: str) -> None:
+    """TensorRT-LLM's decode table of A100 is unusable: vLLM's kernel stands in there, and no plain roofline."""
+    shape = AttentionShape(
+        sequences=np.array([4.0, 64.0]),
+        query_tokens=np.ones(2),
+        context_tokens=np.array([1024.0, 2048.0]),
+        num_heads=32.0,
+        num_kv_heads=8.0,
+        head_dim=128.0,
+        v_head_dim=128.0,
+        window=None,
+        causal=True,
+        shared_kv=False,
+        is_decode=True,
+        compute_dtype=Dtype.BF16,
+        kv_dtype=Dtype.BF16,
+    )
+    kernels = kernel_library(load_hardware(hardware), library=library)
+    timing, idle = (kernels.attention_call(one) for one in (shape, replace(shape, window=4096.0)))
+    assert timing is not None
+    assert idle is not None
+    if (hardware[:4], library) == ("a100", "trtllm"):
+        np.testing.assert_array_equal(idle.seconds, timing.seconds)

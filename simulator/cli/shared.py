@@ -27,40 +27,53 @@ _INTEGER = re.compile(r"[-+]?[0-9]+(?:\.0*)?")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 
-def check_words(command: Any, words: Sequence[str]) -> None:
-    """Refuse an option that holds one value and is given more, of which the last would win, and numbers that are none
-    or that nobody means."""
+_NAMES = frozenset(("hardware", "prefill_hardware", "encoder_hardware", "weights", "kv_cache", "serving", "stock"))
+"""Repeatable options whose texts hold no comma of their own."""
+
+
+def checked_words(command: Any, words: Sequence[str]) -> list[str]:
+    """``words``, with ``--tp 1,2`` as ``--tp 1 --tp 2``.
+
+    Raises RoofcastError: an option of one value is given more, of which the last would win; a number is none.
+    """
     options = [parameter for parameter in command.params if isinstance(parameter, TyperOption)]
     taken = {name: option for option in options for name in (*option.opts, *option.secondary_opts)}
     seen: set[str] = set()
-    rest = list(words)
+    rest, found = list(words), []
     while rest:
         word = rest.pop(0)
         name, equals, value = word.partition("=")
         option = taken.get(name)
         if option is None:
+            found.append(word)
             inner = getattr(command, "commands", {}).get(word)
             if inner is not None:
-                return check_words(inner, rest)
+                return found + checked_words(inner, rest)
             if word == "--":
-                return None
+                break
             continue
         if str(option.name) in seen and not option.multiple and not option.is_flag:
             raise RoofcastError("is given more than once and holds one value", field=name, hint="keep one of them")
         seen.add(str(option.name))
-        if option.is_flag:
+        if option.is_flag or not (equals or rest):
+            found.append(word)
             continue
-        if not equals and rest:
-            value, equals = rest.pop(0), "="
-        if equals:
-            _check_value(name, option, value)
-    return None
+        value = value if equals else rest.pop(0)
+        several = option.multiple and (option.name in _NAMES or {int, float} & _kinds(option))
+        for text in value.split(",") if several else [value]:
+            _check_value(name, option, text)
+            found += [f"{name}={text}"] if equals else [name, text]
+    return found + rest
+
+
+def _kinds(option: TyperOption) -> set[object]:
+    annotation = option.type_descriptor.annotation
+    return {annotation, *get_args(annotation)}
 
 
 def _check_value(name: str, option: TyperOption, value: str) -> None:
     """Refuse a word that is no choice of its option, and a number outside its bounds, with what is allowed."""
-    annotation = option.type_descriptor.annotation
-    kinds = {annotation, *get_args(annotation)}
+    kinds = _kinds(option)
     choices = [
         str(choice.value) for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum) for choice in kind
     ]
@@ -135,8 +148,7 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
     if not words:
         words = ["--help"]
     try:
-        check_words(command, words)
-        code = command.main(args=words, prog_name=name, standalone_mode=False)
+        code = command.main(args=checked_words(command, words), prog_name=name, standalone_mode=False)
         if sys.stdout is not None:  # one that was closed before is none
             sys.stdout.flush()
         return int(code) if isinstance(code, int) else int(ExitCode.OK)

@@ -9,9 +9,10 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+import typer
 
-from simulator.cli.plan_capacity import main
-from simulator.cli.shared import spell_objectives
+from simulator.cli.plan_capacity import app, main
+from simulator.cli.shared import checked_words, spell_objectives
 from simulator.errors import RoofcastError
 
 BASE = ["--rps", "100", "--model", "llama-3.1-8b", "--hardware", "h100"]
@@ -292,3 +293,23 @@ def test_csv_says_which_studies_it_leaves_out(capsys: pytest.CaptureFixture[str]
     assert "lists fleets alone, not: " in answer.err
     assert "Growth, Renting" in answer.err
     assert "Growth" not in answer.out
+
+
+def test_several_values_of_an_option_may_stand_in_one_word() -> None:
+    command = typer.main.get_command(app)
+    spread = checked_words(
+        command, ["--tp", "1,2", "--hardware=h100,b200", "--speculation", "eagle:k=4,acceptance=0.7"]
+    )
+    apart = [
+        "--tp",
+        "1",
+        "--tp",
+        "2",
+        "--hardware=h100",
+        "--hardware=b200",
+        "--speculation",
+        "eagle:k=4,acceptance=0.7",
+    ]
+    assert spread == apart
+    with pytest.raises(RoofcastError, match="a whole number is needed, got 'x'"):
+        checked_words(command, ["--tp", "1,x"])

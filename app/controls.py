@@ -47,6 +47,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "techniques.kv_policy.budget_tokens": ("kept",),
         "techniques.weight_offload": ("offload",),
         "techniques.sequence_parallel": ("sequence",),
+        "techniques.two_batch_overlap": ("halves",),
         "techniques.structure": ("kv_heads",),
         "decode_ffn": ("ffn",),
         "disaggregation.link": ("link",),

@@ -61,6 +61,9 @@ MAX_BATCHED = "Most tokens of one step (max_num_batched_tokens); empty: the engi
 EP = "Expert parallelism: whole experts are spread over this many of the accelerators, instead of a slice of each."
 FUSION = "Norms, rotations and activations as kernels of their own, which write and read what fused ones keep on chip."
 SEQUENCE = "Passes between the layers are split by tokens over the tensor-parallel accelerators instead of repeated."
+HALVES = (
+    "A step in halves: one computes while the other's tokens travel between experts (data and expert ranks above 1)."
+)
 WEIGHT_OFFLOAD = "Share of the layers' weights in host memory; it crosses the host link in every pass."
 ENERGY = "Electric energy of the accelerators per generated token, prompts included."
 SATURATION = "The highest rate that the deployment keeps up with; beyond it the queue grows as long as the load lasts."

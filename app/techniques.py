@@ -163,6 +163,10 @@ def _sequence_parallel() -> bool | None:
     return widgets.switch("Sequence parallelism", key="sequence", help=glossary.SEQUENCE) or None
 
 
+def _two_batch_overlap() -> bool | None:
+    return widgets.switch("Two-batch overlap", key="halves", help=glossary.HALVES) or None
+
+
 def technique_inputs(model: str) -> dict[str, Any]:
     """The fields of ``techniques`` that differ from doing nothing."""
     attention = widgets.choice(
@@ -180,5 +184,6 @@ def technique_inputs(model: str) -> dict[str, Any]:
         "fusion": _fusion(),
         "weight_offload": _weight_offload(),
         "sequence_parallel": _sequence_parallel(),
+        "two_batch_overlap": _two_batch_overlap(),
     }
     return {name: value for name, value in found.items() if value is not None}

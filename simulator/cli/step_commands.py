@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from simulator.reports.answer import Answer
 
 
+_SPLIT = ("sequence_parallel", "two_batch_overlap")
+
+
 def precision_options() -> list[Parameter]:
     """Number formats."""
     metavars = {"mixed": "ROLE=SCHEME"}
@@ -30,7 +33,7 @@ def technique_options() -> list[Parameter]:
     """What-if techniques."""
     fields = dict(written_fields(TechniquesSpec))
     # Without the option nothing is split: there is no third way.
-    fields["sequence_parallel"] = replace(fields["sequence_parallel"], three_ways=False)
+    fields |= {name: replace(fields[name], three_ways=False) for name in _SPLIT}
     return list(map(field_option, fields.values()))
 
 
@@ -47,7 +50,7 @@ def techniques_of(options: Mapping[str, Any]) -> TechniquesSpec:
     from simulator.specs.question.techniques_text import techniques_spec
 
     given = {name: options[name] for name in TechniquesSpec.model_fields}
-    return techniques_spec({**given, "sequence_parallel": options["sequence_parallel"] or None})
+    return techniques_spec({**given, **{name: options[name] or None for name in _SPLIT}})
 
 
 class OptimizerChoice(StrEnum):

@@ -51,7 +51,6 @@ from simulator.kernels.roofline import elementwise_timing, fitted_timing, host_t
 from simulator.kernels.step_rows import in_step, price_rows
 from simulator.kernels.timing import Provenance, Timing, between, chosen, mean_timing, widened
 from simulator.operators.work import (
-    Array,
     AttentionShape,
     CollectiveShape,
     ElementwiseShape,
@@ -160,16 +159,16 @@ class KernelLibrary:
             fused = without(own, self.memory_pass(norm_pass(shape)))
             timing = chosen(np.asarray(shape.message_bytes) <= largest, fused, timing)
         timing = with_wait(timing, traits=self.traits, participants=shape.participants)
-        return timing if shape.beside_flops is None else self._exposed(timing, shape.beside_flops)
+        return self._exposed(timing, shape) if shape.beside else timing
 
-    def _exposed(self, timing: Timing, beside_flops: Array) -> Timing:
-        """What of a transfer outlasts the products beside it, which take no less than at the 16-bit peak [s].
+    def _exposed(self, timing: Timing, shape: CollectiveShape) -> Timing:
+        """What of a transfer outlasts the rows beside it, no less than what it takes of them [s].
 
-        Reference: [Liu2023b]
+        Reference: [Liu2023b], [DeepSeek2024b]
         """
-        peaks = self.hardware.peak_flops_per_s
-        hidden_s = beside_flops / peaks.get(Dtype.BF16, peaks.get(Dtype.FP16, max(peaks.values())))
-        seconds = np.maximum(timing.seconds - hidden_s, 0.0)
+        hidden_s = sum(row.count * row.executed * self.price(row).seconds for row in shape.beside)
+        large = shape.apart_bytes is not None and shape.message_bytes > shape.apart_bytes
+        seconds = np.maximum(timing.seconds - hidden_s, np.where(large, shape.kept_share * timing.seconds, 0.0))
         return replace(timing, seconds=seconds, network_s=np.minimum(timing.network_s, seconds))
 
     def _moved(self, shape: CollectiveShape, *, fits: CollectiveFits, extends: bool = False) -> Timing:

@@ -217,7 +217,7 @@ def price_rows(kernels: KernelPrices, works: Sequence[Work]) -> tuple[Timing, ..
     for place, work in enumerate(works):
         if place in timings:
             continue
-        if isinstance(work.shape, CollectiveShape) and work.shape.beside_flops is None:
+        if isinstance(work.shape, CollectiveShape) and not work.shape.beside:
             message = np.asarray(work.shape.message_bytes, dtype=np.float64)
             key = (
                 work.shape.operation,

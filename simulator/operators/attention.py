@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -124,7 +125,7 @@ def context_rows(
             rows.append(
                 share.collective("kv_ring", operation=Collective.P2P, role="attention",
                                  message_bytes=np.where(busy, tokens * kv_bytes, 0.0), count=count * (ranks - 1),
-                                 beside_flops=work.flops / ranks, participants=ranks, spacing=share.tp_size)
+                                 beside=(replace(work, count=1 / ranks),), participants=ranks, spacing=share.tp_size)
             )  # fmt: skip
             continue
         heads = shape.sequences * shape.query_tokens * shape.num_heads * share.element_bytes

@@ -196,7 +196,7 @@ class DeviceShare:
         spacing: int = 1,
         copies: float = 1.0,
         apart_bytes: Array | None = None,
-        beside_flops: Array | None = None,
+        beside: tuple[Work, ...] = (),
     ) -> Work:
         """Row of ``count`` collectives; ``message_bytes`` as nccl-tests counts it (see ``CollectiveShape``)."""
         return Work(
@@ -211,7 +211,7 @@ class DeviceShare:
                 spacing=spacing,
                 copies=copies,
                 apart_bytes=apart_bytes,
-                beside_flops=beside_flops,
+                beside=beside,
             ),
             count=count,
             flops=self.zeros,

@@ -196,9 +196,8 @@ class CollectiveShape:
         as nccl-tests count it (array)
     ends_block : whether it sums what a block gives to the residual stream, with a norm behind it
     spacing : places from one participant to the next; the ranks of a tensor-parallel group lie between two of context
-    beside_flops : that the device computes in 16 bits while the message is under way (array)
-    copies : to how many places all-to-all sends each token; those of one server share it in messages above
-        ``apart_bytes`` (array; None for never)
+    beside : rows that the device computes meanwhile, ``kept_share`` of them slower by a message above ``apart_bytes``
+    copies : places that get each token by all-to-all; a server shares it above ``apart_bytes`` (array; None: never)
     """
 
     operation: Collective
@@ -208,7 +207,8 @@ class CollectiveShape:
     spacing: int = 1
     copies: float = 1.0
     apart_bytes: Array | None = None
-    beside_flops: Array | None = None
+    beside: tuple[Work, ...] = ()
+    kept_share: float = 0.0
 
     @property
     def span(self) -> int:

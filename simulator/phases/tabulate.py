@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,18 +99,21 @@ def _seconds(part: _Part, step: StepShape, rows: frozenset[int]) -> Array:
 
 
 def _cases_of(part: Part, cases: NDArray[np.int64], *, length: int) -> Part:
-    """A Work or kernel shape with some of its cases only."""
-    arrays = [
-        (item.name, getattr(part, item.name))
-        for item in fields(part)
-        if isinstance(getattr(part, item.name), np.ndarray) and len(getattr(part, item.name)) == length
-    ]
-    return replace(part, **{name: values[cases] for name, values in arrays})
+    """A Work, with its shape, or a kernel shape with some of its cases only."""
+    changed: dict[str, Any] = {}
+    for item in fields(part):
+        value = getattr(part, item.name)
+        if isinstance(value, np.ndarray) and len(value) == length:
+            changed[item.name] = value[cases]
+    if isinstance(part, Work):
+        changed["shape"] = _cases_of(part.shape, cases, length=length)
+    elif isinstance(part, CollectiveShape) and part.beside:
+        changed["beside"] = tuple(_cases_of(row, cases, length=length) for row in part.beside)
+    return replace(part, **changed)
 
 
 def _price(deployment: Deployment, work: Work, cases: NDArray[np.int64], *, length: int) -> Array:
-    chosen = _cases_of(work, cases, length=length)
-    return deployment.kernels.price(replace(chosen, shape=_cases_of(work.shape, cases, length=length))).seconds
+    return deployment.kernels.price(_cases_of(work, cases, length=length)).seconds
 
 
 def _row_seconds(deployment: Deployment, work: Work, *, wanted: int | None = None) -> Array:
@@ -156,7 +159,7 @@ def _row_kinds(part: _Part) -> _RowKinds:
         prompt, mixed, with_logits, decodes = work.executed * _row_seconds(part.deployment, work)
         if np.allclose([mixed, with_logits, decodes], prompt, rtol=SAME, atol=0.0):
             token.add(place)
-        elif np.isclose(mixed, with_logits, rtol=SAME, atol=0.0) and decodes > 0:
+        elif np.isclose(mixed, with_logits, rtol=SAME, atol=0.0) and mixed > 0 and decodes > 0:
             logits.add(place)
         else:
             sequence.add(place)

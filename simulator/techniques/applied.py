@@ -123,6 +123,7 @@ TECHNIQUES: tuple[str, ...] = (
     "adapters.adapters",
     "weight_offload.weight_offload",
     "sequence_parallel.sequence_parallel",
+    "two_batch_overlap.two_batch_overlap",
 )
 
 

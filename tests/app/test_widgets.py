@@ -98,6 +98,7 @@ def test_every_figure_of_one_deployment_has_an_interval(name: str) -> None:
     {"sparsity": "2:4"}, {"speculation": "eagle"}, {"kv_heads": "1"}, {"weights": "fp8"}, {"kv": "fp8"},
     {"exit": "0.5"}, {"neurons": "0.5"}, {"kv_policy": "h2o", "kept": "256"}, {"adapters": "lora"}, {"offload": "0.2"},
     {"attention": "standard"}, {"separate": "true"}, {"sequence": "true", "tp": "2"},
+    {"halves": "true", "model": "deepseek-r1", "gpu": "h200", "dp": "8", "ep": "8"},
 ], ids=lambda query: next(iter(query)))  # fmt: skip
 def test_every_technique_has_its_waterfall(query: dict[str, str]) -> None:
     page = opened("what_if", {"model": "llama-3.1-8b", "tp": "1", **query})

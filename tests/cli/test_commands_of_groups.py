@@ -64,7 +64,7 @@ class TestOptionsOfTechniques:
 
     def test_nothing_given_asks_for_nothing(self) -> None:
         nothing: dict[str, Any] = dict.fromkeys((*PrecisionSpec.model_fields, *TechniquesSpec.model_fields))
-        assert techniques_of({**nothing, "sequence_parallel": False}) == TechniquesSpec()
+        assert techniques_of({**nothing, "sequence_parallel": False, "two_batch_overlap": False}) == TechniquesSpec()
         assert PrecisionSpec.model_validate(precision_of(nothing)) == PrecisionSpec()
 
     def test_texts_become_the_specification(self) -> None:

@@ -76,6 +76,7 @@ CROWDED = {
                  "prompt_groups": 4, "prompts_per_group": 10},
 }  # fmt: skip
 MIXTRAL = {"model": "mixtral-8x7b", "tp_size": 4}
+WIDE_EP = {"model": "deepseek-r1", "dp_size": 32, "ep_size": 32, "batch_size": 4096, "isl_tokens": 1024}
 EAGER = {"model": "vicuna-7b", "hardware": "a100", "engine": {"name": "torch-eager"}, "batch_size": 1}
 GRAPHS = {**EAGER, "engine": {"name": "torch"}}
 CLOSED = {"kind": "closed_loop", "concurrency": 1, "batch_size": None, "isl_tokens": 256, "osl_tokens": 64}
@@ -253,6 +254,8 @@ SERVING = (
         (0.3, 0.99), tp_size=4, isl_tokens=4096),
     row("sequence parallelism: two halves cost single tokens more", "sequence_parallel=true",
         "decode.breakdown_s.collective", SLOWER, tp_size=4),
+    row("two-batch overlap: answers", "two_batch_overlap=true", TPOT, FASTER, **WIDE_EP),
+    row("two-batch overlap: prompts", "two_batch_overlap=true", TTFT, FASTER, **WIDE_EP),
     row("weights in the host's memory: room", "weight_offload=0.5", WEIGHTS, (0.5, 0.65)),
     row("weights in the host's memory: time", "weight_offload=0.5", TPOT, (5, 50)),
     fields_row("weights in the host's memory under load", {"techniques": {"weight_offload": 0.2}},

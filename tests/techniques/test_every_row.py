@@ -103,8 +103,8 @@ def step_words(row: Row) -> list[str]:
         name, _, text = change.partition("=")
         if (name, text) == ("fusion", "false"):
             words.append("--no-fusion")
-        elif (name, text) == ("sequence_parallel", "true"):
-            words.append("--sequence-parallel")
+        elif name in ("sequence_parallel", "two_batch_overlap") and text == "true":
+            words.append(f"--{name.replace('_', '-')}")
         elif f"--{name.replace('_', '-')}" not in words:
             words += [f"--{name.replace('_', '-')}", text]
         else:
@@ -180,6 +180,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (
     ("attention=standard", {"model": "mamba-1.4b"}, ("standard", "mamba")),
     ("fusion=true", {}, ("vllm", "fused")),
     ("sequence_parallel=true", {}, ("sequence_parallel", "rank")),
+    ("two_batch_overlap=true", {"model": "deepseek-r1", "tp_size": 8}, ("two_batch_overlap", "dp_size")),
     ("speculation=eagle", {"osl_tokens": 1}, ("eagle", "osl_tokens")),
     ("cpu_kv_offload=true", {}, ("batch",)),
     ("tp_size=3", {}, ("3",)),

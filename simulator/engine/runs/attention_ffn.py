@@ -26,9 +26,12 @@ def attention_ffn_of(
     if ffn is None:
         return None
     decoding = scenario.model_copy(update=spec.degrees("decode"))
-    if decoding.pp_size > 1 or decoding.cp_size > 1 or scenario.techniques.speculation is not None:
+    techniques = scenario.techniques
+    split = techniques.speculation is not None or techniques.two_batch_overlap
+    if decoding.pp_size > 1 or decoding.cp_size > 1 or split:
         raise RoofcastError(
-            "goes with tp_size and dp_size of attention alone, without pipelines, shared contexts or speculation",
+            "goes with tp_size and dp_size of attention alone, without pipelines, shared contexts, speculation or "
+            "two-batch overlap, which its micro-batches are",
             field="disaggregation.decode_ffn",
             code="unsupported_option",
             hint="leave those out, or decode_ffn",

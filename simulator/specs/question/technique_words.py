@@ -47,8 +47,9 @@ EXAMPLES = {
     "fusion": "true",
     "weight_offload": "0.5",
     "sequence_parallel": "true",
+    "two_batch_overlap": "true",
 }
-PLAIN = ("attention", "fusion", "sequence_parallel")
+PLAIN = ("attention", "fusion", "sequence_parallel", "two_batch_overlap")
 _PATTERN = re.compile(r"(\d+:\d+)(?:[:,](.*))?", re.ASCII)
 # Longer ones stay text, which no number is made of.
 _NUMBER = re.compile(r"[-+]?(\d{1,30}\.?\d{0,30}|\.\d{1,30})([eE][-+]?\d{1,3})?", re.ASCII)

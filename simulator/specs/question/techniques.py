@@ -328,6 +328,7 @@ class TechniquesSpec(Spec):
     fusion: bool | None = open_field("Elementwise passes fused; `no_fusion`: one kernel each.")
     weight_offload: WeightOffloadSpec | None = open_field("Share of the layers' weights in host memory: 0.5.")
     sequence_parallel: bool | None = open_field("Norms split over tensor-parallel ranks, all-reduces in two halves.")
+    two_batch_overlap: bool | None = open_field("Steps in halves, one computes while the other's tokens go to experts.")
 
     @model_validator(mode="before")
     @classmethod

@@ -290,17 +290,20 @@ def _communication(spec: MoeSpec, *, share: DeviceShare, count: float) -> tuple[
     if not is_exchanged(share):
         return (), share.all_reduce_after("experts", count=count)
     width = float(spec.latent_size or share.hidden_size)
-    tokens = share.tokens * share.dp_size
-    busiest = rank_load(spec, tokens=tokens, local_experts=spec.num_experts / share.ep_size).assignments
-    sent = busiest * share.ep_size / (share.dp_size * share.tp_size) * width
     product = share.plan.format_for("experts")
     dispatched = product.activation_bits / BITS_PER_BYTE
-    apart = sent * LOW_LATENCY_TOKENS / np.maximum(share.tokens, 1.0)
+
+    def sent(tokens: Array) -> Array:
+        """Elements of the busiest rank, each having so many tokens."""
+        load = rank_load(spec, tokens=tokens * share.dp_size, local_experts=spec.num_experts / share.ep_size)
+        return load.assignments * share.ep_size / (share.dp_size * share.tp_size) * width
+
+    apart = sent(share.zeros + LOW_LATENCY_TOKENS)
     rows = [
         share.collective(
             name,
             operation=Collective.ALL_TO_ALL,
-            message_bytes=sent * element_bytes,
+            message_bytes=sent(share.tokens) * element_bytes,
             participants=share.ep_size,
             copies=float(spec.num_experts_per_tok),
             apart_bytes=apart * element_bytes,

@@ -17,9 +17,13 @@ from simulator.kernels.fits import collective_fits
 from simulator.kernels.library import kernel_library
 from simulator.kernels.timing import Provenance
 from simulator.kernels.transfer import HOST_SHARE_AN_OCTAVE, Relative, link_relative
-from simulator.operators.work import Collective, CollectiveShape, Family, Work
+from simulator.operators.work import Collective, CollectiveShape, Family, Work, decode_step
+from simulator.phases.deployment import deploy
+from simulator.phases.step import estimate_step
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, default_server_for, load_hardware
 from simulator.specs.hardware.calibration import FitError, KernelFit, load_calibration
+from simulator.specs.model.loading import load_model
 from simulator.units import GIB, KIB, MIB, MICRO
 
 SCORE_ROWS = Path(__file__).parents[2] / "validation" / "measured" / "all_reduce_score.csv"
@@ -246,6 +250,33 @@ def test_a_token_for_several_experts_of_a_server_crosses_to_it_once(h100):
     assert seconds(8.0)[SIZES <= MIB] == pytest.approx(seconds(1.0)[SIZES <= MIB])
     assert seconds(8.0, ranks=8) == pytest.approx(seconds(1.0, ranks=8))
     assert (np.diff(seconds(8.0)) >= 0).all()
+
+
+def test_few_bytes_go_to_other_servers_by_the_protocol_of_low_latency(h100):
+    across = [
+        collective_timing(shape(Collective.ALL_TO_ALL, size, 16), hardware=h100, fits=RINGS, network=NIC).seconds[0]
+        for size in (KIB, 64 * MIB)
+    ]
+    inside = [
+        collective_timing(shape(Collective.ALL_TO_ALL, size / 2, 8), hardware=h100, fits=RINGS).seconds[0]
+        for size in (KIB, 64 * MIB)
+    ]
+    # [NCCL2025]: a step of 2.7 us with as many flags as data, or of 14 us without; half of the message stays inside.
+    assert across[0] - inside[0] == pytest.approx(2.7e-6 + KIB / 2 / 25e9, rel=1e-3)
+    assert across[1] - inside[1] == pytest.approx(14e-6 + 32 * MIB / 50e9, rel=1e-3)
+
+
+@pytest.mark.parametrize(("hardware", "ranks"), [("h100", 16), ("h800-sxm-80gb", 128), ("mi355x", 16)])
+def test_more_tokens_never_reach_their_experts_sooner(hardware, ranks):
+    made = deploy(
+        model=load_model("deepseek-r1"),
+        hardware=load_hardware(hardware),
+        parallelism=ParallelismSpec(dp_size=ranks, ep_size=ranks),
+    )
+    tokens = np.append(np.arange(1.0, 520.0), np.geomspace(520, 16384, 60))
+    for row in estimate_step(made, decode_step(sequences=tokens, context=100.0)).rows:
+        if row.work.name in ("experts_dispatch", "experts_combine"):
+            assert (np.diff(row.seconds) >= -1e-12 * row.seconds[1:]).all()
 
 
 def test_missing_fits_are_refused(h100):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -35,7 +36,7 @@ NETWORK_LAWS = (
     Law(algorithm="ring_ll", launch_s=0.0, hop_s=2.7 * MICRO, fraction=0.5),
     Law(algorithm="ring_simple", launch_s=0.0, hop_s=14 * MICRO, fraction=1.0),
 )
-EXCHANGE_LAWS = (Law(algorithm="one_shot", launch_s=14 * MICRO, hop_s=0.0, fraction=1.0),)
+EXCHANGE_LAWS = tuple(replace(law, algorithm="one_shot", launch_s=law.hop_s, hop_s=0.0) for law in NETWORK_LAWS)
 """All-to-all between servers: everybody sends to all others at once, so that there is one step and no ring."""
 NETWORK_LOG_SIGMA = 0.4
 """Assumed: no multi-server collective was measured; published NCCL runs on one fabric differ by as much."""

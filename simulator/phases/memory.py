@@ -19,7 +19,6 @@ from simulator.operators.parallelism import (
 from simulator.operators.transformer import stored_bytes
 from simulator.operators.work import prefill_step
 from simulator.phases.deployment import Deployment, without_speculation
-from simulator.phases.engine_settings import EngineSettings
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -129,13 +128,7 @@ def _widest_activation_elements(deployment: Deployment) -> float:
     return 2 * deployment.model.hidden_size + widest
 
 
-def most_sampled(engine: EngineSettings) -> int:
-    """Sequences whose sampling an engine leaves memory for, however many may run."""
-    tokens = engine.max_num_batched_tokens
-    return min(tokens, engine.cuda_graph_max_sequences) if engine.memory_rule == "static" else tokens
-
-
-def activation_bytes(deployment: Deployment) -> float:
+def activation_bytes(deployment: Deployment, *, tokens: Array | float, sequences: Array | float) -> Array:
     """Peak of the engine's profiling run: a full batch in the widest layer, and sampling of every sequence [bytes].
 
     Equation
@@ -144,8 +137,9 @@ def activation_bytes(deployment: Deployment) -> float:
 
     Parameters
     ----------
-    deployment : token budget T and sequence limit S of the engine, G of its CUDA graphs [-], elements per token at
-        the widest point of a layer [-], element size e [bytes], vocabulary V [-], sampler_bytes_per_logit [bytes]
+    deployment : limit G of the engine's CUDA graphs [-], elements per token at the widest point of a layer [-],
+        element size e [bytes], vocabulary V [-], sampler_bytes_per_logit [bytes]
+    tokens, sequences : token budget T and sequence limit S [-], broadcast
 
     Range of validity
     -----------------
@@ -159,21 +153,23 @@ def activation_bytes(deployment: Deployment) -> float:
     """
     engine = deployment.engine
     element_bytes = BITS[deployment.plan.activation_dtype] / BITS_PER_BYTE
-    tokens = engine.max_num_batched_tokens / deployment.parallelism.cp_size
-    layer_bytes = tokens * _widest_activation_elements(deployment) * element_bytes
-    logits = min(engine.max_num_seqs, most_sampled(engine)) * deployment.model.vocab_size
+    layer_bytes = tokens / deployment.parallelism.cp_size * _widest_activation_elements(deployment) * element_bytes
+    sampled = np.minimum(sequences, tokens)
+    if engine.memory_rule == "static":
+        sampled = np.minimum(sampled, engine.cuda_graph_max_sequences)
     if deployment.techniques.spec.attention == "standard":
         from simulator.techniques.attention_kernel import score_bytes
 
         layer_bytes += score_bytes(
             deployment.model,
-            tokens=engine.max_num_batched_tokens,
-            keys=engine.max_num_batched_tokens,
+            tokens=tokens,
+            keys=tokens,
             tp_size=deployment.parallelism.tp_size,
             element_bytes=element_bytes,
         )
-    sampling_bytes = logits * engine.overheads.sampler_bytes_per_logit if deployment.model.has_lm_head else 0.0
-    return layer_bytes + sampling_bytes
+    logit_bytes = engine.overheads.sampler_bytes_per_logit if deployment.model.has_lm_head else 0.0
+    taken: Array = layer_bytes + sampled * deployment.model.vocab_size * logit_bytes
+    return taken
 
 
 def rest_for_cache(
@@ -252,7 +248,9 @@ def memory_plan(deployment: Deployment) -> MemoryPlan:
     drafted = deployment.speculation.kv_bytes_per_token if deployment.speculation else 0.0
     per_token, (tp_size, pp_size, _) = token_cache_bytes(deployment) + drafted, _cache_degrees(deployment)
     state = state_bytes_per_sequence(deployment.model, plan=deployment.plan, tp_size=tp_size, pp_size=pp_size)
-    activations, reserve = activation_bytes(deployment), _reserve_bytes(deployment)
+    tokens, sequences = engine.max_num_batched_tokens, engine.max_num_seqs
+    activations = float(activation_bytes(deployment, tokens=tokens, sequences=sequences))
+    reserve = _reserve_bytes(deployment)
     visible = deployment.hardware.memory_visible_bytes
     share, rule = engine.gpu_memory_utilization, engine.memory_rule
     left = float(rest_for_cache(rule, share=share, visible=visible, weights=weights, beside=activations + reserve))

@@ -118,7 +118,9 @@ def _softmax(row: Work, *, heads: _Heads, fused: bool) -> Work:
     )
 
 
-def score_bytes(model: ModelSpec, *, tokens: float, keys: float, tp_size: int, element_bytes: float) -> float:
+def score_bytes(
+    model: ModelSpec, *, tokens: Array | float, keys: Array | float, tp_size: int, element_bytes: float
+) -> Array | float:
     """Memory of the scores and probabilities of one layer while ``tokens`` queries see ``keys`` keys [bytes]."""
     heads = [
         layer.mixer.num_attention_heads for layer in model.layers if isinstance(layer.mixer, AttentionSpec | MlaSpec)

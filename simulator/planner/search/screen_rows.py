@@ -8,8 +8,10 @@ What a screened set-up leaves for its cache, under every engine limit at once an
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from simulator.kernels.library import KernelLibrary
 from simulator.operators.work import Family, StepShape, Work
 from simulator.phases.deployment import Deployment
-from simulator.phases.memory import STATES_SHARE, activation_bytes, memory_plan, most_sampled, rest_for_cache
+from simulator.phases.memory import STATES_SHARE, activation_bytes, memory_plan, rest_for_cache
 from simulator.phases.step import issuing_s, scheduling_s
 from simulator.records import dataclass
 from simulator.specs.engine.engine import MemoryRule
@@ -56,24 +58,13 @@ class CacheRoom:
 
 
 def cache_room(deployment: Deployment, *, sequences: tuple[int, ...], budgets: tuple[int, ...]) -> CacheRoom:
-    """Room for the cache under every engine limit: linear in the token budget and in the sequences sampled at once."""
-    engine, memory = deployment.engine, memory_plan(deployment)
-
-    def beside(running: int, tokens: int) -> float:
-        limits = replace(engine, max_num_seqs=running, max_num_batched_tokens=tokens)
-        return activation_bytes(replace(deployment, engine=limits))
-
-    per_token = beside(1, 2) - beside(1, 1)
-    per_sequence = beside(2, 2) - beside(1, 2)
-    tokens = np.array(budgets)
-    most = [most_sampled(replace(engine, max_num_batched_tokens=budget)) for budget in budgets]
-    sampled = np.minimum(np.array(sequences)[:, None], most)
-    taken = beside(1, 1) + per_token * (tokens - 1) + per_sequence * (sampled - 1)
+    """Room for the cache under every engine limit."""
+    memory, most = memory_plan(deployment), np.array(sequences)[:, None]
     return CacheRoom(
-        memory_rule=engine.memory_rule,
+        memory_rule=deployment.engine.memory_rule,
         weights_bytes=memory.weights_bytes,
-        beside_bytes=taken + memory.reserve_bytes,
-        states_bytes=np.array(sequences)[:, None] * memory.state_bytes_per_sequence,
+        beside_bytes=activation_bytes(deployment, tokens=np.array(budgets), sequences=most) + memory.reserve_bytes,
+        states_bytes=most * memory.state_bytes_per_sequence,
         per_token_bytes=memory.kv_bytes_per_token,
     )
 
@@ -103,25 +94,25 @@ def _arrays(item: object, *, cases: int) -> dict[str, Array]:
 
 def _distinct(columns: list[Array]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The first case of each kind, and of every case its kind, in the order in which they come."""
-    # Cases are few: a dictionary is much faster than sorting them.
-    seen: dict[tuple[float, ...], int] = {}
-    back = [seen.setdefault(case, len(seen)) for case in zip(*(column.tolist() for column in columns), strict=True)]
+    # Cases are few: a dictionary is much faster than sorting them, and of bytes than of numbers.
+    together = np.stack(columns, axis=1, dtype=np.float64)
+    seen: dict[bytes, int] = {}
+    kinds = together.view(f"V{together.strides[0]}").ravel().tolist()
+    back = [seen.setdefault(case, len(seen)) for case in kinds]
     first = {kind: place for place, kind in reversed(list(enumerate(back)))}
     order = [first[kind] for kind in range(len(seen))]
     return np.array(order, dtype=np.intp), np.array(back, dtype=np.intp)
 
 
-def _contents(item: object) -> _Key:
-    """Type and fields of a row or shape, arrays as their bytes."""
-    found: list[object] = [type(item)]
-    for field in fields(item):  # type: ignore[arg-type]
-        value = getattr(item, field.name)
-        if isinstance(value, np.ndarray):
-            value = value.tobytes()
-        elif field.name == "shape":
-            value = _contents(value)
-        found.append(value)
-    return tuple(found)
+@cache
+def _columns(kind: Any) -> Callable[[object], tuple[object, ...]]:
+    return attrgetter(*(field.name for field in fields(kind) if field.name != "shape"))
+
+
+def _contents(item: Any) -> _Key:
+    """Type and fields of a shape, or of a row without its shape; arrays as their bytes."""
+    found = _columns(type(item))(item)  # type: ignore[arg-type]
+    return (type(item), *[value.tobytes() if isinstance(value, np.ndarray) else value for value in found])
 
 
 class DistinctRows:
@@ -133,7 +124,7 @@ class DistinctRows:
 
     def of(self, work: Work, *, cases: int) -> DistinctRow:
         """Keep one of the cases in which a row does the same: most operators see only the number of tokens."""
-        contents = _contents(work)
+        contents = (_contents(work), _contents(work.shape))
         if contents not in self._rows:
             self._rows[contents] = self._reduced(work, cases=cases)
         return self._rows[contents]

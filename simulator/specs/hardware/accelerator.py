@@ -174,6 +174,8 @@ class ServerSpec(Spec):
 
     def expected_w(self, accelerator: AcceleratorSpec) -> float:
         """Its expected power [W], less what a limit takes from each of its accelerators."""
+        if accelerator.power_cap_w is None:
+            return self.system_power_typical_w
         unlimited = accelerator.model_copy(update={"power_cap_w": None})
         less_w = self.expected_device_w(unlimited) - self.expected_device_w(accelerator)
         return self.system_power_typical_w - self.accelerators_per_server * less_w

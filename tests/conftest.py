@@ -15,11 +15,9 @@ from hypothesis import settings
 # Answers are worked out, not looked up; in processes that tests start as well.
 os.environ["ROOFCAST_CACHE"] = "off"
 # Where modules are compiled for one process alone, those that tests start would each compile the library again, and the
-# next run of the tests all of them: they find them here instead, and nothing is left beside the sources.
+# next run of the tests all of them. A folder of their own would not do: into it all of pip's would be compiled anew.
 if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
-    sys.pycache_prefix = str(Path(__file__).parents[1] / ".pytest_cache" / "compiled")
-    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # absent where it was said with -B
 # Random search belongs on a developer's machine; a build must give the same verdict twice. Neither judges by time.
 settings.register_profile("machine", deadline=None)

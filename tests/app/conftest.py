@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 import pytest
 import streamlit as st
 from streamlit.components.v2 import manifest_scanner
 
 from app import settled
+from tests.app.served import chromium, dashboard, watched
 
 _MAIN = sys.modules["__main__"]
 
@@ -44,3 +46,32 @@ def own_answers(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if "few_accelerators" in request.fixturenames:
         st.cache_resource.clear()
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """One dashboard for every browser test that asks for none of its own."""
+    with dashboard() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """One browser."""
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def visitor(browser: Any) -> Iterator[Any]:
+    """A visitor whose browser keeps the scripts of the pages; each page is a session of its own."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(visitor: Any) -> Iterator[Any]:
+    """A fresh page whose browser has nothing to complain about."""
+    with watched(visitor.new_page()) as found:
+        yield found

@@ -80,3 +80,20 @@ def chromium() -> Iterator[Any]:
             yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def watched(page: Any) -> Iterator[Any]:
+    """The console must stay free of errors, and nothing may be fetched from elsewhere."""
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: complaints.append(request.url) if _is_foreign(request.url) else None)
+    page.on("response", lambda response: complaints.append(response.url) if response.status >= 400 else None)
+    yield page
+    page.close()
+    assert not complaints
+
+
+def _is_foreign(url: str) -> bool:
+    return not url.startswith(("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:"))

@@ -7,7 +7,6 @@ import json
 import re
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -16,7 +15,7 @@ import pytest
 
 from app.views.plan_details import VIEWS
 from tests.app.clients import Client
-from tests.app.served import chromium, chromium_path, dashboard
+from tests.app.served import chromium_path, watched
 from tests.app.tiny_model import TINY_CONFIG
 
 pytestmark = [
@@ -50,50 +49,12 @@ const look = () => { const box = document.querySelector('input[aria-label="Promp
   requestAnimationFrame(look) }; requestAnimationFrame(look)"""
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with dashboard() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as found:
-        yield found
-
-
 @pytest.fixture(scope="module", params=["light", "dark"])
 def themed(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     """A visitor whose system is light or dark."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=request.param)
     yield context
     context.close()
-
-
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """A fresh visitor whose browser has nothing to complain about."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
-    with watched(context.new_page()) as found:
-        yield found
-    context.close()
-
-
-@contextmanager
-def watched(page: Any) -> Iterator[Any]:
-    """The console must stay free of errors, and nothing may be fetched from elsewhere."""
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: complaints.append(request.url) if _is_foreign(request.url) else None)
-    page.on("response", lambda response: complaints.append(response.url) if response.status >= 400 else None)
-    yield page
-    page.close()
-    assert not complaints
-
-
-def _is_foreign(url: str) -> bool:
-    return not url.startswith(("http://127.0.0.1", "ws://127.0.0.1", "data:", "blob:"))
 
 
 def visit(page: Any, url: str) -> str:

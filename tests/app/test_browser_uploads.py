@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 
 from simulator.units import MEGA
-from tests.app.served import chromium, chromium_path, dashboard
-from tests.app.test_browser import headline, idle, visit, watched
+from tests.app.served import chromium_path
+from tests.app.test_browser import headline, idle, visit
 from tests.app.test_uploaded import QUOTES
 from tests.app.tiny_model import TINY_CONFIG
 from tests.traffic.test_demand_import import METRICS
@@ -29,22 +30,12 @@ offers:
 INJECTED = "<img src=x onerror=window.harmed=1>"
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with dashboard() as found:
-        yield found
-
-
 @pytest.fixture
-def page(address: str) -> Iterator[Any]:
-    """A fresh visitor on the page that takes files, whose browser has nothing to complain about."""
-    with (
-        chromium() as browser,
-        watched(browser.new_context(viewport={"width": 1440, "height": 900}).new_page()) as page,
-    ):
-        visit(page, f"{address}/profiles")
-        yield page
-        assert page.evaluate("window.harmed") is None
+def page(page: Any, address: str) -> Iterator[Any]:
+    """The page that takes files, where no script of theirs has run."""
+    visit(page, f"{address}/profiles")
+    yield page
+    assert page.evaluate("window.harmed") is None
 
 
 def upload(page: Any, name: str, data: bytes) -> None:
@@ -97,6 +88,7 @@ def test_a_price_list_is_counted_with(page: Any, name: str, data: str) -> None:
     assert headline(page) != listed
 
 
+@cache
 def _bomb() -> bytes:
     """200 MB of zeros in 200 kB, as an archive."""
     packed = io.BytesIO()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import streamlit as st
 
 from tests.app.pages import opened
-from tests.app.served import chromium, chromium_path, dashboard
+from tests.app.served import chromium_path
 
 _STYLE = Path(__file__).resolve().parents[2] / "app" / "style.css"
 _MOST_FADING = 15
@@ -40,16 +41,14 @@ def test_a_window_gets_another_name_only_with_another_question(monkeypatch: pyte
 
 @pytest.mark.browser
 @pytest.mark.skipif(chromium_path() is None, reason="needs the system package chromium")
-def test_old_parts_of_a_page_do_not_fade_one_by_one() -> None:
-    with dashboard() as address, chromium() as browser:
-        page = browser.new_page()
-        page.goto(f"{address}/what-if?model=llama-3.1-8b&batch=40")
-        page.locator("h2").wait_for(timeout=60_000)
-        page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]')", timeout=60_000)
-        before = page.locator("h2").inner_text()
-        page.evaluate(_COUNT)
-        page.get_by_role("slider", name="Batch").focus()
-        page.keyboard.press("ArrowRight")
-        changed = "before => document.querySelector('h2').innerText !== before"
-        page.wait_for_function(changed, arg=before, timeout=60_000)
-        assert page.evaluate("window.fading") < _MOST_FADING
+def test_old_parts_of_a_page_do_not_fade_one_by_one(page: Any, address: str) -> None:
+    page.goto(f"{address}/what-if?model=llama-3.1-8b&batch=40")
+    page.locator("h2").wait_for(timeout=60_000)
+    page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]')", timeout=60_000)
+    before = page.locator("h2").inner_text()
+    page.evaluate(_COUNT)
+    page.get_by_role("slider", name="Batch").focus()
+    page.keyboard.press("ArrowRight")
+    changed = "before => document.querySelector('h2').innerText !== before"
+    page.wait_for_function(changed, arg=before, timeout=60_000)
+    assert page.evaluate("window.fading") < _MOST_FADING

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.app.served import chromium, chromium_path, dashboard
-from tests.app.test_browser import headline, idle, visit, watched
+from tests.app.served import chromium_path
+from tests.app.test_browser import headline, idle, visit
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(chromium_path() is None, reason="needs the system package chromium"),
 ]
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with dashboard() as found:
-        yield found
-
-
-@pytest.fixture
-def page() -> Iterator[Any]:
-    with chromium() as browser, watched(browser.new_page(viewport={"width": 1440, "height": 900})) as found:
-        yield found
 
 
 def go(page: Any, title: str) -> None:

@@ -9,13 +9,14 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
 from simulator.units import MEGA
 from tests.app.pages import headline, opened
-from tests.app.served import chromium, chromium_path, dashboard, serving
+from tests.app.served import chromium_path, serving
 
 needs_browser = pytest.mark.skipif(chromium_path() is None, reason="needs the system package chromium")
 SESSIONS, RERUNS, GROWTH_BYTES = 20, 200, 60 * MEGA
@@ -55,29 +56,28 @@ def test_memory_is_bounded_over_two_hundred_reruns() -> None:
 
 @pytest.mark.browser
 @needs_browser
-def test_twenty_sessions_get_their_own_answers() -> None:
-    with dashboard() as address, chromium() as browser:
-        pages = {batch: browser.new_context().new_page() for batch in range(1, SESSIONS + 1)}
-        for batch, page in pages.items():
-            page.goto(f"{address}/what-if?batch={batch}", wait_until="commit")
-        for batch, page in pages.items():
-            page.wait_for_selector("h2:has-text('per token')", timeout=120_000)
-            page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]')", timeout=120_000)
-            assert page.get_by_role("slider", name="Batch").input_value() == str(batch)
-            assert page.locator("[data-testid=stException]").count() == 0
+def test_twenty_sessions_get_their_own_answers(visitor: Any, address: str) -> None:
+    pages = {batch: visitor.new_page() for batch in range(1, SESSIONS + 1)}
+    for batch, page in pages.items():
+        page.goto(f"{address}/what-if?batch={batch}", wait_until="commit")
+    for batch, page in pages.items():
+        page.wait_for_selector("h2:has-text('per token')", timeout=120_000)
+        page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]')", timeout=120_000)
+        assert page.get_by_role("slider", name="Batch").input_value() == str(batch)
+        assert page.locator("[data-testid=stException]").count() == 0
+    for page in pages.values():
+        page.close()
 
 
 @pytest.mark.browser
 @needs_browser
-def test_an_address_of_any_length_is_a_page_or_refused() -> None:
-    with dashboard() as address:
-        for characters in (10_000, 60_000, 1_000_000):
-            query = urlencode({"batch": "9" * characters, "model": "x" * 100, "isl": "1" * 300})
-            assert _status(f"{address}/what-if?{query}") in (200, *range(400, 500))
-        with chromium() as browser:
-            page = browser.new_context().new_page()
-            page.goto(f"{address}/what-if?" + urlencode({"batch": "9" * 20_000, "isl": "-" * 20_000}))
-            page.wait_for_selector("h2:has-text('per token')", timeout=120_000)
+def test_an_address_of_any_length_is_a_page_or_refused(visitor: Any, address: str) -> None:
+    for characters in (10_000, 60_000, 1_000_000):
+        query = urlencode({"batch": "9" * characters, "model": "x" * 100, "isl": "1" * 300})
+        assert _status(f"{address}/what-if?{query}") in (200, *range(400, 500))
+    page = visitor.new_page()
+    page.goto(f"{address}/what-if?" + urlencode({"batch": "9" * 20_000, "isl": "-" * 20_000}))
+    page.wait_for_selector("h2:has-text('per token')", timeout=120_000)
 
 
 @pytest.mark.browser

@@ -43,10 +43,9 @@ def points_of(given: dict[str, Any]) -> list[dict[str, Any]]:
     return [points[number] for number in range(len(points))]
 
 
-def _swept(folder: Path) -> dict[str, Any]:
-    """The manifest of a sweep in ``folder``/out."""
-    sweep({**SWEEP, "grid": {"hardware": ["l40s"]}}, out=str(folder / "out"))
-    held: dict[str, Any] = json.loads((folder / "out" / sweeps.MANIFEST).read_text())
+def _held(answer: sweeps.SweepAnswer) -> dict[str, Any]:
+    """The manifest of a sweep."""
+    held: dict[str, Any] = json.loads((answer.table.folder / sweeps.MANIFEST).read_text())
     return held
 
 
@@ -263,15 +262,16 @@ class TestFolder:
             ("columns", []),
             ("points_per_part", 0),
             ("points_per_part", "16"),
-            ("points", 3),
+            ("points", POINTS + 2),
             ("format", "csv"),
         ],
     )
-    def test_a_manifest_that_no_sweep_has_written_is_refused(self, tmp_path: Path, field: str, value: object) -> None:
-        held = {**_swept(tmp_path), field: value}
-        (tmp_path / "out" / sweeps.MANIFEST).write_text(json.dumps(held))
+    def test_a_manifest_that_no_sweep_has_written_is_refused(
+        self, answered: sweeps.SweepAnswer, tmp_path: Path, field: str, value: object
+    ) -> None:
+        (tmp_path / sweeps.MANIFEST).write_text(json.dumps({**_held(answered), field: value}))
         with pytest.raises(FileError, match=f"no manifest of a sweep.*{field}"):
-            sweeps.read_answer(str(tmp_path / "out"))
+            sweeps.read_answer(str(tmp_path))
 
     @pytest.mark.parametrize(
         ("text", "said"),
@@ -282,14 +282,16 @@ class TestFolder:
             ("NUMBER", "ttft_s is no number"),
         ],
     )
-    def test_a_part_that_no_sweep_has_written_is_refused(self, tmp_path: Path, text: str, said: str) -> None:
-        held = {**_swept(tmp_path), "format": "jsonl"}
-        (tmp_path / "out" / sweeps.MANIFEST).write_text(json.dumps(held))
+    def test_a_part_that_no_sweep_has_written_is_refused(
+        self, answered: sweeps.SweepAnswer, tmp_path: Path, text: str, said: str
+    ) -> None:
+        held = {**_held(answered), "format": "jsonl"}
+        (tmp_path / sweeps.MANIFEST).write_text(json.dumps(held))
         row = dict.fromkeys(held["columns"])
         lines = {"NUMBER": json.dumps({**row, "ttft_s": "soon"}) + "\n"}
-        (tmp_path / "out" / "part-00000.jsonl").write_text(lines.get(text, text))
+        (tmp_path / "part-00000.jsonl").write_text(lines.get(text, text))
         with pytest.raises(FileError, match=said):
-            sweeps.read_answer(str(tmp_path / "out")).rows()
+            sweeps.read_answer(str(tmp_path)).rows()
 
     def test_a_folder_of_something_else_stays(self, tmp_path: Path) -> None:
         (tmp_path / "thesis.tex").write_text("precious")

@@ -36,6 +36,10 @@ QUICK: list[tuple[str, dict[str, str]]] = [
     ("compare", {"columns": "4", "preset": "RAG"}),
     ("validation", {"source": "inferencex", "measured_on": "mi300x", "details": "Kernels"}),
     ("learn", {"topic": "attention"}),
+    ("profiles", {"browse": "Models", "model": "mixtral-8x7b"}),
+]
+SLOW: list[tuple[str, dict[str, str]]] = [
+    ("serving", {"rate": "3", "preset": "Code"}),
     ("serving", {"prompts": "300", "isl": "3000", "host_gb": "200", "nvme_gb": "900", "nvme_gb_per_s": "9"}),
     ("serving", {"model": "qwen2.5-vl-7b", "isl": "6500", "osl": "9", "images": "4", "encoders": "2", "rate": "2"}),
     (
@@ -45,10 +49,6 @@ QUICK: list[tuple[str, dict[str, str]]] = [
             **{"prefill_tp": "2", "decode_replicas": "1"},
         },
     ),
-    ("profiles", {"browse": "Models", "model": "mixtral-8x7b"}),
-]
-SLOW: list[tuple[str, dict[str, str]]] = [
-    ("serving", {"rate": "3", "preset": "Code"}),
     ("serving", {"rate": "12", "osl_cv": "0.2", "prefix": "0.5", "tpot": "0.02"}),
     ("plan", SMALL),
     ("plan", {**SMALL, "sure": "Robust", "load": "0.7", "spares": "2", "price": "on_demand"}),
@@ -106,7 +106,6 @@ def test_a_link_to_a_plan_or_a_load_shows_what_its_sender_saw(name: str, query: 
     ("what_if", {"rps": "0"}, ("`rps=0` is not possible",)),
     ("what_if", {"model": "<script>alert(1)</script>"}, ("`model=<script>alert(1)</script>`",)),
     ("plan", {**SMALL, "rps": "0"}, ("`rps=0`", "0.01 to 100,000")),
-    ("plan", {**SMALL, "rps": "1000000"}, ("`rps=1000000`", "0.01 to 100,000")),
     ("plan", {**SMALL, "gpus": "warp9"}, ("`gpus=warp9`",)),
     ("roofline", {"gpu": "gone"}, ("`gpu=gone`",)),
     ("what_if", {"baseline": "{"}, ("`baseline` cannot be read",)),
@@ -145,8 +144,6 @@ def test_a_banner_goes_when_its_input_is_changed() -> None:
     ("what_if", "isl", "-inf", 1),
     ("what_if", "isl", "1" + "0" * 400, 1_048_576),
     ("what_if", "tp", "3", 2),
-    ("what_if", "tp", "100000", 64),
-    ("what_if", "tp", "1e300", 64),
     ("what_if", "tp", "inf", 64),
     ("what_if", "seqs", "1e9", 4096),
     ("what_if", "cap", "0", 1.0),

@@ -90,6 +90,7 @@ def test_a_refusal_names_the_control(query: dict[str, str], label: str) -> None:
     assert any(f"**{label}**" in text for text in captions(page)), captions(page)
 
 
+@pytest.mark.slow
 def test_tiers_raise_the_rate_that_is_kept_up_with() -> None:
     few = opened("serving", {**TIERS, "rate": "18"})
     bare = opened("serving", {**SHORT, "prompts": "300", "rate": "18"})

@@ -180,15 +180,16 @@ class TestSearch:
 class TestFormats:
     """An accelerator's fastest formats are screened first, the others where they may make the best fleet."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "fields",
         [
             {"model": "llama-3.1-8b"},
-            pytest.param({}, marks=pytest.mark.slow),
-            pytest.param({"model": "gpt-oss-20b", "isl": 8000, "osl": 300, "rps": 20}, marks=pytest.mark.slow),
-            pytest.param({"model": "qwen3-32b", "ttft_p95": "300ms", "tpot_p95": "15ms"}, marks=pytest.mark.slow),
-            pytest.param({"model": "llama-3.1-405b", "rps": 1}, marks=pytest.mark.slow),
-            pytest.param({"model": "qwen3-8b", "isl": 500, "osl": 4000, "rps": 0.1}, marks=pytest.mark.slow),
+            {},
+            {"model": "gpt-oss-20b", "isl": 8000, "osl": 300, "rps": 20},
+            {"model": "qwen3-32b", "ttft_p95": "300ms", "tpot_p95": "15ms"},
+            {"model": "llama-3.1-405b", "rps": 1},
+            {"model": "qwen3-8b", "isl": 500, "osl": 4000, "rps": 0.1},
         ],
     )
     def test_what_is_left_out_costs_more_than_the_best(

@@ -167,6 +167,15 @@ class TestCrossover:
         assert [int(row[0]) > 394 for row in rows] == [row[1].endswith("-") for row in rows]
         assert any(row[1].endswith("-") for row in rows)
 
+    def test_every_step_says_how_it_is_known(self) -> None:
+        alone = step(model=SMALL, phase="decode", batch_size=32, precision=HALF).to_dict()
+        row = self.found().to_dict()["formats"][0]
+        place = self.found().to_dict()["batches"].index(32)
+        assert row["step_s"][place] == pytest.approx(alone["step_s"])
+        assert row["interval_s"][place] == pytest.approx(alone["interval"]["step_s"])
+        assert row["provenance"][place] == alone["provenance"]
+        assert "gptq-g128: assumed, 80 % of measured steps within " in self.found().to_text()
+
     def test_a_sentence_names_both_sides_of_a_crossing(self) -> None:
         document, text = self.found().to_dict(), self.found().to_text()
         for pair in document["crossovers"]:

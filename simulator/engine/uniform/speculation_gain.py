@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.errors import RoofcastError
-from simulator.operators.work import Array
-from simulator.phases.crossover import FormatCrossover, decode_seconds, format_crossovers
+from simulator.kernels.timing import Provenance, Range, interval
+from simulator.operators.work import Array, decode_step
+from simulator.phases.crossover import FormatCrossover, format_crossovers
 from simulator.phases.deployment import Deployment, without_speculation
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import memory_plan, sequences_that_fit
+from simulator.phases.step import estimate_step
 from simulator.records import dataclass
 from simulator.specs.base import Assumption
 from simulator.specs.model.fitted import Bookkeeping
@@ -103,12 +105,21 @@ BATCHES = (1, 4, 16, 32, 64, 128, 256, 512, 1024)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatRow:
-    """One number format: its step times at each batch, None sequences where the cache has no limit."""
+    """One number format: its step times at each batch with their 80 % intervals and how they are known, None sequences
+    where the cache has no limit."""
 
     format: str
     step_s: tuple[float, ...]
+    interval_s: tuple[Range | None, ...]
+    provenance: tuple[str, ...]
     sequences_that_fit: int | None
     speculation: SpeedupByBatch | None
+
+    @property
+    def reach(self) -> float | None:
+        """How far measured steps lie above these at most, in 80 % of cases and at the batch that is known least [-]."""
+        ends = zip(self.step_s, self.interval_s, strict=True)
+        return max((between[1] / seconds - 1 for seconds, between in ends if between is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +149,10 @@ def _fitting(deployment: Deployment, *, context_tokens: int) -> int | None:
     return None if found == float("inf") else int(found)
 
 
+def _interval(seconds: float, log_sigma: float) -> Range | None:
+    return interval(float(seconds), log_sigma=float(log_sigma))
+
+
 def compare_formats(
     plain: Mapping[str, Deployment],
     *,
@@ -147,13 +162,14 @@ def compare_formats(
     notes: tuple[str, ...] = (),
 ) -> FormatComparison:
     """Compare deployments that differ in their number format; ``guessing`` holds them with speculation, or nothing."""
-    batches = np.array(BATCHES, dtype=float)
+    step = decode_step(sequences=np.array(BATCHES, dtype=float), context=float(context_tokens))
+    priced = {name: estimate_step(deployment, step) for name, deployment in plain.items()}
     rows = [
         FormatRow(
             format=name,
-            step_s=tuple(
-                float(value) for value in decode_seconds(deployment, batches, context_tokens=float(context_tokens))
-            ),
+            step_s=tuple(priced[name].step_s.tolist()),
+            interval_s=tuple(map(_interval, priced[name].step_s, priced[name].log_sigma)),
+            provenance=tuple(Provenance(int(known)).label for known in priced[name].provenance),
             sequences_that_fit=_fitting(deployment, context_tokens=context_tokens),
             speculation=speedup_by_batch(guessing[name], batches=BATCHES, context_tokens=float(context_tokens))
             if name in guessing

@@ -11,7 +11,7 @@ import streamlit as st
 from app import controls, glossary, links
 from app.widgets import Shown
 from simulator.errors import RoofcastError
-from simulator.planner.verification.confidence import LIKELY, UNLIKELY
+from simulator.planner.verification.confidence import LIKELY, UNLIKELY, chance_word
 from simulator.reports.charts.gauge import Gauge
 from simulator.reports.content.quantities import Quantity, change_text
 from simulator.reports.tables.serving import ObjectiveChance
@@ -178,9 +178,9 @@ def _gauge(label: str, shown: Gauge) -> None:
     )
 
 
-def verdict(word: str, chance: float, line: str) -> None:
+def verdict(chance: float, line: str) -> None:
     """Whether it serves and how surely, before everything else."""
-    st.markdown(f":{_odds(chance)}-badge[**{word}**] {line}".replace("$", "\\$"))
+    st.markdown(f":{_odds(chance)}-badge[**{chance_word(chance)}**] {line}".replace("$", "\\$"))
 
 
 def _about(key: str, shown: Shown) -> str:

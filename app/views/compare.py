@@ -24,11 +24,12 @@ from simulator.reports.tables.comparison import (
     compare_columns,
     compare_headline,
     compare_provenance,
+    compare_verdict,
     named_apart,
     room_text,
 )
 from simulator.reports.tables.scenario_figures import least_known, scenario_figures
-from simulator.reports.tables.serving import objective_chances
+from simulator.reports.tables.serving import least_chance, objective_chances
 from simulator.specs.question.plan_values import COMPARED_HARDWARE, MODEL
 
 _PLACES = ("", "_b", "_c", "_d")
@@ -153,7 +154,7 @@ def _objectives(answer: Answer) -> str:
     """Which objectives of the question the batch misses in its mean, and how likely it holds them."""
     chances = objective_chances(answer.document, question.bounds_s())
     missed = [item.metric.upper() for item in chances if item.value_s > item.bound_s]
-    odds = chance_text(min((item.chance for item in chances), default=1.0))
+    odds = chance_text(least_chance(chances))
     return f"{' and '.join(missed)} missed ({odds} likely held)" if missed else f"held ({odds} likely)"
 
 
@@ -202,6 +203,7 @@ def page() -> None:
     compared = named_apart([(answer.what_if, answer.document) for answer in found])
     known = compare_provenance(compared)
     with top:
+        display.verdict(*compare_verdict(compared, question.bounds_s()))
         display.headline(compare_headline(compared), provenance=known, detail="Same batch and lengths for all.")
     for (name, _, _), answer, shown in zip(compared, found, places_shown.values(), strict=True):
         with shown:

@@ -33,7 +33,6 @@ from simulator.planner.plan import ILLUSTRATED_GROWTH_PER_MONTH
 from simulator.planner.search.question import DEFAULT_UTILIZATION
 from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
 from simulator.planner.studies.stock_fleets import StockPlan
-from simulator.planner.verification.confidence import chance_word
 from simulator.reports.charts.gauge import Gauge
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content.quantities import Quantity, count_text, range_text
@@ -330,10 +329,9 @@ def _verdict(plan: CapacityPlan) -> None:
     """Whether it serves: where something exists, what works side by side."""
     found, stock = judged(plan), plan.study(StockPlan)
     if stock is None:
-        display.verdict(found.confidence.word, found.confidence.chance, verdict_line(found, plan))
+        display.verdict(found.confidence.chance, verdict_line(found, plan))
         return
-    chance = min(stock.chances, default=1.0)
-    display.verdict(chance_word(chance), chance, stock_verdict_line(plan, stock))
+    display.verdict(min(stock.chances, default=1.0), stock_verdict_line(plan, stock))
 
 
 def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> None:

@@ -19,14 +19,15 @@ from simulator.reports.tables.scenario_figures import (
     step_time_figure,
     utilisation_figure,
 )
+from simulator.reports.tables.serving import objective_chances
 from simulator.specs.question.plan_values import STEP_CONTEXT_TOKENS
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.units import format_si
 
 _HELP = {
-    "decode": "One more token for every sequence of the batch.",
+    "decode": "One more token for every sequence of the batch. The bar: this step alone against the objective of TPOT.",
     "mbu": glossary.MBU,
-    "prefill": "All prompt tokens of one request in one pass.",
+    "prefill": "All prompt tokens of one request in one pass. The bar: it alone against the objective of TTFT.",
     "mfu": glossary.MFU,
     "crossover": glossary.CROSSOVER,
 }
@@ -111,8 +112,19 @@ def _figures(found: Steps) -> None:
         (crossover_figure(decode), decode["crossover"]),
     )
     known = {item.key: document["provenance"] for item, document in shown}
+    # A step alone, and a prompt alone: what no load makes better.
+    alone = {"ttft_s": prefill, "tpot_s": decode}
+    least = {name: document["step_s"] for name, document in alone.items()}
+    ends = {name: document["interval"]["step_s"] for name, document in alone.items()}
+    gauges = display.gauges(objective_chances({**least, "interval": ends}, question.bounds_s()))
     display.figures(
-        display.explained([item for item, _ in shown], help=_HELP, known=known), provenance=decode["provenance"]
+        display.explained(
+            [item for item, _ in shown],
+            help=_HELP,
+            known=known,
+            gauges={"prefill": gauges["ttft_s"], "decode": gauges["tpot_s"]},
+        ),
+        provenance=decode["provenance"],
     )
 
 

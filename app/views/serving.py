@@ -19,11 +19,12 @@ from simulator.engine.runs.load_sweep import LoadSweep, at_rate, demand_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
 from simulator.reports.charts.load import load_latency_chart, rate_label
-from simulator.reports.content.quantities import range_text, rate_text, seconds_text
+from simulator.reports.content.quantities import chance_text, range_text, rate_text, seconds_text
 from simulator.reports.tables.serving import (
     SWEEP_COLUMNS,
     TIER_COLUMNS,
     ObjectiveChance,
+    least_chance,
     objective_chances,
     serving_headline,
     serving_quantities,
@@ -147,6 +148,8 @@ def page() -> None:
 
 def _answer(answer: Served, scenario: ScenarioSpec, sweep: LoadSweep, rate: float, bounds: dict[str, float]) -> None:
     chances = objective_chances(answer.document, bounds)
+    chance = least_chance(chances)
+    display.verdict(chance, f"{chance_text(chance)} likely to hold its objectives")
     if known := answer.document.get("load", {}).get("saturation_per_s"):
         # One number for one thing: of prompts that come again the caches hold what this run found.
         sweep = replace(sweep, saturation_per_s=known)

@@ -18,7 +18,7 @@ from simulator.planner.what_if import native_scenario
 from simulator.reports.charts.latency_breakdown import latency_breakdown_chart
 from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.charts.what_if import WATERFALL_METRICS, technique_waterfall_chart
-from simulator.reports.content.quantities import Quantity
+from simulator.reports.content.quantities import Quantity, chance_text
 from simulator.reports.tables.scenario_figures import (
     PHASES,
     memory_figures,
@@ -27,7 +27,7 @@ from simulator.reports.tables.scenario_figures import (
     scenario_figures,
     scenario_headline,
 )
-from simulator.reports.tables.serving import objective_chances
+from simulator.reports.tables.serving import least_chance, objective_chances
 from simulator.specs.question.scenario import ScenarioSpec
 
 _AGAINST = "The bar: the batch against the objective of the question, and how likely it holds."
@@ -167,6 +167,9 @@ def page() -> None:
 def _answer(answer: Answer, scenario: ScenarioSpec) -> None:
     before, name = _baseline(scenario)
     document, offer = answer.document, answer.what_if.cost.offer.replace("_", " ")
+    chance = least_chance(objective_chances(document, question.bounds_s()))
+    held = f"{chance_text(chance)} likely to hold its objectives in this batch"
+    display.verdict(chance, f"{held} · Serving has it under load")
     with st.container(horizontal=True, gap="small", key="answer"):
         with st.container():
             display.headline(

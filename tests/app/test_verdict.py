@@ -125,3 +125,25 @@ def test_a_refused_plan_offers_what_would_serve() -> None:
     assert not page.error
     assert page.number_input(key="ttft").value > 0.2
     assert "h100-sxm-80gb" in headline(page)
+
+
+@pytest.mark.parametrize("page", ["what_if", "serving", "compare"])
+@pytest.mark.parametrize(("bound_s", "word"), [("10", "Serves it"), ("0.001", "Too tight")])
+def test_every_page_that_asks_objectives_says_first_whether_they_hold(page: str, bound_s: str, word: str) -> None:
+    found = opened(page, {"model": "llama-3.1-8b", "gpu": "h100-sxm-80gb", "rate": "1", "ttft": "100", "tpot": bound_s})
+    assert not found.exception
+    said = [item.value for item in found.main.markdown]
+    (verdict,) = [text for text in said if "-badge[**" in text]
+    assert f"**{word}**" in verdict
+    assert said.index(verdict) < next(place for place, text in enumerate(said) if text.startswith("## "))
+
+
+def test_a_step_alone_is_held_against_the_objectives() -> None:
+    gauges = [item.proto.body for item in opened("roofline", {"ttft": "100", "tpot": "0.001"}).get("html")]
+    assert ["gauge-red" in shown for shown in gauges] == [True, False]
+
+
+def test_of_several_the_cheapest_that_holds_its_objectives_is_named() -> None:
+    page = opened("compare", {"columns": "2", "gpu": "h100-sxm-80gb", "gpu_b": "l4", "tpot": "0.02", "ttft": "100"})
+    (verdict,) = [item.value for item in page.main.markdown if "-badge[**" in item.value]
+    assert "1 of 2 hold the objectives in this batch, cheapest h100-sxm-80gb" in verdict

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from simulator.planner.comparison import ComparedAnswer, Comparison
+from simulator.planner.verification.confidence import LIKELY
 from simulator.planner.what_if import WhatIf, scenario_quality
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Json, picked, result_object
@@ -14,6 +15,7 @@ from simulator.reports.content.document import BEST
 from simulator.reports.content.quantities import (
     Quantity,
     bytes_text,
+    chance_text,
     change_text,
     count_text,
     joules_text,
@@ -31,6 +33,7 @@ from simulator.reports.tables.scenario_figures import (
     power_text,
     scenario_figures,
 )
+from simulator.reports.tables.serving import least_chance, objective_chances
 from simulator.reports.words.fields import flagged
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.techniques.quality import AnswerQuality
@@ -90,6 +93,20 @@ def compare_headline(compared: Sequence[Compared]) -> str:
     if cheapest[0] == fastest[0]:
         return f"{sentence} and cheapest at {price} per million output tokens"
     return f"{sentence}, {cheapest[0]} is cheapest at {price} per million output tokens"
+
+
+def compare_verdict(compared: Sequence[Compared], bounds_s: Mapping[str, float]) -> tuple[float, str]:
+    """The probability that the cheapest of those which hold the objectives does, else the surest of all, and what it is
+    called: ``2 of 3 hold the objectives, cheapest b200-sxm TP1 (99 % likely)``."""
+    chances = [least_chance(objective_chances(document, bounds_s)) for _, _, document in compared]
+    held = [place for place, chance in enumerate(chances) if chance >= LIKELY]
+    said = f"{len(held)} of {len(compared)} hold the objectives in this batch"
+    if not held:
+        best = max(range(len(compared)), key=chances.__getitem__)
+        return chances[best], f"{said}, surest {compared[best][0]} ({chance_text(chances[best])} likely)"
+    costs = [item[1].cost.per_million_output_tokens for item in compared]
+    best = min(held, key=lambda place: (costs[place] is None, costs[place] or 0.0))
+    return chances[best], f"{said}, cheapest {compared[best][0]} ({chance_text(chances[best])} likely)"
 
 
 def quality_text(quality: AnswerQuality) -> str:

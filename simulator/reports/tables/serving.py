@@ -98,6 +98,11 @@ def objective_chances(document: Json, bounds_s: Mapping[str, float]) -> tuple[Ob
     return tuple(found)
 
 
+def least_chance(chances: Sequence[ObjectiveChance]) -> float:
+    """That the objective which is least sure holds; 1 where there is none."""
+    return min((item.chance for item in chances), default=1.0)
+
+
 def serving_headline(rate_per_s: float, document: Json, chances: Sequence[ObjectiveChance]) -> str:
     """Whether a deployment holds its objectives at a rate, and by how much, or which of them it misses."""
     at = f"at {rate_text(rate_per_s, 'requests')}"

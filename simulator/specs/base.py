@@ -257,8 +257,9 @@ def _sentence(spec_class: type[Spec], detail: ErrorDetails) -> tuple[str, str, s
         allowed = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
         return field, f"{value} is not allowed; allowed: {', '.join(allowed)}", closest(str(detail["input"]), allowed)
     reason = detail["msg"].removeprefix("Value error, ")
-    hint = _without(spec_class, location) if kind == "greater_than" else ""
-    return field, f"{reason[0].lower()}{reason[1:]}, got {value}", hint
+    said = reason[0].lower() + reason[1:]
+    said += "" if kind == "value_error" and isinstance(detail["input"], Mapping) else f", got {value}"
+    return field, said, _without(spec_class, location) if kind == "greater_than" else ""
 
 
 def _location(detail: ErrorDetails) -> tuple[int | str, ...]:
@@ -393,8 +394,7 @@ def validate(
         return spec_class.model_validate(data, context=profiles)
     except ValidationError as error:
         field, message, hint = refused(spec_class, error)
-        if where:
-            message += f" in {where}"
+        message += f" in {where}" if where else ""
     if profile:
         raise ProfileError(message, field=field, code="invalid_profile", hint=hint)
     raise RoofcastError(message, field=Option(option) if option else field, hint=hint)

@@ -87,6 +87,7 @@ def test_a_model_is_asked_only_for_what_it_has() -> None:
 def test_a_refusal_names_the_control(query: dict[str, str], label: str) -> None:
     page = opened("serving", query)
     assert page.error
+    assert "{" not in page.error[0].value
     assert any(f"**{label}**" in text for text in captions(page)), captions(page)
 
 

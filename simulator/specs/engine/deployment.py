@@ -134,7 +134,7 @@ class KvTierSpec(Spec):
     @model_validator(mode="after")
     def _rate_is_known(self) -> Self:
         if self.medium == "nvme" and self.bytes_per_s is None:
-            raise ValueError("nvme needs bytes_per_s, the rate at which its drives are read")
+            raise ValueError("nvme needs `bytes_per_s`, the rate at which its drives are read")
         return self
 
 

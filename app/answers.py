@@ -172,11 +172,6 @@ def _of_plan(plan: CapacityPlan) -> Planned:
     return next(same, None) or _judged(_kept_as(plan), plan)
 
 
-def side_by_side(plan: CapacityPlan) -> tuple[CapacityPlan, ...]:
-    """Each fleet that serves side by side where something exists, as a plan of its own; else the plan itself."""
-    return tuple(item.plan for item in _of_plan(plan).beside) or (plan,)
-
-
 def latency_ranges(plan: CapacityPlan) -> LatencyRange:
     """The 80 % intervals of the chosen fleet's latencies."""
     return _of_plan(plan).ranges

@@ -13,7 +13,6 @@ from simulator.planner import plan as planner
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.highest import DemandField, Highest, highest
 from simulator.planner.serving.replica_load import LatencyRange, latency_range
-from simulator.planner.studies.side_by_side import side_by_side
 from simulator.reports.answer import result_object
 from simulator.reports.decide.decision import PlanVerdict, plan_verdict
 from simulator.reports.formats.files import ReportFormat, render
@@ -54,7 +53,7 @@ def planned(spec: PlanSpec) -> Planned:
 
 def judged(plan: CapacityPlan) -> Planned:
     """A plan with its intervals and its verdict."""
-    beside = tuple(map(judged, side_by_side(plan)))
+    beside = tuple(judged(part) for part in plan.serving if part is not plan)
     return Planned(plan=plan, ranges=latency_range(plan.best), verdict=plan_verdict(plan), beside=beside)
 
 

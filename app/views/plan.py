@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import actions, baseline, charts, controls, display, glossary, inputs, question, settled, widgets
-from app.answers import checked, is_checked, judged, latency_ranges, planned, side_by_side
+from app.answers import checked, is_checked, judged, latency_ranges, planned
 from app.commands import plan_command
 from app.downloads import downloads
 from app.limits import LARGEST_RATE, limit_inputs, solvers
@@ -350,7 +350,7 @@ def _answer(plan: CapacityPlan, flags: dict[str, object], outlook: Outlook) -> N
         st.caption(f"Left over: {'; '.join(stock.unused)}.")
     _simulated(plan, command)
     place = place_of_part(plan)
-    part = side_by_side(plan)[place]
+    part = plan.serving[place]
     if found.rival and not plan.spec.stock:
         st.caption(found.rival.replace("$", "\\$"))
     with st.expander("How sure it is, and what limits it", icon=":material/rule:"):

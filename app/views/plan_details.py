@@ -9,7 +9,7 @@ from functools import partial
 import streamlit as st
 
 from app import charts, controls, display, opening, question, tables, widgets
-from app.answers import latency_ranges, planned, side_by_side, studied
+from app.answers import latency_ranges, planned, studied
 from app.commands import plan_command
 from app.sections import section_body
 from app.uploaded import session_profiles
@@ -272,7 +272,7 @@ def details(flags: Mapping[str, object], outlook: Outlook, place: int) -> None:
             about_all = view in _OF_ALL
             if about_all and spec.stock:
                 st.markdown(f"**{NEW_ALONE}**")
-            _shown(view, plan if about_all else side_by_side(plan)[place], command)
+            _shown(view, plan if about_all else plan.serving[place], command)
     except RoofcastError as error:
         display.refusal(error)
     display.command_line(command)

@@ -112,6 +112,8 @@ class CapacityPlan:
     studies : one of each kind that was asked for and has an answer; ``study`` finds one by its class
     search : None where only the usual set-ups were tried; families : what was searched beside those
     verification, finalists : None where nothing was simulated
+    parts : the fleets that serve side by side where something exists, each as a plan for its share of the demand, with
+        the studies that were asked for
     """
 
     spec: PlanSpec
@@ -131,6 +133,7 @@ class CapacityPlan:
     studies: tuple[Study, ...] = ()
     verification: FleetVerification | None = None
     finalists: Finalists | None = None
+    parts: tuple[CapacityPlan, ...] = field(default=(), compare=False, repr=False, metadata={"inside": True})
 
     @property
     def fleets(self) -> tuple[Fleet, ...]:
@@ -145,6 +148,11 @@ class CapacityPlan:
     def study(self, kind: type[S]) -> S | None:
         """The study of this class; None where it was not asked for or has no answer."""
         return next((item for item in self.studies if isinstance(item, kind)), None)
+
+    @property
+    def serving(self) -> tuple[CapacityPlan, ...]:
+        """What serves: where something exists each fleet side by side, as a plan for its share; else this one."""
+        return self.parts or (self,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,12 +176,14 @@ class StudyKind:
     key : of its record (``Study.key``); asked : whether a question wants it
     module : has ``study(context)``, which returns the record, or None where there is no answer
     in_reports : every report has it, so it can be made later from the shown fleets alone
+    of_serving : where something exists it is of each fleet that serves (``CapacityPlan.serving``), not of a new one
     """
 
     key: str
     module: str
     asked: Callable[[PlanSpec], bool]
     in_reports: bool = False
+    of_serving: bool = False
 
     def study(self, context: StudyContext) -> Study | None:
         """Compute it."""
@@ -196,10 +206,23 @@ KINDS = (
         module="studies.resilience",
         asked=lambda spec: spec.resilience or spec.availability is not None,
         in_reports=True,
+        of_serving=True,
     ),
-    StudyKind(key="growth", module="studies.growth", asked=lambda spec: spec.growth is not None, in_reports=True),
+    StudyKind(
+        key="growth",
+        module="studies.growth",
+        asked=lambda spec: spec.growth is not None,
+        in_reports=True,
+        of_serving=True,
+    ),
     StudyKind(key="rental", module="studies.rental", asked=lambda spec: spec.rental, in_reports=True),
-    StudyKind(key="uncertainty", module="studies.uncertainty", asked=lambda spec: spec.uncertainty, in_reports=True),
+    StudyKind(
+        key="uncertainty",
+        module="studies.uncertainty",
+        asked=lambda spec: spec.uncertainty,
+        in_reports=True,
+        of_serving=True,
+    ),
 )
 """Every study, in the order in which they are computed and listed."""
 
@@ -227,23 +250,33 @@ def with_studies(
     allowed : fleets within the limits, best first; shown : the best of every accelerator, best first
     """
     for kind in KINDS:
-        if kind.asked(question.spec):
+        if kind.asked(question.spec) and not (kind.of_serving and question.spec.stock):
             context = StudyContext(plan=plan, question=question, shown=tuple(shown), allowed=tuple(allowed))
             plan = _with_study(plan, kind.study(context))
-    return plan
+    return _with_parts(plan, question.spec)
+
+
+def _with_parts(plan: CapacityPlan, spec: PlanSpec) -> CapacityPlan:
+    """``plan`` with each fleet that serves side by side, and what ``spec`` asks of it, where something exists."""
+    if not spec.stock:
+        return plan
+    made: CapacityPlan = import_module("simulator.planner.studies.side_by_side").with_parts(plan, spec)
+    return made
 
 
 def with_report_studies(plan: CapacityPlan, question: Question, *, shown: Sequence[Sized]) -> CapacityPlan:
     """``plan`` with the studies of every report that it lacks and ``question`` asks for."""
     there = {item.key for item in plan.studies}
     for kind in KINDS:
-        if kind.in_reports and kind.key not in there and kind.asked(question.spec):
+        left_out = kind.key in there or (kind.of_serving and question.spec.stock)
+        if kind.in_reports and kind.asked(question.spec) and not left_out:
             context = StudyContext(plan=plan, question=question, shown=tuple(shown))
             plan = _with_study(plan, kind.study(context))
-    return plan
+    return _with_parts(plan, question.spec)
 
 
 def only_asked(plan: CapacityPlan) -> CapacityPlan:
     """``plan`` without the studies that its question does not ask for."""
     wanted = {kind.key for kind in KINDS if kind.asked(plan.spec)}
-    return replace(plan, studies=tuple(item for item in plan.studies if item.key in wanted))
+    kept = tuple(item for item in plan.studies if item.key in wanted)
+    return replace(plan, studies=kept, parts=tuple(map(only_asked, plan.parts)))

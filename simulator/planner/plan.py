@@ -200,10 +200,10 @@ def checked(plan: CapacityPlan) -> CapacityPlan:
     from simulator.planner.verification.finalists import surely_holds, with_check
 
     if plan.spec.stock:
-        from simulator.planner.studies.side_by_side import side_by_side, with_simulated
+        from simulator.planner.studies.side_by_side import with_simulated
         from simulator.planner.studies.stock_fleets import StockPlan
 
-        tried = [with_check(part).verification for part in side_by_side(plan)]
+        tried = [with_check(part).verification for part in plan.serving]
         studies = (with_simulated(item, tried) if isinstance(item, StockPlan) else item for item in plan.studies)
         found = replace(plan, studies=tuple(studies))
     else:
@@ -235,7 +235,7 @@ def full_question(spec: PlanSpec) -> PlanSpec:
 
 def is_complete(plan: CapacityPlan) -> bool:
     """Whether every study of a report was made; a rental that the price list cannot answer stays None."""
-    made = {item.key for item in plan.studies} | {"rental"}
+    made = {item.key for part in (plan, *plan.serving) for item in part.studies} | {"rental"}
     return all(kind.key in made for kind in KINDS if kind.in_reports)
 
 

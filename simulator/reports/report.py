@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.capacity_plan import KINDS, CapacityPlan
 from simulator.planner.gap.records import Gap
 from simulator.records import dataclass
 from simulator.reports.charts.chart import Chart
@@ -28,6 +28,7 @@ from simulator.reports.sections.performance import (
     verification_blocks,
 )
 from simulator.reports.sections.resilience import resilience_blocks
+from simulator.reports.sections.side_by_side import of_each
 from simulator.reports.sections.sites import energy_section, facilities_section
 from simulator.reports.sections.sizing import measured_blocks, sizing_section
 from simulator.reports.sections.stock import stock_blocks
@@ -85,7 +86,8 @@ class StudyEntry:
         gap = plan.study(Gap)
         if self.key == "gap" and gap is not None:
             return gap_sections(gap, currency=plan.best.cost.currency)
-        blocks = self.blocks(plan)
+        of_serving = any(kind.key == self.key and kind.of_serving for kind in KINDS)
+        blocks = of_each(plan, self.blocks) if of_serving else self.blocks(plan)
         return (Section(key=self.key, title=self.title, blocks=blocks),) if blocks else ()
 
 

@@ -10,7 +10,7 @@ from simulator import __version__
 from simulator.operators.transformer import ParameterCounts, is_encoder_only, parameter_counts
 from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.step import StepEstimate, estimate_step
-from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.capacity_plan import CapacityPlan, S
 from simulator.planner.handoff.launch import Handoff, launch_handoff
 from simulator.planner.money.facilities import Facilities, facilities
 from simulator.planner.money.tco import EnergyCarbon, energy_and_carbon, total_cost
@@ -71,6 +71,16 @@ class Studies:
             profiles=self.spec.profiles,
         )
 
+    def study(self, kind: type[S]) -> S | None:
+        """The study of this class: where several fleets serve side by side, that of the first which has one."""
+        return next((found for part in self.plan.serving if (found := part.study(kind)) is not None), None)
+
+    @property
+    def growth(self) -> Growth | None:
+        """Demand to come: of several fleets side by side that of the one which has to grow first."""
+        found = [item for part in self.plan.serving if (item := part.study(Growth)) is not None]
+        return min(found, key=lambda item: (not item.steps, [step.date for step in item.steps[:1]]), default=None)
+
     @property
     def illustrates_growth(self) -> bool:
         """Whether the growth is an assumption of the report, for want of a given one."""
@@ -84,7 +94,7 @@ class Studies:
     @property
     def arrival(self) -> date:
         """The day on which what is bought at the start is in use."""
-        growth = self.plan.study(Growth)
+        growth = self.growth
         return self.start if growth is None else date.fromisoformat(growth.arrival)
 
     @property

@@ -61,9 +61,12 @@ def test_json_holds_every_study_and_the_question(capsys: pytest.CaptureFixture[s
     document = json.loads(answered(capsys, "--json", *STUDIES))
     assert document["inputs"]["rate_per_s"] == 100
     assert document["inputs"]["stock"] == ["a100=16"]
-    assert document["growth"]["months"][0]["devices"][1] == document["plan"]["devices"]
-    assert document["resilience"]["availability"]["present_spares"] == document["plan"]["spare_replicas"]
-    assert document["uncertainty"]["draws"] == 500
+    for name in ("growth", "resilience", "uncertainty"):
+        assert document[name] is None, "of a new fleet alone"
+    for share in document["stock"]["shares"]:
+        assert share["growth"]["months"][0]["devices"][1] >= share["devices"]
+        assert share["resilience"]["availability"]["present_spares"] == share["spares"]
+        assert share["uncertainty"]["draws"] == 500
     assert document["pareto"]["points"][0]["cost_per_hour"] == document["plan"]["cost"]["per_hour"]
     assert sum(share["rate_per_s"] for share in document["stock"]["shares"]) == pytest.approx(100)
 

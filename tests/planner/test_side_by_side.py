@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.plan import plan_capacity
+from simulator.planner.capacity_plan import CapacityPlan, only_asked
+from simulator.planner.plan import completed, is_complete, plan_capacity
+from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.resilience import Resilience
-from simulator.planner.studies.side_by_side import side_by_side
+from simulator.planner.studies.side_by_side import with_parts
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.specs.question.plan import plan_spec
@@ -25,12 +26,16 @@ def stock_of(plan: CapacityPlan) -> StockPlan:
 
 
 def test_a_plan_without_stock_has_nothing_side_by_side() -> None:
-    assert side_by_side(planned(stock=())) == ()
+    plan = planned(stock=(), resilience=True)
+    assert plan.serving == (plan,)
+    assert plan.study(Resilience)
+    assert with_parts(plan, plan.spec) is plan
 
 
 def test_parts_carry_the_demand_and_show_what_their_requests_see() -> None:
     plan = planned(resilience=True, uncertainty=True)
-    shares, parts = stock_of(plan).shares, side_by_side(plan)
+    shares, parts = stock_of(plan).shares, plan.serving
+    assert {type(study) for study in plan.studies} == {StockPlan}
     assert len(shares) > 1
     assert sum(part.demand.planned_rate_per_s for part in parts) == pytest.approx(plan.demand.planned_rate_per_s)
     for share, part in zip(shares, parts, strict=True):
@@ -45,11 +50,32 @@ def test_parts_carry_the_demand_and_show_what_their_requests_see() -> None:
         assert all(case.replicas_left + case.replicas_lost == share.replicas + share.spares for case in loss.cases)
         # What is there already costs no rent, however much of it is needed.
         assert (risk.cost_per_hour is None) == bool(share.from_stock)
+        assert any("price" in bar.name for bar in risk.tornado) != bool(share.from_stock)
+
+
+def test_what_is_all_there_grows_from_what_is_there_not_from_whole_servers() -> None:
+    plan = planned(growth="5%/month")
+    shares = stock_of(plan).shares
+    assert shares[0].from_stock == shares[0].devices == 4
+    for share, part in zip(shares, plan.serving, strict=True):
+        growth = part.study(Growth)
+        assert growth is not None
+        assert growth.months[0].devices[0] == share.devices
+
+
+def test_a_report_adds_what_was_not_asked_of_each_fleet_and_an_answer_leaves_it_out() -> None:
+    plan = planned(resilience=True)
+    whole = completed(plan)
+    assert not is_complete(plan)
+    assert is_complete(whole)
+    for part, full, less in zip(plan.serving, whole.serving, only_asked(whole).serving, strict=True):
+        assert full.study(Uncertainty)
+        assert [type(study) for study in less.studies] == [type(study) for study in part.studies] == [Resilience]
 
 
 def test_stock_with_all_of_a_fleet_is_that_fleet() -> None:
     plan = planned(hardware=("h100",), stock=("h100=64",), tp=1)
-    (part,) = side_by_side(plan)
+    (part,) = plan.serving
     assert part.best.degraded == plan.best.degraded
     assert part.best.counts == plan.best.counts
 

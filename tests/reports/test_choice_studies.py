@@ -16,6 +16,8 @@ from simulator.reports.content.document import Paragraph, Table, Tone
 from simulator.reports.plan_text import plan_text
 from simulator.reports.report import build_report
 from simulator.reports.sections.options import choice_blocks
+from simulator.reports.sections.resilience import cases_blocks
+from simulator.reports.sections.side_by_side import named_parts, of_each
 from simulator.reports.sections.stock import stock_money_blocks
 from simulator.reports.studies import gather
 from simulator.specs.base import Assumption, ValueOrigin
@@ -165,3 +167,15 @@ def test_the_decision_warns_that_its_money_leaves_the_stock_out() -> None:
     decision = build_report(gather(plan(), command="plan-capacity", created="2026-11-21")).sections[0]
     warned = [block for block in decision.blocks if isinstance(block, Paragraph) and block.tone is Tone.WARNING]
     assert [str(plan().best.devices) in block.text for block in warned] == [True]
+
+
+def test_what_several_fleets_say_stands_under_their_names_with_keys_of_its_own() -> None:
+    fields = {"model": "llama-3.1-8b", "hardware": "l40s", "rps": 200, "stock": "h100=4", "resilience": True}
+    found = plan_capacity(plan_spec(fields))
+    (kept, _), (new, _) = named_parts(found)
+    assert kept.startswith("4 x h100-sxm-80gb TP1 fp8, ")
+    blocks = of_each(found, cases_blocks)
+    heads = [block.text for block in blocks if isinstance(block, Paragraph) and block.tone is Tone.HEAD]
+    assert heads[0] == kept, "a part of a server"
+    assert heads[1].startswith(f"{new} (")
+    assert [block.key for block in blocks if isinstance(block, Table)] == ["degraded_cases_1", "degraded_cases_2"]

@@ -39,6 +39,11 @@ class TornadoBar:
     cost_per_hour_high: float | None
 
     @property
+    def costs_per_hour(self) -> tuple[float | None, float | None]:
+        """At both ends."""
+        return self.cost_per_hour_low, self.cost_per_hour_high
+
+    @property
     def swing(self) -> float:
         """Range of cost where it is known, otherwise of devices."""
         if self.cost_per_hour_low is not None and self.cost_per_hour_high is not None:
@@ -100,6 +105,9 @@ def _bar(name: str, low: _End, high: _End, *, fleet: Resizer, most: int) -> Torn
 
 def _price_ends(question: Question, sized: Sized) -> tuple[float, float] | None:
     """Cheapest and dearest offers that the plan could take, for an accelerator of the fleet."""
+    if sized.cost.per_hour is None:
+        # Part of it is paid for, or no price of it is known.
+        return None
     price = fleet_price(sized.housing, prices=question.prices, rule=plan_rule(question.spec))
     return (price.low, price.high) if price is not None and price.providers > 1 else None
 

@@ -303,7 +303,7 @@ def _held(context: StudyContext, stock: StockPlan) -> StockPlan:
     """
     slower: dict[tuple[str, str], Shape] = {}
     for left in reversed(range(_ROUNDS)):
-        parts = [alone(context.plan, share) for share in stock.shares]
+        parts = [alone(context.plan, share, context.question.spec) for share in stock.shares]
         checks = [check_fleet(part.basis.question, part.basis.shown[0]) for part in parts]
         grown = [(share, item) for share, item in zip(stock.shares, checks, strict=True) if item.is_grown]
         if not grown or not left:

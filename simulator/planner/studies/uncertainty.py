@@ -168,6 +168,8 @@ def _owning_bars(context: StudyContext) -> tuple[OwningBar, ...]:
     """What moves the plan's cost of owning, where that can be priced without being told how."""
     plan, prices = context.plan, context.question.prices
     spec = plan.spec
+    if spec.stock and context.shown[0].cost.per_hour is None:
+        return ()  # paid for, all or a part of it
     try:
         ownership = load_ownership(spec.ownership, prices=prices.name, profiles=spec.profiles)
         cost = total_cost(plan, prices=prices, ownership=ownership)

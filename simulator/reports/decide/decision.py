@@ -28,6 +28,7 @@ from simulator.reports.decide.evidence import confidence_text
 from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.answer import device_word, rival_text, sentence
 from simulator.reports.sections.cost import buying_text
+from simulator.reports.sections.side_by_side import named_parts
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import TERMS, bought_text, offers_text, terms_text
 from simulator.units import KILO
@@ -167,7 +168,7 @@ def _money(studies: Studies) -> doc.Facts:
 
 def _limits(studies: Studies) -> doc.Facts:
     """Until which prices the decision stands, what owning takes, and when."""
-    ranking, growth, owning = studies.plan.price_ranking, studies.plan.study(Growth), studies.cost.owning
+    ranking, growth, owning = studies.plan.price_ranking, studies.growth, studies.cost.owning
     leave = None if ranking is None else ranking.loses_above
     then = "no other option has a price"
     if ranking is not None and leave is not None:
@@ -201,8 +202,11 @@ def _next_order(studies: Studies, growth: Growth) -> doc.Fact:
     if not growth.steps:
         return doc.fact("order_by", "next order by", doc.text("no step in sight", origin=origin), at)
     step = growth.steps[0]
+    whose = next((f" of {name}" for name, part in named_parts(studies.plan) if name and growth in part.studies), "")
     when = doc.text("with this fleet" if step.late else step.order_by, origin=origin)
-    return doc.fact("order_by", "next order by", when, f"{step.devices_after} accelerators from {step.date} {at}")
+    return doc.fact(
+        "order_by", "next order by", when, f"{step.devices_after} accelerators{whose} from {step.date} {at}"
+    )
 
 
 def _terms(studies: Studies) -> str:
@@ -352,8 +356,9 @@ def _existing(studies: Studies) -> tuple[doc.Block, ...]:
     if stock is None:
         return ()
     said = (
-        f"From here on this report is about the alternative: {studies.plan.best.devices} new accelerators of one kind, "
-        f"as if nothing existed. The section on options has the fleet with the existing ones, and the money of both."
+        f"Failures, growth and what moves the fleet are of these. Everything else is about the alternative: "
+        f"{studies.plan.best.devices} new accelerators of one kind, as if nothing existed. The section on options has "
+        f"the fleet with the existing ones, and the money of both."
     )
     shapes = ", ".join(f"{share.replicas} + {share.spares} x {share.hardware} {share.label}" for share in stock.shares)
     facts = (

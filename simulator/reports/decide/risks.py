@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from itertools import chain
 
 from simulator.phases.engine_settings import KERNELS_NEVER_TIMED
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.money.cost import fleet_price
 from simulator.planner.money.market import offers_of, plan_rule
 from simulator.planner.records import AnswersMayDiffer, NotConfirmed, PlanWarning, SmallerUnpriced
-from simulator.planner.studies.growth import LEAD_TIME_SOURCE, Growth
+from simulator.planner.studies.growth import LEAD_TIME_SOURCE
 from simulator.planner.studies.resilience import Resilience
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.content import document as doc
@@ -17,6 +18,7 @@ from simulator.reports.content.document import Block, Bullets, Paragraph, Sectio
 from simulator.reports.content.quantities import percent_text, signed_percent_text
 from simulator.reports.sections.appendix import figure_words
 from simulator.reports.sections.cost import figure_cell, figure_name
+from simulator.reports.sections.side_by_side import named_parts, of_each
 from simulator.reports.sections.uncertainty import breaks_text, drawn_blocks
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import terms_text
@@ -65,11 +67,12 @@ def top_risks(studies: Studies) -> tuple[str, ...]:
     price = _price_risk(studies)
     if price:
         found.append(price)
-    found += _short_of_demand(studies)
-    found += _lost_server(studies)
-    uncertainty = plan.study(Uncertainty)
-    if uncertainty is not None:
-        found.extend(f"{breaks_text(item)}." for item in uncertainty.breaks_first[:1])
+    parts = [(f" ({name})" if name else "", part) for name, part in named_parts(plan)]
+    for name, part in parts:
+        found += [f"{said}{name}." for said in (*_short_of_demand(part), *_lost_server(part))]
+    for name, part in parts:
+        drawn = part.study(Uncertainty)
+        found += [f"{breaks_text(item)}{name}." for item in drawn.breaks_first[:1]] if drawn else []
     assumed = [item.name for item in map(plan_input, plan.assumptions) if item.origin is ValueOrigin.DEFAULT]
     if assumed:
         found.append(
@@ -90,27 +93,27 @@ def _warned(warning: PlanWarning) -> str:
     return f"{said[:1].upper()}{said[1:]}."
 
 
-def _short_of_demand(studies: Studies) -> list[str]:
+def _short_of_demand(plan: CapacityPlan) -> list[str]:
     """Demand and step times together: how likely the fleet is too small."""
-    found = studies.plan.study(Uncertainty)
+    found = plan.study(Uncertainty)
     if found is None or found.enough_share > _SURE:
         return []
     spread = f"demand spread by {percent_text(found.demand_sigma)}"
-    fleet = studies.plan.best
+    fleet = plan.best
     more = f"; nine in ten need at most {found.devices.p90:,.0f} accelerators"
     if found.devices.p90 <= fleet.devices:
         more = f"; with replicas on its {fleet.idle_devices} idle ones too, nine in ten" if fleet.idle_devices else ""
-    return [f"Demand: the fleet carries {percent_text(found.enough_share)} of {found.draws:,} draws ({spread}){more}."]
+    return [f"Demand: the fleet carries {percent_text(found.enough_share)} of {found.draws:,} draws ({spread}){more}"]
 
 
-def _lost_server(studies: Studies) -> list[str]:
-    found = studies.plan.study(Resilience)
+def _lost_server(plan: CapacityPlan) -> list[str]:
+    found = plan.study(Resilience)
     missed = [case.name for case in found.cases if not case.holds] if found is not None else []
     if found is None or not missed:
         return []
     whole = f"; to survive the loss of a whole server takes {found.spares_for_one_server} spare replicas"
     needed = whole if "one server" in missed else ""
-    return [f"Failure: at the peak the objectives are missed after the loss of {missed[0]}{needed}."]
+    return [f"Failure: at the peak the objectives are missed after the loss of {missed[0]}{needed}"]
 
 
 def risk_section(studies: Studies) -> Section:
@@ -121,7 +124,7 @@ def risk_section(studies: Studies) -> Section:
             text=f"Fleet: {fleet.devices} accelerators, 80 % interval "
             f"{fleet.devices_low} to {fleet.devices_high} from errors of the step times on unseen shapes."
         ),
-        *drawn_blocks(studies.plan),
+        *of_each(studies.plan, drawn_blocks),
         Paragraph(text="All risks", tone=Tone.HEAD),
         Bullets(items=top_risks(studies)),
         Paragraph(
@@ -149,7 +152,7 @@ def _demand(studies: Studies) -> Iterator[_Line]:
         if (item.origin is ValueOrigin.DEFAULT and not chosen) or item.key in KERNELS_NEVER_TIMED:
             shown = plan_input(item)
             yield "plan", shown.name, shown.value, shown.remark or "default"
-    growth, drawn = studies.plan.study(Growth), studies.plan.study(Uncertainty)
+    growth, drawn = studies.growth, studies.study(Uncertainty)
     if growth is not None and studies.illustrates_growth:
         monthly = f"{signed_percent_text(growth.base.rate_per_month)} a month"
         yield "dates", "growth of demand", monthly, "an illustration"

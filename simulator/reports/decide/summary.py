@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.planner.verification.confidence import confidence_in
 from simulator.reports.content import document as doc
@@ -65,7 +64,7 @@ def _other(studies: Studies) -> str:
 
 
 def _outlook(studies: Studies) -> str:
-    growth, drawn = studies.plan.study(Growth), studies.plan.study(Uncertainty)
+    growth, drawn = studies.growth, studies.study(Uncertainty)
     parts = []
     if drawn is not None:
         carried = percent_text(drawn.enough_share)

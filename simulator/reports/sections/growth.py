@@ -9,6 +9,7 @@ from simulator.planner.studies.growth import Growth
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import money_text, signed_percent_text
+from simulator.reports.sections.side_by_side import of_each
 from simulator.reports.studies import Studies
 
 _SHOWN_EVERY_MONTHS = 3
@@ -99,7 +100,7 @@ def growth_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
 
 def growth_section(studies: Studies) -> doc.Section:
     """Demand to come, capacity steps, order-by dates."""
-    blocks = (*_illustration(studies), *growth_blocks(studies.plan)) if studies.plan.study(Growth) is not None else ()
+    blocks = (*_illustration(studies), *of_each(studies.plan, growth_blocks)) if studies.growth is not None else ()
     return doc.Section(key="growth", title="Growth and procurement", blocks=blocks)
 
 

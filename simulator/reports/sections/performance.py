@@ -13,6 +13,7 @@ from simulator.reports.charts.load import replica_load_chart
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import counted_text, percent_text, seconds_text
 from simulator.reports.sections.resilience import cases_blocks
+from simulator.reports.sections.side_by_side import of_each
 from simulator.reports.studies import Studies
 from simulator.specs.base import ValueOrigin
 from simulator.units import bound_text
@@ -174,7 +175,7 @@ def performance_section(studies: Studies) -> doc.Section:
         doc.Paragraph(text=said, tone=doc.Tone.LEAD),
         *tables,
         doc.Figure(chart=replica_load_chart(studies.load, plan=plan)),
-        *cases_blocks(plan),
+        *of_each(plan, cases_blocks),
         *(verification_blocks(plan) if plan.verification is not None else (unchecked,)),
         *finalist_blocks(plan),
     )

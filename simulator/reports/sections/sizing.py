@@ -11,6 +11,7 @@ from simulator.reports.content import document as doc
 from simulator.reports.content.document import Block, Bullets, columns, count, kilowatts, price, table
 from simulator.reports.content.quantities import counted_text, kilowatts_text, price_text, seconds_text
 from simulator.reports.sections.resilience import operation_blocks
+from simulator.reports.sections.side_by_side import of_each
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import detail_text, explanation, resource_text
 from simulator.reports.words.fields import flag_of
@@ -84,7 +85,7 @@ def sizing_section(studies: Studies) -> doc.Section:
         ),
         _derivation(studies),
         doc.Figure(chart=roofline),
-        *operation_blocks(studies.plan),
+        *of_each(studies.plan, operation_blocks),
         doc.Paragraph(text="The same in full", tone=doc.Tone.HEAD),
         doc.Bullets(items=tuple(line for line in explanation(studies.plan) if not line.startswith("refused "))),
     )

@@ -106,7 +106,7 @@ def _note(stock: StockPlan) -> str:
         said += f"{percent_text(stock.shares[0].load)} of it at the planned peak."
     if stock.chances:
         said += f" {chance_text(min(stock.chances))} likely to hold the objectives with the spares down."
-    said += " Everything else said of this plan is about a new fleet alone, as if nothing existed."
+    said += " Failures, growth and what moves it are of each of these fleets; everything else is about a new one alone."
     return said + (f" Left over: {'; '.join(stock.unused)}." if stock.unused else "")
 
 

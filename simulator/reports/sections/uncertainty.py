@@ -12,6 +12,7 @@ from simulator.planner.studies.uncertainty import Quantiles, Uncertainty
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import percent_text, signed_percent_text
+from simulator.reports.sections.side_by_side import of_each
 from simulator.reports.studies import Studies
 
 _SMALL_BILL = 100.0
@@ -20,7 +21,7 @@ _NO_MARGIN = 0.005
 
 def sensitivity_section(studies: Studies) -> doc.Section:
     """Tornado, what breaks first, scenarios, figures of owning."""
-    blocks = (*moving_blocks(studies.plan), _scenarios(studies), *owning_blocks(studies.owning))
+    blocks = (*of_each(studies.plan, moving_blocks), _scenarios(studies), *owning_blocks(studies.owning))
     return doc.Section(key="sensitivity", title="Sensitivity", blocks=blocks)
 
 
@@ -44,7 +45,7 @@ def moving_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
             f"No input alone moves the fleet from {best.devices} accelerators: whole replicas and servers leave room."
         )
         blocks.append(doc.Paragraph(text=same))
-    base = best.cost.per_hour
+    base = None if found.cost_per_hour is None else best.cost.per_hour
     if base is not None and any(bar.swing > 0 for bar in found.tornado):
         blocks.append(doc.Figure(chart=cost_tornado_chart(found, base_per_hour=base, currency=best.cost.currency)))
     first = tuple(breaks_text(item) for item in found.breaks_first)
@@ -55,7 +56,9 @@ def moving_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
 def _tornado_table(best: Fleet, found: Uncertainty) -> doc.Table:
     currency = best.cost.currency
     digits = 2 if (best.cost.per_hour or 0.0) < _SMALL_BILL else 0
-    names = ("Input", "From", "To", "Devices low", "Devices high", f"{currency}/h low", f"{currency}/h high")
+    priced = found.cost_per_hour is not None
+    costs = (f"{currency}/h low", f"{currency}/h high") if priced else ()
+    names = ("Input", "From", "To", "Devices low", "Devices high", *costs)
     return doc.table(
         "tornado",
         "Each input alone",
@@ -67,8 +70,7 @@ def _tornado_table(best: Fleet, found: Uncertainty) -> doc.Table:
                 bar.high,
                 doc.count(bar.devices_low),
                 doc.count(bar.devices_high),
-                doc.number(bar.cost_per_hour_low, digits=digits),
-                doc.number(bar.cost_per_hour_high, digits=digits),
+                *(doc.number(cost, digits=digits) for cost in bar.costs_per_hour if priced),
             )
             for bar in found.tornado
         ],
@@ -100,15 +102,13 @@ def drawn_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
         f"with the cheapest fleet sized for it; "
         f"the planned fleet carries {percent_text(found.enough_share)} of them."
     )
+    heads = doc.columns("", "P10", "P50", "P90", words=("",))
+    drawn = doc.table("quantiles", "Monte Carlo over demand and step times", heads, rows, note=note)
+    if len(found.regrets) < 2:
+        return (drawn,)
     regret_names = ("Option", "Mean regret an hour", "Best in")
     return (
-        doc.table(
-            "quantiles",
-            "Monte Carlo over demand and step times",
-            doc.columns("", "P10", "P50", "P90", words=("",)),
-            rows,
-            note=note,
-        ),
+        drawn,
         doc.table(
             "regret",
             "What choosing wrongly costs",

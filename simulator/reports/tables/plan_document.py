@@ -12,7 +12,7 @@ from typing import Any
 from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import RoofcastError
 from simulator.planner.candidate import Rejection
-from simulator.planner.capacity_plan import KEYS, CapacityPlan
+from simulator.planner.capacity_plan import KEYS, KINDS, CapacityPlan
 from simulator.planner.fleet.records import Fleet, Housing
 from simulator.planner.gap.records import Gap, GapError, GapLimit, GapOption, GapStep
 from simulator.planner.serving.capacity import Latencies, Replica
@@ -182,6 +182,12 @@ def _studies(plan: CapacityPlan) -> dict[str, Any]:
     }
     found |= dict.fromkeys(KEYS)
     found |= {item.key: _spelled(item) if isinstance(item, Gap) else plain(item) for item in plan.studies}
+    if found["stock"]:
+        # Each fleet with what was asked of it: nothing of that is asked of a new one.
+        for share, part in zip(found["stock"]["shares"], plan.serving, strict=True):
+            share |= {kind.key: None for kind in KINDS if kind.of_serving} | {
+                item.key: plain(item) for item in part.studies
+            }
     # The document's words for fleets by prompt length are older than prefill and decode pools.
     split = found.pop("length_split")
     found["pools"] = split and {"pools" if name == "fleets" else name: value for name, value in split.items()}

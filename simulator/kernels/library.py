@@ -162,14 +162,15 @@ class KernelLibrary:
         return self._exposed(timing, shape) if shape.beside else timing
 
     def _exposed(self, timing: Timing, shape: CollectiveShape) -> Timing:
-        """What of a transfer outlasts the rows beside it, no less than what it takes of them [s].
-
-        Reference: [Liu2023b], [DeepSeek2024b]
-        """
+        """What of it outlasts the rows beside it, or takes of them [s]. Reference: [Liu2023b], [DeepSeek2024b]"""
         hidden_s = sum(row.count * row.executed * self.price(row).seconds for row in shape.beside)
         large = shape.apart_bytes is not None and shape.message_bytes > shape.apart_bytes
-        seconds = np.maximum(timing.seconds - hidden_s, np.where(large, shape.kept_share * timing.seconds, 0.0))
-        return replace(timing, seconds=seconds, network_s=np.minimum(timing.network_s, seconds))
+        least_s = np.where(large, shape.kept_share * timing.seconds, 0.0)
+        seconds = np.maximum(timing.seconds - hidden_s, least_s)
+        # What shows is as uncertain, in seconds, as the whole transfer.
+        whole_s, part_s = np.where(seconds > least_s, (timing.seconds, seconds), 1.0)
+        sigma = timing.log_sigma * whole_s / part_s
+        return replace(timing, seconds=seconds, network_s=np.minimum(timing.network_s, seconds), log_sigma=sigma)
 
     def _moved(self, shape: CollectiveShape, *, fits: CollectiveFits, extends: bool = False) -> Timing:
         beyond, hardware = self.beyond, self.hardware

@@ -81,6 +81,17 @@ def test_large_exchanges_slow_what_they_hide_behind_and_small_ones_do_not() -> N
         assert np.min(kept) == pytest.approx(least, abs=0.1)
 
 
+def test_what_shows_of_an_exchange_is_as_uncertain_as_all_of_it() -> None:
+    half = halved(DECODES, split=np.ones(len(DECODES.new_tokens), dtype=bool))
+    whole = {row.work.name: row for row in estimate_step(WHOLE, half).rows}
+    for row in estimate_step(HALVES, DECODES).rows:
+        if row.work.name in SENT:
+            error_s = row.timing.log_sigma * row.timing.seconds
+            all_s = whole[row.work.name].timing.log_sigma * whole[row.work.name].timing.seconds
+            np.testing.assert_allclose(error_s, np.where(row.timing.seconds > 0, all_s, 0.0))
+            assert np.any(error_s > 0)
+
+
 def test_one_token_is_not_split() -> None:
     one = decode_step(sequences=1.0, context=100.0)
     np.testing.assert_allclose(estimate_step(HALVES, one).step_s, estimate_step(WHOLE, one).step_s, rtol=1e-9)

@@ -115,11 +115,11 @@ def _drawn(described: Chart, *, sideways: bool = False, height: int = _HEIGHT) -
 
 def _broken(name: str, *, narrow: bool) -> str:
     """A name below a bar in lines; narrow ones stand beside each other in half of a small screen."""
-    return (
-        fill(name, _NARROW_LETTERS, break_long_words=False).replace("\n", "<br>")
-        if narrow
-        else name.replace(" ", "<br>", 1)
-    )
+    if not narrow:
+        return name.replace(" ", "<br>", 1)
+    # Behind every hyphen, before digits too: ``h200-sxm-`` and ``141gb TP1``.
+    lines = fill(name.replace("-", "- "), _NARROW_LETTERS, break_long_words=False)
+    return lines.replace("- ", "-").replace("\n", "<br>")
 
 
 class _Checked(BaseFigure):  # type: ignore[misc]

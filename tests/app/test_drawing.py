@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import streamlit as st
 
+from app import charts
+from simulator.specs.hardware.accelerator import list_hardware
 from tests.app.pages import opened
 from tests.app.served import chromium_path
 
@@ -52,3 +54,11 @@ def test_old_parts_of_a_page_do_not_fade_one_by_one(page: Any, address: str) -> 
     changed = "before => document.querySelector('h2').innerText !== before"
     page.wait_for_function(changed, arg=before, timeout=60_000)
     assert page.evaluate("window.fading") < _MOST_FADING
+
+
+def test_a_long_name_below_a_narrow_bar_breaks_behind_its_hyphens_and_stays_whole() -> None:
+    for name in (*list_hardware(), "h200-sxm-141gb TP1 fp8"):
+        lines = charts._broken(name, narrow=True).split("<br>")
+        assert "".join(lines).replace(" ", "") == name.replace(" ", "")
+        parts = re.split(r"(?<=-)| ", name)
+        assert max(map(len, lines)) <= max(charts._NARROW_LETTERS, *map(len, parts))

@@ -59,12 +59,12 @@ def hardware_facts(spec: AcceleratorSpec) -> list[tuple[str, str, str, str]]:
         ("compute units", count_text(spec.compute_units), "compute_units"),
         ("boost clock", format_si(spec.boost_clock_hz, "Hz"), "boost_clock_hz"),
         (
-            f"{spec.scale_up.kind}, per direction",
+            f"to its neighbours by {spec.scale_up.kind}, per direction",
             format_si(spec.scale_up.bytes_per_s_per_direction, "B/s"),
             "scale_up.bytes_per_s_per_direction",
         ),
         (
-            f"{spec.host_link.kind}, per direction",
+            f"to its host by {spec.host_link.kind}, per direction",
             format_si(spec.host_link.bytes_per_s_per_direction, "B/s"),
             "host_link.bytes_per_s_per_direction",
         ),

@@ -49,6 +49,7 @@ def alone() -> dict[str, str]:
     return answers
 
 
+@pytest.mark.slow
 def test_an_answer_is_the_same_whoever_asked_before(alone: dict[str, str]) -> None:
     forget()
     for other in reversed(SCENARIOS):

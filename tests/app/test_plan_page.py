@@ -130,14 +130,8 @@ def test_a_plan_within_limits_is_solved_backwards() -> None:
     assert page.number_input(key="rps").value == rate
 
 
-@pytest.mark.parametrize(
-    ("limit", "low"),
-    [
-        ("max_gpus", "100"),
-        pytest.param("max_cost", "100", marks=pytest.mark.slow),
-        pytest.param("max_kw", "50", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("limit", "low"), [("max_gpus", "100"), ("max_cost", "100"), ("max_kw", "50")])
 def test_a_limit_that_is_too_tight_is_widened_by_one_click(limit: str, low: str) -> None:
     page = opened("plan", {**SMALL, "model": "llama-3.1-70b", "rps": "1000", limit: low})
     assert page.error
@@ -160,6 +154,7 @@ def test_what_exists_is_used_first_and_nothing_is_solved_without_a_limit() -> No
     assert "solve_rps" not in [button.key for button in plain.button]
 
 
+@pytest.mark.slow
 def test_one_accelerator_is_enough_where_it_is_bought_alone_and_a_click_asks_so() -> None:
     asked = {"model": "gpt-oss-20b", "gpus": "l40s", "rps": "1", "spares": "0", "max_gpus": "1"}
     page = opened("plan", asked)
@@ -210,6 +205,7 @@ def test_a_fleet_that_was_not_simulated_has_a_button_that_does_so(monkeypatch: p
     assert document["verification"] is not None
 
 
+@pytest.mark.slow
 def test_what_is_simulated_and_drawn_where_something_exists_is_what_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simulator.planner.verification.simulation.LEAST_REQUESTS", 200)
     monkeypatch.setattr("simulator.planner.verification.simulation.MOST_REQUESTS", 200)

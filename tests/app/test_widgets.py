@@ -202,7 +202,9 @@ def test_the_price_controls_ask_what_the_flags_ask() -> None:
     ("what_if", {"gpu": "b200-sxm"}, "model", "llama-3.1-405b"),
     ("serving", {"gpu": "b200-sxm"}, "model", "llama-3.1-405b"),
     ("roofline", {"gpu": "h100-sxm-80gb"}, "weights", "fp4"),
-    ("plan", {"gpus": "l4", "model": "llama-3.1-8b", "rps": "1"}, "model", "deepseek-v3"),
+    pytest.param(
+        "plan", {"gpus": "l4", "model": "llama-3.1-8b", "rps": "1"}, "model", "deepseek-v3", marks=pytest.mark.slow
+    ),
 ])  # fmt: skip
 def test_a_refusal_leaves_the_answer_before_in_grey(name: str, query: dict[str, str], key: str, refused: str) -> None:
     page = opened(name, query)

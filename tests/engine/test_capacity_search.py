@@ -195,6 +195,7 @@ def _sustained(*, requests: int | None = None, seeds: int = 1, **fields: Any) ->
     return sustained_rate(ScenarioSpec.model_validate({**asked, **fields}), seeds=seeds, requests=requests)
 
 
+@pytest.mark.slow
 def test_many_replicas_serve_in_proportion_and_take_no_longer() -> None:
     """1,024 replicas were given as many requests as 16, found their queues growing, and carried a sixth."""
     few, many = (_sustained(replicas=replicas) for replicas in (SIDE_BY_SIDE, 64 * SIDE_BY_SIDE))

@@ -48,15 +48,8 @@ def test_a_topic_has_a_formula_an_example_a_source_and_a_chart(topic: Topic) -> 
     assert topic.question in answer.to_text()
 
 
-@pytest.mark.parametrize(
-    "hardware",
-    [
-        pytest.param("t4", marks=pytest.mark.slow),
-        pytest.param("v100-sxm-32gb", marks=pytest.mark.slow),
-        "gaudi2",
-        pytest.param("apple-m4-max", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("hardware", ["t4", "v100-sxm-32gb", "gaudi2", "apple-m4-max"])
 def test_topics_work_on_units_without_bf16_or_int8(hardware: str) -> None:
     for topic in TOPICS:
         needs_chip = "known_chip" in topic.needs and not load_facts().on_chip_of(load_hardware(hardware))

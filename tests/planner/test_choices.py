@@ -50,12 +50,13 @@ class TestLimits:
         tight = planned(max_power_kw=least)
         assert tight.best.maximum_w <= least * 1000
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("limit", "name"),
         [
             ({"max_cost_per_hour": 1}, "max_cost_per_hour"),
-            pytest.param({"max_power_kw": 5}, "max_power_kw", marks=pytest.mark.slow),
-            pytest.param({"max_racks": 1}, "max_racks", marks=pytest.mark.slow),
+            ({"max_power_kw": 5}, "max_power_kw"),
+            ({"max_racks": 1}, "max_racks"),
         ],
     )
     def test_the_nearest_that_is_feasible_is_named_and_is(self, limit: dict[str, object], name: str) -> None:

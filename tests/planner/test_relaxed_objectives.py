@@ -139,6 +139,7 @@ class TestSmallerFleets:
         assert [item.field for item in found[0].given] == ["round_to", "spares"]
         assert found[0].devices == least
 
+    @pytest.mark.slow
     def test_what_fits_one_accelerator_is_found_though_it_saves_nothing_in_whole_servers(self) -> None:
         asked = {"rps": 5, "model": "gpt-oss-120b", "hardware": ("h100",), "max_gpus": 1, "spares": 0}
         with pytest.raises(GapError) as refused:

@@ -55,10 +55,9 @@ def drawn(sized: Sized, *, sigma: float, seed: int = 0, others: tuple[Sized, ...
     return uncertainty_of(question, [sized, *others])
 
 
-@pytest.mark.parametrize("sigma", [0.0, 0.1, 0.4, 1.0])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_quantiles_are_in_order_and_the_plan_is_not_below_them(sized: Sized, sigma: float, seed: int) -> None:
-    found = drawn(sized, sigma=sigma, seed=seed)
+@pytest.mark.parametrize("sigma", [0.0, 0.1, 1.0])
+def test_quantiles_are_in_order_and_the_plan_is_not_below_them(sized: Sized, sigma: float) -> None:
+    found = drawn(sized, sigma=sigma)
     assert found.cost_per_hour is not None
     for spread in (found.devices, found.cost_per_hour):
         assert spread.p10 <= spread.p50 <= spread.p90

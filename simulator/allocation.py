@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import gc
 import sys
-from functools import cache
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any, TypeVar, cast
 
 from simulator.units import MIB
+
+Make = TypeVar("Make", bound=Callable[..., Any])
 
 COLLECT_EVERY = 200_000
 """Allocations between garbage collections: enough for a plan to finish before the first."""
@@ -18,6 +22,32 @@ COLLECT_EVERY = 200_000
 # the heap grows, and from which size on an array is mapped by itself.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _KEPT_BYTES = {_M_TRIM_THRESHOLD: 64 * MIB, _M_TOP_PAD: 16 * MIB, _M_MMAP_THRESHOLD: 4 * MIB}
+
+
+def _array_bytes(made: object) -> int:
+    return sum(map(_array_bytes, made)) if isinstance(made, tuple) else int(getattr(made, "nbytes", 0))
+
+
+def kept_within(*, most: int, most_bytes: float) -> Callable[[Make], Make]:
+    """``lru_cache`` for arrays and tuples of arrays, the last ``most``; all are forgotten before those made since
+    take more than ``most_bytes``."""
+
+    def decorated(make: Make) -> Make:
+        made_bytes = 0
+
+        @lru_cache(maxsize=most)
+        def kept(*arguments: Any) -> Any:
+            nonlocal made_bytes
+            made = make(*arguments)
+            made_bytes += _array_bytes(made)
+            if made_bytes > most_bytes:
+                kept.cache_clear()
+                made_bytes = _array_bytes(made)
+            return made
+
+        return cast(Make, kept)
+
+    return decorated
 
 
 def collect_seldom() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.allocation import kept_within
 from simulator.operators.transformer import is_encoder_only
 from simulator.operators.work import (
     Array,
@@ -27,6 +27,7 @@ from simulator.phases import compiled
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import graph_tokens, sampling_s, stage_rows
 from simulator.records import dataclass
+from simulator.units import MIB
 
 SAME = float(np.sqrt(np.finfo(np.float64).eps))
 """Relative difference below which two prices are one."""
@@ -62,8 +63,9 @@ class _Part:
         return hash((made.model.name, made.hardware.name, made.parallelism, limits, asked))
 
 
-_KEPT = 32
-"""Sets of tables in memory, of up to a few megabytes each: those of the deployments that were asked for last."""
+_kept = kept_within(most=32, most_bytes=128 * MIB)
+"""Sets of tables in memory, of about a megabyte each: those of the deployments that were asked for last. With an
+engine's limits raised they take a hundred times as much."""
 
 _PRODUCTS = 4096
 """Row counts of a product that are all priced."""
@@ -286,7 +288,7 @@ def shared_seconds(deployment: Deployment, *, decode_tokens: int = 1) -> Array:
     return _shared_seconds(_whole(deployment, decode_tokens=decode_tokens))
 
 
-@lru_cache(maxsize=_KEPT)
+@_kept
 def _shared_seconds(part: _Part) -> Array:
     deployment, engine = part.deployment, part.deployment.engine
     shared = {place for place, work in enumerate(_works(part, _trial_step(part))) if _is_shared(work)}
@@ -314,7 +316,7 @@ def compile_stages(deployment: Deployment, *, decode_tokens: int = 1) -> tuple[c
     return _compile_stages(_whole(deployment, decode_tokens=decode_tokens))
 
 
-@lru_cache(maxsize=_KEPT)
+@_kept
 def _compile_stages(whole: _Part) -> tuple[compiled.StepTables, ...]:
     made: dict[bytes, compiled.StepTables] = {}
     stages = []
@@ -337,7 +339,7 @@ class _ByTokens(NamedTuple):
     logits_s: Array
 
 
-@lru_cache(maxsize=_KEPT)
+@_kept
 def _by_tokens(part: _Part) -> _ByTokens:
     kinds, engine = _row_kinds(part), part.deployment.engine
     verified = engine.max_num_seqs * part.decode_tokens
@@ -350,7 +352,7 @@ def _by_tokens(part: _Part) -> _ByTokens:
     )
 
 
-@lru_cache(maxsize=_KEPT)
+@_kept
 def _compile(part: _Part) -> compiled.StepTables:
     engine, tokens, asked = part.deployment.engine, part.deployment.engine.max_num_batched_tokens, part.bounds
     kinds, token_s, logits_s = _by_tokens(replace(part, bounds=None))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from math import inf
 from statistics import NormalDist
 
 import numpy as np
 
+from simulator.allocation import kept_within
 from simulator.errors import RoofcastError, contradiction, ignored_option, missing_field
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.arrivals import conversation_requests, stage_arrivals, trace_arrivals
@@ -27,6 +27,7 @@ from simulator.traffic.requests import (
     make_requests,
     repeated,
 )
+from simulator.units import MIB
 
 
 def _mean_prompt_tokens(workload: WorkloadSpec) -> int:
@@ -254,7 +255,7 @@ def _cached_prefixes(prompts: Ints, *, fraction: float, block_size_tokens: int) 
     return np.where(lengths[lists] > 0, lists, NO_PREFIX), starts, ids
 
 
-@cache
+@kept_within(most=16, most_bytes=16 * MIB)
 def _quantiles(count: int) -> Floats:
     """Standard normal deviates at the middle of ``count`` equally likely strata."""
     inverse = NormalDist().inv_cdf

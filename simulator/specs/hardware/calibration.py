@@ -1,5 +1,6 @@
 """Fits, dated and bounded, with their error and box; transfers between accelerators; power. Written by validation."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -246,7 +247,6 @@ class StoredArrays(Mapping[str, NDArray[np.float64]]):
         return len(self._keys)
 
 
-@lru_cache(maxsize=64)
 def load_arrays(
     hardware: str, *, library: str, group: CalibrationGroup, profiles: str | None = None
 ) -> Mapping[str, NDArray[np.float64]]:
@@ -255,6 +255,12 @@ def load_arrays(
     binary = path.with_name(path.stem + ".npz") if path is not None else None
     if binary is None or not binary.is_file():
         return {}
+    return _stored_arrays(binary, os.stat(binary).st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _stored_arrays(binary: Path, modified_ns: int) -> StoredArrays:
+    """Of a file once, whatever folder of one's own is asked beside it; ``modified_ns`` retires what has changed."""
     return StoredArrays(binary)
 
 

@@ -1,7 +1,7 @@
 """model_type -> the reader of its family, and the one entry: a configuration becomes a ModelSpec or is refused."""
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -60,7 +60,7 @@ def field_table() -> FieldTable:
     return FieldTable(words, data["families"], data["readers"])
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _family(model_type: str) -> ModelFamily | None:
     given = field_table().families.get(model_type)
     return None if given is None else validate(ModelFamily, given, where=f"the family {model_type}", profile=True)

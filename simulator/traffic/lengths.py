@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.errors import Option, RoofcastError, did_you_mean, plain_word
+from simulator.errors import Option, RoofcastError, plain_word
 from simulator.records import dataclass
 from simulator.specs.base import read_yaml
-from simulator.specs.question.plan_values import WORKLOADS, workload_shares
+from simulator.specs.question.plan_values import workload_shares
 from simulator.units import MIB
 
 Array = NDArray[np.float64]
@@ -359,8 +359,7 @@ def workload_preset(name: str) -> WorkloadPreset:
     try:
         shares = workload_shares(name)
     except ValueError as error:
-        hint = did_you_mean(plain_word(name), WORKLOADS)
-        raise RoofcastError(f"{error}, got {name!r}", field=Option("workload"), hint=hint) from None
+        raise RoofcastError(f"{error}, got {name!r}", field=Option("workload")) from None
     words = {preset.word: preset for preset in PRESETS}
     whole = sum(share for _, share in shares)
     kinds = [(words[word], share / whole) for word, share in shares]

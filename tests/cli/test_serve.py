@@ -302,7 +302,7 @@ def test_a_load_without_a_file_is_that_of_its_kind(tmp_path: Path, capsys: pytes
         (["FILE", "--isl", "100"], "--isl: changes nothing beside a scenario file"),
         (
             ["--model", "llama-3.1-8b", "--hardware", "h100", "--rate", "1", "--workload", "chatt"],
-            "is needed, got 'chatt' (did you mean chat?)",
+            "'chatt' is no kind of demand (did you mean chat?), got 'chatt'",
         ),
     ],
 )

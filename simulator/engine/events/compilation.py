@@ -146,8 +146,9 @@ class Loop:
             self.function(*arguments)
 
     def compile(self) -> None:
-        """Make machine code, or find it on disk, when it is called next; nothing without a compiler."""
-        if compiler_version() is not None:
+        """Make machine code, or find it on disk, when it is called next; nothing without a compiler, or where there is
+        some: a second copy would stay in memory beside the first (9 MB)."""
+        if self.machine is None and compiler_version() is not None:
             self.machine = _machine_code(self)
 
     @property

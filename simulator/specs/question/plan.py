@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from simulator.errors import FileError, Option, ProfileError, RoofcastError, contradiction, no_effect, plain_word
+from simulator.errors import FileError, Option, ProfileError, RoofcastError, contradiction, did_you_mean, no_effect
 from simulator.specs.base import Days, Seed, Spec, open_field, reached_date, read_yaml, validate
 from simulator.specs.engine.deployment import Degree, KvTiers, KvTierSpec
 from simulator.specs.engine.engine import AtOnce, EngineName
@@ -38,6 +38,7 @@ from simulator.specs.question.plan_values import (
     growth_per_month,
     horizon_months,
     hourly_profile,
+    is_workload_kind,
     objective_s,
     parse_objectives,
     ramp_per_s,
@@ -374,12 +375,13 @@ def plan_spec(flags: Mapping[str, object], *, workload: str | Path | None = None
     given = _normalised(flags)
     if workload is None:
         return _checked(given)
-    if plain_word(str(workload)) in WORKLOADS or ("=" in str(workload) and not Path(workload).exists()):
+    if is_workload_kind(str(workload)) and not Path(workload).is_file():
         return _checked({"workload": str(workload), **given})
     try:
         filed = _normalised(read_yaml(workload))
     except FileError as error:
-        hint = f"{error.hint}; or one of {', '.join(WORKLOADS)}".removeprefix("; ")
+        kinds = did_you_mean(str(workload), WORKLOADS, otherwise=f"or one of {', '.join(WORKLOADS)}")
+        hint = f"{error.hint}; {kinds}".removeprefix("; ")
         raise FileError(error.message, field=Option("workload"), hint=hint) from None
     except ProfileError as error:
         raise RoofcastError(error.message, field=Option("workload"), hint=error.hint) from None

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from simulator.errors import RoofcastError, plain_word
+from simulator.errors import RoofcastError, did_you_mean, plain_word
 from simulator.records import dataclass
 from simulator.specs.base import LARGEST_NUMBER, Spec, validate
 from simulator.units import GIGA, KILO, MICRO, MILLI, SECONDS_PER_HOUR, SECONDS_PER_MINUTE, percent_text
@@ -172,8 +172,15 @@ def model_share(text: str) -> tuple[str, float | None]:
         return text, None
     share = float(written)
     if not 0 < share <= 1:
-        raise ValueError(f"a share of the requests above 0 and up to 1 is needed, got {text!r}")
+        raise ValueError(f"{text!r} has no share of the requests above 0 and up to 1")
     return name, share
+
+
+def is_workload_kind(text: str) -> bool:
+    """Whether kinds of demand are meant, and no file: of a list by a name that is known or a share that is a number."""
+    parts = [part.rpartition("=") for part in text.split(",")]
+    known = any(plain_word(name or last) in WORKLOADS for name, _, last in parts)
+    return known or any(equals and _hour(last) != last for _, equals, last in parts)
 
 
 def workload_shares(text: str) -> tuple[tuple[str, float], ...]:
@@ -184,9 +191,11 @@ def workload_shares(text: str) -> tuple[tuple[str, float], ...]:
     found = [(plain_word(name), share) for name, share in map(model_share, text.split(","))]
     names, alone = [name for name, _ in found], len(found) == 1
     shares = [1.0 if share is None and alone else share or 0.0 for _, share in found]
-    if not {*names} <= {*WORKLOADS} or len({*names}) < len(names) or not isclose(sum(shares), 1, abs_tol=SUM_TOLERANCE):
-        kinds = ", ".join(WORKLOADS)
-        raise ValueError(f"one of {kinds}, or several with shares that sum to 1 (chat=0.7,rag=0.3), is needed")
+    for name in names:
+        if name not in WORKLOADS:
+            raise ValueError(f"{name!r} is no kind of demand ({did_you_mean(name, WORKLOADS)})")
+    if len({*names}) < len(names) or 0.0 in shares or not isclose(sum(shares), 1, abs_tol=SUM_TOLERANCE):
+        raise ValueError("each kind once, with shares that sum to 1 (chat=0.7,rag=0.3), is needed")
     return tuple(zip(names, shares, strict=True))
 
 

@@ -57,6 +57,12 @@ class TestChoice:
         loop.for_requests(1)()
         assert self.ran == ["python", "python", "machine"]
 
+    def test_machine_code_is_made_once(self, loop: Loop) -> None:
+        loop.compile()
+        made = loop.machine
+        loop.compile()
+        assert made is not None and loop.machine is made
+
     def test_what_an_earlier_process_left_is_loaded_sooner(self, loop: Loop) -> None:
         assert loop.mark is not None
         loop.mark.touch()

@@ -159,6 +159,8 @@ def test_nothing_is_compiled_for_it(plan: CapacityPlan, monkeypatch: pytest.Monk
     monkeypatch.setattr("simulator.planner.verification.finalists.loops_on_disk", frozenset)
     assert with_check(plan) is plan
     assert checked_text(plan).startswith("Not simulated: add --verify")
+    # Without a compiler a warm-up refuses, and says what to install.
+    assert "pip install '.[fast]'" in checked_text(plan)
 
 
 @pytest.mark.usefixtures("compiled")

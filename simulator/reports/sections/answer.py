@@ -153,7 +153,8 @@ def checked_text(plan: CapacityPlan) -> str:
     """Whether the recommended fleet holds in the event simulation; nothing where it was not to be asked."""
     if plan.verification is None:
         asked = plan.spec.verify is None and plan.objectives
-        return "Not simulated: add --verify, or run roofcast warm-up once for this and later plans." if asked else ""
+        once = "run roofcast warm-up once for this and later plans (pip install '.[fast]')"
+        return f"Not simulated: add --verify, or {once}." if asked else ""
     tried = plan.spec.verify or plan.finalists is not None
     ending = "" if plan.verification.holds or tried else "; --verify sizes a fleet that holds"
     if plan.finalists and plan.verification.holds:

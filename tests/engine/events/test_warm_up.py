@@ -61,7 +61,8 @@ class TestChoice:
         loop.compile()
         made = loop.machine
         loop.compile()
-        assert made is not None and loop.machine is made
+        assert made is not None
+        assert loop.machine is made
 
     def test_what_an_earlier_process_left_is_loaded_sooner(self, loop: Loop) -> None:
         assert loop.mark is not None

@@ -25,6 +25,20 @@ OLD = b"what stood here before\n"
 KILLS, FEWEST_BYTES = 3, 64
 QUOTES = "accelerator,provider,price,term,currency,date,unit\nh100,Mine,2.5,on_demand,USD,2026-11-01,accelerator-hour\n"
 PLAN = ("--model", "llama-3.1-8b", "--rps", "20", "--hardware", "h100")
+LOADED = """\
+kind: serve
+model: llama-3.1-8b
+hardware: h100
+workload: {stages: [{rate_per_s: 2, duration_s: 10}], question_tokens: 99, osl_tokens: 9}
+"""
+SWEPT = """\
+ask: scenario
+base: {model: llama-3.1-8b, hardware: h100, isl_tokens: 99, osl_tokens: 9}
+grid: {concurrency: [1, 2, 4]}
+"""
+FILES = {"quotes.csv": QUOTES, "loaded.yaml": LOADED, "sweep.yaml": SWEPT}
+MADE_BEFORE = {"plan.json": ("plan", *PLAN, "--json", "--out"), "swept": ("sweep", "sweep.yaml", "--out")}
+"""What a command reads that another one has written."""
 WRITERS = {
     "plan": ("plan", *PLAN, "--out", "out/plan.txt"),
     "plan --report": ("plan", *PLAN, "--report", "out/plan.md"),
@@ -36,6 +50,19 @@ WRITERS = {
         *("serve", "--model", "llama-3.1-8b", "--hardware", "h100", "--rate", "2", "--duration", "20"),
         *("--json", "-o", "out/served.json", "--requests", "out/requests.csv", "--trace", "out/trace.json"),
     ),
+    "capacity": (
+        "capacity",
+        "loaded.yaml",
+        "--slo",
+        "ttft-p95=1s",
+        "--requests",
+        "200",
+        "--json",
+        "-o",
+        "out/found.json",
+    ),
+    "compare": ("compare", "loaded.yaml", "--with", "weights=fp8", "--json", "-o", "out/compared.json"),
+    "sweep --chart": ("sweep", "swept", "--chart", "out/front.html"),
     "explain --plot": ("explain", "roofline", "--plot", "out/roofline.html"),
 }
 
@@ -84,10 +111,11 @@ def writer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     home = tmp_path_factory.mktemp("home")
     (home / "out").mkdir()
     measured_csv(home / "measured.csv")
-    (home / "quotes.csv").write_text(QUOTES)
+    for name, text in FILES.items():
+        (home / name).write_text(text)
     first = Writer(words=WRITERS[request.param], home=home, whole={}, seconds=0.0)
-    if "plan.json" in first.words:
-        replace(first, words=("plan", *PLAN, "--json", "--out", "plan.json")).run()
+    for name in MADE_BEFORE.keys() & {*first.words}:
+        assert replace(first, words=(*MADE_BEFORE[name], name)).run()[0] == 0
     assert first.run()[0] == 0
     begin = time.monotonic()
     assert first.run()[0] == 0

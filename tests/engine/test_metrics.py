@@ -12,6 +12,7 @@ from simulator.engine.runs.metrics import (
     is_saturated,
     meets_objectives,
     outstanding,
+    queue_growth,
     serve_result,
     summarise,
 )
@@ -159,10 +160,10 @@ def test_a_stage_that_fills_up_is_not_saturated_by_its_start() -> None:
     steady = records(
         first_s=list(np.arange(100.0) + 20), finish_s=list(np.arange(100.0) + 20), outcome=[FINISHED] * 100
     )
-    assert not is_saturated(requests, steady, start_s=0.0, end_s=100.0, timeout_s=None)
+    assert not is_saturated(*queue_growth(requests, steady, start_s=0.0, end_s=100.0, timeout_s=None))
     slow = np.arange(100.0) * 2 + 1
     growing = records(first_s=list(slow), finish_s=list(slow), outcome=[FINISHED] * 100)
-    assert is_saturated(requests, growing, start_s=0.0, end_s=100.0, timeout_s=None)
+    assert is_saturated(*queue_growth(requests, growing, start_s=0.0, end_s=100.0, timeout_s=None))
 
 
 @pytest.mark.parametrize(("given_up", "saturated"), [(1, False), (20, True)])
@@ -173,7 +174,7 @@ def test_few_answers_longer_than_clients_wait_saturate_nothing(given_up: int, sa
     outcome = [TIMED_OUT] * given_up + [FINISHED] * (100 - given_up)
     at_s = list(np.arange(100.0) + 1)
     run = records(first_s=at_s, finish_s=at_s, outcome=outcome)
-    assert is_saturated(requests, run, start_s=0.0, end_s=100.0, timeout_s=1.0) is saturated
+    assert is_saturated(*queue_growth(requests, run, start_s=0.0, end_s=100.0, timeout_s=1.0)) is saturated
 
 
 def test_mean_batch_obeys_littles_law() -> None:

@@ -37,8 +37,9 @@ low, at 5 it is as with 20."""
 FEWEST_REQUESTS, MOST_TOKENS = 200, 100 * MEGA
 """Requests of a run at least, and tokens that the runs of a rate generate where more would only lengthen them: some
 seconds, compiled."""
-LONGEST_REQUESTS = 100_000
-"""Most requests of a run that is longer for its queue alone: a search with such runs takes ten seconds, compiled."""
+LONGEST_REQUESTS = 80_000
+"""Most requests of the runs of a rate that are longer for their queue alone: all together they show one that grows by
+1.5 % of the arrivals, and a search with them takes a second compiled, a hundred times as long in Python."""
 NEAR_SATURATION = 0.9
 # Student's t that leaves 10 % on either side, by degrees of freedom from 1 (then the normal deviate).
 _STUDENT_80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372)
@@ -101,6 +102,7 @@ class _Search:
     progress: Progress | None
     expected: int
     points: dict[float, RatePoint]
+    pooled: bool
 
     def at(self, rate_per_s: float) -> RatePoint:
         if rate_per_s not in self.points:
@@ -110,6 +112,7 @@ class _Search:
                 rate_per_s=rate_per_s,
                 objectives=self.objectives,
                 growth_share=RESOLUTION,
+                pooled=self.pooled,
             )
             if self.progress is not None:
                 self.progress(len(self.points), max(self.expected, len(self.points) + 1))
@@ -221,7 +224,7 @@ def _queue_requests(capacity: SimulatedCapacity, objectives: tuple[ObjectiveSpec
     ):
         return 0
     bound_s = min((item.bound_s for item in objectives if item.metric != "tpot"), default=inf)
-    return int(min(bound_s * capacity.rate_per_s / RESOLUTION, LONGEST_REQUESTS))
+    return int(min(bound_s * capacity.rate_per_s / RESOLUTION, LONGEST_REQUESTS / capacity.seeds))
 
 
 def _found(search: _Search, *, guess: SteadyGuess, low: float, high: float) -> SimulatedCapacity:
@@ -265,7 +268,7 @@ def searched_capacity(
     InfeasibleError where even an idle deployment misses an objective.
     """
 
-    def found(count: int, *, start_per_s: float, step: float) -> SimulatedCapacity:
+    def found(count: int, *, start_per_s: float, step: float, pooled: bool = False) -> SimulatedCapacity:
         search = _Search(
             served=served,
             samples=[source(count, first_seed + seed) for seed in range(seeds)],
@@ -273,6 +276,7 @@ def searched_capacity(
             progress=progress,
             expected=2 + ceil(log2(log(step) / RESOLUTION)),
             points={},
+            pooled=pooled,
         )
         low, high = _bisect(search, bracket=_bracket(search, guess=guess, start_per_s=start_per_s, step=step))
         return _found(search, guess=guess, low=low, high=high)
@@ -285,8 +289,9 @@ def searched_capacity(
     longer = max(filled, min(_queue_requests(capacity, objectives), int(affordable)))
     if longer <= LONGER * count:
         return capacity
-    start_per_s = min(capacity.rate_per_s, guess.saturation_per_s) if longer > filled else capacity.rate_per_s
-    return found(longer, start_per_s=start_per_s, step=SMALL_STEP)
+    queued = longer > filled
+    start_per_s = min(capacity.rate_per_s, guess.saturation_per_s) if queued else capacity.rate_per_s
+    return found(longer, start_per_s=start_per_s, step=SMALL_STEP, pooled=queued)
 
 
 _ANY_RATE_PER_S = 1.0

@@ -203,29 +203,26 @@ def outstanding(requests: Requests, records: RequestRecords, *, at_s: float, tim
     return int(np.count_nonzero((requests.arrival_s <= at_s) & (left_s > at_s)))
 
 
-def is_saturated(
-    requests: Requests,
-    records: RequestRecords,
-    *,
-    start_s: float,
-    end_s: float,
-    timeout_s: float | None,
-    share: float = GROWTH_SHARE,
-) -> bool:
-    """Whether the number in the system grows over the second half of a window beyond what chance explains, or clients
-    give up: more than the few whose answers last longer than they wait, however idle it is.
+def queue_growth(
+    requests: Requests, records: RequestRecords, *, start_s: float, end_s: float, timeout_s: float | None
+) -> tuple[float, int]:
+    """By how many the number in the system grows over the second half of a window, and how many arrive meanwhile;
+    infinite where more clients give up than the few whose answers last longer than they wait, however idle it is."""
+    inside = (requests.arrival_s >= start_s) & (requests.arrival_s < end_s)
+    middle_s = (start_s + end_s) / 2
+    offered = int(np.count_nonzero(inside & (requests.arrival_s >= middle_s)))
+    given_up = np.count_nonzero(records.outcome[inside] == int(Outcome.TIMED_OUT))
+    if given_up > GIVEN_UP_SHARE * np.count_nonzero(inside):
+        return math.inf, offered
+    last, first = (outstanding(requests, records, at_s=at_s, timeout_s=timeout_s) for at_s in (end_s, middle_s))
+    return last - first, offered
+
+
+def is_saturated(growth: float, offered: int, *, share: float = GROWTH_SHARE) -> bool:
+    """Whether a number in the system grows (``queue_growth``) beyond what chance explains.
 
     share : of the arrivals meanwhile, a growth that is none yet; less where arrivals are known not to change
     """
-    inside = (requests.arrival_s >= start_s) & (requests.arrival_s < end_s)
-    given_up = np.count_nonzero(records.outcome[inside] == int(Outcome.TIMED_OUT))
-    if given_up > GIVEN_UP_SHARE * np.count_nonzero(inside):
-        return True
-    middle_s = (start_s + end_s) / 2
-    offered = int(np.count_nonzero(inside & (requests.arrival_s >= middle_s)))
-    growth = outstanding(requests, records, at_s=end_s, timeout_s=timeout_s) - outstanding(
-        requests, records, at_s=middle_s, timeout_s=timeout_s
-    )
     return growth > max(share * offered, GROWTH_DEVIATIONS * math.sqrt(offered))
 
 
@@ -289,7 +286,7 @@ def window_result(
             float(records.cached_tokens[inside].sum()), float(requests.prompt_tokens[inside].sum())
         ),
         preemptions=int(usage[PREEMPTIONS]),
-        saturated=is_saturated(requests, records, start_s=start_s, end_s=end_s, timeout_s=timeout_s),
+        saturated=is_saturated(*queue_growth(requests, records, start_s=start_s, end_s=end_s, timeout_s=timeout_s)),
         offered_per_s=_ratio(sent, end_s - start_s),
         objectives=checks,
         meets_slo=all(check.holds for check in checks) if checks else None,

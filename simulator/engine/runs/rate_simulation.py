@@ -19,6 +19,7 @@ from simulator.engine.runs.metrics import (
     is_saturated,
     offered_latency_s,
     percentile_s,
+    queue_growth,
 )
 from simulator.records import FLAT, INSIDE, dataclass
 from simulator.specs.question.plan_values import ObjectiveSpec
@@ -93,12 +94,12 @@ def _pooled(runs: Sequence[_Run], metric: str) -> MeanAndTail:
     return MeanAndTail(mean_s=float(known.mean()) if len(known) else 0.0, p95_s=percentile_s(values_s, 95.0))
 
 
-def _grows(result: ServeResult, timeout_s: float | None, *, share: float) -> bool:
+def _growth(result: ServeResult, timeout_s: float | None) -> tuple[float, int]:
     """In the stage of most requests: from a stage to a busier one the number in service grows without any queue."""
     requests = result.requests
     stage = int(np.bincount(requests.stage).argmax())
     start_s, end_s = np.append(0.0, requests.stage_end_s)[stage : stage + 2].tolist()
-    return is_saturated(requests, result.run.records, start_s=start_s, end_s=end_s, timeout_s=timeout_s, share=share)
+    return queue_growth(requests, result.run.records, start_s=start_s, end_s=end_s, timeout_s=timeout_s)
 
 
 class Served(Protocol):
@@ -122,11 +123,13 @@ def simulate_rate(
     objectives: tuple[ObjectiveSpec, ...],
     at_once: float = 0.0,
     growth_share: float = GROWTH_SHARE,
+    pooled: bool = False,
 ) -> RatePoint:
     """Send each of ``samples`` (one per seed) at a mean rate [1/s] and gather what clients see.
 
     at_once : requests in service together; those that meet less company, while replicas fill up and empty, are left out
     growth_share : of the arrivals, as in ``is_saturated``
+    pooled : a queue grows where it does over all runs together, of which chance hides less; else where it does in most
     """
     runs = []
     for requests in samples:
@@ -136,7 +139,9 @@ def simulate_rate(
         place = np.arange(len(requests)) / len(requests)
         inside = (place >= first) & (place < 1 - min(share, LEFT_OUT_AT_MOST / 2))
         runs.append(_Run(result=result, inside=inside))
-    return _gathered(runs, served=served, rate_per_s=rate_per_s, objectives=objectives, growth_share=growth_share)
+    return _gathered(
+        runs, served=served, rate_per_s=rate_per_s, objectives=objectives, growth_share=growth_share, pooled=pooled
+    )
 
 
 def simulate_as_sent(
@@ -178,12 +183,16 @@ def _gathered(
     rate_per_s: float,
     objectives: tuple[ObjectiveSpec, ...],
     growth_share: float = GROWTH_SHARE,
+    pooled: bool = False,
 ) -> RatePoint:
     values = [[run.latencies_s(item.metric) for item in objectives] for run in runs]
     usage = sum(run.result.run.usage.sum(axis=0) for run in runs)
     answered = sum(np.count_nonzero(run.result.run.records.outcome == int(Outcome.FINISHED)) for run in runs)
     checks = _checks([np.concatenate(column) for column in zip(*values, strict=True)], objectives)
-    saturated = 2 * sum(_grows(run.result, served.timeout_s, share=growth_share) for run in runs) > len(runs)
+    growths = [_growth(run.result, served.timeout_s) for run in runs]
+    if pooled:
+        growths = [(sum(growth for growth, _ in growths), sum(offered for _, offered in growths))]
+    saturated = 2 * sum(is_saturated(*growth, share=growth_share) for growth in growths) > len(growths)
     return RatePoint(
         rate_per_s=rate_per_s,
         holds=not saturated and all(check.holds for check in checks),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import chain, product
 from math import inf
 from statistics import NormalDist
@@ -338,7 +339,8 @@ def variants(spec: PlanSpec, *, model: ModelSpec, platforms: Sequence[Platform])
     techniques = technique_choices(spec)
     for platform in platforms:
         named = precisions(spec, model=model, hardware=platform.hardware)
-        formats = _any_precisions(spec, platform) if spec.any_precision else named
+        fp4 = fp4_scheme(platform.hardware)
+        formats = _any_precisions(spec.kv_cache or (None, Dtype.FP8), fp4) if spec.any_precision else named
         if formats not in made:
             made[formats] = tuple(
                 Variant(precision=precision, techniques=item) for precision, item in product(formats, techniques)
@@ -353,8 +355,9 @@ def each_variant(offered: Mapping[Platform, tuple[Variant, ...]]) -> tuple[Varia
     return tuple(dict.fromkeys(chain(*apart.values())))
 
 
-def _any_precisions(spec: PlanSpec, platform: Platform) -> tuple[PrecisionSpec, ...]:
-    caches, fp4 = spec.kv_cache or (None, Dtype.FP8), fp4_scheme(platform.hardware)
+@cache
+def _any_precisions(caches: tuple[Dtype | None, ...], fp4: str | None) -> tuple[PrecisionSpec, ...]:
+    """Formats to compare, the same objects on every platform that has ``fp4``."""
     weights = (
         PrecisionSpec(),
         *(PrecisionSpec(scheme=name) for name in (*WIDE_SCHEMES, *((fp4,) if fp4 else ()), *NARROW_SCHEMES)),

@@ -213,9 +213,9 @@ class TestGap:
 
     def test_nothing_serves_as_asked_but_something_would(self) -> None:
         error = refused(rps=10, latency_p95="2s", hardware="h100", max_gpus=800)
-        if isinstance(error, GapError) and error.gap.steps:
-            assert error.gap.start_devices is None
-            assert error.gap.steps[0].saved_devices is None
+        assert isinstance(error, GapError)
+        assert error.gap.start_devices is None
+        assert [step.saved_devices for step in error.gap.steps] == [None]
 
 
 class TestPools:

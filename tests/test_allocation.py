@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from pathlib import Path
 
@@ -25,7 +24,6 @@ def test_what_is_kept_takes_no_more_than_it_may(nested: bool) -> None:
 
     for size in [*range(1, 300, 7), 5_000, 3]:
         assert made(size) is made(size)
-        gc.collect()
         assert sum(array.nbytes for each in alive if (array := each()) is not None) <= max(10_000, 8 * size)
 
 

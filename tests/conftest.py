@@ -27,7 +27,10 @@ settings.load_profile("build" if os.environ.get("CI") else "machine")
 
 _ORACLES = "tests/oracles/"
 """torch and transformers take as long to load as most folders to run."""
-_SIMULATING = ("tests/planner/", "tests/app/", "tests/cli/test_encoders.py", "tests/cli/test_serve.py", "tests/engine/")
+_SIMULATING = (
+    *("tests/planner/", "tests/app/", "tests/cli/test_encoders.py", "tests/cli/test_serve.py"),
+    *("tests/fuzz/", "tests/engine/"),
+)
 """Where thousands of requests are simulated, by machine code; the longest files first."""
 _COMPILING = pytest.StashKey["subprocess.Popen[bytes]"]()
 

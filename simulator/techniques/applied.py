@@ -111,16 +111,17 @@ def with_rule(applied: AppliedTechniques, rule: RowRule) -> AppliedTechniques:
     return replace(applied, rules=(*applied.rules, rule))
 
 
-# Module and function. Early exit builds rows anew, so that rules on single rows come after it.
+# Module and function. Early exit builds rows anew, so that rules on single rows come after it. Adapters are held whole:
+# they stand beside products before a choice of neurons narrows these.
 TECHNIQUES: tuple[str, ...] = (
     "structure.structure",
     "sparsity.structured_sparsity",
     "kv_compression.bounded_cache",
     "sparsity.sparse_weights",
     "early_exit.early_exit",
+    "adapters.adapters",
     "contextual_sparsity.contextual_sparsity",
     "attention_kernel.attention_kernel",
-    "adapters.adapters",
     "weight_offload.weight_offload",
     "sequence_parallel.sequence_parallel",
     "two_batch_overlap.two_batch_overlap",

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.kernels.library import KernelLibrary
-from simulator.operators.work import Family, StepShape, Work
+from simulator.operators.work import CollectiveShape, Family, KernelShape, StepShape, Work
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import STATES_SHARE, activation_bytes, memory_plan, rest_for_cache
 from simulator.phases.step import issuing_s, scheduling_s
@@ -92,6 +92,25 @@ def _arrays(item: object, *, cases: int) -> dict[str, Array]:
     return {name: value for name, value in found.items() if isinstance(value, np.ndarray) and value.shape == (cases,)}
 
 
+def _beside(shape: KernelShape) -> tuple[Work, ...]:
+    return shape.beside if isinstance(shape, CollectiveShape) else ()
+
+
+def _all_arrays(work: Work, *, cases: int) -> list[Array]:
+    """What holds one number for each case in a row, its shape and the rows beside it."""
+    found = [*_arrays(work, cases=cases).values(), *_arrays(work.shape, cases=cases).values()]
+    return found + [array for row in _beside(work.shape) for array in _all_arrays(row, cases=cases)]
+
+
+def _in_cases(work: Work, places: NDArray[np.intp], *, cases: int) -> Work:
+    """``work`` in some of its cases."""
+    of_shape: dict[str, Any] = {name: value[places] for name, value in _arrays(work.shape, cases=cases).items()}
+    of_row: dict[str, Any] = {name: value[places] for name, value in _arrays(work, cases=cases).items()}
+    if beside := _beside(work.shape):
+        of_shape["beside"] = tuple(_in_cases(row, places, cases=cases) for row in beside)
+    return replace(work, **of_row, shape=replace(work.shape, **of_shape))
+
+
 def _distinct(columns: list[Array]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The first case of each kind, and of every case its kind, in the order in which they come."""
     # Cases are few: a dictionary is much faster than sorting them, and of bytes than of numbers.
@@ -112,7 +131,11 @@ def _columns(kind: Any) -> Callable[[object], tuple[object, ...]]:
 def _contents(item: Any) -> _Key:
     """Type and fields of a shape, or of a row without its shape; arrays as their bytes."""
     found = _columns(type(item))(item)  # type: ignore[arg-type]
-    return (type(item), *[value.tobytes() if isinstance(value, np.ndarray) else value for value in found])
+    key = (type(item), *[value.tobytes() if isinstance(value, np.ndarray) else value for value in found])
+    if not isinstance(item, CollectiveShape) or not item.beside:
+        return key
+    plain = replace(item, beside=())
+    return (_contents(plain), *[(_contents(row), _contents(row.shape)) for row in item.beside])
 
 
 class DistinctRows:
@@ -130,16 +153,9 @@ class DistinctRows:
         return self._rows[contents]
 
     def _reduced(self, work: Work, *, cases: int) -> DistinctRow:
-        outside, inside = _arrays(work, cases=cases), _arrays(work.shape, cases=cases)
-        columns = [*outside.values(), *inside.values()]
-        if not columns:
-            columns = [np.zeros(cases)]
-        first, back = _distinct(columns)
-        of_shape: dict[str, Any] = {name: value[first] for name, value in inside.items()}
-        of_row: dict[str, Any] = {name: value[first] for name, value in outside.items()}
-        shape = replace(work.shape, **of_shape)
-        kept = replace(work, **of_row, shape=shape)
-        kind = (np.asarray(kept.flops).tobytes(), np.asarray(kept.bytes).tobytes(), _contents(shape))
+        first, back = _distinct(_all_arrays(work, cases=cases) or [np.zeros(cases)])
+        kept = _in_cases(work, first, cases=cases)
+        kind = (np.asarray(kept.flops).tobytes(), np.asarray(kept.bytes).tobytes(), _contents(kept.shape))
         key = self._kinds.setdefault(kind, len(self._kinds))
         return DistinctRow(key=key, number=len(self._rows), work=kept, cases=back)
 

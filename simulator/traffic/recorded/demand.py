@@ -58,7 +58,7 @@ class Spread:
         """Of samples."""
         mean = float(values.mean())
         p50, p95 = (float(value) for value in np.percentile(values, [50, 95]))
-        return cls(mean=mean, cv=float(values.std()) / mean if mean else None, p50=p50, p95=p95)
+        return cls(mean=mean, cv=float((values / mean).std()) if mean else None, p50=p50, p95=p95)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

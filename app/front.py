@@ -70,18 +70,19 @@ class _Server:
 
     async def start(self) -> None:
         """Wait until it answers."""
-        async with asyncio.timeout(_START_S):
-            while self.process.poll() is None:
-                with suppress(OSError):
-                    (await asyncio.open_connection(_HERE, self.port))[1].close()
-                    return
-                await asyncio.sleep(_LOOK_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_START_S):
+                while self.process.poll() is None:
+                    with suppress(OSError):
+                        (await asyncio.open_connection(_HERE, self.port))[1].close()
+                        return
+                    await asyncio.sleep(_LOOK_S)
         raise SystemExit("roofcast: a server of the dashboard did not start")
 
 
 def _alone(head: bytes) -> bytes:
-    """The head of a request whose connection ends with its answer, unless it becomes one of another protocol."""
-    if re.search(rb"(?im)^upgrade:", head):
+    """The head of a request whose connection ends with its answer, unless it becomes a websocket."""
+    if re.search(rb"(?im)^upgrade:[ \t]*websocket", head):
         return head
     return _OF_CONNECTION.sub(b"", head).removesuffix(b"\r\n").join((b"", b"Connection: close\r\n\r\n"))
 
@@ -91,19 +92,20 @@ async def _carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> No
         while data := await source.read(_CHUNK_BYTES):
             sink.write(data)
             await sink.drain()
+        # Who has sent all may still wait for the answer.
+        sink.write_eof()
 
 
 async def _between(server: _Server, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     answers, questions = await asyncio.open_connection(_HERE, server.port)
     server.open.add(questions)
     questions.write(_alone(head))
-    ways = [asyncio.create_task(_carry(*way)) for way in ((reader, questions), (answers, writer))]
+    asking = asyncio.create_task(_carry(reader, questions))
     try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        await _carry(answers, writer)
     finally:
         server.open.discard(questions)
-        for way in ways:
-            way.cancel()
+        asking.cancel()
         questions.close()
 
 
@@ -124,12 +126,15 @@ async def _serve(servers: list[_Server], *, host: str, port: int, open_browser: 
 
     for server in servers:
         await server.start()
-    async with await asyncio.start_server(connected, host, port, limit=_HEAD_BYTES):
-        print(f"roofcast: http://{host}:{port} ({len(servers)} processes)", file=sys.stderr, flush=True)
-        if open_browser:
-            webbrowser.open(f"http://{host}:{port}")
-        while any(server.process.poll() is None for server in servers):
-            await asyncio.sleep(_LOOK_S)
+    # Not as a context, which from Python 3.12 on waits for every client to go.
+    listening = await asyncio.start_server(connected, host, port, limit=_HEAD_BYTES)
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    print(f"roofcast: {address} ({len(servers)} processes)", file=sys.stderr, flush=True)
+    if open_browser:
+        webbrowser.open(address)
+    while any(server.process.poll() is None for server in servers):
+        await asyncio.sleep(_LOOK_S)
+    listening.close()
 
 
 def _stop(*_: object) -> NoReturn:
@@ -137,7 +142,7 @@ def _stop(*_: object) -> NoReturn:
 
 
 def main(host: str, port: str, open_browser: str, count: str, *command: str) -> None:
-    """Serve until a signal comes or the last server has ended.
+    """Serve until a signal comes; when the last server has ended, as a failure.
 
     command : starts a server, on whatever port
     """
@@ -146,6 +151,7 @@ def main(host: str, port: str, open_browser: str, count: str, *command: str) -> 
     servers = [_Server(place, int(count), command) for place in range(int(count))]
     try:
         asyncio.run(_serve(servers, host=host, port=int(port), open_browser=open_browser == "True"))
+        raise SystemExit("roofcast: every server of the dashboard has ended")
     finally:
         for server in servers:
             server.process.terminate()

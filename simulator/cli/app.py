@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from socket import create_server
+from socket import AF_INET, AF_INET6, create_server
 from typing import Annotated
 
 import typer
@@ -87,7 +87,7 @@ def run_app(*, host: str, port: int, open_browser: bool, processes: int, profile
     path = (str(app_entry().parents[1]), environment.get("PYTHONPATH"))
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     try:
-        create_server((host, port)).close()
+        create_server((host, port), family=AF_INET6 if ":" in host else AF_INET).close()
     except OSError as error:
         why, hint = (error.strerror or "no such address").partition(" (")[0], "--port and --host take another"
         raise RoofcastError(f"cannot listen on {host}:{port}: {why}", field="--port", hint=hint) from error

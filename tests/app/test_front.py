@@ -6,6 +6,8 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -127,6 +129,15 @@ def test_visitors_of_a_server_that_has_ended_go_on_with_another(behind: tuple[st
     assert _asked(address, cookie="roofcast_server=0").startswith("b")
 
 
+def test_who_has_sent_all_is_answered(behind: tuple[str, list[Any]]) -> None:
+    """Clients such as ``nc -N`` and some health checks close their half of the connection after the question."""
+    with socket.create_connection((LOCAL_HOST, int(behind[0].rpartition(":")[2])), timeout=PATIENCE_S) as raw:
+        raw.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
+        raw.shutdown(socket.SHUT_WR)
+        assert b" 3 close" in raw.makefile("rb").read()
+    _until(lambda: not any(server.open for server in behind[1]))
+
+
 def test_what_is_no_request_is_let_go(behind: tuple[str, list[Any]]) -> None:
     address, servers = behind
     with socket.create_connection((LOCAL_HOST, int(address.rpartition(":")[2])), timeout=PATIENCE_S) as raw:
@@ -142,6 +153,37 @@ def test_only_another_protocol_keeps_its_connection() -> None:
     )
     upgrade = b"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
     assert front._alone(upgrade) == upgrade
+    # What curl --http2 asks for, and no server here takes up.
+    assert b"Connection: close" in front._alone(upgrade.replace(b"websocket", b"h2c"))
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
+        ("import socket, sys; socket.create_server(('127.0.0.1', int(sys.argv[-1]))).accept()", "every server"),
+        ("", "did not start"),
+        ("import time; time.sleep(60)", "did not start"),
+    ],
+    ids=["all end", "none starts", "none answers"],
+)
+def test_a_front_without_servers_fails_in_one_line(server: str, said: str) -> None:
+    script = "import sys, app.front as front; front._START_S = 2.0; front.main(*sys.argv[1:])"
+    words = (sys.executable, "-c", script, LOCAL_HOST, str(free_port()), "False", "2", sys.executable, "-c", server)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert ended.returncode == 1
+    assert said in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
+
+
+def test_an_ipv6_address_is_listened_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(os, "execve", lambda file, *_: started.append(file))
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    run_app(host="::1", port=free_port(), open_browser=False, processes=1, profiles=None)
+    assert started
 
 
 def test_a_port_in_use_is_one_line() -> None:

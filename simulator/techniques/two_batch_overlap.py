@@ -20,16 +20,16 @@ from simulator.techniques.early_exit import OUTSIDE_ROLES
 SHARED_EXPERT = "shared_expert"
 MIXING = (Family.PREFILL_ATTENTION, Family.DECODE_ATTENTION, Family.RECURRENT)
 LAYER_END = "residual_norm"
-EXCHANGE_UNITS = 20
-"""Compute units that large exchanges keep from the other half's kernels, of 132 on H800; small ones keep none
-[DeepSeek2024b], [DeepEP2025]; taken for other accelerators too."""
+EXCHANGE_UNITS, UNITS_OF_H800 = 20, 132
+"""Compute units that large exchanges keep from the other half's kernels; small ones keep none [DeepSeek2024b],
+[DeepEP2025]. Taken for other accelerators too; where units are fewer each is larger, so that the share is no larger."""
 
 
 def two_batch_overlap(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTechniques:
     """The scenario's ``two_batch_overlap``; last, for it makes the rows of a half with every rule before it."""
     if not applied.spec.two_batch_overlap:
         return applied
-    rule = TwoBatches(rules=applied.rules, kept_share=EXCHANGE_UNITS / hardware.compute_units)
+    rule = TwoBatches(rules=applied.rules, kept_share=EXCHANGE_UNITS / max(hardware.compute_units, UNITS_OF_H800))
     return with_rule(applied, rule)
 
 

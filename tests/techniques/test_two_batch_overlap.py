@@ -27,10 +27,12 @@ PROMPTS = prefill_step(sequences=[2, 1, 4], tokens=[1024, 4096, 4096], context=[
 SENT = ("experts_dispatch", "experts_combine")
 
 
-def replica(*, overlaps: bool | None, ranks: int = RANKS, model: str = "deepseek-r1") -> Deployment:
+def replica(
+    *, overlaps: bool | None, ranks: int = RANKS, model: str = "deepseek-r1", hardware: str = "h100"
+) -> Deployment:
     return deploy(
         model=load_model(model),
-        hardware=load_hardware("h100"),
+        hardware=load_hardware(hardware),
         parallelism=ParallelismSpec(dp_size=ranks, ep_size=ranks),
         engine=EngineSpec(name="sglang", max_num_batched_tokens=16384, max_num_seqs=256, max_model_len=8192),
         techniques=TechniquesSpec(two_batch_overlap=overlaps),
@@ -79,6 +81,14 @@ def test_large_exchanges_slow_what_they_hide_behind_and_small_ones_do_not() -> N
         kept = sent_s(estimate_step(HALVES, step)) / (2 * sent_s(estimate_step(WHOLE, half)))
         assert np.all(kept >= least * (1 - 1e-9))
         assert np.min(kept) == pytest.approx(least, abs=0.1)
+
+
+@pytest.mark.parametrize("hardware", ["tpu-v6e", "trainium2", "a100"])
+def test_few_large_units_keep_no_larger_share_of_a_step(hardware: str) -> None:
+    """A TPU has one or two units: twenty of them are not what an exchange takes."""
+    half = halved(PROMPTS, split=np.ones(len(PROMPTS.new_tokens), dtype=bool))
+    alone = estimate_step(replica(overlaps=None, hardware=hardware), half).stage_s.sum(axis=0)
+    assert np.all(estimate_step(replica(overlaps=True, hardware=hardware), PROMPTS).stage_s.sum(axis=0) < 2 * alone)
 
 
 def test_what_shows_of_an_exchange_is_as_uncertain_as_all_of_it() -> None:

@@ -3,7 +3,7 @@ fitted correction where family and format were measured, otherwise the family's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -299,27 +299,34 @@ class KernelLibrary:
             from simulator.kernels.attention.chosen_keys import chosen_keys_timing
 
             return chosen_keys_timing(shape, hardware=self.hardware, price=self.attention_call, traits=self.traits)
-        has_fp8 = Dtype.FP8 in self.hardware.peak_flops_per_s
-        for fits, asked in self._attention_fits(shape):
-            choice = choose_attention_fit(fits.fits, shape=asked, has_fp8=has_fp8) if fits else None
-            if fits is None or choice is None:
-                continue
-            price = _attention_model(choice.fit)
-            timing = price(asked, hardware=self.hardware, fit=choice.fit, lattice=fits.lattice(choice.fit))
-            lender = self.traits.lent(fits.relative, kind=row_kind(shape))
-            return replace(fits, relative=lender).transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
-        return None
-
-    def _attention_fits(self, shape: AttentionShape) -> Iterator[tuple[FitSet | None, AttentionShape]]:
-        """The engine's own fits, or those of the library that measured the same kernel on as many KV heads; for what
-        they lack the next library's (TensorRT-LLM's decode table of A100 is unusable), without a window that hides no
-        key (vLLM's kernel then shares no reads among heads), and another vendor's."""
         wide = shape.is_decode and np.max(shape.num_kv_heads) > MEASURED_KV_HEADS and self.wide_attention is not None
-        yield (self.wide_attention if wide else self.attention), shape
-        keys = np.max(np.asarray(shape.context_tokens) + shape.query_tokens)
-        seen = shape if shape.window is not None and keys > shape.window else replace(shape, window=None)
-        yield self.rare_fits("attention", library=LIBRARY_ORDER[self.library][1]), seen
-        yield self.rare_fits("attention", foreign=True), shape
+        # The engine's own fits, or those of the library that measured the same kernel on as many KV heads.
+        if (timing := self._attention_by(self.wide_attention if wide else self.attention, shape)) is not None:
+            return timing
+        return self._next_attention(shape) or self._attention_by(self.rare_fits("attention", foreign=True), shape)
+
+    def _next_attention(self, shape: AttentionShape) -> Timing | None:
+        """By the next library's fits (TensorRT-LLM's decode table of A100 is unusable), without a window where that
+        hides no key: vLLM's kernel then shares no reads among heads."""
+        fits = self.rare_fits("attention", library=LIBRARY_ORDER[self.library][1])
+        plain = self._attention_by(fits, replace(shape, window=None))
+        if shape.window is None:
+            return plain
+        within = self._attention_by(fits, shape)
+        if plain is None or within is None:
+            return plain or within
+        return chosen(np.asarray(shape.context_tokens) + shape.query_tokens > shape.window, within, plain)
+
+    def _attention_by(self, fits: FitSet | None, shape: AttentionShape) -> Timing | None:
+        """Price by one set of fits; None where it lacks the kernel."""
+        has_fp8 = Dtype.FP8 in self.hardware.peak_flops_per_s
+        choice = choose_attention_fit(fits.fits, shape=shape, has_fp8=has_fp8) if fits else None
+        if fits is None or choice is None:
+            return None
+        price = _attention_model(choice.fit)
+        timing = price(shape, hardware=self.hardware, fit=choice.fit, lattice=fits.lattice(choice.fit))
+        lender = self.traits.lent(fits.relative, kind=row_kind(shape))
+        return replace(fits, relative=lender).transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
 
     def _recurrent(self, work: Work, shape: RecurrentShape) -> Timing:
         # Few models are recurrent: others do without.

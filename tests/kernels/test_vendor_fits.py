@@ -168,3 +168,16 @@ def test_measured_chips_decode_by_measured_kernels_whatever_the_library(hardware
     assert idle is not None
     if (hardware[:4], library) == ("a100", "trtllm"):
         np.testing.assert_array_equal(idle.seconds, timing.seconds)
+
+
+@pytest.mark.parametrize("name", ["mistral-7b", "gpt-oss-20b"])
+def test_a_step_takes_the_same_beside_longer_ones(name: str) -> None:
+    """Where vLLM's kernel stands in, a window counts for the steps alone in which it hides keys."""
+    engine = EngineSpec(name="tensorrt-llm", max_num_seqs=256, max_model_len=32768)
+    a100 = deploy(
+        model=load_model(name), hardware=load_hardware("a100"), parallelism=ParallelismSpec(), engine=engine
+    )  # fmt: skip
+    contexts = np.array([100.0, 2000.0, 5000.0, 16000.0])
+    alone = [estimate_step(a100, decode_step(sequences=32, context=context)).step_s[0] for context in contexts]
+    together = estimate_step(a100, decode_step(sequences=32, context=contexts)).step_s
+    np.testing.assert_allclose(together, alone)

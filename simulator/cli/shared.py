@@ -60,7 +60,11 @@ def checked_words(command: Any, words: Sequence[str]) -> list[str]:
             continue
         value = value if equals else rest.pop(0)
         several = option.multiple and (option.name in _NAMES or {int, float} & _kinds(option))
-        for text in value.split(",") if several else [value]:
+        texts = value.split(",") if several else [value]
+        if any(text[:1] == "0" and text.isdigit() for text in texts[1:]):
+            said, hint = f"{value!r} is a list; a number is written without commas", value.replace(",", "")
+            raise RoofcastError(said, field=name, hint=hint)
+        for text in texts:
             _check_value(name, option, text)
             found += [f"{name}={text}"] if equals else [name, text]
     return found + rest

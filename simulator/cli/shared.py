@@ -24,6 +24,7 @@ from simulator.specs.base import LARGEST_INTEGER
 from simulator.specs.question.plan_values import WrittenField
 
 _INTEGER = re.compile(r"[-+]?[0-9]+(?:\.0*)?")
+_THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 
@@ -32,10 +33,7 @@ _NAMES = frozenset(("hardware", "prefill_hardware", "encoder_hardware", "weights
 
 
 def checked_words(command: Any, words: Sequence[str]) -> list[str]:
-    """``words``, with ``--tp 1,2`` as ``--tp 1 --tp 2``.
-
-    Raises RoofcastError: an option of one value is given more, of which the last would win; a number is none.
-    """
+    """``words``, with ``--tp 1,2`` as ``--tp 1 --tp 2``; raises RoofcastError where one value is given more."""
     options = [parameter for parameter in command.params if isinstance(parameter, TyperOption)]
     taken = {name: option for option in options for name in (*option.opts, *option.secondary_opts)}
     seen: set[str] = set()
@@ -60,11 +58,9 @@ def checked_words(command: Any, words: Sequence[str]) -> list[str]:
             continue
         value = value if equals else rest.pop(0)
         several = option.multiple and (option.name in _NAMES or {int, float} & _kinds(option))
-        texts = value.split(",") if several else [value]
-        if any(text[:1] == "0" and text.isdigit() for text in texts[1:]):
-            said, hint = f"{value!r} is a list; a number is written without commas", value.replace(",", "")
-            raise RoofcastError(said, field=name, hint=hint)
-        for text in texts:
+        if several and _THOUSANDS.fullmatch(value):
+            raise RoofcastError(f"{value} may be one number or several", field=name, hint="an option for each number")
+        for text in value.split(",") if several else [value]:
             _check_value(name, option, text)
             found += [f"{name}={text}"] if equals else [name, text]
     return found + rest

@@ -226,12 +226,10 @@ class KernelLibrary:
         recipe = self.traits.kernel_of(SAME_KERNELS.get(shape.format.name, shape.format.name), family="gemm")
         if recipe is None or recipe.slower is None or fits is not recipe.fits:
             return timing
-        found = find(recipe.slower, family="gemm", fmt=recipe.kernel.kernel)
-        if found is None:
+        if (found := find(recipe.slower, family="gemm", fmt=recipe.kernel.kernel)) is None:
             return timing
-        return between(
-            timing, replace(self, traits=NO_TRAITS)._measured_product(shape, *found), recipe.kernel.slower_share
-        )
+        slower = replace(self, traits=NO_TRAITS)._measured_product(shape, *found)
+        return between(timing, slower, recipe.kernel.slower_share)
 
     def _without_quantising(self, timing: Timing, shape: GemmShape, *, library: str) -> Timing:
         """A measured product less the passes that its table ran before it: narrowing, in some the largest value too."""
@@ -284,8 +282,7 @@ class KernelLibrary:
         if (timing := self.attention_call(shape)) is not None:
             return timing
         family = attention_family(shape)
-        user = self._user_fit(self.attention, family=family, fmt=shape.kv_dtype.value)
-        if user is not None:
+        if (user := self._user_fit(self.attention, family=family, fmt=shape.kv_dtype.value)) is not None:
             return user_timing(work, hardware=self.hardware, fit=user)
         fmt = shape.compute_dtype.value if shape.compute_dtype in WIDE_MATH else STAND_IN_FORMAT
         return self._roofline(work, family=family, fmt=fmt)
@@ -309,12 +306,9 @@ class KernelLibrary:
         """By the next library's fits (TensorRT-LLM's decode table of A100 is unusable), without a window where that
         hides no key: vLLM's kernel then shares no reads among heads."""
         fits = self.rare_fits("attention", library=LIBRARY_ORDER[self.library][1])
-        plain = self._attention_by(fits, replace(shape, window=None))
-        if shape.window is None:
-            return plain
-        within = self._attention_by(fits, shape)
-        if plain is None or within is None:
-            return plain or within
+        within, plain = (self._attention_by(fits, one) for one in (shape, replace(shape, window=None)))
+        if shape.window is None or within is None or plain is None:
+            return within or plain
         return chosen(np.asarray(shape.context_tokens) + shape.query_tokens > shape.window, within, plain)
 
     def _attention_by(self, fits: FitSet | None, shape: AttentionShape) -> Timing | None:

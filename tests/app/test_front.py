@@ -114,7 +114,7 @@ def test_a_browser_without_a_server_goes_where_fewest_are(behind: tuple[str, lis
     servers[0].open.add("somebody")
     for cookie in ("", "roofcast_server=7", "roofcast_server="):
         assert _asked(address, cookie=cookie).startswith("b")
-    _until(lambda: not servers[1].open)
+        _until(lambda: not servers[1].open)
 
 
 def test_browsers_that_come_one_after_the_other_are_spread(behind: tuple[str, list[Any]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -58,7 +60,9 @@ class Spread:
         """Of samples."""
         mean = float(values.mean())
         p50, p95 = (float(value) for value in np.percentile(values, [50, 95]))
-        return cls(mean=mean, cv=float((values / mean).std()) if mean else None, p50=p50, p95=p95)
+        # In units of a power of two, which rounds nothing, the squares of huge counts are small.
+        unit = 2.0 ** (math.frexp(mean)[1] - 1)
+        return cls(mean=mean, cv=float((values / unit).std()) / (mean / unit) if mean else None, p50=p50, p95=p95)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

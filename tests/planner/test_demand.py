@@ -197,7 +197,7 @@ class TestDemand:
         assert plan_spec({}, workload=written(tmp_path, "w.yaml", "rps: 5\nworkload: Long context\n")).workload == (
             "long-context"
         )
-        with pytest.raises(FileError, match="workload.*one of chat, code"):
+        with pytest.raises(FileError, match="workload.*chatt.*did you mean chat"):
             plan_spec({}, workload="chatt")
 
     def test_planned_rate_by_hand(self) -> None:

@@ -105,7 +105,7 @@ def dashboard(
     processes: Annotated[
         int,
         typer.Option(
-            "--processes", min=1, max=_MOST_PROCESSES, help="Processes that share its visitors, about one for five."
+            "--processes", min=1, max=_MOST_PROCESSES, help="Processes that share its visitors, one for three at once."
         ),
     ] = 1,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser window.")] = False,

@@ -128,7 +128,7 @@ def carried_fit(fit: KernelFit, relative: Relative) -> KernelFit:
     Where a library has a kernel on two architectures, deviations on the one follow those on the other with slopes of
     0.05 to 0.46: fast ones stay, slow ones were often written for other units (Triton's, or none for that width).
     Nine accelerators left out with their generation (validation/fit/left_out.py), without and with: prefill attention
-    35.7 and 26.8 %, decode 28.0 and 25.4, experts 34.1 and 27.0. Fast ones moved too: vLLM's 16-bit prefill 18.7, 22.5.
+    35.7 and 26.8 %, decode 28.0 and 25.3, experts 34.1 and 27.0. Fast ones moved too: vLLM's 16-bit prefill 18.7, 22.5.
     """
     known, moved = fit.parameters, {}
     for name, typical in () if relative.same_generation else TYPICAL.get(fit.model, {}).items():

@@ -303,13 +303,13 @@ class KernelLibrary:
         return self._next_attention(shape) or self._attention_by(self.rare_fits("attention", foreign=True), shape)
 
     def _next_attention(self, shape: AttentionShape) -> Timing | None:
-        """By the next library's fits (TensorRT-LLM's decode table of A100 is unusable), without a window where that
-        hides no key: vLLM's kernel then shares no reads among heads."""
+        """By the next library's (TensorRT-LLM's of A100 is unusable); a window that hides no key shares no reads."""
         fits = self.rare_fits("attention", library=LIBRARY_ORDER[self.library][1])
-        within, plain = (self._attention_by(fits, one) for one in (shape, replace(shape, window=None)))
-        if shape.window is None or within is None or plain is None:
+        window, within = shape.window, self._attention_by(fits, shape)
+        plain = within if window is None else self._attention_by(fits, replace(shape, window=None))
+        if window is None or within is None or plain is None:
             return within or plain
-        return chosen(np.asarray(shape.context_tokens) + shape.query_tokens > shape.window, within, plain)
+        return chosen(np.asarray(shape.context_tokens) + shape.query_tokens > window, within, plain)
 
     def _attention_by(self, fits: FitSet | None, shape: AttentionShape) -> Timing | None:
         """Price by one set of fits; None where it lacks the kernel."""

@@ -296,7 +296,7 @@ class EngineProfile(Spec):
                 f"it runs on accelerators of: {', '.join(self.runs_on)}",
                 field="engine",
                 code="unsupported_hardware",
-                hint="take vllm or sglang, or another accelerator",
+                hint="take another engine or another accelerator",
             )
 
     def limits(self, spec: EngineSpec, *, hardware: AcceleratorSpec, parallelism: ParallelismSpec) -> EngineLimits:

@@ -38,14 +38,16 @@ _UNREADABLE = (
 MEASURED_LIBRARY = "torch"
 # Libraries to fall back on where the asked one was not measured: their kernels are the closest relatives.
 # Every engine on AMD's accelerators takes most of its kernels from AITER, so that its tables are theirs; on Google's
-# what XLA compiles.
+# what XLA compiles; on Intel's graphics cards vLLM's kernels for them, which its Gaudi do not run.
 LIBRARY_ORDER: dict[str, tuple[str, ...]] = {
-    "vllm": ("vllm", "sglang", "trtllm", "aiter", "torch", "xla"),
-    "sglang": ("sglang", "vllm", "trtllm", "aiter", "torch", "xla"),
-    "trtllm": ("trtllm", "vllm", "sglang", "aiter", "torch", "xla"),
-    "aiter": ("aiter", "vllm", "sglang", "trtllm", "torch", "xla"),
-    "torch": ("torch", "vllm", "sglang", "aiter", "xla"),
+    "vllm": ("vllm", "sglang", "trtllm", "aiter", "torch", "xla", "xpu"),
+    "sglang": ("sglang", "vllm", "trtllm", "aiter", "torch", "xla", "xpu"),
+    "trtllm": ("trtllm", "vllm", "sglang", "aiter", "torch", "xla", "xpu"),
+    "aiter": ("aiter", "vllm", "sglang", "trtllm", "torch", "xla", "xpu"),
+    "torch": ("torch", "vllm", "sglang", "aiter", "xla", "xpu"),
 }
+WRITTEN_FOR = {"xpu": "xe2"}
+"""Architecture of a library whose kernels its vendor's other accelerators do not run, nor borrow."""
 
 
 OWN_CORRECTIONS = ("decode_attention",)
@@ -214,6 +216,7 @@ def _fit_set(
     for candidate in order:
         if not foreign and calibration_name(hardware.name, library=candidate, group=group) in known:
             return FitSet(group=group, library=candidate, relative=own_fits(hardware.name), profiles=profiles)
+    order = [name for name in order if WRITTEN_FOR.get(name, hardware.architecture) == hardware.architecture]
     measured = [(candidate, _calibrated(candidate, group, profiles)) for candidate in order]
     # Another vendor's kernels are farther away than another library's.
     for candidate, specs in measured:

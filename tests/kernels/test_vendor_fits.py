@@ -11,14 +11,16 @@ from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.fits import collective_fits, fit_set
 from simulator.kernels.format_choice import find
 from simulator.kernels.library import kernel_library
-from simulator.operators.work import AttentionShape, Collective, CollectiveShape, decode_step
+from simulator.operators.work import AttentionShape, Collective, CollectiveShape, GemmShape, decode_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, load_engine
 from simulator.specs.hardware.accelerator import load_hardware
+from simulator.specs.hardware.calibration import CalibrationGroup
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
+from validation.silicon.formats import GEMM_FORMATS
 
 
 @pytest.mark.parametrize(("name", "measured"), [("mi300x", "mi300x"), ("mi325x", "mi300x"), ("mi355x", "mi355x")])
@@ -31,6 +33,26 @@ def test_an_architecture_takes_its_own_kernels(name: str, measured: str) -> None
         assert not any(fit.includes_quantisation for fit in fits.fits)
         # A format's own kernels come before those of another that run it elsewhere.
         assert all(find(fits, family=fit.family, fmt=fit.format) == (fits, fit) for fit in fits.fits)
+
+
+@pytest.mark.parametrize("group", ["gemm", "attention", "moe"])
+def test_kernels_of_intels_graphics_card_are_its_own_and_gaudi_does_not_run_them(group: CalibrationGroup) -> None:
+    own, gaudi = (fit_set(load_hardware(name), library="vllm", group=group) for name in ("arc-pro-b60", "gaudi3"))
+    assert own is not None
+    assert gaudi is not None
+    assert (own.library, own.relative.name) == ("xpu", "arc-pro-b60")
+    assert load_hardware(gaudi.relative.name).vendor == "nvidia"
+
+
+def test_weights_of_8_bits_are_read_in_half_the_time_where_units_widen_them() -> None:
+    library = kernel_library(load_hardware("arc-pro-b60"), library="vllm")
+    wide, narrow = (
+        library.product(GemmShape(m=np.array([1.0, 8192.0]), n=28672, k=8192, format=GEMM_FORMATS[name]))
+        for name in ("bfloat16", "int8_wo")
+    )
+    assert wide is not None
+    assert narrow is not None
+    assert narrow.seconds / wide.seconds == pytest.approx([0.55, 1.0], rel=0.1)
 
 
 def attention_s(

@@ -13,6 +13,7 @@ from validation.end_to_end.runs import MeasuredRun, Row, gather, read_rows
 from validation.end_to_end.technique_sources import gpt_fast, tinychat, torchao
 
 FP16 = {"weights": "fp16", "activations": "fp16", "kv_cache": "fp16"}
+BF16 = {"weights": "bf16", "activations": "bf16", "kv_cache": "bf16"}
 
 SPLITWISE_MODELS = {"llama2-70b": "meta-llama/Llama-2-70b-hf", "bloom-176b": "bigscience/bloom"}
 TENSORRT_MODELS = {
@@ -38,6 +39,7 @@ TENSORRT_REQUESTS = {
     ("5000", "500"): 1500,
     ("20000", "2000"): 1000,
 }
+ARGONNE_CHIPS = {"Nvidia A100 GPU": "a100-sxm-40gb"}
 FASTERTRANSFORMER_MODELS = {"Megatron-530B": "megatron-530b", "GPT-175B": "gpt-3-175b"}
 
 
@@ -118,7 +120,17 @@ def argonne_llama_cpp(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
     return _inference_bench("argonne-llama.cpp", rows, engines={"llama.cpp": "llama.cpp"})
 
 
-def _inference_bench(source: str, rows: list[dict[str, str]], *, engines: Mapping[str, str]) -> tuple[MeasuredRun, ...]:
+def argonne_elsewhere(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
+    """The same benchmark on an accelerator without a measured kernel of its vendor, Gaudi 2 under Habana's DeepSpeed,
+    for which the default engine stands, and on one that borrows those of a later generation, MI250 under vLLM."""
+    cached = [row for row in rows if "Without KV Cache" not in row["notes"] and row["osl"].isdigit()]
+    chips = {"Habana Gaudi2": "gaudi2", "MI250": "mi250x"}
+    return _inference_bench("argonne-elsewhere", cached, engines={"Deepspeed": "vllm", "vLLM": "vllm"}, chips=chips)
+
+
+def _inference_bench(
+    source: str, rows: list[dict[str, str]], *, engines: Mapping[str, str], chips: Mapping[str, str] = ARGONNE_CHIPS
+) -> tuple[MeasuredRun, ...]:
     # The table names no versions; its runs were published in 2024: the last releases of that year stand for them.
     versions = {"vLLM": "0.5", "TensorRT-LLM": "0.16"}
 
@@ -131,9 +143,9 @@ def _inference_bench(source: str, rows: list[dict[str, str]], *, engines: Mappin
         return {
             "kind": "batch",
             "model": row["model"],
-            "hardware": "a100-sxm-40gb",
-            "tp_size": int(row["tp"] or row["n_gpus"]),
-            "precision": FP16,
+            "hardware": chips[row["hardware"]],
+            "tp_size": int(float(row["tp"] or row["n_gpus"])),
+            "precision": BF16 if row["engine"] == "Deepspeed" else FP16,
             "engine": {"name": engines[row["engine"]], "version": versions.get(row["engine"])},
             "batch_size": int(row["batch_or_concurrency"]),
             "isl_tokens": int(row["isl"]),
@@ -201,7 +213,7 @@ TABLES: dict[str, tuple[str, Callable[[list[dict[str, str]]], tuple[MeasuredRun,
     "tinychat": ("tinychat_awq.csv", tinychat),
 }
 
-ALL_TABLES = {**TABLES, **H100_TABLES}
+ALL_TABLES = {**TABLES, **H100_TABLES, "argonne-elsewhere": ("argonne_mi250_gaudi2.csv", argonne_elsewhere)}
 """With the sources of today, which are scored by name alone."""
 
 

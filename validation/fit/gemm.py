@@ -22,7 +22,7 @@ from validation.fit.files import fit_tables
 from validation.fit.lattice import Smoothness, fit_lattice, held_out_corrections
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
 from validation.fit.residuals import NOT_SCORED, regime_sigmas
-from validation.silicon.formats import GEMM_FORMATS
+from validation.silicon.formats import GEMM_FORMATS, WIDENED
 from validation.silicon.split import folds, is_score
 from validation.silicon.tables import load_table
 
@@ -67,6 +67,8 @@ UNINITIALISED = (
     "measured on weights that the benchmark left uninitialised: large products run at a higher clock than on random "
     "data (H100: 0.80 of the peak against 0.73 under sglang), so real models may take up to a tenth longer"
 )
+
+WEIGHTS_ALONE = "of a table of 8-bit weights on units that multiply no such numbers: half the bytes, the 16-bit rate"
 
 CONSTANT = "measured on constant weights: large products may run at a higher clock than on real data"
 
@@ -309,6 +311,8 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
         file = f"{hardware_name}--{library}.gemm.npz"
         rows = gemm_rows(table.rows, gemm_dtype=gemm_dtype, library=library)
         note = NOTES.get((library, gemm_dtype), "")
+        if format.math not in hardware.peak_flops_per_s:
+            format, note = WIDENED[gemm_dtype], WEIGHTS_ALONE
         fitted.append(fit_format(rows, hardware=hardware, format=format, file=file, note=note))
         report(fitted[-1], hardware=hardware_name, library=library, points=len(rows))
     write_fits(

@@ -33,7 +33,7 @@ from validation.fit.moe_rows import (
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
 from validation.fit.residuals import NOT_SCORED, regime_sigmas
 from validation.silicon.amd_tables import CHIP, CHIPS
-from validation.silicon.formats import EXPERT_FORMATS
+from validation.silicon.formats import EXPERT_FORMATS, WIDENED
 
 Array = NDArray[np.float64]
 
@@ -237,6 +237,8 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
     fitted: list[Fitted] = []
     for moe_dtype, format in EXPERT_FORMATS.items():
         table = table_of(tables, moe_dtype=moe_dtype)
+        if format.math not in hardware.peak_flops_per_s:
+            format = WIDENED.get(moe_dtype, format)
         if table is None or format.math not in hardware.peak_flops_per_s:
             continue
         file = f"{hardware_name}--{library}.moe.npz"

@@ -27,6 +27,8 @@ GEMM_FORMATS: dict[str, MatmulFormat] = {
     "int4_wo": MatmulFormat(name="w4a16", weight_bits=4, activation_bits=16, math=Dtype.BF16),
 }
 """gemm_dtype -> format."""
+WIDENED = {"fp8": GEMM_FORMATS["int8_wo"]}
+"""What a table ran on units that do not multiply its format: weights of 8 bits, widened for a 16-bit product."""
 EXPERT_FORMATS: dict[str, MatmulFormat] = {
     **PRODUCT_FORMATS,
     "w4a16_mxfp4": MatmulFormat(name="mxfp4", weight_bits=4.25, activation_bits=16, math=Dtype.BF16),

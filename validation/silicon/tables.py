@@ -28,7 +28,15 @@ SYSTEMS = {
     "gb300": "gb300",
     "rtx-pro-6000": "rtx_pro_6000_server",
 }
-"""Our hardware profile -> directory of the tables."""
+"""Our hardware profile of NVIDIA's -> directory of the tables."""
+
+XE_SYSTEMS = {"arc-pro-b60": "b60"}
+"""The same of Intel's, whose kernels are written for it alone and filed under a library of their own."""
+
+ALL_SYSTEMS = SYSTEMS | XE_SYSTEMS
+
+MEASURED_UNDER = {"xpu": "vllm"}
+"""Library of kernels -> directory of the engine that ran them, where it is another."""
 
 SOURCE = "aiconfigurator-core 0.12.0 (Apache-2.0)"
 
@@ -70,11 +78,15 @@ def _version_key(version: str) -> tuple[int, ...]:
 
 def versions(root: Path, *, hardware: str, family: str, library: str, table: str) -> tuple[str, ...]:
     """Versions of ``library`` that measured ``table`` on ``hardware``, oldest first."""
-    if hardware not in SYSTEMS:
-        raise FileError(f"no tables for {hardware}", field="hardware", hint=did_you_mean(hardware, SYSTEMS))
-    folder = root / SYSTEMS[hardware] / family / library
+    if hardware not in ALL_SYSTEMS:
+        raise FileError(f"no tables for {hardware}", field="hardware", hint=did_you_mean(hardware, ALL_SYSTEMS))
+    folder = _folder(root, hardware=hardware, family=family, library=library)
     found = [path.parent.name for path in folder.glob(f"*/{table}_perf.parquet")]
     return tuple(sorted(found, key=_version_key))
+
+
+def _folder(root: Path, *, hardware: str, family: str, library: str) -> Path:
+    return root / ALL_SYSTEMS[hardware] / family / MEASURED_UNDER.get(library, library)
 
 
 def load_table(
@@ -85,7 +97,7 @@ def load_table(
     if not known:
         return None
     chosen = version or known[-1]
-    path = root / SYSTEMS[hardware] / family / library / chosen / f"{table}_perf.parquet"
+    path = _folder(root, hardware=hardware, family=family, library=library) / chosen / f"{table}_perf.parquet"
     rows = pd.read_parquet(path)
     rows["seconds"] = rows["latency"].astype(float) * MILLI
     rows = rows[rows["seconds"] > 0].drop(columns=["latency"])

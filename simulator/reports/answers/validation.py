@@ -16,7 +16,7 @@ from simulator.specs.hardware.calibration import TransferRow, calibrated_hardwar
 from simulator.specs.measured.scores import EndToEndScore, KernelScore, end_to_end_scores, kernel_scores, scored_values
 from simulator.specs.measured.validation_rows import ValidationRow, ValidationTable, load_validation_table
 
-LIBRARIES = ("vllm", "sglang", "trtllm", "aiter", "nccl", "torch", "xla")
+LIBRARIES = ("vllm", "sglang", "trtllm", "aiter", "nccl", "torch", "xla", "xpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
@@ -12,14 +10,14 @@ from typing import Any
 
 import streamlit as st
 
+from app.kept import Kept
+
 NAMED = "named"
 """What links call the questions that somebody kept."""
 MOST_NAMED = 20
 _LONGEST_NAME = 40
-_LARGEST_STORE = 1000
-"""Lists that links may still ask for; the oldest goes first."""
-_store: OrderedDict[str, tuple[NamedQuestion, ...]] = OrderedDict()
-_store_lock = threading.Lock()
+_kept = Kept("questions", most=1000)
+"""Lists that links may still ask for."""
 _OURS, _ID, _NAME = "_named", "_named_id", "name_of_question"
 QUESTIONS = (_OURS, _ID)
 """Where a session keeps its questions."""
@@ -62,11 +60,7 @@ def _set(questions: tuple[NamedQuestion, ...]) -> None:
         st.query_params.pop(NAMED, None)
         return
     st.query_params[NAMED] = digest
-    with _store_lock:
-        _store[digest] = questions
-        _store.move_to_end(digest)
-        while len(_store) > _LARGEST_STORE:
-            _store.popitem(last=False)
+    _kept.write(digest, text)
 
 
 def adopt_questions() -> None:
@@ -76,10 +70,9 @@ def adopt_questions() -> None:
         if asked != ours:
             st.query_params[NAMED] = ours
     elif asked is not None:
-        with _store_lock:
-            found = _store.get(asked)
+        found = _kept.read(asked)
         if found is not None:
-            _set(found)
+            _set(tuple(NamedQuestion(**item) for item in json.loads(found)))
 
 
 def _keep(page: str, asked: Mapping[str, Any], line: str) -> None:

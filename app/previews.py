@@ -6,16 +6,15 @@ changed afterwards, or that another server made, is shown without an answer.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from html import escape
 from urllib.parse import parse_qsl, urlsplit
 
-_MOST_KEPT = 5000
-_kept: OrderedDict[bytes, Preview] = OrderedDict()
-_kept_lock = threading.Lock()
+from app.kept import Kept
+
+_kept = Kept("previews", most=5000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,25 +34,20 @@ class Preview:
         ).encode()
 
 
-def _digest(path: str, query: str) -> bytes:
+def _digest(path: str, query: str) -> str:
     """The same for every spelling of an address: chats write spaces and commas as they like."""
     page = path.rstrip("/").rpartition("/")[2]
     asked = sorted(parse_qsl(query, keep_blank_values=True))
-    return blake2b(repr((page, asked)).encode("utf-8", "backslashreplace"), digest_size=16).digest()
+    return blake2b(repr((page, asked)).encode("utf-8", "backslashreplace"), digest_size=16).hexdigest()
 
 
 def remember(url: str, *, answer: str, question: str) -> None:
     """A link was made whose page says ``answer``."""
     parts, preview = urlsplit(url), Preview(title=answer, description=question)
-    key = _digest(parts.path, parts.query)
-    with _kept_lock:
-        _kept[key] = preview
-        _kept.move_to_end(key)
-        while len(_kept) > _MOST_KEPT:
-            _kept.popitem(last=False)
+    _kept.write(_digest(parts.path, parts.query), json.dumps(asdict(preview)))
 
 
 def preview_of(path: str, query: str) -> Preview | None:
     """What was said where this very link was made; None for any other address."""
-    with _kept_lock:
-        return _kept.get(_digest(path, query))
+    found = _kept.read(_digest(path, query))
+    return None if found is None else Preview(**json.loads(found))

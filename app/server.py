@@ -27,8 +27,8 @@ def _warm_up() -> None:
     workers.keep_what_is_read()
 
 
-front.end_together()
 workers.start()
 turns.allow(workers.at_once())
 Thread(target=_warm_up, name="warm-up", daemon=True).start()
 app = st.App(Path(__file__).with_name("streamlit_app.py"), middleware=[Middleware(PageAnswers)])
+front.join(st.get_option("server.port"))

@@ -5,17 +5,17 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import tempfile
-import threading
-import weakref
-from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from weakref import WeakValueDictionary
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import streamlit as st
 
+from app.kept import Kept, OwnFolder
 from simulator.specs.uploads import LARGEST_KEPT_BYTES, LARGEST_RECORD_BYTES
 
 UPLOADS = "_profiles_folder"
@@ -25,18 +25,12 @@ FILES = "files"
 LARGEST_UPLOADS = 20
 _MOST_FOLDERS = 100
 """Of a session: every file that is taken, renamed or removed makes one, of links to the same bytes."""
-_LARGEST_STORE = 200
-"""Folders that links may still ask for; the oldest goes first."""
-_store: OrderedDict[str, Folder] = OrderedDict()
-_store_lock = threading.Lock()
+_kept = Kept("uploads", most=200, most_bytes=LARGEST_KEPT_BYTES)
+"""Folders that links may still ask for."""
 
 
-class Folder:
-    """A folder of its own that is removed when nobody holds it any more."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="roofcast-app-"))
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+class Folder(OwnFolder):
+    """A folder of uploads."""
 
     def files(self) -> list[Path]:
         """Every file, by its path within the folder."""
@@ -62,6 +56,15 @@ class Folder:
             for path in self.files():
                 file.write(self.path.joinpath(path), path)
         return packed.getvalue()
+
+
+_at_hand: WeakValueDictionary[str, Folder] = WeakValueDictionary()
+"""Folders of sessions by digest: answers are remembered by folder."""
+
+
+def _linked(folder: Path, to: Path) -> None:
+    """The same bytes under other paths: a file is written beside the one that it replaces, never into it."""
+    shutil.copytree(folder, to, dirs_exist_ok=True, copy_function=os.link)
 
 
 @dataclass(slots=True)
@@ -134,8 +137,7 @@ def next_folder() -> Folder:
     folder = Folder()
     before = session_profiles()
     if before is not None:
-        # Links to the same bytes: a file is written beside the one that it replaces, never into it.
-        shutil.copytree(before, folder.path, dirs_exist_ok=True, copy_function=os.link)
+        _linked(Path(before), folder.path)
     return folder
 
 
@@ -160,15 +162,21 @@ def answer_from(folder: Folder) -> None:
     # At once: whoever reloads the page now has the file still.
     found.shared_id = st.query_params[FILES] = digest
     found.had.add(digest)
-    with _store_lock:
-        _store[digest] = folder
-        _store.move_to_end(digest)
-        while len(_store) > _LARGEST_STORE or _stored_bytes() > LARGEST_KEPT_BYTES:
-            _store.popitem(last=False)
+    _at_hand[digest] = folder
+    _kept.put(digest, partial(_linked, folder.path))
 
 
-def _stored_bytes() -> int:
-    return sum(folder.size_bytes() for folder in _store.values())
+def _asked_folder(digest: str) -> Folder | None:
+    """What a link names, where this server still has it."""
+    at_hand, path = _at_hand.get(digest), _kept.find(digest)
+    if path is None or at_hand is not None:
+        return at_hand
+    folder = Folder()
+    # Another server may let go of it now.
+    with suppress(OSError):
+        _linked(path, folder.path)
+        return _at_hand.setdefault(digest, folder)
+    return None
 
 
 def shared_id() -> str | None:
@@ -185,8 +193,7 @@ def adopt_files() -> None:
     """Answer from the uploads that the address names, where this server still has them; keep ours in the address."""
     found, asked = _uploads(), st.query_params.get(FILES)
     if asked is not None and asked not in found.had:
-        with _store_lock:
-            folder = _store.get(asked)
+        folder = _asked_folder(asked)
         if folder is not None:
             found.folders.append(folder)
             found.shared_id = asked

@@ -8,9 +8,10 @@ turn on the same machine, both without a collection of garbage after each rerun.
 third of the 0.31 s of processor time that the server took for a rerun when these bars were set. Five windows of one
 browser draw whole pages on the server's own two cores: five users' figure is mostly that of work that waits for a core,
 on the bare page as well, and of the server's turns for the rest. Where users have machines of their own it is that of
-clients without browsers (``tests.app.clients``), which stands beside it under the same bar, and so does that of two
-processes behind one address (``roofcast app --processes 2``). A plan's fleet is simulated
-once its reader stays with the question for a moment; the next change comes sooner here, so that this is in no figure.
+clients without browsers (``tests.app.clients``), which stands beside it under the same bar. All of it is of two
+processes behind one address, as ``roofcast app`` starts them on two cores; five users of one alone are said beside it.
+A plan's fleet is simulated once its reader stays with the question for a moment; the next change comes sooner here, so
+that this is in no figure.
 Needs the extra ``app``, playwright and the system package chromium.
 """
 
@@ -125,7 +126,10 @@ def processor_s(process: int) -> float:
             continue
         number = int(stat.parent.name)
         used[number], parents[number] = int(fields[11]) + int(fields[12]), int(fields[1])
-    return sum(used[item] for item in (process, *(child for child in used if parents[child] == process))) / _TICKS_PER_S
+    family = [process]
+    for member in family:
+        family.extend(child for child in used if parents[child] == member)
+    return sum(used[member] for member in family) / _TICKS_PER_S
 
 
 def _median_change_s(browser: Any, server: Server, move: Move, *, users: int) -> tuple[float, float]:
@@ -154,7 +158,7 @@ def main() -> int:
         return 2
     held = []
     several, bare_page = serving(processes=PROCESSES), serving(BARE_PAGE)
-    with serving() as server, several as shared, bare_page as bare, chromium() as browser:
+    with several as server, serving() as alone, bare_page as bare, chromium() as browser:
         for move in [move for move in MOVED if move.path in (sys.argv[1:] or [move.path])]:
             for address, _ in (server, bare):
                 opening_s(browser, f"{address}/{move.path}")
@@ -173,13 +177,13 @@ def main() -> int:
             held.append(_line(f"{move.path}, {USERS} users beside one", many, one, USERS_BAR))
             print(f"{move.path}, {USERS} users of the bare page beside one: {echoes / echo:.2f} times", flush=True)
             asked = dict(parse_qsl(move.query))
-            servers = {"": server, f" of {PROCESSES} processes": shared, " of the bare page": bare}
+            servers = {"": server, " of one process": alone, " of the bare page": bare}
             for name, (address, _) in servers.items():
                 one, many = (
                     changes_s(address, move.path, asked, move.label, users=users, moves=MOVES) for users in (1, USERS)
                 )
                 line = f"{move.path}, {USERS} users without browsers{name} beside one"
-                if address != bare[0]:
+                if address == server[0]:
                     held.append(_line(line, many, one, USERS_BAR))
                 else:
                     print(f"{line}: {many / one:.2f} times", flush=True)

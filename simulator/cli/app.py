@@ -19,7 +19,7 @@ from simulator.units import MEGA
 
 LOCAL_HOST = "127.0.0.1"
 DEFAULT_PORT = 8501
-_LARGEST_PORT, _MOST_PROCESSES = 65_535, 64
+_LARGEST_PORT, _MOST_PROCESSES, _USUAL_PROCESSES = 65_535, 64, 2
 _NEEDED = ("streamlit", "plotly", "pandas")
 
 
@@ -105,9 +105,13 @@ def dashboard(
     processes: Annotated[
         int,
         typer.Option(
-            "--processes", min=1, max=_MOST_PROCESSES, help="Processes that share its visitors, one for three at once."
+            "--processes",
+            min=1,
+            max=_MOST_PROCESSES,
+            help="Processes that share its visitors, one for three at once. Default: 2, or 1 on one core.",
+            show_default=False,
         ),
-    ] = 1,
+    ] = min(_USUAL_PROCESSES, os.cpu_count() or 1),
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open a browser window.")] = False,
     profiles: Profiles = None,
 ) -> None:

@@ -63,7 +63,14 @@ def behind() -> Iterator[tuple[str, list[Any]]]:
     """The address of a front, and the two servers behind it."""
     backends, ended, port = [_backend(name) for name in "ab"], threading.Event(), free_port()
 
-    async def start() -> None:
+    async def start() -> bool:
+        return True
+
+    async def keep(*, after_s: float) -> None:
+        while not ended.is_set():
+            await asyncio.sleep(0.02)
+
+    async def end() -> None:
         return None
 
     servers: list[Any] = [
@@ -72,7 +79,8 @@ def behind() -> Iterator[tuple[str, list[Any]]]:
             port=backend.server_port,
             open=set(),
             start=start,
-            process=SimpleNamespace(poll=lambda: 0 if ended.is_set() else None),
+            keep=keep,
+            end=end,
             backend=backend,
         )
         for place, backend in enumerate(backends)
@@ -95,6 +103,11 @@ def _listens(port: int) -> bool:
         return probe.connect_ex((LOCAL_HOST, port)) == 0
 
 
+def _cookie(address: str) -> str:
+    """What the dashboard at an address calls its cookie: one host may have several dashboards."""
+    return f"roofcast_server_{address.rpartition(':')[2]}"
+
+
 def _asked(address: str, *, cookie: str = "", size: int = 3) -> str:
     request = urllib.request.Request(f"{address}/x", data=bytes(size), headers={"Cookie": cookie} if cookie else {})
     with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
@@ -104,7 +117,7 @@ def _asked(address: str, *, cookie: str = "", size: int = 3) -> str:
 def test_a_browser_stays_with_its_server_whatever_it_sends(behind: tuple[str, list[Any]]) -> None:
     address, _ = behind
     for place, name in enumerate("abab"):
-        cookie = f"other=1; roofcast_server={place % 2}; more=2"
+        cookie = f"other=1; {_cookie(address)}={place % 2}; more=2; {_cookie('http://x:1')}={(place + 1) % 2}"
         assert _asked(address, cookie=cookie, size=3_000_000) == f"{name} 3000000 close"
 
 
@@ -112,7 +125,7 @@ def test_a_browser_without_a_server_goes_where_fewest_are(behind: tuple[str, lis
     address, servers = behind
     servers = list(servers)
     servers[0].open.add("somebody")
-    for cookie in ("", "roofcast_server=7", "roofcast_server="):
+    for cookie in ("", f"{_cookie(address)}=7", f"{_cookie(address)}=", "roofcast_server_1=0"):
         assert _asked(address, cookie=cookie).startswith("b")
         _until(lambda: not servers[1].open)
 
@@ -122,11 +135,25 @@ def test_browsers_that_come_one_after_the_other_are_spread(behind: tuple[str, li
     assert found == {"a", "b"}
 
 
-def test_visitors_of_a_server_that_has_ended_go_on_with_another(behind: tuple[str, list[Any]]) -> None:
+def test_visitors_of_a_server_that_has_ended_wait_for_it(behind: tuple[str, list[Any]]) -> None:
+    address, servers = behind
+    ended = servers[0]
+    port, ended.port = ended.port, None
+    back = threading.Timer(0.5, setattr, (ended, "port", port))
+    back.start()
+    assert _asked(address, cookie="").startswith("b")
+    assert _asked(address, cookie=f"{_cookie(address)}=0").startswith("a")
+    back.join()
+
+
+def test_visitors_of_a_server_that_does_not_come_back_go_on_with_another(
+    behind: tuple[str, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     address, (ended, _) = behind
+    monkeypatch.setattr(front, "_START_S", 0.3)
     ended.backend.shutdown()
     ended.backend.server_close()
-    assert _asked(address, cookie="roofcast_server=0").startswith("b")
+    assert _asked(address, cookie=f"{_cookie(address)}=0").startswith("b")
 
 
 def test_who_has_sent_all_is_answered(behind: tuple[str, list[Any]]) -> None:
@@ -157,22 +184,35 @@ def test_only_another_protocol_keeps_its_connection() -> None:
     assert b"Connection: close" in front._alone(upgrade.replace(b"websocket", b"h2c"))
 
 
+def _front(script: str) -> tuple[str, ...]:
+    """The command of a front of two servers that run a script, and wait for each other only a moment."""
+    waits = "front._START_S, front._PAUSE_S, front._LATER_S = 2.0, 0.01, 0.01"
+    quick = f"import sys, app.front as front; {waits}; front.main(*sys.argv[1:])"
+    ours = (sys.executable, "-c", quick, LOCAL_HOST, str(free_port()), "False", "2")
+    return (*ours, sys.executable, "-c", script)
+
+
 @pytest.mark.parametrize(
-    ("server", "said"),
-    [
-        ("import socket, sys; socket.create_server(('127.0.0.1', int(sys.argv[-1]))).accept()", "every server"),
-        ("", "did not start"),
-        ("import time; time.sleep(60)", "did not start"),
-    ],
-    ids=["all end", "none starts", "none answers"],
+    "server", ["", "import time; time.sleep(60)", "print('no port')"], ids=["ends", "never answers", "says nothing"]
 )
-def test_a_front_without_servers_fails_in_one_line(server: str, said: str) -> None:
-    script = "import sys, app.front as front; front._START_S = 2.0; front.main(*sys.argv[1:])"
-    words = (sys.executable, "-c", script, LOCAL_HOST, str(free_port()), "False", "2", sys.executable, "-c", server)
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+def test_a_front_without_servers_fails_in_one_line(server: str) -> None:
+    ended = subprocess.run(_front(server), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == 1
-    assert said in ended.stderr.splitlines()[-1]
+    assert "did not start" in ended.stderr.splitlines()[-1]
     assert "Traceback" not in ended.stderr
+
+
+def test_a_server_that_ends_is_started_again(tmp_path: Path) -> None:
+    lives = tmp_path / "lives"
+    script = f"import os; open({str(lives)!r}, 'a').write(os.environ['ROOFCAST_SERVER'][0]); print(1, flush=True)"
+    with subprocess.Popen(_front(script), stderr=subprocess.PIPE, text=True) as process:
+        _until(lambda: lives.exists() and min(map(lives.read_text("utf-8").count, "01")) > 2)
+        process.terminate()
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert process.returncode == 0
+    assert "a server ended (0); another one starts" in said
+    assert "Traceback" not in said
 
 
 def test_an_ipv6_address_is_listened_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,8 +249,7 @@ def _runs(process: int) -> bool:
 def test_users_are_spread_over_servers_that_end_with_their_front() -> None:
     with ExitStack() as stack:
         address, process = stack.enter_context(serving(processes=2))
-        children = _children(process)
-        assert len(children) == 2
+        _until(lambda: len(_children(process)) == 2)
         stack.enter_context(Client(address, "what-if", {}))
         with urllib.request.urlopen(f"{address}/plan", timeout=PATIENCE_S) as page:
             kept = page.headers["Set-Cookie"].partition(";")[0]
@@ -218,5 +257,12 @@ def test_users_are_spread_over_servers_that_end_with_their_front() -> None:
         request = urllib.request.Request(f"{address}/roofline", headers={"Cookie": kept})
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as page:
             assert page.headers["Set-Cookie"].startswith(kept)
+        killed = _children(process)[int(kept.rpartition("=")[2])]
+        os.kill(killed, signal.SIGKILL)
+        _until(lambda: killed not in _children(process))
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as page:
+            assert page.headers["Set-Cookie"].startswith(kept)
+        children = _children(process)
+        assert len(children) == 2
         os.kill(process, signal.SIGKILL)
         _until(lambda: not any(map(_runs, children)))

@@ -59,6 +59,8 @@ def test_options_become_one_spec_and_absent_ones_nothing() -> None:
         ({"speculation": "eagle:acceptance"}, "speculation", "key=value"),
         ({"speculation": "eagle:k=4,k=5"}, "speculation", "twice"),
         ({"speculation": "egale:k=4"}, "speculation", "did you mean eagle"),
+        ({"speculation": "mtp:acceptance=1.2"}, "speculation", "probabilities from 0 to 1 are allowed, got 1.2"),
+        ({"speculation": "eagle:acceptance=0.5/1.1"}, "speculation", "probabilities from 0 to 1"),
         ({"adapters": "lora:rank=16,cuont=2"}, "adapters", "did you mean count"),
         ({"kv_policy": "h2o"}, "kv_policy", "budget_tokens"),
         ({"kv_policy": "h2o:1024,budget_fraction=0.2"}, "kv_policy", "one of them"),

@@ -234,6 +234,13 @@ class SpeculationSpec(Spec):
         """A text such as 0.8/0.7/0.6 lists one value per position."""
         return tuple(_number(part) for part in value.split("/")) if isinstance(value, str) and "/" in value else value
 
+    @field_validator("acceptance")
+    @classmethod
+    def _probable(cls, given: float | tuple[float, ...] | None) -> float | tuple[float, ...] | None:
+        if not all(0.0 <= value <= 1.0 for value in (given if isinstance(given, tuple) else (given or 0.0,))):
+            raise ValueError("probabilities from 0 to 1 are allowed")
+        return given
+
     @field_validator("tree", mode="before")
     @classmethod
     def _paths(cls, value: Any) -> Any:

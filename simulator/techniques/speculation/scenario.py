@@ -69,9 +69,6 @@ def check_speculation(spec: SpeculationSpec, *, model: ModelSpec) -> None:
             "accepted_tokens", f"{spec.accepted_tokens:g} is given beside acceptance {spec.acceptance}: one follows "
             "from the other", hint="give one of the two",
         )  # fmt: skip
-    for value in spec.acceptance if isinstance(spec.acceptance, tuple) else (spec.acceptance or 0.0,):
-        if not 0.0 <= value <= 1.0:
-            raise _refuse("acceptance", f"{value:g} is no probability; allowed: 0 to 1", code="out_of_range")
     traits = speculation_table().methods[spec.method]
     if traits.drafter is Drafter.PREDICTION and not model.num_nextn_predict_layers:
         raise _refuse(

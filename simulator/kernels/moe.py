@@ -190,6 +190,36 @@ def correction_points(load: ExpertLoad) -> Array:
     return log2_coordinates(tokens, load.rows_per_expert, load.reached, load.intermediate_size, load.hidden_size)
 
 
+def tokens_on_rank(shape: MoeShape, *, most_measured: float) -> Array:
+    """Tokens of a step that an expert-parallel rank has in its memory [-].
+
+    Equation
+    --------
+    t' = min(t, max(t_m, r)), r = a R / k (1 - (1 - 1 / R)^k)
+
+    Parameters
+    ----------
+    shape : tokens t of all R ranks, k experts a token, a (token, expert) pairs of this rank [-]
+    most_measured : t_m, the most that the table of a rank held [-]
+
+    Range of validity
+    -----------------
+    All-to-all brings r tokens. Tables of spread experts hold the whole step's, among which kernels look for the rank's
+    own; TensorRT-LLM's of GB200, which hold what all-to-all brings (wideep_moe), take as long up to t_m. Beyond it such
+    passes would go on growing with tokens that no rank receives.
+
+    References
+    ----------
+    [DeepEP2025]
+    """
+    if not shape.exchanged:
+        return shape.tokens
+    ranks, chosen = shape.num_experts / shape.local_experts, shape.num_experts_per_tok
+    received = shape.local_assignments * ranks / chosen * (1.0 - (1.0 - 1.0 / ranks) ** chosen)
+    present: Array = np.minimum(shape.tokens, np.maximum(most_measured, received))
+    return present
+
+
 def moe_timing(
     shape: MoeShape,
     *,
@@ -205,7 +235,8 @@ def moe_timing(
     machine : where another rate than the format's dense one applies; dequantise_s, cold : see ``moe_seconds``. The
     correction applies to both, as it compares measurement and physics under the same conditions.
     """
-    load, machine = expert_load(shape), machine or gemm_machine(hardware, shape.format)
+    present = tokens_on_rank(shape, most_measured=fit.box["tokens"][1])
+    load, machine = expert_load(replace(shape, tokens=present)), machine or gemm_machine(hardware, shape.format)
     terms = moe_seconds(
         load,
         machine=machine,

@@ -20,6 +20,7 @@ from simulator.kernels.moe import (
     moe_seconds,
     moe_timing,
     ragged_tiles,
+    tokens_on_rank,
 )
 from simulator.kernels.timing import Provenance
 from simulator.operators.work import MatmulFormat, MoeShape
@@ -196,3 +197,44 @@ def test_beyond_the_box_it_is_extrapolated_and_wider() -> None:
     assert inside.provenance[0] == Provenance.CALIBRATED
     assert beyond.provenance[0] == Provenance.EXTRAPOLATED
     assert beyond.log_sigma[0] > inside.log_sigma[0]
+
+
+def spread_over(ranks: float, *, tokens: float, exchanged: bool = True) -> MoeShape:
+    """A layer of 256 experts, eight a token, spread evenly over ``ranks``."""
+    local = 256.0 / ranks
+    return replace(
+        shape_of([tokens]),
+        num_experts=256.0,
+        local_experts=local,
+        distinct_experts=np.array([local]),
+        local_assignments=np.array([8.0 * tokens / ranks]),
+        exchanged=exchanged,
+    )
+
+
+@given(st.floats(2, 256), st.floats(1, 1e6), st.floats(1, 1e5))
+def test_a_rank_holds_what_all_to_all_brings_or_what_its_table_held(ranks: float, tokens: float, most: float) -> None:
+    shape = spread_over(ranks, tokens=tokens)
+    held = tokens_on_rank(shape, most_measured=most)[0]
+    pairs = shape.local_assignments[0]
+    assert pairs / 8 <= tokens_on_rank(shape, most_measured=0.0)[0] * (1 + 1e-9)
+    assert tokens_on_rank(shape, most_measured=0.0)[0] <= min(pairs, tokens) * (1 + 1e-9)
+    assert held == pytest.approx(min(tokens, max(most, tokens_on_rank(shape, most_measured=0.0)[0])))
+    assert tokens_on_rank(replace(shape, exchanged=False), most_measured=most)[0] == tokens
+
+
+def test_tokens_that_a_rank_receives_against_a_draw() -> None:
+    chosen = np.random.default_rng(0).permuted(np.tile(np.arange(256), (20000, 1)), axis=1)[:, :8]
+    received = np.mean((chosen < 256 / 16).any(axis=1))
+    expected = tokens_on_rank(spread_over(16, tokens=1.0), most_measured=0.0)[0]
+    assert expected == pytest.approx(received, rel=0.03)
+
+
+def test_more_ranks_with_as_many_tokens_each_do_not_slow_their_experts_without_end() -> None:
+    fit, hardware = fit_of("h100-sxm-80gb"), load_hardware("h100-sxm-80gb")
+    for ranks in (64.0, 128.0, 256.0):
+        near, far = (
+            moe_timing(spread_over(each, tokens=1024 * each), hardware=hardware, fit=fit, lattice=None).seconds[0]
+            for each in (ranks / 2, ranks)
+        )
+        assert far < 1.05 * near

@@ -6,6 +6,7 @@ beside this one, its field in ``TechniquesSpec``, and its place there.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -168,6 +169,19 @@ def check_on_engine(spec: TechniquesSpec, *, engine: str, fused: bool, max_model
             field="techniques.structure.expert_imbalance",
             hint="ep_size above 1, or leave it out",
         )
+
+
+_NEEDS: Mapping[str, Callable[[ParallelismSpec], bool]] = {
+    "sequence_parallel": lambda degrees: degrees.tp_size > 1,
+    "two_batch_overlap": lambda degrees: degrees.dp_size > 1 and degrees.ep_size > 1,
+}
+"""Techniques that need several ranks of a kind."""
+
+
+def in_pool(spec: TechniquesSpec, degrees: ParallelismSpec, *, other: ParallelismSpec) -> TechniquesSpec:
+    """``spec`` in one of two pools: without what has ranks to work on in the other pool alone."""
+    idle = [name for name, works in _NEEDS.items() if getattr(spec, name) and works(other) and not works(degrees)]
+    return spec.model_copy(update=dict.fromkeys(idle)) if idle else spec
 
 
 def shares_prefixes(spec: TechniquesSpec) -> bool:

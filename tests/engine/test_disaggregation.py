@@ -16,7 +16,7 @@ from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
-from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec, TransferOrder
+from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec, PoolName, TransferOrder
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import default_server_for, load_hardware
 from simulator.specs.model.loading import load_model
@@ -230,7 +230,7 @@ def test_a_cap_that_one_kind_of_pool_never_reaches_limits_the_other() -> None:
         ({"disaggregation": POOLS, "tp_size": 3}, "tp_size"),
         ({"disaggregation": {**POOLS, "prefill_hardware": "h2000"}}, "disaggregation.prefill_hardware"),
         ({"disaggregation": {**POOLS, "prefill_hardware": "mi300x"}}, "disaggregation.prefill_hardware"),
-        ({"techniques": {"speculation": {"method": "eagle", "acceptance": 1.2}}}, "techniques.speculation.acceptance"),
+        ({"techniques": {"speculation": {"method": "mtp"}}}, "techniques.speculation.method"),
     ],
 )
 def test_what_pools_do_not_go_with_is_refused(fields: dict[str, Any], field: str) -> None:
@@ -248,6 +248,41 @@ def test_a_limit_of_prefill_steps_leaves_the_decode_pool_alone() -> None:
     _, free = pool_deployments(scenario, SPEC)
     assert prefill.engine.max_num_batched_tokens == 512 != decode.engine.max_num_batched_tokens
     assert decode == free
+
+
+@pytest.mark.parametrize(
+    ("technique", "one", "other"),
+    [
+        ("two_batch_overlap", {"dp_size": 8, "ep_size": 8}, {"tp_size": 8}),
+        ("sequence_parallel", {"tp_size": 8}, {"dp_size": 8, "ep_size": 8}),
+    ],
+)
+@pytest.mark.parametrize("pool", ["prefill", "decode"])
+def test_a_technique_of_ranks_works_in_the_pool_that_has_them(
+    technique: str, one: dict[str, int], other: dict[str, int], pool: PoolName
+) -> None:
+    places = {"prefill": other, "decode": other, pool: one}
+    degrees = {f"{name}_{key}": size for name, sizes in places.items() for key, size in sizes.items()}
+    fields: dict[str, Any] = {"id": 1, "kind": "closed_loop", "model": "deepseek-r1", "hardware": "h200"}
+    fields |= {
+        "concurrency": 16,
+        "num_requests": 16,
+        "isl_tokens": 512,
+        "osl_tokens": 32,
+        "techniques": {technique: True},
+    }
+    spec = DisaggregationSpec.model_validate({"prefill_replicas": 1, "decode_replicas": 1, **degrees})
+    scenario = ScenarioSpec(**fields, disaggregation=spec)
+    made = dict(zip(("prefill", "decode"), pool_deployments(scenario, spec), strict=True))
+    works = {name: getattr(deployment.techniques.spec, technique) for name, deployment in made.items()}
+    assert works == {"prefill": None, "decode": None, pool: True}
+    answer(scenario)
+    nowhere = DisaggregationSpec.model_validate(
+        {"prefill_replicas": 1, "decode_replicas": 1}
+        | {f"{name}_{key}": n for name in made for key, n in other.items()}
+    )
+    with pytest.raises(RoofcastError, match="changes nothing"):
+        answer(scenario.model_copy(update={"disaggregation": nowhere}))
 
 
 def test_every_point_of_a_sweep_over_two_pools_is_what_is_answered() -> None:

@@ -35,7 +35,7 @@ from simulator.specs.question.scenario import (
     REQUIRED_FIELDS,
     ScenarioSpec,
 )
-from simulator.techniques.applied import check_budget
+from simulator.techniques.applied import check_budget, in_pool
 
 if TYPE_CHECKING:
     from simulator.engine.encoders import EncoderPool
@@ -225,9 +225,12 @@ def pool_deployments(
 ) -> tuple[Deployment, Deployment]:
     """What one replica of the prefill pool and one of the decode pool runs."""
     _check_fields(scenario)
+    layouts = {name: scenario.model_copy(update=spec.degrees(name)).parallelism for name in ("prefill", "decode")}
 
     def deployed(pool: PoolName) -> Deployment:
         own: dict[str, Any] = spec.degrees(pool)
+        other = layouts["decode" if pool == "prefill" else "prefill"]
+        own["techniques"] = in_pool(scenario.techniques, layouts[pool], other=other)
         limit = spec.prefill_max_num_batched_tokens if pool == "prefill" else None
         if limit is not None:
             own["engine"] = scenario.engine.model_copy(update={"max_num_batched_tokens": limit})

@@ -101,21 +101,23 @@ def derived_experts(shape: MoeShape, *, hardware: AcceleratorSpec, library: str,
     if family is None or found is None:
         return None
     fits, fit = found
-    timing = moe_timing(
-        shape,
-        hardware=hardware,
-        fit=with_family(fit, family),
-        lattice=fits.lattice(fit),
-        machine=derived_machine(hardware, shape.format),
-        dequantise_s=dequantise_seconds(shape.format, family=family, hardware=hardware, fit=fit),
+    timing = fits.priced(
+        fit,
+        lambda fit, lattice: moe_timing(
+            shape,
+            hardware=hardware,
+            fit=with_family(fit, family),
+            lattice=lattice,
+            machine=derived_machine(hardware, shape.format),
+            dequantise_s=dequantise_seconds(shape.format, family=family, hardware=hardware, fit=fit),
+        ),
     )
     known = Provenance.EXTRAPOLATED if family.known_as == "fitted" else Provenance.ASSUMED
-    timing = replace(
+    return replace(
         timing,
         log_sigma=np.hypot(timing.log_sigma, family.log_sigma),
         provenance=np.maximum(timing.provenance, float(known)),
     )
-    return fits.transferred(timing)
 
 
 def experts_timing(
@@ -171,4 +173,4 @@ def experts_timing(
 
 
 def _measured(shape: MoeShape, fits: FitSet, fit: KernelFit, *, hardware: AcceleratorSpec) -> Timing:
-    return fits.transferred(moe_timing(shape, hardware=hardware, fit=fit, lattice=fits.lattice(fit)))
+    return fits.priced(fit, lambda fit, lattice: moe_timing(shape, hardware=hardware, fit=fit, lattice=lattice))

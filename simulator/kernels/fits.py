@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from math import sqrt
 from zipfile import BadZipFile
+
+import numpy as np
 
 from simulator.errors import ProfileError, shown
 from simulator.kernels.collectives.laws import FROM_BYTES, fitted_model
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Timing, widened
-from simulator.kernels.transfer import Relative, calibrated_relative, has_own_link, link_relative, own_fits
+from simulator.kernels.transfer import (
+    Relative,
+    calibrated_relative,
+    carried_fit,
+    carries_correction,
+    has_own_link,
+    link_relative,
+    of_each_generation,
+    own_fits,
+)
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec, load_hardware
@@ -50,51 +61,27 @@ WRITTEN_FOR = {"xpu": "xe2"}
 """Architecture of a library whose kernels its vendor's other accelerators do not run, nor borrow."""
 
 
-OWN_CORRECTIONS = ("decode_attention",)
-"""Families whose correction holds within a generation alone: how a cache is split over compute units is the kernel's.
-Nine accelerators left out with their generation (validation/fit/leave_one_gpu_out.py): decode attention 25.9 % with it
-and 22.1 without, products 14.2 and 14.7, prefill attention 16.8 and 16.8; within one 5.2 and 8.5, 7.4 and 9.9, 7.5 and
-8.3."""
-
-
-UNIT_RATE = "unit_bandwidth"
-"""Parameter of products and experts: what a compute unit takes in, in even shares of the memory's rate. Decoding has
-one of its own: rescaled or not, its error on a GPU left out is the same to a tenth of a percent."""
-
-
-TYPICAL: dict[str, dict[str, float]] = {
-    "tiled_gemm": {"compute_fraction": 0.857},
-    "grouped_gemm": {
-        "compute_fraction": 0.723,
-        "memory_fraction": 0.743,
-        "unit_bandwidth": 6.69,
-        "pass_speedup": 0.854,
-        "launch_s": 2.34e-5,
-    },
-    "tiled_prefill_attention": {"tensor_fraction": 0.447, "exponential_rate": 0.659},
-    "split_decode_attention": {"memory_fraction": 0.867, "part_cycles": 2710.0},
-}
-"""By model, what sets a kernel's pace: geometric means over kernels of three libraries, then over Ampere, Ada, Hopper
-and both kinds of Blackwell [AIC2026], which agree to a factor of 1.4 (passes of experts 2.3)."""
-
-DURATIONS = ("_s", "_cycles")
-
-
-def carries_correction(family: str, relative: Relative) -> bool:
-    """Whether the correction of a relative's fit says something of this accelerator."""
-    return relative.same_generation or family not in OWN_CORRECTIONS
+OF_EVERY_GENERATION = ("gemm", "moe")
+"""Groups whose kernels a library has on every generation: of one that nobody measured each of the others says
+something, the less the wider its fits spread. Accelerators left out with their generation (validation/fit/left_out.py),
+by the nearest alone and so: products 15.5 and 14.6 %, FP8 19.0 and 18.5, FP8 blocks 22.8 and 21.6, experts 27.0 and
+26.4; attention, whose kernels are written anew, prefill 26.8 and 27.5, decode 25.3 and 25.6."""
+BEST_OF_A_TUNER = ("aiter",)
+"""Libraries whose tables are not, and of two generations alone: 359 runs on MI250 err by 27 % with MI300X's fits, by 34
+with those of both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitSet:
     """Fits of one group, and whose they are: ``relative.name`` measured under ``library``. ``given`` holds fits that no
-    file has yet."""
+    file has yet; ``beside`` are of other generations, where nobody measured the accelerator's own."""
 
     group: CalibrationGroup
     library: str
     relative: Relative
     profiles: str | None = None
     given: tuple[KernelFit, ...] = ()
+    beside: tuple[FitSet, ...] = ()
 
     @property
     def fits(self) -> tuple[KernelFit, ...]:
@@ -122,23 +109,19 @@ class FitSet:
         """``timing`` as known on this accelerator: wider and less known where the fits are a relative's."""
         return widened(timing, log_sigma_extra=self.relative.log_sigma_extra, known=self.relative.known)
 
-
-def carried_fit(fit: KernelFit, relative: Relative) -> KernelFit:
-    """A relative's fit as it holds here: the rate of a compute unit in shares of this accelerator's memory, and from
-    another generation what is slower than typical of its family half as far from it, in octaves.
-
-    Where a library has a kernel on two architectures, deviations on the one follow those on the other with slopes of
-    0.05 to 0.46: fast ones stay, slow ones were often written for other units (Triton's, or none for that width).
-    Nine accelerators left out with their generation (validation/fit/left_out.py), without and with: prefill attention
-    35.7 and 26.8 %, decode 28.0 and 25.3, experts 34.1 and 27.0. Fast ones moved too: vLLM's 16-bit prefill 18.7, 22.5.
-    """
-    known, moved = fit.parameters, {}
-    for name, typical in () if relative.same_generation else TYPICAL.get(fit.model, {}).items():
-        better = min if name.endswith(DURATIONS) else max
-        moved[name] = better(known[name], sqrt(known[name] * typical))
-    if UNIT_RATE in known and relative.port_share != 1.0:
-        moved[UNIT_RATE] = relative.port_share * known[UNIT_RATE]
-    return fit.model_copy(update={"parameters": {**known, **moved}}) if moved else fit
+    def priced(self, fit: KernelFit, price: Callable[[KernelFit, Lattice | None], Timing]) -> Timing:
+        """`transferred` time by ``fit``; where other generations have the kernel too, the geometric mean with weights
+        in inverse proportion to the variance of each transfer [Cochran1954], as known as by the nearest."""
+        nearest = self.transferred(price(fit, self.lattice(fit)))
+        found = ((other, other.find(family=fit.family, fmt=fit.format, variant=fit.variant)) for other in self.beside)
+        others = [(other, same) for other, same in found if same is not None]
+        if not others:
+            return nearest
+        times = [nearest.seconds, *(price(same, other.lattice(same)).seconds for other, same in others)]
+        weights = [whose.relative.log_sigma_extra**-2 for whose in (self, *(other for other, _ in others))]
+        seconds = np.exp(np.average(np.log(times), axis=0, weights=weights))
+        moved = seconds / nearest.seconds
+        return replace(nearest, seconds=seconds, compute_s=moved * nearest.compute_s, memory_s=moved * nearest.memory_s)
 
 
 @lru_cache(maxsize=256)
@@ -222,8 +205,12 @@ def _fit_set(
     for candidate, specs in measured:
         available = tuple(spec for spec in specs if spec.vendor == hardware.vendor)
         if available and not foreign:
-            relative = calibrated_relative(hardware, available=available)
-            return FitSet(group=group, library=candidate, relative=relative, profiles=profiles)
+            alike = group in OF_EVERY_GENERATION and candidate not in BEST_OF_A_TUNER
+            sets = [
+                FitSet(group=group, library=candidate, relative=relative, profiles=profiles)
+                for relative in of_each_generation(hardware, available=available)
+            ]
+            return replace(sets[0], beside=tuple(sets[1:])) if alike else sets[0]
     for candidate, specs in measured:
         available = tuple(spec for spec in specs if spec.vendor != hardware.vendor)
         if available:

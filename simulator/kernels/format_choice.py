@@ -311,5 +311,6 @@ def derived_product(
     if family is None or found is None:
         return None
     fits, fit = found
-    timing = derived_gemm_timing(shape, hardware=hardware, fit=fit, lattice=fits.lattice(fit), family=family)
-    return fits.transferred(timing)
+    return fits.priced(
+        fit, lambda fit, lattice: derived_gemm_timing(shape, hardware=hardware, fit=fit, lattice=lattice, family=family)
+    )

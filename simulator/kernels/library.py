@@ -220,8 +220,8 @@ class KernelLibrary:
 
     def _measured_product(self, shape: GemmShape, fits: FitSet, fit: KernelFit) -> Timing:
         """A product by its fit, and by that of a slower kernel where the engine's release lies between the two."""
-        timing = fits.transferred(
-            gemm_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit), cold=True)
+        timing = fits.priced(
+            fit, lambda fit, lattice: gemm_timing(shape, hardware=self.hardware, fit=fit, lattice=lattice, cold=True)
         )
         recipe = self.traits.kernel_of(SAME_KERNELS.get(shape.format.name, shape.format.name), family="gemm")
         if recipe is None or recipe.slower is None or fits is not recipe.fits:

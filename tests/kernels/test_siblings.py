@@ -8,10 +8,10 @@ import pytest
 
 from simulator.engine.runs.scenario_setup import deployment_of
 from simulator.kernels.collectives.network import collective_timing
-from simulator.kernels.fits import TYPICAL, collective_fits, fit_set
+from simulator.kernels.fits import collective_fits, fit_set
 from simulator.kernels.library import kernel_library
 from simulator.kernels.timing import Provenance
-from simulator.kernels.transfer import are_siblings, port_share
+from simulator.kernels.transfer import TYPICAL, are_siblings, port_share
 from simulator.operators.work import AttentionShape, Collective, CollectiveShape, GemmShape, MatmulFormat, decode_step
 from simulator.phases.deployment import deploy
 from simulator.phases.step import estimate_step

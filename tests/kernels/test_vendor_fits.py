@@ -44,6 +44,24 @@ def test_kernels_of_intels_graphics_card_are_its_own_and_gaudi_does_not_run_them
     assert load_hardware(gaudi.relative.name).vendor == "nvidia"
 
 
+def test_products_of_a_generation_that_nobody_measured_lie_between_what_the_others_say() -> None:
+    hardware = load_hardware("vr200")
+    fits = fit_set(hardware, library="sglang", group="gemm")
+    assert fits is not None
+    assert {fits.relative.name, *(other.relative.name for other in fits.beside)} == {
+        *("b300-sxm", "h200-sxm-141gb", "a100-sxm-80gb", "l40s")
+    }
+    library = kernel_library(hardware, library="sglang")
+    shape = GemmShape(m=np.exp2(np.arange(14.0)), n=8192, k=8192, format=GEMM_FORMATS["bfloat16"])
+    each = [replace(library, plain_gemm=replace(whose, beside=())).product(shape) for whose in (fits, *fits.beside)]
+    priced, said = library.product(shape), [timing.seconds for timing in each if timing is not None]
+    assert priced is not None
+    assert np.all((np.min(said, axis=0) < priced.seconds) & (priced.seconds < np.max(said, axis=0)))
+    measured = fit_set(load_hardware("h20-96gb"), library="sglang", group="gemm")
+    assert measured is not None
+    assert not measured.beside, "its own generation was"
+
+
 def test_weights_of_8_bits_are_read_in_half_the_time_where_units_widen_them() -> None:
     library = kernel_library(load_hardware("arc-pro-b60"), library="vllm")
     wide, narrow = (

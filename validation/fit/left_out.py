@@ -19,19 +19,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simulator.errors import RoofcastError
 from simulator.kernels.collectives.network import collective_timing
 from simulator.kernels.correction import lattice_of
 from simulator.kernels.experts import STAND_IN_EXPERTS, UNTUNED_EXPERTS
-from simulator.kernels.fits import carried_fit, carries_correction
+from simulator.kernels.fits import OF_EVERY_GENERATION
 from simulator.kernels.timing import mean_timing
 from simulator.kernels.transfer import (
     Relative,
     calibrated_relative,
+    carried_fit,
+    carries_correction,
     generation,
     kernel_distance,
     link_distance,
     link_relative,
+    of_each_generation,
 )
 from simulator.operators.work import Collective, CollectiveShape, MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
@@ -259,13 +261,11 @@ def _all_reduce_ratios(
 FAMILIES = (products, attention, experts, all_reduces)
 
 
-def relative_of(kernel: Kernel, *, others: Sequence[AcceleratorSpec], left_out: str) -> Relative | None:
-    """The relative that the simulator takes among ``others``, of the architecture or of another one; None where nobody
-    is left. A part of another memory or for workstations is of another architecture."""
+def relatives_of(kernel: Kernel, *, others: Sequence[AcceleratorSpec], left_out: str) -> tuple[Relative, ...]:
+    """The relatives that the simulator takes among ``others``, of the architecture or of other ones, nearest first;
+    none where nobody is left. A part of another memory or for workstations is of another architecture."""
     facts = kernel.hardware
-    distance, choose = kernel_distance, calibrated_relative
-    if kernel.group == "collective":
-        distance, choose = link_distance, link_relative
+    distance = link_distance if kernel.group == "collective" else kernel_distance
     same = left_out == ACCELERATOR
     left = [
         spec
@@ -273,10 +273,24 @@ def relative_of(kernel: Kernel, *, others: Sequence[AcceleratorSpec], left_out: 
         if spec.name != facts.name
         and (distance(facts, relative=spec) < 1 if same else generation(spec) != generation(facts))
     ]
-    try:
-        return choose(facts, available=left)
-    except RoofcastError:
-        return None
+    if not left:
+        return ()
+    if kernel.group in OF_EVERY_GENERATION:
+        return of_each_generation(facts, available=left)
+    choose = link_relative if kernel.group == "collective" else calibrated_relative
+    return (choose(facts, available=left),)
+
+
+def log_ratios_of(kernel: Kernel, relatives: Sequence[Relative]) -> Array:
+    """log(measured / predicted) by the fits of relatives, weighted as ``FitSet.priced`` does."""
+    ratios = []
+    for relative in relatives:
+        fit = shipped_fit(relative.name, library=kernel.library, group=kernel.group, wanted=kernel.wanted)
+        assert fit is not None, "relatives have the kernel"
+        ratios.append(kernel.log_ratios(carried_fit(fit, relative), relative))
+    weights = [relative.log_sigma_extra**-2 for relative in relatives] if len(relatives) > 1 else None
+    mean: Array = np.average(ratios, axis=0, weights=weights)
+    return mean
 
 
 def kernel_name(fit: KernelFit) -> str:
@@ -300,15 +314,16 @@ def error_rows(kernels: Sequence[Kernel]) -> Iterator[dict[str, object]]:
         yield facts | {"left_out": SHAPES, "mape": error.score_mape, "bias": error.score_bias}
         for left_out in (ACCELERATOR, ARCHITECTURE):
             others = alike[kernel.label, kernel.library, kernel.wanted]
-            relative = relative_of(kernel, others=others, left_out=left_out)
-            if relative is None:
+            relatives = relatives_of(kernel, others=others, left_out=left_out)
+            if not relatives:
                 continue
-            fit = shipped_fit(relative.name, library=kernel.library, group=kernel.group, wanted=kernel.wanted)
+            nearest = relatives[0].name
+            fit = shipped_fit(nearest, library=kernel.library, group=kernel.group, wanted=kernel.wanted)
             assert fit is not None, "the relative has the kernel"
-            wrong = np.expm1(-kernel.log_ratios(carried_fit(fit, relative), relative))
+            wrong = np.expm1(-log_ratios_of(kernel, relatives))
             yield facts | {
                 "left_out": left_out,
-                "relative": relative.name,
+                "relative": nearest,
                 "same_kernel": kernel_name(fit) == kernel_name(kernel.fit),
                 "mape": round(float(np.mean(np.abs(wrong))), 4),
                 "bias": round(float(np.mean(wrong)), 4),

@@ -88,6 +88,7 @@ STOCK = "Accelerators that exist serve first and cost no rent; the plan says wha
 ROUNDED = "Whole servers, or single accelerators where a provider rents them one by one."
 SPARES = "Replicas beyond those that the peak needs, so that a failure breaks no objective."
 PREFIX = "Share of prompt tokens that earlier requests left in the KV cache."
+MIX = "Requests of several kinds on one fleet, as `--workload chat=0.7,rag=0.3` asks: mean lengths, strictest bounds."
 VARIATION = "Coefficient of variation: standard deviation over mean of the lengths; 0 makes all requests equal."
 COST = "Rental price of all accelerators, at a dated list price that you can replace."
 PRICE_OF = "One price a provider counts; the median of them is what somebody pays who has not asked for quotes yet."

@@ -11,6 +11,7 @@ from typing import Any
 import streamlit as st
 
 from app import glossary, widgets
+from app.mix import known_workload, mix_input, workloads
 from app.uploaded import session_profiles, uploaded_file, uploaded_names
 from simulator.errors import RoofcastError
 from simulator.operators.formats.schemes import PLAIN_SCHEMES, SCHEME_NAMES
@@ -69,26 +70,37 @@ LAST_PRESET = "_last_preset"
 
 def _follow_preset() -> None:
     """Move values that still are the old preset's to the new one's; leave every edited one as it is."""
-    before, now = workload_preset(st.session_state[LAST_PRESET]), workload_preset(st.session_state["preset"])
+    name = known_workload(st.session_state["preset"])
+    if name is None:
+        return  # what is typed is nothing that is known, and is not asked
+    before, now = workload_preset(st.session_state[LAST_PRESET]), workload_preset(name)
     for key, field in PRESET_FIELDS.items():
         if key in st.session_state and st.session_state[key] == getattr(before, field):
             st.session_state[key] = getattr(now, field)
     st.session_state[LAST_PRESET] = now.name
 
 
+def _ask_preset(name: str) -> None:
+    st.session_state["preset"] = name
+    _follow_preset()
+
+
 def preset_input() -> WorkloadPreset:
-    """The kind of demand to start from."""
+    """The kind of demand to start from, or a mix of several."""
+    state = st.session_state
     name = widgets.choice(
         "Workload",
-        PRESET_NAMES,
+        workloads(state.get(LAST_PRESET), state.get("preset", st.query_params.get("preset"))),
         key="preset",
         default=PRESET_NAMES[0],
         on_change=_follow_preset,
-        help="Sets lengths and objectives; whatever you have edited stays.",
+        help="Sets lengths and objectives; whatever you have edited stays. Several are typed, or put together below.",
+        spelled=known_workload,
     )
     preset = workload_preset(name)
-    st.session_state[LAST_PRESET] = preset.name
+    state[LAST_PRESET] = preset.name
     st.caption(preset.source)
+    mix_input(_ask_preset)
     return preset
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import streamlit as st
 
-from app import inputs, widgets
+from app import inputs, mix, widgets
 from simulator.reports.content.quantities import count_text, counted_text, rate_text, seconds_text
 from simulator.specs.base import LARGEST_INTEGER
-from simulator.traffic.lengths import CHAT, PRESET_NAMES, WorkloadPreset, workload_preset
+from simulator.traffic.lengths import CHAT, WorkloadPreset, workload_preset
 from simulator.units import MICRO
 
 _KEPT, _PAGE, _PLACE, _DEPLOYED, _FILLED = "_kept", "_page", "_bar", "_deployed", "_bar_filled"
@@ -43,8 +43,8 @@ READ: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _allowed(key: str) -> tuple[str, ...] | None:
-    """Names that a key takes; None for numbers."""
+def _allowed(key: str, text: str) -> tuple[str, ...] | None:
+    """Names that a key takes, of several in one the one in ``text``; None for numbers."""
     match key:
         case "model":
             return inputs.model_names()
@@ -53,7 +53,7 @@ def _allowed(key: str) -> tuple[str, ...] | None:
         case "prefill_gpu" | "encoder_gpu" | "ffn_gpu":
             return (inputs.SAME_KIND, inputs.AS_REPLICAS, *inputs.hardware_names())
         case "preset":
-            return PRESET_NAMES
+            return mix.workloads(text)
         case "weights":
             return inputs.WEIGHTS
         case "kv":
@@ -78,12 +78,13 @@ def _nobody(_: str) -> None:
 _OTHER_NAMES: Mapping[str, Callable[[str], str | None]] = {
     "model": inputs.known_model,
     "engine": inputs.known_engine,
+    "preset": mix.known_workload,
 } | dict.fromkeys(("gpu", "prefill_gpu", "encoder_gpu", "ffn_gpu"), inputs.known_hardware)
 
 
 def read(key: str, text: str) -> Any:
     """The value of a key that no widget of this page has; None for one that cannot be meant."""
-    names = _allowed(key)
+    names = _allowed(key, text)
     if names is not None:
         meant = text if text in names else _OTHER_NAMES.get(key, _nobody)(text)
         return meant if meant in names else None

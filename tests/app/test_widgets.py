@@ -29,7 +29,7 @@ WIDGETS = {
     "text_input",
     "toggle",
 }
-COMMANDS = {"_NAME", "_NEW_NAME", "_BESIDE"}
+COMMANDS = {"_NAME", "_NEW_NAME", "_BESIDE", "_KINDS", "parts_key"}
 """Keys of what a button is told and of what fills other widgets: nothing that a page asks."""
 MOST_CHARTS = 3
 

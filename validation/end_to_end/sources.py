@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.end_to_end.h100_serving import H100_TABLES
-from validation.end_to_end.runs import MeasuredRun, Row, gather, read_rows
+from validation.end_to_end.runs import METRICS, MeasuredRun, Row, gather, read_rows
 from validation.end_to_end.technique_sources import gpt_fast, tinychat, torchao
 
 FP16 = {"weights": "fp16", "activations": "fp16", "kv_cache": "fp16"}
@@ -39,6 +39,7 @@ TENSORRT_REQUESTS = {
     ("5000", "500"): 1500,
     ("20000", "2000"): 1000,
 }
+FP8 = {"weights": "fp8", "activations": "fp8", "kv_cache": "fp8"}
 ARGONNE_CHIPS = {"Nvidia A100 GPU": "a100-sxm-40gb"}
 FASTERTRANSFORMER_MODELS = {"Megatron-530B": "megatron-530b", "GPT-175B": "gpt-3-175b"}
 
@@ -201,6 +202,30 @@ def fastertransformer(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
     return gather("fastertransformer", rows, scenario_of=scenario_of)
 
 
+def rocm(rows: list[dict[str, str]]) -> tuple[MeasuredRun, ...]:
+    """AMD's own table of vLLM on eight MI300X: static batches, and all prompts at once, whose tokens/s, by the notes,
+    are read as output's."""
+
+    def scenario_of(row: Row) -> dict[str, Any]:
+        batch, isl, osl = (int(row[name]) for name in ("batch_or_concurrency", "isl", "osl"))
+        queued = row["metric"] == "throughput_or_output_tok_s"
+        size = {"kind": "offline", "num_requests": batch} if queued else {"kind": "batch", "batch_size": batch}
+        limits = {"max_num_seqs": batch, "max_num_batched_tokens": 131072} if queued else {}
+        return {
+            **size,
+            "model": row["model"].split(" ")[0],
+            "hardware": "mi300x",
+            "tp_size": int(row["tp"]),
+            "precision": FP8,
+            "engine": {"name": "vllm", "version": row["engine_version"].split(" ")[0].rstrip(","), **limits},
+            "isl_tokens": isl,
+            "osl_tokens": osl,
+        }
+
+    metrics = {**METRICS, "throughput_or_output_tok_s": METRICS["output_tok_s"]}
+    return gather("rocm", rows, scenario_of=scenario_of, metrics=metrics)
+
+
 TABLES: dict[str, tuple[str, Callable[[list[dict[str, str]]], tuple[MeasuredRun, ...]]]] = {
     "splitwise": ("splitwise_a100.csv", splitwise),
     "tensorrt-llm": ("tensorrt_llm_perf_overview.csv", tensorrt_llm),
@@ -213,7 +238,12 @@ TABLES: dict[str, tuple[str, Callable[[list[dict[str, str]]], tuple[MeasuredRun,
     "tinychat": ("tinychat_awq.csv", tinychat),
 }
 
-ALL_TABLES = {**TABLES, **H100_TABLES, "argonne-elsewhere": ("argonne_mi250_gaudi2.csv", argonne_elsewhere)}
+ALL_TABLES = {
+    **TABLES,
+    **H100_TABLES,
+    "argonne-elsewhere": ("argonne_mi250_gaudi2.csv", argonne_elsewhere),
+    "rocm": ("rocm_vllm_mi300x.csv", rocm),
+}
 """With the sources of today, which are scored by name alone."""
 
 

@@ -176,10 +176,12 @@ def fit_set(
     group: CalibrationGroup,
     profiles: str | None = None,
     foreign: bool = False,
+    lacking: tuple[str, ...] = (),
 ) -> FitSet | None:
     """Fits of ``group`` for this accelerator: its own under the nearest library, else its nearest relative's. None
-    where no accelerator has fits of the group. foreign : another vendor's, for kernels that its own vendor's lack"""
-    return _fit_set(Same(hardware), library, group, profiles, foreign, calibrations_changed_ns(profiles))
+    where no accelerator has fits of the group. foreign : another vendor's, for kernels that its own vendor's lack;
+    lacking : accelerators whose fits are passed over"""
+    return _fit_set(Same(hardware), library, group, profiles, foreign, lacking, calibrations_changed_ns(profiles))
 
 
 @lru_cache(maxsize=1024)
@@ -189,6 +191,7 @@ def _fit_set(
     group: CalibrationGroup,
     profiles: str | None,
     foreign: bool,
+    lacking: tuple[str, ...],
     changed_ns: tuple[int, ...],
 ) -> FitSet | None:
     """Replicas of one accelerator share the choice; ``changed_ns`` retires it when calibrations come or go."""
@@ -196,11 +199,14 @@ def _fit_set(
     known = _names(profiles, changed_ns)
     # A user's roofline file holds what was measured; the roofline that every family falls back on is a complete one.
     order = [name for name in LIBRARY_ORDER[library] if (name, group) != (MEASURED_LIBRARY, "roofline")]
-    for candidate in order:
+    for candidate in order if hardware.name not in lacking else ():
         if not foreign and calibration_name(hardware.name, library=candidate, group=group) in known:
             return FitSet(group=group, library=candidate, relative=own_fits(hardware.name), profiles=profiles)
     order = [name for name in order if WRITTEN_FOR.get(name, hardware.architecture) == hardware.architecture]
-    measured = [(candidate, _calibrated(candidate, group, profiles)) for candidate in order]
+    measured = [
+        (candidate, [spec for spec in _calibrated(candidate, group, profiles) if spec.name not in lacking])
+        for candidate in order
+    ]
     # Another vendor's kernels are farther away than another library's.
     for candidate, specs in measured:
         available = tuple(spec for spec in specs if spec.vendor == hardware.vendor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -323,15 +324,14 @@ class KernelLibrary:
         return replace(fits, relative=lender).transferred(widened(timing, log_sigma_extra=choice.log_sigma_extra))
 
     def _recurrent(self, work: Work, shape: RecurrentShape) -> Timing:
-        # Few models are recurrent: others do without.
-        from simulator.kernels.recurrent import at_most_peak, choose_recurrent_fit, recurrent_timing
+        from simulator.kernels.recurrent import measured_timing  # few models are recurrent: others do without
 
-        fits = self.rare_fits("recurrent") if shape.variant != "mamba" else None
-        fit = choose_recurrent_fit(fits.fits, shape=shape) if fits else None
-        if fits is None or fit is None:
-            return self._roofline(work, family="decode_attention", fmt=STAND_IN_FORMAT)
-        timing = recurrent_timing(shape, hardware=self.hardware, fit=fit, lattice=fits.lattice(fit))
-        return at_most_peak(fits.transferred(timing), work, hardware=self.hardware, fit=fit)
+        profiles = self.roofline.profiles
+        tables = partial(fit_set, self.datasheet, library=self.library, group="recurrent", profiles=profiles)
+        timing = (
+            measured_timing(work, shape, hardware=self.hardware, tables=tables) if shape.variant != "mamba" else None
+        )
+        return self._roofline(work, family="decode_attention", fmt=STAND_IN_FORMAT) if timing is None else timing
 
     def memory_pass(self, shape: ElementwiseShape) -> Timing:
         """Price of a pass bound by memory."""

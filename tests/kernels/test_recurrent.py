@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import pytest
@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 
 from simulator.kernels.attention.cases import attention_machine
 from simulator.kernels.correction import lattice_of
+from simulator.kernels.fits import fit_set
 from simulator.kernels.recurrent import (
     choose_recurrent_fit,
     convolution_seconds,
+    measured_timing,
     recurrent_cases,
     recurrent_timing,
     scan_seconds,
 )
 from simulator.kernels.timing import Provenance, Timing
-from simulator.operators.work import RecurrentShape
+from simulator.operators.work import Family, RecurrentShape, Work
+from simulator.specs.engine.releases import KernelLibraryName
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import KernelFit, load_arrays, load_calibration
 from simulator.specs.model.precision import Dtype
@@ -70,6 +73,14 @@ def shape(
     )
 
 
+def work_of(tokens: np.ndarray) -> Work:
+    """Nothing but a name: far below what the scan takes."""
+    return Work(
+        name="scan", family=Family.RECURRENT, role="mixer", shape=shape(1, tokens), flops=tokens, weight_bytes=tokens,
+        kv_bytes=tokens, activation_bytes=tokens,
+    )  # fmt: skip
+
+
 @lru_cache
 def fits() -> tuple[KernelFit, ...]:
     calibration = load_calibration(NAME, library="vllm", group="recurrent")
@@ -99,6 +110,22 @@ def test_convolution_moves_every_channel_in_and_out() -> None:
     seconds = convolution_seconds(recurrent_cases(shape(64, 1024)), machine=machine, parameters=PLAIN)
     moved = 64 * 1024 * 8192 * 2 * 2
     assert seconds[0] == pytest.approx(2e-6 + moved / (0.5 * hardware.memory_bytes_per_s))
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("name", ["a100-sxm-80gb", "a100-sxm-40gb"])
+def test_a_prompt_on_an_accelerator_whose_tables_hold_none_takes_as_much_longer_as_its_rates_are_lower(
+    name: str, engine: KernelLibraryName
+) -> None:
+    tokens = np.array([4096.0, 32768.0])
+    seconds = {}
+    for hardware in (load_hardware(name), load_hardware(NAME)):
+        tables = partial(fit_set, hardware, library=engine, group="recurrent")
+        timing = measured_timing(work_of(tokens), shape(1, tokens), hardware=hardware, tables=tables)
+        assert timing is not None
+        assert timing.provenance.max() == (Provenance.CALIBRATED if hardware.name == NAME else Provenance.EXTRAPOLATED)
+        seconds[hardware.name] = timing.seconds
+    assert np.all((seconds[name] > seconds[NAME]) & (seconds[name] < 3.2 * seconds[NAME]))
 
 
 def test_large_decode_reads_and_writes_the_state() -> None:

@@ -1,10 +1,13 @@
 """The same questions to roofcast and to the tools that people use today, in turn: what each takes and answers.
 
-Run with ``python -m benchmarks.peers --aiconfigurator BIN --genz PYTHON [--runs 3] --json benchmarks/peers.json``:
-BIN is ``aiconfigurator`` of an environment with ``aiconfigurator==0.12.0``, PYTHON that of one with
-``genz-llm==0.0.16``; a peer that is not named is left out. `python -m benchmarks.peers --readme benchmarks/peers.json`
-writes the README's table from that file. Whole processes run A B A B; processor times are compared, and the ratio is
-the median over the pairs, so that a machine that slows down slows both. Nothing is looked up from an earlier run.
+Run with ``python -m benchmarks.peers --aiconfigurator BIN --genz PYTHON --aisimulate PYTHON [--runs 3] --json
+benchmarks/peers.json``: BIN is ``aiconfigurator`` of an environment with ``aiconfigurator==0.12.0``, each PYTHON that
+of one with ``genz-llm==0.0.16`` and with AISimulate, of which only wheels of nightly builds install (``pip install
+--only-binary :all: --pre aisimulate``); a peer that is not named is left out. `python -m benchmarks.peers --readme
+benchmarks/peers.json` writes the README's table from that file. Processes run A B A B; processor times are compared,
+and the ratio is the median over the pairs, so that a machine that slows down slows both. They are of whole processes,
+or, where the question says so, of the second question of a process, as a service asks. Nothing is looked up from an
+earlier run but machine code (``roofcast warm-up``), which AISimulate ships.
 """
 
 from __future__ import annotations
@@ -41,22 +44,74 @@ SCENARIO = {
     "isl_tokens": ISL_TOKENS,
     "osl_tokens": OSL_TOKENS,
 }
+SERVED_PER_S, SERVED_S = 8, 1250
+LOAD = {
+    **{field: SCENARIO[field] for field in ("id", "model", "hardware", "tp_size")},
+    "kind": "serve",
+    "workload": {
+        "stages": [{"rate_per_s": SERVED_PER_S, "duration_s": SERVED_S}],
+        "isl_tokens": ISL_TOKENS,
+        "osl_tokens": OSL_TOKENS,
+    },
+}
+PREDICTION = {
+    "traffic": {
+        "source": {"type": "synthetic", "input_tokens": ISL_TOKENS, "output_tokens": OSL_TOKENS},
+        "load": {"type": "poisson", "requests_per_second": SERVED_PER_S, "seed": 1},
+        "stop": {"requests": SERVED_PER_S * SERVED_S},
+    },
+    "engine": {
+        "mode": "aggregated",
+        "model": "meta-llama/Meta-Llama-3.1-70B",
+        "hardware": "h200_sxm",
+        "backend": "vllm",
+        "workers": {"aggregated": {"parallelism": {"tensor": 4}}},
+    },
+}
 _LENGTHS = ("--isl", str(ISL_TOKENS), "--osl", str(OSL_TOKENS))
 _AIC = ("--model-path", "meta-llama/Meta-Llama-3.1-70B", "--system", "h200_sxm", "--backend", "vllm", *_LENGTHS)
 _GENZ = f"""
 from GenZ import decode_moddeling
 found = decode_moddeling(model="meta-llama/Llama-3.1-70B", batch_size={BATCH}, input_tokens={ISL_TOKENS},
     output_tokens={OSL_TOKENS}, system_name="H100_GPU", bits="bf16", tensor_parallel=4)
-print("TPOT ms:", float(found["Latency"]))
+print("TPOT:", float(found["Latency"]))
 """
+_SECOND_OF = """
+from time import process_time
+for seed in (1, 2):
+    start_s = process_time()
+    tpot = tpot_of(seed)
+    spent_s = process_time() - start_s
+print("TPOT:", tpot)
+print("processor s:", spent_s)
+"""
+_OURS_SECOND = f"""
+import simulator.cli
+from simulator.api.scenarios import simulate
+load = {LOAD!r}
+def tpot_of(seed):
+    return simulate({{**load, "workload": {{**load["workload"], "seed": seed}}}})["tpot_s"]
+{_SECOND_OF}"""
+_AISIMULATE_SECOND = f"""
+from aisimulate import CorePredictionConfig, EngineReplayRunnerFactory
+from aisimulate.predict import run_prediction
+asked = {PREDICTION!r}
+def tpot_of(seed):
+    asked["traffic"]["load"]["seed"] = seed
+    config = CorePredictionConfig.model_validate(asked)
+    return run_prediction(config, stack="engine", runner_factory=EngineReplayRunnerFactory()).summary["mean_tpot_ms"]
+{_SECOND_OF}"""
+_PRINTED_TPOT = r"TPOT: ([0-9.]+)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One question to one tool: its command, and where its answer stands in what it prints."""
+    """One question to one tool: its command, and where its answer stands in what it prints; also where its processor
+    time does, if that of the whole process is not meant."""
 
     command: tuple[str, ...]
     answer: str
+    spent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +139,47 @@ class Compared:
     theirs_answer: str
 
 
-def pairs(*, scenario: str, aiconfigurator: str | None, genz: str | None) -> list[Pair]:
-    """What is asked of whom."""
-    estimate = Asked(command=(*ROOFCAST, "simulate", scenario), answer=r'"tpot_s": ([0-9.e-]+)')
+def write_questions(folder: Path) -> None:
+    """The files that the commands read."""
+    for name, question in (("loop", SCENARIO), ("load", LOAD), ("prediction", PREDICTION)):
+        (folder / f"{name}.json").write_text(json.dumps(question) + "\n", encoding="utf-8")
+
+
+def _simulated(file: Path) -> Asked:
+    return Asked(command=(*ROOFCAST, "simulate", str(file)), answer=r'"tpot_s": ([0-9.e-]+)')
+
+
+def _aisimulate_pairs(folder: Path, *, python: str) -> list[Pair]:
+    said = f"{SERVED_PER_S * SERVED_S:,} requests at {SERVED_PER_S}/s"
+    out = ("--config", str(folder / "prediction.json"), "--output-dir", str(folder / "prediction"), "--overwrite")
+    ours, theirs = (
+        Asked(command=(*tool, "-c", second), answer=_PRINTED_TPOT, spent=r"processor s: ([0-9.e-]+)")
+        for tool, second in (((sys.executable,), _OURS_SECOND), ((python, "-P"), _AISIMULATE_SECOND))
+    )
+    return [
+        Pair(
+            question=f"{said}, whole process",
+            unit="TPOT",
+            peer="aisimulate 0.13.0.dev predict",
+            ours=_simulated(folder / "load.json"),
+            theirs=Asked(
+                command=(python, "-P", "-m", "aisimulate", "predict", *out),
+                answer=r"Inter Token Latency \(ms\)\s+\S\s+([0-9.]+)",
+            ),
+        ),
+        Pair(
+            question=f"{said}, second of a process",
+            unit="TPOT",
+            peer="aisimulate 0.13.0.dev run_prediction",
+            ours=ours,
+            theirs=theirs,
+        ),
+    ]
+
+
+def pairs(folder: Path, *, aiconfigurator: str | None, genz: str | None, aisimulate: str | None) -> list[Pair]:
+    """What is asked of whom; ``folder`` holds the files of ``write_questions``."""
+    estimate = _simulated(folder / "loop.json")
     plan = Asked(
         command=(
             *(*ROOFCAST, "plan", "--rps", str(RATE_PER_S), "--model", "llama-3.1-70b", "--hardware", "h200", *_LENGTHS),
@@ -126,19 +219,28 @@ def pairs(*, scenario: str, aiconfigurator: str | None, genz: str | None) -> lis
                 unit="TPOT",
                 peer="genz-llm 0.0.16 decode_moddeling",
                 ours=Asked(command=step, answer=r'"step_s": ([0-9.e-]+)'),
-                theirs=Asked(command=(genz, "-P", "-c", _GENZ), answer=r"TPOT ms: ([0-9.]+)"),
+                theirs=Asked(command=(genz, "-P", "-c", _GENZ), answer=_PRINTED_TPOT),
             )
         )
+    if aisimulate is not None:
+        found += _aisimulate_pairs(folder, python=aisimulate)
     return found
 
 
-def answered(asked: Asked, *, environment: Mapping[str, str]) -> str:
-    """What the tool says."""
+def answered(asked: Asked, *, environment: Mapping[str, str], like: str | None = None) -> str:
+    """What the tool says: its answer, or what stands where ``like`` says."""
     printed = subprocess.run(asked.command, env=environment, capture_output=True, text=True, check=True).stdout
-    found = re.search(asked.answer, printed)
+    found = re.search(like or asked.answer, printed)
     if found is None:
-        raise SystemExit(f"{' '.join(asked.command)}: no answer like {asked.answer}")
+        raise SystemExit(f"{' '.join(asked.command)}: no answer like {like or asked.answer}")
     return found[1]
+
+
+def spent_s(asked: Asked, *, environment: Mapping[str, str]) -> float:
+    """Processor time of the process, or what it says that its question took [s]."""
+    if asked.spent is None:
+        return cost_of(asked.command, environment=environment).cpu_s
+    return float(answered(asked, environment=environment, like=asked.spent))
 
 
 def compared(pair: Pair, *, runs: int, environment: Mapping[str, str]) -> Compared:
@@ -148,10 +250,7 @@ def compared(pair: Pair, *, runs: int, environment: Mapping[str, str]) -> Compar
         ours_answer, theirs_answer = f"{1000 * float(ours_answer):.1f} ms", f"{float(theirs_answer):.1f} ms"
     else:
         ours_answer, theirs_answer = f"{ours_answer} {pair.unit}", f"{theirs_answer} {pair.unit}"
-    costs = [
-        tuple(cost_of(asked.command, environment=environment).cpu_s for asked in (pair.ours, pair.theirs))
-        for _ in range(runs)
-    ]
+    costs = [tuple(spent_s(asked, environment=environment) for asked in (pair.ours, pair.theirs)) for _ in range(runs)]
     return Compared(
         question=pair.question,
         peer=pair.peer,
@@ -170,7 +269,9 @@ def table(document: Mapping[str, object]) -> str:
     asked = f"Llama 3.1 70B on H200, {ISL_TOKENS} + {OSL_TOKENS} tokens, BF16"
     lines = [f"| {asked} | beside | processor time | ratio | answers |", "|---|---|---|---|---|"]
     for row in rows:
-        times = f"{row.ours_cpu_s:.2f} s, {row.theirs_cpu_s:.2f} s"
+        times = ", ".join(
+            f"{cpu_s:.2f} s" if cpu_s >= 0.1 else f"{cpu_s:.3f} s" for cpu_s in (row.ours_cpu_s, row.theirs_cpu_s)
+        )
         answers = f"{row.ours_answer}, {row.theirs_answer}"
         lines.append(f"| {row.question} | {row.peer} | {times} | {row.ratio:.1f}x | {answers} |")
     return "\n".join(lines)
@@ -181,6 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--aiconfigurator", help="its command, in an environment of its own")
     parser.add_argument("--genz", help="the Python of an environment with genz-llm")
+    parser.add_argument("--aisimulate", help="the Python of an environment with AISimulate")
     parser.add_argument("--runs", type=int, default=3, help="pairs of each question")
     parser.add_argument("--json", help="file to write")
     parser.add_argument("--readme", help="file from which to write the README's table")
@@ -193,9 +295,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Modules are compiled once, as after an installation, and no answer is one of an earlier run.
         environment = {**os.environ, "ROOFCAST_CACHE": "off", "PYTHONPYCACHEPREFIX": str(Path(folder) / "modules")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        scenario = Path(folder) / "scenario.jsonl"
-        scenario.write_text(json.dumps(SCENARIO) + "\n", encoding="utf-8")
-        asked = pairs(scenario=str(scenario), aiconfigurator=chosen.aiconfigurator, genz=chosen.genz)
+        write_questions(Path(folder))
+        subprocess.run((*ROOFCAST, "warm-up"), check=True, stdout=subprocess.DEVNULL)
+        tools = {"aiconfigurator": chosen.aiconfigurator, "genz": chosen.genz, "aisimulate": chosen.aisimulate}
+        asked = pairs(Path(folder), **tools)
         found = [compared(pair, runs=chosen.runs, environment=environment) for pair in asked]
     document = {
         "date": date.today().isoformat(),

@@ -62,37 +62,29 @@ class StepClock:
         # Nodes are whole numbers of tokens: the last ones that lie at their places.
         places = np.searchsorted(tables.decode_places, np.arange(tables.decode_s.shape[1]), side="right") - 1
         self._contexts: list[float] = places.astype(np.float64).tolist()
-        self._gaps = np.diff(self._contexts)
         # Plain numbers in lists: one value of an array costs several times as much to read.
         self._token_places: list[float] = tables.token_places.tolist()
         self._token_s: list[float] = tables.token_s.tolist()
         self._logits_s: list[float] = tables.logits_s.tolist()
-        self._rows: dict[int, _Row] = {}
+        self._decodes: list[list[float]] = tables.decode_s.tolist()
         self._planes: dict[int, list[list[float]]] = {}
-        self._decodes: dict[int, list[float]] = {}
+        self._rows = self._rows_of(tables)
 
-    def _row(self, sequences: int) -> _Row:
-        found = self._rows.get(sequences)
-        if found is None:
-            seconds = self.fixed_s(sequences) + np.maximum(
-                self.tokens_s(sequences * self.verify_tokens) + self._tables.decode_s[sequences], self._tables.issue_s
-            )
-            areas = np.zeros(len(seconds))
-            np.cumsum((seconds[1:] + seconds[:-1]) / 2 * self._gaps, out=areas[1:])
-            # Contexts below the first node cost as much as there.
-            integral = areas + seconds[0] * self._contexts[0]
-            found = self._rows[sequences] = _Row(seconds.tolist(), integral.tolist())
-        return found
-
-    def fixed_s(self, sequences: int, *, prefills: int = 0) -> float:
-        """Host time of a step and drafting of its decoding sequences [s]."""
-        drafting = 0.0 if self._draft_s is None or sequences == 0 else float(self._draft_s[sequences])
-        scheduling_s = self._tables.step_s + self._tables.sequence_s * (sequences + prefills)
-        return scheduling_s + self._tables.prompt_s * prefills + drafting
-
-    def tokens_s(self, tokens: int, *, logits: int | None = None) -> float:
-        """What depends on the number of new tokens and of logits alone [s]."""
-        return self._token_s[tokens] + self._logits_s[tokens if logits is None else logits]
+    def _rows_of(self, tables: StepTables) -> list[_Row]:
+        """Steps of nothing but decodes, by their number from 0 on."""
+        drafts = self._draft_s
+        sequences = np.arange(len(tables.decode_s))[: None if drafts is None else len(drafts)]
+        tokens = sequences * self.verify_tokens
+        device_s = (tables.token_s[tokens] + tables.logits_s[tokens])[:, None] + tables.decode_s[sequences]
+        host_s = tables.step_s + tables.sequence_s * sequences
+        if drafts is not None:
+            host_s = host_s + drafts[: len(sequences)]
+        seconds = host_s[:, None] + np.maximum(device_s, tables.issue_s)
+        areas = np.zeros_like(seconds)
+        np.cumsum((seconds[:, 1:] + seconds[:, :-1]) / 2 * np.diff(self._contexts), axis=1, out=areas[:, 1:])
+        # Contexts below the first node cost as much as there.
+        integral = areas + seconds[:, :1] * self._contexts[0]
+        return [_Row(*row) for row in zip(seconds.tolist(), integral.tolist(), strict=True)]
 
     def _integral_s(self, row: _Row, context: float) -> float:
         contexts = self._contexts
@@ -110,7 +102,7 @@ class StepClock:
 
         context : mean of the sequences before the first of the steps; growth : tokens that it gains in each [tokens]
         """
-        row = self._row(sequences)
+        row = self._rows[sequences]
         first = context + self.verify_tokens - growth / 2
         span = self._integral_s(row, first + growth * steps) - self._integral_s(row, first)
         return span / growth
@@ -155,9 +147,7 @@ class StepClock:
 
     def _decode_s(self, sequences: int, *, attended: float) -> float:
         """Attention and states of decoding sequences that attend to that many tokens on average [s]."""
-        contexts, seconds = self._contexts, self._decodes.get(sequences)
-        if seconds is None:
-            seconds = self._decodes[sequences] = self._tables.decode_s[sequences].tolist()
+        contexts, seconds = self._contexts, self._decodes[sequences]
         if attended <= contexts[0]:
             return seconds[0]
         if attended >= contexts[-1]:
@@ -168,10 +158,14 @@ class StepClock:
 
     def mixed_step_s(self, chunks: Chunks, *, sequences: int, context: float) -> float:
         """Time of one step of prompts, with or without decodes beside [s]. context : mean before the step."""
-        decode_tokens = sequences * self.verify_tokens
-        device_s = self._prefill_s(chunks)
-        device_s += self.tokens_s(chunks.tokens + decode_tokens, logits=chunks.logits + decode_tokens)
+        tables, decode_tokens = self._tables, sequences * self.verify_tokens
+        prefills, tokens, _, logits = chunks
+        device_s = self._prefill_s(chunks) + (
+            self._token_s[tokens + decode_tokens] + self._logits_s[logits + decode_tokens]
+        )
+        host_s = tables.step_s + tables.sequence_s * (sequences + prefills) + tables.prompt_s * prefills
         if sequences:
             device_s += self._decode_s(sequences, attended=context + self.verify_tokens)
-        host_s = self.fixed_s(sequences, prefills=chunks.sequences) + self._prompt_token_s * chunks.tokens
-        return host_s + max(device_s, self._tables.issue_s)
+            if self._draft_s is not None:
+                host_s += float(self._draft_s[sequences])
+        return host_s + self._prompt_token_s * tokens + max(device_s, tables.issue_s)

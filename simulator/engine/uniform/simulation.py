@@ -28,19 +28,20 @@ class _Ranking:
     """Engines by a number of theirs: the least first, of equals the one that stands first. Many are kept in a heap, so
     that thousands take hardly longer than a few; what it holds of an engine that has changed since is passed over.
 
-    changed : engines whose number may be another one
+    only : the engine, if there is but one; changed : engines whose number may be another one
     """
 
     def __init__(self, engines: Sequence[Engine], *, by: Callable[[Engine], float]) -> None:
         self._engines, self._by = engines, by
+        self.only = engines[0] if len(engines) == 1 else None
         self._place = {engine: place for place, engine in enumerate(engines)}
         self._heap: list[tuple[float, int]] = []
         self.changed = set(engines)
 
     def first(self) -> Engine:
         """The engine whose number is least."""
-        if len(self._engines) == 1:
-            return self._engines[0]
+        if self.only is not None:
+            return self.only
         if len(self._engines) <= _FEW_ENGINES:
             return min(self._engines, key=self._by)
         if len(self._heap) > 4 * len(self._engines):
@@ -78,29 +79,30 @@ class _Loop:
         self._unanswered = [demand.answers] * -(-demand.requests // demand.answers)
         self._link_free_s = dict.fromkeys(engines, 0.0)
 
-    def send(self, now_s: float) -> None:
-        """The next request of a client, if there is one."""
-        request = self.sent
-        if request == self.requests:
-            return
-        self.sent = request + 1
-        self.sent_s[request] = now_s
-        self._deliver(request, self._by_load, ready_s=now_s + self._ready_s[request])
+    def send(self, now_s: float, *, requests: int) -> None:
+        """The next ``requests`` requests of clients, as far as there are any."""
+        first, self.sent = self.sent, min(self.sent + requests, self.requests)
+        sent_s, ready_s, pool = self.sent_s, self._ready_s, self._by_load
+        for request in range(first, self.sent):
+            sent_s[request] = now_s
+            self._deliver(request, pool, ready_s=now_s + ready_s[request])
 
     def _deliver(self, request: int, pool: _Ranking, *, ready_s: float) -> None:
-        engine = pool.first()
+        engine = pool.only or pool.first()
         engine.deliver(request, ready_s=ready_s)
         pool.changed.add(engine)
         self.by_event.changed.add(engine)
 
-    def _finish(self, request: int, now_s: float) -> None:
-        self.finish_s[request] = now_s
-        self.finished += 1
-        prompt = request // self.demand.answers
-        self._unanswered[prompt] -= 1
-        if self._unanswered[prompt] == 0:
-            for _ in range(self.demand.answers):
-                self.send(now_s)
+    def _finish(self, done: Sequence[int], now_s: float) -> None:
+        """Answers that end now; who has all that he asked for sends the next prompt."""
+        self.finished += len(done)
+        answers, unanswered, prompts = self.demand.answers, self._unanswered, 0
+        for request in done:
+            self.finish_s[request] = now_s
+            unanswered[request // answers] -= 1
+            if not unanswered[request // answers]:
+                prompts += 1
+        self.send(now_s, requests=prompts * answers)
 
     def _hand_over(self, request: int, sender: Engine, now_s: float) -> None:
         """Send a prompt's cache to the decode pool; its client sees the first token when it has a seat there."""
@@ -122,11 +124,13 @@ class _Loop:
         pool.changed.add(engine)
         for request in started:
             self.first_s[request] = now_s
-        for request in done:
-            if computes and self.transfer_s and self.transfer_s[request] < inf:
-                self._hand_over(request, engine, now_s)
-            else:
-                self._finish(request, now_s)
+        if computes and self.transfer_s:
+            for request in done:
+                if self.transfer_s[request] < inf:
+                    self._hand_over(request, engine, now_s)
+            done = [request for request in done if self.transfer_s[request] == inf]
+        if done:
+            self._finish(done, now_s)
         engine.begin(now_s)
         pool.changed.add(engine)
         self.by_event.changed.add(engine)
@@ -161,7 +165,7 @@ def simulate_loop(
         raise _too_long(f"{demand.isl_tokens.sum():,} prompt tokens in steps of {step_tokens:,}")
     loop = _Loop(demand, engines=engines, decode=decode, transfer_s=transfer_s, hand_over_s=hand_over_s)
     for place in range(demand.at_once):
-        loop.send(demand.ramp_s * place / demand.at_once)
+        loop.send(demand.ramp_s * place / demand.at_once, requests=1)
     for _ in range(MAX_EVENTS):
         loop.advance()
         if loop.finished == loop.requests:

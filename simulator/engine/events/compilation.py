@@ -30,9 +30,9 @@ from simulator.phases import compiled as tables
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 WORTH_COMPILING_REQUESTS = 10_000
-"""Requests of one process that Python serves in less time than the compiler takes, step by step."""
-WORTH_COMPILING_RUNS_REQUESTS = 25_000
-"""The same where it goes through runs of decodes at once."""
+"""Requests of one process that Python serves in less time than the compiler takes, sequence by sequence."""
+WORTH_COMPILING_LISTS_REQUESTS = 25_000
+"""The same where a step costs nothing per sequence."""
 WORTH_LOADING_REQUESTS = 300
 """The same of the time in which machine code is loaded that an earlier process left."""
 TALLIED_REQUESTS = 100

@@ -118,7 +118,10 @@ def _vacate_one_by_one(state: Any, slot: int) -> None:
     state.count[at.RUNNING] -= 1
 
 
-def _take_blocks(state: Any, wanted: int) -> Any:
+_FEW_BLOCKS = 4  # so many are handed out faster one by one
+
+
+def take_blocks(state: Any, wanted: int) -> Any:
     """What ``take_block`` hands out so many times, in one go."""
     blocks, head, first = state.blocks, len(state.blocks) - 1, int(state.count[at.NEVER_USED])
     fresh = min(wanted, head - first)
@@ -127,7 +130,7 @@ def _take_blocks(state: Any, wanted: int) -> Any:
     for _ in range(wanted - fresh):
         node = following(node)
         taken.append(node)
-    after, found = following(node) if wanted > fresh else following(head), np.array(taken)
+    after, found = following(node) if wanted > fresh else following(head), np.array(taken, dtype=np.int64)
     blocks[head, at.NEXT], blocks[after, at.PREV] = after, head
     blocks[found, at.NEXT] = blocks[found, at.PREV] = found
     known, on_device = found[blocks[found, at.BLOCK_CONTENT] >= 0], state.holder[at.ON_DEVICE]
@@ -143,22 +146,22 @@ def _take_blocks(state: Any, wanted: int) -> Any:
 def grow_table(state: Any, slot: int, blocks: int) -> None:
     """Give a sequence new blocks until it holds ``blocks``; the pool must have them."""
     held = int(state.slots[slot, at.SLOT_BLOCKS])
-    if blocks > held:
-        state.table[slot, held:blocks, at.BLOCK] = _take_blocks(state, int(blocks) - held)
-        state.slots[slot, at.SLOT_BLOCKS] = blocks
+    if blocks <= held + _FEW_BLOCKS:
+        return _grow_one_by_one(state, slot, blocks)
+    state.table[slot, held:blocks, at.BLOCK] = take_blocks(state, int(blocks) - held)
+    state.slots[slot, at.SLOT_BLOCKS] = blocks
 
 
 @in_place_of(grow_table)
 def _grow_one_by_one(state: Any, slot: int, blocks: int) -> None:
     for place in range(state.slots[slot, at.SLOT_BLOCKS], blocks):
         state.table[slot, place, at.BLOCK] = take_block(state)
-    if blocks > state.slots[slot, at.SLOT_BLOCKS]:
-        state.slots[slot, at.SLOT_BLOCKS] = blocks
+        state.slots[slot, at.SLOT_BLOCKS] = place + 1
 
 
 @compiled
 def publish_blocks(state: Any, demand: Any, slot: int, first: int, last: int) -> None:
-    """Enter the sequence's full blocks ``first``..``last - 1`` into the prefix cache where their content has an id."""
+    """Enter the full blocks ``first``..``last - 1`` of ``slot`` into the prefix cache where their content has an id."""
     prefix = prefix_of(demand, state.slots[slot, at.SLOT_REQUEST])
     if prefix < 0:
         return
@@ -191,17 +194,15 @@ def _unchanged(state: Any, slot: int, place: int) -> bool:
 def find_prefix(state: Any, demand: Any, request: int, slot: int, most: int) -> tuple[int, int]:
     """Write the cached blocks that ``request`` can start with into the table of ``slot``; take no reference yet.
 
-    most : blocks that may be reused at most (at least one prompt token is always computed)
-
+    most : blocks that may be reused (at least one prompt token is always computed)
     Returns how many there are, and how many of them would leave the free queue.
     """
     saved = state.slots[slot, at.SLOT_SAVED]
-    prefix = prefix_of(demand, request)
-    listed, start = 0, 0
+    prefix, listed, start = prefix_of(demand, request), 0, 0
     if prefix >= 0:
         start = demand.list_start[prefix]
         listed = demand.list_start[prefix + 1] - start
-    found, idle = 0, 0
+    found = idle = 0
     while found < most:
         block = -1
         if found < saved and _unchanged(state, slot, found):
@@ -353,8 +354,7 @@ def _worth_loading(
 def blocks_below(
     state: Any, demand: Any, limits: Any, request: int, slot: int, found: int, most: int, now_s: float
 ) -> int:
-    """How many blocks after the first ``found`` come from the tiers, so that ``most`` are there at most; by tier they
-    stand in COMING_BLOCKS."""
+    """Blocks after the first ``found`` that come from the tiers, up to ``most`` in all; by tier in COMING_BLOCKS."""
     for tier in range(len(limits.tiers)):
         state.tiers[tier, at.COMING_BLOCKS] = 0
     kept = min(state.slots[slot, at.SLOT_PINNED], most)

@@ -20,15 +20,15 @@ import numpy as np
 
 from simulator.engine.events import state as at
 from simulator.engine.events.compilation import (
+    WORTH_COMPILING_LISTS_REQUESTS,
     WORTH_COMPILING_REQUESTS,
-    WORTH_COMPILING_RUNS_REQUESTS,
     Loop,
     compiled,
     inlined,
 )
 from simulator.engine.events.request_life import pop_follow_up, push_follow_up, slot_of
 from simulator.engine.events.state import Scheduler
-from simulator.engine.events.steps import account, deadline_s, launch, stay
+from simulator.engine.events.steps import account, deadline_s, launch
 
 
 @inlined
@@ -215,5 +215,6 @@ def loop_of(scheduler: Scheduler) -> Loop:
     def run_requests(stack: Any, demand: Any, fate: Any, limits: Any, tables: Any, first: int, last: int) -> None:
         _run(Scheduler(route, form, end_step, leave, skip), stack, demand, fate, limits, tables, first, last)
 
-    worth = WORTH_COMPILING_REQUESTS if skip is stay else WORTH_COMPILING_RUNS_REQUESTS
-    return Loop(function=run_requests, name=form.__module__.rsplit(".", maxsplit=1)[-1], worth_compiling=worth)
+    name = form.__module__.rsplit(".", maxsplit=1)[-1]
+    worth = WORTH_COMPILING_LISTS_REQUESTS if name == "scheduler_lists" else WORTH_COMPILING_REQUESTS
+    return Loop(function=run_requests, name=name, worth_compiling=worth)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from simulator.engine.events import state as at
 from simulator.engine.events.compilation import compiled, in_place_of, inlined
 from simulator.engine.events.kv_cache import (
@@ -27,7 +29,7 @@ from simulator.engine.events.kv_cache import (
     vacate,
 )
 from simulator.engine.events.request_life import finish_request, free_slot, next_candidate, route, stand_by, take_slot
-from simulator.engine.events.steps import add_chunk, add_first_token, begin_step, run_decodes, stay
+from simulator.engine.events.steps import FEWEST_STEPS, STEPS, add_chunk, add_first_token, begin_step, run_decodes, stay
 
 
 @compiled
@@ -268,9 +270,34 @@ def leave(state: Any, limits: Any, slot: int) -> None:
         _end_static_batch(state, limits)
 
 
+def _coming(state: Any, demand: Any, limits: Any, most: int) -> at.Coming | None:
+    """The steps that come next, as the lists say."""
+    count, most = state.count, min(most, limits.ring)
+    heads = limits.finish_lists + limits.max_seqs + (count[at.RETURNED] + STEPS[:most]) % limits.ring
+    ends = (state.links[heads, at.NEXT] != heads).nonzero()[0]
+    steps, decodes = int((ends[0] if len(ends) else most) - limits.depth + 1), int(count[at.DECODING])
+    if steps < FEWEST_STEPS or count[at.FREE_BLOCKS] < decodes * (steps // limits.block_size + 1):
+        return None
+
+    def extended(steps: int) -> Any:
+        first, launched, free = limits.phase_lists + limits.max_seqs, int(count[at.LAUNCHED]), []
+        members = [at.members_of(state.links, head) for head in range(first, first + limits.block_size)]
+        for step in range(launched, launched + steps):
+            for node in members[step % limits.block_size]:
+                _extend(state, demand, limits, node - limits.phase_lists, step)
+            free.append(int(count[at.FREE_BLOCKS]))
+        return limits.blocks - np.array(free)
+
+    def settle(steps: int) -> None:
+        count[at.NEXT_CONTEXT] += decodes * steps
+        count[at.CONTEXT] = count[at.NEXT_CONTEXT] - decodes
+
+    return at.Coming(context=count[at.NEXT_CONTEXT] + decodes * STEPS[:steps], extend=extended, settle=settle)
+
+
 def skip(state: Any, demand: Any, fate: Any, limits: Any, tables: Any, until_s: float) -> None:
     """Go through a run of steps that only decode at once."""
-    run_decodes(state, demand, fate, limits, tables, until_s, _extend)
+    run_decodes(state, demand, fate, limits, tables, until_s, _coming)
 
 
 in_place_of(skip)(stay)

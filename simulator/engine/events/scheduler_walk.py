@@ -10,17 +10,16 @@ Who has room
 - By token ratio: the answer of the newcomer and a share of what the running ones may still generate must fit; the share
   shrinks as steps pass without a retraction (SGLang).
 
-Reference: [Kwon2023], [Agrawal2024], [Zheng2024], [VllmTeam2025], [Steele2014]
+Reference: [Kwon2023], [Agrawal2024], [Zheng2024], [VllmTeam2025]
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-import numpy as np
-
 from simulator.engine.events import state as at
-from simulator.engine.events.compilation import compiled, inlined
+from simulator.engine.events.compilation import compiled, in_place_of, inlined
 from simulator.engine.events.kv_cache import (
     blocks_below,
     find_prefix,
@@ -30,6 +29,7 @@ from simulator.engine.events.kv_cache import (
     publish_blocks,
     remember_blocks,
     seat,
+    take_blocks,
     unpin_places,
     vacate,
 )
@@ -43,34 +43,13 @@ from simulator.engine.events.request_life import (
     stand_by,
     take_slot,
 )
-from simulator.engine.events.steps import add_chunk, add_first_token, begin_step, stay
+from simulator.engine.events.steps import add_chunk, add_first_token, begin_step, run_decodes, stay
+from simulator.engine.events.walk_runs import accepted_tokens, coming_steps
 
 NOBODY = -1
 # SGLang's new-token ratio after a retraction assumes that every sequence generates this many more (its
 # retract_decode_steps), and counts what has been generated so far.
 STEPS_AFTER_RETRACTION = 20
-# Constants of the splitmix64 generator, which turns any number into an unrelated one [Steele2014].
-_GAMMA, _MIX_A, _MIX_B = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_A, _B, _C, _TO_UNIT, _UNIT = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11), float(np.exp2(-53.0))
-
-
-@compiled
-def _mixed(value: Any) -> Any:
-    value = value + _GAMMA
-    value = (value ^ (value >> _A)) * _MIX_A
-    value = (value ^ (value >> _B)) * _MIX_B
-    return value ^ (value >> _C)
-
-
-@compiled
-def _accepted_tokens(reach: Any, seed: int, request: int, generated: int) -> int:
-    """Draft tokens that a step accepts: a draw that depends on seed, request and position alone."""
-    key = _mixed(_mixed(np.uint64(seed) ^ _mixed(np.uint64(request))) + np.uint64(generated))
-    drawn = float(key >> _TO_UNIT) * _UNIT
-    accepted = 0
-    while accepted < len(reach) and drawn < reach[accepted]:
-        accepted += 1
-    return accepted
 
 
 @compiled
@@ -289,7 +268,7 @@ def _walk_decodes(state: Any, demand: Any, fate: Any, limits: Any, budget: int) 
             left = row[at.SLOT_ANSWER] - row[at.SLOT_GENERATED]
             gained = 1
             if verified > 1:
-                gained += _accepted_tokens(
+                gained += accepted_tokens(
                     reach, limits.seed, row[at.SLOT_REQUEST] * limits.groups + limits.group, row[at.SLOT_GENERATED]
                 )
             row[at.SLOT_COMPUTED] = computed + min(gained, left)
@@ -388,4 +367,11 @@ def leave(state: Any, limits: Any, slot: int) -> None:
     free_slot(state, slot)
 
 
-SCHEDULER = at.Scheduler(route=route, form=form, end_step=end_step, leave=leave, skip=stay)
+def skip(state: Any, demand: Any, fate: Any, limits: Any, tables: Any, until_s: float) -> None:
+    """Go through a run of steps that only decode at once."""
+    coming_of = partial(coming_steps, take_blocks=take_blocks, publish=_publish)
+    run_decodes(state, demand, fate, limits, tables, until_s, coming_of)
+
+
+in_place_of(skip)(stay)
+SCHEDULER = at.Scheduler(route=route, form=form, end_step=end_step, leave=leave, skip=skip)

@@ -6,6 +6,7 @@ Columns and places have names here; the modules of the loop read them as ``at.NA
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from simulator.traffic.requests import Outcome
@@ -283,3 +284,26 @@ class Scheduler(NamedTuple):
     end_step: Any
     leave: Any
     skip: Any
+
+
+class Coming(NamedTuple):
+    """The steps that come next while nobody else comes, up to the first in which somebody ends.
+
+    context : tokens that all sequences of a step attend to, by step
+    extend : (steps) hands out the blocks that so many need, and returns those in use after each
+    settle : (steps) brings what the scheduler holds of its sequences to the end of so many
+    """
+
+    context: Any
+    extend: Callable[[int], Any]
+    settle: Callable[[int], None]
+
+
+def members_of(links: Any, head: int) -> list[int]:
+    """Who is in the list of ``head``, in order."""
+    found, following = [], links[:, NEXT].item
+    node = following(head)
+    while node != head:
+        found.append(node)
+        node = following(node)
+    return found

@@ -181,9 +181,9 @@ def account(state: Any, demand: Any, limits: Any) -> None:
     count[at.ACCOUNTED] = number + 1
 
 
-FEWEST_STEPS, MOST_STEPS = 4, 1024
+FEWEST_STEPS, MOST_STEPS = 2, 1024
 """A run of fewer is no faster than its steps; one of more is made in parts."""
-_STEPS = np.arange(MOST_STEPS + 1)
+STEPS = np.arange(MOST_STEPS + 1)
 
 
 @compiled
@@ -195,48 +195,25 @@ def _decodes_alone(state: Any, demand: Any, limits: Any) -> bool:
     """Whether the next step consists of those who decode in the last one, and nobody's patience ends."""
     count = state.count
     launched, returned = count[at.LAUNCHED], count[at.RETURNED]
-    if launched - returned != limits.depth or count[at.ACCOUNTED] != returned + 1:
+    counted = launched if limits.counted_ahead else returned + 1
+    if launched - returned != limits.depth or count[at.ACCOUNTED] != counted:
         return False
-    if limits.static or limits.conversations:
+    if limits.static or limits.conversations or limits.pipelined or len(limits.tiers) > 0:
         return False
     waits = count[at.WAIT_HEAD] >= 0 and count[at.RUNNING] < limits.max_seqs
     if waits or count[at.PARTIAL] >= 0 or count[at.PREEMPTED_SLOTS] > 0 or count[at.ACCOUNTED] < len(state.trace):
         return False
-    firsts = state.plan[:, at.PLAN_FIRSTS]
-    return not any(firsts[step & limits.step_mask] for step in range(returned, launched))
+    marked = state.plan[:, [at.PLAN_FIRSTS, at.PLAN_ENDS]].any(axis=1)
+    return not any(marked[step & limits.step_mask] for step in range(returned, launched))
 
 
-def _steps_without_an_end(state: Any, limits: Any, most: int) -> int:
-    """How many steps can be formed until one meets the end of a sequence."""
-    heads = limits.finish_lists + limits.max_seqs + (state.count[at.RETURNED] + _STEPS[:most]) % limits.ring
-    ends = (state.links[heads, at.NEXT] != heads).nonzero()[0]
-    return int((ends[0] if len(ends) else most) - limits.depth + 1)
-
-
-def _lengths_s(state: Any, limits: Any, tables: Any, steps: int) -> Any:
+def _lengths_s(state: Any, limits: Any, tables: Any, context: Any) -> Any:
     """Of the steps that come next [s]."""
     decodes, stage = state.count[at.DECODING], _stage_tables(tables, 0)
-    context = state.count[at.NEXT_CONTEXT] + decodes * _STEPS[:steps]
+    tokens = decodes * limits.verify_tokens
     host_s = tables.step_s + tables.sequence_s * decodes + limits.drafts[at.DRAFT_S, decodes]
-    device_s = stage.token_s[decodes] + stage.logits_s[decodes] + decode_seconds(stage, decodes, context)
+    device_s = stage.token_s[tokens] + stage.logits_s[tokens] + decode_seconds(stage, decodes, context)
     return host_s + np.maximum(device_s, stage.issue_s)
-
-
-def _extend_all(state: Any, demand: Any, limits: Any, steps: int, extend: Callable[..., None]) -> Any:
-    """Give blocks to those who cross a block border in each of the steps; the blocks in use after each."""
-    first, launched, free = limits.phase_lists + limits.max_seqs, int(state.count[at.LAUNCHED]), []
-    members: list[list[int]] = []
-    for head in range(first, first + limits.block_size):
-        found, node = [], int(state.links[head, at.NEXT])
-        while node != head:
-            found.append(node - limits.phase_lists)
-            node = int(state.links[node, at.NEXT])
-        members.append(found)
-    for step in range(launched, launched + steps):
-        for slot in members[step % limits.block_size]:
-            extend(state, demand, limits, slot, step)
-        free.append(int(state.count[at.FREE_BLOCKS]))
-    return limits.blocks - np.array(free)
 
 
 def _added(row: Any, columns: dict[int, Any], steps: int) -> None:
@@ -248,7 +225,7 @@ def _added(row: Any, columns: dict[int, Any], steps: int) -> None:
     row[:] = np.add.accumulate(sums)[-1]
 
 
-def _account_all(state: Any, start_s: Any, end_s: Any, length_s: Any, sequences: Any, blocks: Any) -> None:
+def _account_all(state: Any, start_s: Any, end_s: Any, length_s: Any, sequences: Any, tokens: Any, blocks: Any) -> None:
     """``account`` for steps one after the other that lie in one stage of the demand."""
     count, series, steps = state.count, state.series, len(start_s)
     waiting = max(int(count[at.OUTSTANDING] - count[at.RUNNING]), 0)
@@ -258,7 +235,7 @@ def _account_all(state: Any, start_s: Any, end_s: Any, length_s: Any, sequences:
         at.BLOCK_S: length_s * blocks,
         at.WAITING_S: length_s * waiting,
         at.STEPS: 1.0,
-        at.TOKENS: sequences,
+        at.TOKENS: tokens,
     }
     _added(state.usage[count[at.STAGE]], columns, steps)
     width_s = series[at.SERIES_BUCKETS, at.SERIES_WIDTH_S]
@@ -273,11 +250,11 @@ def _account_all(state: Any, start_s: Any, end_s: Any, length_s: Any, sequences:
         if alone[first] or series[at.SERIES_BUCKETS, at.SERIES_WIDTH_S] != width_s:
             for step in range(first, last):
                 values = (start_s[step], end_s[step], length_s[step], sequences[step], waiting, blocks[step])
-                _add_to_series(series, *values, sequences[step])
+                _add_to_series(series, *values, tokens[step])
             continue
         columns = {
             at.SERIES_SEQUENCE_S: part_s[one] * sequences[one],
-            at.SERIES_TOKENS: sequences[one],
+            at.SERIES_TOKENS: tokens[one],
             at.SERIES_BUSY_S: busy_s[one],
             at.SERIES_BLOCK_S: busy_s[one] * blocks[one],
             at.SERIES_WAITING_S: busy_s[one] * waiting,
@@ -302,46 +279,53 @@ def _patient_until_s(demand: Any, fate: Any, limits: Any, place: int) -> float:
 
 
 def run_decodes(
-    state: Any, demand: Any, fate: Any, limits: Any, tables: Any, until_s: float, extend: Callable[..., None]
+    state: Any,
+    demand: Any,
+    fate: Any,
+    limits: Any,
+    tables: Any,
+    until_s: float,
+    coming_of: Callable[[Any, Any, Any, int], at.Coming | None],
 ) -> None:
     """Go through the steps before ``until_s`` that only decode, if they are worth it, up to a boundary between two."""
     count, clock = state.count, state.clock
     if clock[at.NOW_S] >= until_s or not _decodes_alone(state, demand, limits):
         return
     until_s = min(until_s, _patient_until_s(demand, fate, limits, int(count[at.DEADLINE])))
-    returned, launched, decodes = int(count[at.RETURNED]), int(count[at.LAUNCHED]), int(count[at.DECODING])
+    returned, launched = int(count[at.RETURNED]), int(count[at.LAUNCHED])
     under_way = [step & limits.step_mask for step in range(returned, launched)]
     # About as many as there is time for; what is left makes another run.
     last_s = float(state.span_s[under_way[-1], at.STEP_LENGTH_S])
-    most = int(min(MOST_STEPS, limits.ring, (until_s - clock[at.NOW_S]) / last_s + limits.depth + 1))
-    steps = _steps_without_an_end(state, limits, most)
-    if steps < FEWEST_STEPS or count[at.FREE_BLOCKS] < decodes * (steps // limits.block_size + 1):
+    most = int(min(MOST_STEPS, (until_s - clock[at.NOW_S]) / last_s + limits.depth + 1))
+    coming = coming_of(state, demand, limits, most) if most >= FEWEST_STEPS else None
+    if coming is None or len(coming.context) < FEWEST_STEPS:
         return
-    length_s = _lengths_s(state, limits, tables, steps)
+    length_s, decodes = _lengths_s(state, limits, tables, coming.context), int(count[at.DECODING])
     chain_s = np.add.accumulate(np.append(clock[at.CLOCKS], length_s))
     now_s = np.append(state.span_s[under_way[:-1], at.STEP_END_S], chain_s)
-    counted = under_way[1:]
+    counted = [step & limits.step_mask for step in range(int(count[at.ACCOUNTED]), launched)]
     start_s = np.append(state.span_s[counted, at.STEP_START_S], chain_s[:-1])
-    steps = min(steps, int(now_s.searchsorted(until_s)))
+    steps = min(len(coming.context), int(now_s.searchsorted(until_s)))
     if count[at.STAGE] < len(demand.stage_end_s):
         steps = min(steps, int(start_s.searchsorted(demand.stage_end_s[count[at.STAGE]])))
     if steps < FEWEST_STEPS:
         return
-    blocks = np.append(state.plan[counted, at.PLAN_BLOCKS], _extend_all(state, demand, limits, steps, extend))
-    end_s = np.append(state.span_s[counted, at.STEP_END_S], chain_s[1:])
-    length_s = np.append(state.span_s[counted, at.STEP_LENGTH_S], length_s)
-    sequences = np.append(state.plan[counted, at.PLAN_DECODES], np.full(steps, decodes))
+    plan, span_s, verify = state.plan[counted], state.span_s[counted], limits.verify_tokens
+    blocks = np.append(plan[:, at.PLAN_BLOCKS], coming.extend(steps))
+    end_s = np.append(span_s[:, at.STEP_END_S], chain_s[1:])
+    length_s = np.append(span_s[:, at.STEP_LENGTH_S], length_s)
+    sequences = np.append(plan[:, at.PLAN_DECODES], np.full(steps, decodes))
+    tokens = np.append(plan[:, at.PLAN_TOKENS], np.full(steps, decodes * verify))
     done = slice(0, steps)
-    _account_all(state, start_s[done], end_s[done], length_s[done], sequences[done], blocks[done])
+    _account_all(state, start_s[done], end_s[done], length_s[done], sequences[done], tokens[done], blocks[done])
     for place in range(max(0, steps - limits.step_mask - 1), steps):
         row, place_of = (launched + place) & limits.step_mask, place + len(counted)
         state.span_s[row] = start_s[place_of], end_s[place_of], length_s[place_of]
         state.plan[row] = 0
-        state.plan[row, [at.PLAN_DECODES, at.PLAN_TOKENS]] = decodes
+        state.plan[row, [at.PLAN_DECODES, at.PLAN_TOKENS]] = decodes, decodes * verify
         state.plan[row, at.PLAN_BLOCKS] = blocks[place_of]
     count[[at.LAUNCHED, at.RETURNED, at.ACCOUNTED]] += steps
     count[[at.PREFILL_SEQUENCES, at.PREFILL_TOKENS, at.PREFILL_WORK2, at.PREFILL_DONE]] = 0
-    count[at.NEXT_CONTEXT] += decodes * steps
-    count[at.CONTEXT] = count[at.NEXT_CONTEXT] - decodes
     clock[at.NOW_S], clock[at.CLOCKS] = now_s[steps], chain_s[steps]
     clock[at.BUSY_UNTIL_S] = end_s[steps - 1]
+    coming.settle(steps)

@@ -19,6 +19,8 @@ from simulator import __version__
 from simulator.specs.measured.validation_rows import library_digest
 
 _ASKED, _COMPLAINTS, _HISTORY, _OPENED, _SAID = "_asked", "_complaints", "_history", "_opened", "_said"
+_SENT = "_sent"
+"""The answer that the sender of a link saw, and what it asks."""
 VERSION, SAID = "v", "said"
 _OWN = (VERSION, SAID, FILES, NAMED, *baseline.KEYS)
 _STREAMLIT = "embed"
@@ -89,8 +91,6 @@ def _complaints(asked: dict[str, tuple[str, ...]]) -> dict[str, Complaint]:
             f"This link was made with roofcast `{quoted(made)}`, this is `{version()}`: numbers may differ from what "
             "its sender saw."
         )
-    if asked.get(SAID, (_fingerprint(),))[-1] != _fingerprint():
-        texts[SAID] = "The answer has changed since this link was made."
     if FILES in asked and not has_files(asked[FILES][-1]):
         texts[FILES] = "The files that this link was made with are no longer on this server: upload them again."
     if NAMED in asked and named_id() != asked[NAMED][-1]:
@@ -110,7 +110,8 @@ def end(place: Any) -> None:
     state = st.session_state
     shown = {key: state[key] for key in widgets.shown() if key in state}
     if _ASKED in state:
-        state[_COMPLAINTS] = _complaints(state.pop(_ASKED))
+        asked = state.pop(_ASKED)
+        state[_COMPLAINTS], state[_SENT] = _complaints(asked), (asked.get(SAID, (_fingerprint(),))[-1], shown)
         widgets.open_with({})
         for key in (VERSION, SAID):
             st.query_params.pop(key, None)
@@ -118,6 +119,9 @@ def end(place: Any) -> None:
         for key, complaint in state.get(_COMPLAINTS, {}).items():
             if shown.get(key) == complaint.instead:
                 tell(key, complaint, on_click=_ask_with)
+        # A fleet that is simulated may be sized again: the answer is what it is by then.
+        if state[_SENT][0] != _fingerprint() and state[_SENT][1] == shown:
+            tell(SAID, Complaint(text="The answer has changed since this link was made."), on_click=_ask_with)
     history = state.setdefault(_HISTORY, [])
     if not history or history[-1] != shown:
         history.append(shown)

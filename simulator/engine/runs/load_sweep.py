@@ -118,13 +118,15 @@ def at_share(
     return workload.model_copy(update={"stages": (stage,)})
 
 
+_FEW_REQUESTS = 10
 MOST_REQUESTS = 20_000
 """Of a load that somebody waits for: enough for every percentile, and soon simulated."""
 
 
 def at_rate(workload: WorkloadSpec, *, rate_per_s: float) -> WorkloadSpec:
-    """``workload`` as one stage at a rate, as long as a served load is by default or until MOST_REQUESTS have come."""
-    duration_s = min(SERVED_DURATION_S, MOST_REQUESTS / rate_per_s)
+    """``workload`` as one stage at a rate, as long as a served load is by default or until MOST_REQUESTS have come, and
+    long enough for some to come."""
+    duration_s = max(min(SERVED_DURATION_S, MOST_REQUESTS / rate_per_s), _FEW_REQUESTS / rate_per_s)
     return workload.model_copy(update={"stages": (StageSpec(rate_per_s=rate_per_s, duration_s=duration_s),)})
 
 

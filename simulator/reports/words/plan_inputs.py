@@ -212,13 +212,13 @@ def _said(name: str, value: str, source: str, origin: ValueOrigin) -> PlanInput:
 
 
 def _way_out(way: records.FewerDevices) -> str:
-    return f"{way.hardware if way.change is None else flag_text(way.change)} needs {way.devices}"
+    return f"{way.hardware if way.change is None else flag_text(way.change)} needs {way.devices:,}"
 
 
 def _many(item: records.ManyDevices) -> str:
     ways = dict.fromkeys(_way_out(way) for way in item.ways_out)
     advice = "; ".join(ways) or "no single change of format or hardware halves that"
-    return f"{item.devices} GPUs is implausibly many for one model on {item.hardware}: {advice}"
+    return f"{item.devices:,} GPUs is implausibly many for one model on {item.hardware}: {advice}"
 
 
 def _left_out(item: records.TraceLeftOut) -> str:

@@ -1,9 +1,9 @@
 """Blocks of the README that commands write: ``python -m validation.readme [--data DIR] [--check]``.
 
 ``plan`` is the answer of the first command, ``kernels`` the held-out errors stored with the fits, ``facts`` how many
-facts of the profiles are sourced, assumed and stale, ``visits`` what real GPUs gave; with ``--data`` also
-``accuracy``, the end-to-end scorecard, ``serving``, real runs under load, and ``today``, closed loops of today's
-models. ``--check`` writes nothing and fails when a block is out of date.
+facts of the profiles are sourced, assumed and stale, ``visits`` what real GPUs gave, ``vllm`` what a real vLLM did;
+with ``--data`` also ``accuracy``, the end-to-end scorecard, ``serving``, real runs under load, and ``today``, closed
+loops of today's models. ``--check`` writes nothing and fails when a block is out of date.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from validation.commands import exit_code_of
 from validation.end_to_end.score import markdown_table, predict, scores
 from validation.end_to_end.sources import TABLES, load_source
 from validation.end_to_end.visits import visits_tables
+from validation.end_to_end.vllm_visit import vllm_table
 from validation.facts.summary import readme_line
 from validation.fit.serve_spread import serving_table
 from validation.writing import write_whole
@@ -82,6 +83,7 @@ def main() -> int:
     updated = replaced(updated, block="kernels", content=kernel_table())
     updated = replaced(updated, block="facts", content=readme_line())
     updated = replaced(updated, block="visits", content=visits_tables())
+    updated = replaced(updated, block="vllm", content=vllm_table())
     if arguments.data:
         updated = replaced(updated, block="accuracy", content=accuracy_answer(arguments.data))
         updated = replaced(updated, block="serving", content=serving_table(arguments.data))

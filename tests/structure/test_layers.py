@@ -208,13 +208,12 @@ def test_a_class_name_means_one_thing() -> None:
 
 
 def test_measuring_harness_needs_only_torch_and_numpy() -> None:
-    """And its folder of engines' kernels those engines, where they are installed."""
+    """And its folder of engines those engines, where they are installed, with what vLLM brings along."""
     import sys
 
     for path in sorted((ROOT / "validation" / "measure").rglob("*.py")):
-        libraries = (
-            ("torch", "numpy", "triton", "vllm", "sglang") if path.parent.name == "engines" else ("torch", "numpy")
-        )
+        engines = ("triton", "vllm", "sglang", "tokenizers", "pynvml") if path.parent.name == "engines" else ()
+        libraries = ("torch", "numpy", *engines)
         for module in imported_modules(path):
             top = module.split(".")[0]
             allowed = top in sys.stdlib_module_names or top in libraries or module.startswith("validation.measure")

@@ -239,21 +239,21 @@ def _loop_run(visit: Visit, path: Path, *, fit: OverheadFit, deployed: partial, 
     )
 
 
-def _pair(measured_s: float, simulated_s: float) -> str:
+def pair(measured_s: float, simulated_s: float) -> str:
     return f"{measured_s / MILLI:.1f} | {simulated_s / MILLI:.1f} ({100 * (simulated_s / measured_s - 1):+.0f} %)"
 
 
 def _loop_line(run: LoopRun) -> str:
     """TTFT, its percentiles where the simulation has them, TPOT."""
     there, here = run.measured, run.simulated
-    waits = [_pair(there.ttft_s, here.ttft_s)]
+    waits = [pair(there.ttft_s, here.ttft_s)]
     if there.ttft and here.ttft:
-        waits += [_pair(there.ttft.p50_s, here.ttft.p50_s), _pair(there.ttft.p95_s, here.ttft.p95_s)]
+        waits += [pair(there.ttft.p50_s, here.ttft.p50_s), pair(there.ttft.p95_s, here.ttft.p95_s)]
     cells = [
         f"{run.isl_tokens:.0f} / {run.osl_tokens:.0f}",
         f"{run.load:g}",
         *waits,
-        _pair(there.tpot_s, here.tpot_s),
+        pair(there.tpot_s, here.tpot_s),
         "fitted" if run.is_fitted else "",
     ]
     return f"| {' | '.join(cells)} |"

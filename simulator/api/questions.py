@@ -124,6 +124,7 @@ class PlanFields(TypedDict, total=False):
     serving: Texts
     any_precision: bool
     any_technique: bool
+    two_batch_overlap: bool
     max_quality_loss: float
     pareto: bool
     max_cost_per_hour: float

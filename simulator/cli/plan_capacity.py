@@ -59,7 +59,7 @@ _PANELS: Mapping[str, tuple[str, str]] = {
     "Search": (
         "",
         "search serving prefill_hardware encoder_hardware any_precision pareto pools any_technique speculation "
-        "sparsity kv_policy weight_offload kv_allocation dp_size ep_size cp_size",
+        "sparsity kv_policy weight_offload two_batch_overlap kv_allocation dp_size ep_size cp_size",
     ),
     "Limits of the fleet": ("", "max_cost_per_hour max_power_kw max_racks stock max_quality_loss"),
     "Gap": ("", "explain_gap"),

@@ -30,6 +30,8 @@ def technique_label(techniques: TechniquesSpec) -> str:
         parts.append(str(techniques.kv_policy).replace(":", " "))
     if techniques.weight_offload is not None:
         parts.append(f"{percent_text(techniques.weight_offload.fraction)} of weights in host")
+    if techniques.two_batch_overlap:
+        parts.append("two batches")
     return " ".join(parts)
 
 
@@ -311,6 +313,11 @@ class Variant:
 
     precision: PrecisionSpec
     techniques: TechniquesSpec = NO_TECHNIQUES
+
+
+def shared_by_pools(techniques: TechniquesSpec) -> TechniquesSpec:
+    """What both pools of a pair have: all but how each runs its steps, which leaves their caches alike."""
+    return techniques.model_copy(update={"two_batch_overlap": None}) if techniques.two_batch_overlap else techniques
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

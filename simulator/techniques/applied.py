@@ -178,6 +178,11 @@ _NEEDS: Mapping[str, Callable[[ParallelismSpec], bool]] = {
 """Techniques that need several ranks of a kind."""
 
 
+def works_on(spec: TechniquesSpec, degrees: ParallelismSpec) -> bool:
+    """Whether every such technique of ``spec`` has ranks to work on."""
+    return all(works(degrees) for name, works in _NEEDS.items() if getattr(spec, name))
+
+
 def in_pool(spec: TechniquesSpec, degrees: ParallelismSpec, *, other: ParallelismSpec) -> TechniquesSpec:
     """``spec`` in one of two pools: without what has ranks to work on in the other pool alone."""
     idle = [name for name, works in _NEEDS.items() if getattr(spec, name) and works(other) and not works(degrees)]

@@ -31,6 +31,10 @@ PLANS: dict[str, dict[str, Any]] = {
     "pipeline over servers": {"model": "llama-3.1-405b", "tp": (8,), "pp": (2,), "weights": ("bf16",)},
     "attention ranks and experts": {"model": "mixtral-8x7b", "tp": (1,), "dp": (4,), "ep": (4,)},
     "ranks over servers": {"model": "deepseek-v3", "tp": (1,), "dp": (16,), "ep": (16,), "tpot_p95": "200ms"},
+    "two batches": {
+        **{"model": "deepseek-v3", "tp": (1,), "dp": (32,), "isl": 2000, "osl": 1000, "rps": 60.0, "ttft_p95": "3s"},
+        **{"tpot_p95": "150ms", "serving": ("disaggregated",), "two_batch_overlap": True},
+    },
     "published fp8, fp8 cache": {"model": "llama-3.1-70b", "tp": (2,), "weights": ("fp8",), "kv_cache": ("fp8",)},
     "fp8 to be made": {"model": "llama-2-13b", "tp": (1,), "weights": ("fp8",)},
     "fp4 experts": {"model": "gpt-oss-120b", "tp": (2,)},

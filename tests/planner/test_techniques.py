@@ -105,9 +105,36 @@ class TestAxes:
         assert fleet.replica.deployment.parallelism.ep_size == 2
         assert fleet.at_peak.rate_per_s == pytest.approx(5 / (fleet.replicas + fleet.spares))
 
+    def test_halves_of_a_step_are_compared_where_ranks_exchange_tokens(self) -> None:
+        fields: dict[str, object] = {"model": "deepseek-v2-lite", "weights": "bf16", "tp": 1, "dp": (1, 8), "rps": 300}
+        fields |= {"pareto": True, "verify": False}
+        plain, both = planned(**fields), planned(**fields, two_batch_overlap=True)
+        ranks = {fleet.label: fleet.replica.deployment.parallelism.dp_size for fleet in (both.best, *both.alternatives)}
+        assert both.best.devices <= plain.best.devices
+        assert {size for label, size in ranks.items() if "two batches" in label} == {8}
+        assert set(ranks.values()) == {1, 8}
+
+    def test_halves_of_a_step_save_where_servers_exchange_tokens_and_their_flag_is_said(self) -> None:
+        fields: dict[str, object] = {"model": "deepseek-r1", "weights": (), "engine": "sglang", "tp": 1, "dp": 32}
+        fields |= {"isl": 2000, "osl": 1000, "rps": 60, "ttft_p95": "3s", "tpot_p95": "150ms", "verify": False}
+        for shape in ({"serving": "disaggregated"}, {"serving": "disaggregated", "search": "wide"}):
+            plain, both = planned(**fields, **shape), planned(**fields, **shape, two_batch_overlap=True)
+            assert both.best.devices < plain.best.devices
+            assert both.best.label.count("two batches") == 2
+        prompts = planned(**{**fields, "tpot_p95": "50ms"}, serving="disaggregated", two_batch_overlap=True).best.label
+        assert prompts.startswith("prefill TP1 DP32 EP32 two batches + decode")
+        assert prompts.count("two batches") == 1
+        texts = launch_handoff(both.best, model_id="M", scheme=None, demand=both.demand, objectives=both.objectives)
+        starts = [file.text for file in texts.files if file.name.startswith("launch")]
+        assert len(starts) == sum("--enable-two-batch-overlap --moe-a2a-backend deepep" in text for text in starts) == 2
+
     @pytest.mark.parametrize(
         ("fields", "text"),
-        [({"speculation": "nonsense"}, "eagle"), ({"any_technique": True, "sparsity": "2:4"}, "contradicts")],
+        [
+            ({"two_batch_overlap": True}, "no experts"),
+            ({"speculation": "nonsense"}, "eagle"),
+            ({"any_technique": True, "sparsity": "2:4"}, "contradicts"),
+        ],
     )
     def test_what_means_nothing_is_refused(self, fields: dict[str, object], text: str) -> None:
         with pytest.raises(RoofcastError) as caught:

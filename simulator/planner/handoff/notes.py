@@ -32,7 +32,7 @@ def handoff_notes(items: Sequence[LaunchSettings], fleet: Fleet, *, demand: Dema
         _release_note(last),
         *_checkpoint_notes(last),
         *_limit_notes(last),
-        *dict.fromkeys(note for item in items for note in _power_notes(item)),
+        *dict.fromkeys(note for item in items for note in (*_power_notes(item), *_halves_notes(item))),
         *_cache_notes(last),
         *tier_notes(last),
         *untuned_notes(last),
@@ -156,6 +156,13 @@ def _speculation_notes(item: LaunchSettings) -> list[str]:
     if is_named and item.draft_model == DRAFT_PLACEHOLDER:
         notes.append(f"{DRAFT_PLACEHOLDER} stands for a drafter trained for this model; without one, train it first.")
     return notes
+
+
+def _halves_notes(item: LaunchSettings) -> list[str]:
+    asked = item.conditions()["two_batches"]
+    if not asked or any("two_batches" in flag.when for flag in item.launch.flags):
+        return []
+    return [f"No flag of {item.launch.title} computes one half of a step beside the other's exchange, as planned."]
 
 
 def technique_notes(item: LaunchSettings) -> list[str]:

@@ -134,6 +134,7 @@ class LaunchSettings:
             "one_attention_rank": parallelism.dp_size == 1,
             "expert_parallel": parallelism.ep_size > 1,
             "context_ranks": parallelism.cp_size > 1,
+            "two_batches": bool(self.deployment.techniques.spec.two_batch_overlap),
             "several_devices": self.devices > 1,
             "several_servers": self.servers > 1,
             "fp8_cache": self.deployment.plan.kv_dtype is Dtype.FP8,

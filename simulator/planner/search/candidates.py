@@ -26,6 +26,7 @@ from simulator.specs.model.checkpoints import PublishedCheckpoint, published_che
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.question.plan import NONE, PlanSpec, asked_tiers
 from simulator.specs.question.techniques import TechniquesSpec
+from simulator.techniques.applied import works_on
 from simulator.techniques.quality import answer_quality
 
 USUAL_SPECULATION = ("eagle", "ngram")
@@ -39,7 +40,8 @@ def _text(value: str | None) -> str | None:
 
 def technique_choices(spec: PlanSpec) -> tuple[TechniquesSpec, ...]:
     """Every combination of the techniques to compare; with ``any_technique`` the usual ones beside none at all."""
-    if not (spec.any_technique or spec.speculation or spec.sparsity or spec.kv_policy or spec.weight_offload):
+    asked = spec.speculation or spec.sparsity or spec.kv_policy or spec.weight_offload or spec.two_batch_overlap
+    if not (spec.any_technique or asked):
         return (NO_TECHNIQUES,)
     from simulator.specs.question.techniques_text import techniques_spec
 
@@ -54,10 +56,15 @@ def technique_choices(spec: PlanSpec) -> tuple[TechniquesSpec, ...]:
                 "sparsity": _text(zeros),
                 "kv_policy": _text(policy),
                 "weight_offload": _text(share),
+                "two_batch_overlap": halves,
             }
         )
-        for guess, zeros, policy, share in product(
-            speculation, sparsity, spec.kv_policy or (None,), spec.weight_offload or (None,)
+        for guess, zeros, policy, share, halves in product(
+            speculation,
+            sparsity,
+            spec.kv_policy or (None,),
+            spec.weight_offload or (None,),
+            (None, True) if spec.two_batch_overlap else (None,),
         )
     )
     return tuple(dict.fromkeys(found))
@@ -67,7 +74,7 @@ def dp_sizes(spec: PlanSpec, *, model: ModelSpec) -> tuple[int, ...]:
     """Ranks of data-parallel attention to compare; one where nobody asks, or no experts would be shared by them."""
     if spec.dp_size:
         return tuple(sorted(set(spec.dp_size)))
-    wide = spec.any_technique or spec.search == "wide"
+    wide = spec.any_technique or spec.two_batch_overlap or spec.search == "wide"
     return (1, *USUAL_DP_SIZES) if wide and model.has_experts else (1,)
 
 
@@ -229,8 +236,9 @@ def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
             f"{model.name} has no experts for ranks of data-parallel attention to share: more replicas are the same",
             field=Option("dp_size"),
         )
-    if max(spec.ep_size, default=1) > 1 and not model.has_experts:
-        raise no_effect(f"{model.name} has no experts to spread over devices", field=Option("ep_size"))
+    for field, asked in (("ep_size", max(spec.ep_size, default=1) > 1), ("two_batch_overlap", spec.two_batch_overlap)):
+        if asked and not model.has_experts:
+            raise no_effect(f"{model.name} has no experts to spread over devices", field=Option(field))
     if spec.pp_size:
         try:
             check_degrees(model, ParallelismSpec(pp_size=min(spec.pp_size)))
@@ -240,7 +248,7 @@ def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
 
 def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: bool = False) -> tuple[Candidate, ...]:
     """Replicas to try on one platform, the smallest first. ``large`` adds what only big link domains can hold."""
-    return tuple(
+    found = (
         Candidate(
             platform=platform,
             parallelism=spread(
@@ -262,6 +270,7 @@ def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: b
         )
         if spec.dp_size or dp_size == 1 or tp_size * dp_size <= platform.linked_devices
     )
+    return tuple(item for item in found if works_on(item.techniques, item.parallelism))
 
 
 def pool_candidates(

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import RoofcastError
-from simulator.planner.candidate import Candidate, Platform, Rejection, not_deployable
+from simulator.planner.candidate import Candidate, Platform, Rejection, not_deployable, shared_by_pools
 from simulator.planner.fleet.fleet import Sized, Trial, size
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.search.candidates import candidates, pool_candidates
@@ -276,7 +276,7 @@ def _by_format(tried: Sequence[Candidate]) -> dict[tuple[object, ...], list[Cand
     """Candidates that can be paired: of one number format, technique and engine, so that their caches are alike."""
     alike: dict[tuple[object, ...], list[Candidate]] = {}
     for candidate in tried:
-        key = (candidate.precision, candidate.techniques, candidate.engine)
+        key = (candidate.precision, shared_by_pools(candidate.techniques), candidate.engine)
         alike.setdefault(key, []).append(candidate)
     return alike
 

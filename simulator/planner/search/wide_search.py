@@ -13,7 +13,7 @@ from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.operators.formats.tensor_formats import on_chip, precision_plan
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import MatmulFormat
-from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform, SearchSpace, Variant
+from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform, SearchSpace, Variant, shared_by_pools
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import FORMATS_DIFFER, TECHNIQUES_SAVE
 from simulator.planner.search.candidates import asked_engine, in_pools
@@ -37,6 +37,7 @@ from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import BITS, PrecisionSpec
+from simulator.techniques.applied import works_on
 from simulator.traffic.lengths import Array
 
 TECHNIQUES_DIFFER = 2.0
@@ -92,7 +93,10 @@ def _every_one_counts(question: Question, offered: _Offered) -> bool:
 
 
 def _with_all(parallelisms: Sequence[ParallelismSpec], offered: _Offered) -> dict[Platform, Pairs]:
-    return {item: tuple(product(parallelisms, variants)) for item, variants in offered.items()}
+    return {
+        item: tuple(pair for pair in product(parallelisms, variants) if works_on(pair[1].techniques, pair[0]))
+        for item, variants in offered.items()
+    }
 
 
 def _in_formats(
@@ -201,6 +205,7 @@ def worth_combining(question: Question, bare: ScreenedSpace, combined: _Offered)
             for parallelism, one in product(bare.space.parallelisms, variants)
             if (place := (item, parallelism, one.precision)) not in dear
             and (place not in beaten or one.techniques.sparsity is not None)
+            and works_on(one.techniques, parallelism)
         ]
         for item, variants in combined.items()
         if named or least.get(item, 0.0) <= TECHNIQUES_SAVE * cheapest
@@ -300,7 +305,8 @@ def pool_finalists(
     devices = np.array([table.parallelism.devices for table in found.tables])
     formats: dict[tuple[str, Variant], list[int]] = {}
     for index, table in enumerate(found.tables):
-        formats.setdefault((table.platform.hardware.name, table.variant), []).append(index)
+        variant = replace(table.variant, techniques=shared_by_pools(table.variant.techniques))
+        formats.setdefault((table.platform.hardware.name, variant), []).append(index)
     pairs: dict[tuple[str, str], list[tuple[float, list[tuple[int, int]]]]] = {}
     for names, members in _paired(formats, unlike):
         first, second = (

@@ -21,6 +21,7 @@ Condition = Literal[
     "one_attention_rank",
     "expert_parallel",
     "context_ranks",
+    "two_batches",
     "several_devices",
     "several_servers",
     "fp8_cache",

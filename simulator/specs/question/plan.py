@@ -158,6 +158,7 @@ class PlanSpec(Spec):
     sparsity: tuple[str, ...] = _several("Zeros in the weights to compare: 2:4, none.")
     kv_policy: tuple[str, ...] = _several("Bounded caches to compare: h2o:1024, h2o:20%, streaming:2048, none.")
     weight_offload: tuple[str, ...] = _several("Shares of weights in host memory to compare: 0.25, none.")
+    two_batch_overlap: bool = _switch("Compare steps in halves: one computes while the other's tokens go to experts.")
     kv_allocation: tuple[Literal["paged", "max_length"], ...] = _several(
         "paged, or max_length: room for the longest request at once, as before PagedAttention."
     )

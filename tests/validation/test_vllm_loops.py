@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from validation.end_to_end.vllm_visit import vllm_runs, vllm_table
+from validation.end_to_end.vllm_visit import CACHE_LOGGED_GIB, planned_cache_gib, vllm_runs, vllm_table
 from validation.measure.engines.vllm_loops import WEIGHT_RANGE, Load, draw_weights, main, running
 
 
@@ -88,6 +88,11 @@ def test_predictions_are_close_to_a_real_server_with_nothing_fitted() -> None:
         for run in clean
     ]
     assert np.abs(joules).mean() < 0.1
+
+
+@pytest.mark.parametrize("model", CACHE_LOGGED_GIB)
+def test_the_cache_is_as_large_as_the_server_said(model: str) -> None:
+    assert planned_cache_gib(model) == pytest.approx(CACHE_LOGGED_GIB[model], rel=0.01)
 
 
 def test_the_table_has_a_line_a_run() -> None:

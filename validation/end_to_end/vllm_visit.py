@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from simulator.engine.runs.answers import ScenarioResult, answer
-from simulator.engine.runs.scenario_setup import ServeOptions
+from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of
 from simulator.engine.uniform.record import Percentiles
 from simulator.fitting.replay import run_scenario
+from simulator.phases.memory import memory_plan
 from simulator.specs.base import validate
 from simulator.specs.measured.serving_results import ServedSpec, load_serving_runs
-from simulator.units import MILLI
+from simulator.specs.question.scenario import ScenarioSpec
+from simulator.units import GIB, MILLI
 from validation.end_to_end.visits import MEASURED, pair
 
 FOLDER = MEASURED / "h200" / "vllm"
@@ -35,6 +37,8 @@ SERVER = {
 }
 """What it was started with or logged."""
 COMPILED_MEANWHILE = ("gpt-oss-120b",)
+CACHE_LOGGED_GIB = {"llama-3.1-8b": 112.28, "qwen3-30b-a3b": 70.31, "gpt-oss-120b": 65.41}
+"""Memory that each server said it has for its cache; Qwen3 had no time left for a load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,14 @@ class VllmRun:
     def is_clean(self) -> bool:
         """Whether its kernels stood before it began."""
         return self.written["model_id"] not in COMPILED_MEANWHILE
+
+
+def planned_cache_gib(model: str) -> float:
+    """The memory that the plan leaves such a server's cache."""
+    load = {"kind": "closed_loop", "concurrency": 1, "isl_tokens": 1024, "osl_tokens": 128}
+    fields = {"id": model, "model": model, "hardware": "h200", "engine": SERVER, **load}
+    scenario = validate(ScenarioSpec, fields, where="")
+    return memory_plan(deployment_of(scenario)).kv_capacity_bytes / GIB
 
 
 def predicted_run(path: Path) -> VllmRun:

@@ -1,4 +1,4 @@
-"""Kernels of engines that are installed beside this harness: their Triton kernels, as their own code launches them."""
+"""Engines installed beside this harness: their Triton kernels as their own code runs them, and a vLLM server."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -408,3 +409,16 @@ def test_the_keys_that_a_query_sees_are_counted_one_by_one(query: int, context: 
         kv_element_bytes=np.full(1, 2.0),
     )
     assert visible_keys(cases)[0] == pytest.approx(seen)
+
+
+@pytest.mark.parametrize("head_dim", [64, 72, 80])
+def test_whole_sequences_at_once_run_the_kernels_of_encoders_and_nothing_else_does(head_dim: int) -> None:
+    _, fits = calibrated("h100-sxm-80gb")
+    causal = shape(1, 1024, 0, head_dim=head_dim)
+    choices = [choose_attention_fit(fits, shape=call) for call in (replace(causal, causal=False), causal)]
+    assert [choice.fit.variant.endswith("_encoder") for choice in choices if choice] == [True, False]
+    assert choices[0] is not None
+    assert (choices[0].fit.variant, choices[0].log_sigma_extra) == (f"d{head_dim}_encoder", 0.0)
+    wider = choose_attention_fit(fits, shape=replace(causal, causal=False, head_dim=128, v_head_dim=128))
+    assert wider is not None
+    assert wider.fit.variant == "d128"

@@ -41,7 +41,7 @@ from validation.fit.corrected import (
 from validation.fit.files import fit_each, table_parser
 from validation.fit.lattice import fit_lattice
 from validation.fit.residuals import NOT_SCORED, regime_sigmas
-from validation.silicon.attention_tables import KernelRows, Phase, attention_rows, by_mask, mla_rows
+from validation.silicon.attention_tables import KernelRows, Phase, attention_rows, by_mask, encoder_rows, mla_rows
 
 Array = NDArray[np.float64]
 
@@ -170,6 +170,7 @@ def groups_of(root: Path, *, hardware: str, library: str) -> tuple[KernelRows, .
         if (hardware, library, phase) not in UNUSABLE:
             found += attention_rows(root, hardware=hardware, library=library, phase=phase)
             found += latent_groups(root, hardware=hardware, library=library, phase=phase)
+    found += encoder_rows(root, hardware=hardware, library=library)
     return tuple(found)
 
 

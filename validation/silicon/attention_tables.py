@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -85,6 +86,9 @@ no model of ours has such a layout, and the two kernels do not share one fit."""
 WINDOW = "_window"
 """Suffix of the variant of a kernel that ran under a sliding window alone."""
 
+ENCODER = "_encoder"
+"""Suffix of the variant of a kernel that ran without a mask: of vision towers, whole sequences at once."""
+
 FEWEST_ROWS = 300
 FEWEST_LAYOUTS = 3
 """Smaller groups of a kernel are not fitted; one that holding out layouts would bring below keeps them all."""
@@ -105,7 +109,8 @@ class KernelRows:
 
     def cases(self) -> AttentionCases:
         """The rows as the physics wants them."""
-        return cases_of(self.rows, format=self.format, shared_kv=self.is_absorbed)
+        cases = cases_of(self.rows, format=self.format, shared_kv=self.is_absorbed)
+        return replace(cases, causal=not self.variant.endswith(ENCODER))
 
     @property
     def math(self) -> Dtype:
@@ -163,6 +168,19 @@ def attention_rows(root: Path, *, hardware: str, library: str, phase: Phase) -> 
             part, hardware=hardware, phase=phase, variant=f"d{head_dim}", version=table.version, compute="attn_dtype"
         )
     return tuple(groups)
+
+
+def encoder_rows(root: Path, *, hardware: str, library: str) -> tuple[KernelRows, ...]:
+    """Groups of the newest table of encoders' attention by head_dim: as many KV heads as heads, no cache."""
+    table = load_table(root, hardware=hardware, family="encoder_attention", library=library, table="encoder_attention")
+    if table is None:
+        return ()
+    plain = {"num_key_value_heads": table.rows["num_heads"], "v_head_dim": table.rows["head_dim"], "window_size": 0}
+    rows = _with_tokens(table.rows.assign(**plain, kv_cache_dtype=table.rows["attn_dtype"]), phase="prefill")
+    grouped = partial(_by_format, hardware=hardware, phase="prefill", version=table.version, compute="attn_dtype")
+    return tuple(
+        group for width, part in rows.groupby("head_dim") for group in grouped(part, variant=f"d{width}{ENCODER}")
+    )
 
 
 def mla_rows(root: Path, *, hardware: str, library: str, phase: Phase) -> tuple[KernelRows, ...]:

@@ -58,7 +58,7 @@ WIDE_MATH = (Dtype.FP32, Dtype.TF32)
 LATENT_VARIANTS = ("mla", "mla_absorbed")
 """Fits of latent attention: in prefill expanded and absorbed, in decode always absorbed."""
 
-_WIDTH = re.compile(r"d(\d+)(_window)?$")
+_WIDTH = re.compile(r"d(\d+)(_window|_encoder)?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +77,7 @@ class _Kernel(NamedTuple):
     v_head_dim: float
     shared_kv: bool
     windowed: bool
+    encodes: bool
     compute_dtype: Dtype
     kv_dtype: Dtype
     has_fp8: bool
@@ -116,6 +117,7 @@ def choose_attention_fit(
         v_head_dim=shape.v_head_dim,
         shared_kv=shape.shared_kv,
         windowed=shape.window is not None,
+        encodes=not shape.causal and not shape.is_decode,
         compute_dtype=shape.compute_dtype,
         kv_dtype=shape.kv_dtype,
         has_fp8=has_fp8,
@@ -158,14 +160,14 @@ def _choice(fit: KernelFit, *, kernel: _Kernel) -> tuple[tuple[float, ...], Atte
     if found is None or kernel.shared_kv:
         return None
     width = float(found[1])
-    masked = found[2] is not None
-    if masked and not kernel.windowed:
+    masked, encodes = found[2] == "_window", found[2] == "_encoder"
+    if (masked and not kernel.windowed) or (encodes and not kernel.encodes):
         return None
     distance = width - kernel.head_dim if width >= kernel.head_dim else 2.0 * max(width, kernel.head_dim) - width
     foreign = (width > WIDEST_SHARED) != (kernel.head_dim > WIDEST_SHARED)
     spread = extra + _width_spread(width, asked=kernel.head_dim, family=fit.family)
-    unmasked = 0.0 if masked or not kernel.windowed else 1.0
-    return (1.0, float(foreign), distance, extra, unmasked), AttentionChoice(fit=fit, log_sigma_extra=spread)
+    unlike = float(kernel.windowed and not masked) + float(kernel.encodes and not encodes)
+    return (1.0, float(foreign), distance, extra, unlike), AttentionChoice(fit=fit, log_sigma_extra=spread)
 
 
 def _latent_choice(

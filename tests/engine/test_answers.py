@@ -67,6 +67,17 @@ def test_replicas_multiply_throughput_and_leave_latency_alone() -> None:
     assert three["ttft_s"] == one["ttft_s"]
 
 
+def test_a_token_takes_as_many_joules_served_at_a_rate_as_in_a_loop_of_that_rate() -> None:
+    """Prompts and answers draw power by the time that each takes: one step of either would be mostly the prompt's."""
+    replica = {"id": "x", "model": "llama-3.1-8b", "hardware": "h100"}
+    load = {"kind": "closed_loop", "concurrency": 16, "range_ratio": 1.0, "num_requests": 320}
+    loop = answer(scenario({**replica, **load, "isl_tokens": 1000, "osl_tokens": 250}))
+    stages = [{"rate_per_s": 0.97 * loop.requests_per_s, "duration_s": 60}]
+    workload = {"arrival": "constant", "stages": stages, "question_tokens": 1000, "osl_tokens": 250}
+    served = answer(scenario({**replica, "kind": "serve", "workload": workload}))
+    assert served.energy_per_output_token_j == pytest.approx(loop.energy_per_output_token_j, rel=0.08)
+
+
 def test_pcie_makes_tensor_parallelism_slower() -> None:
     fast, slow = (
         answer(scenario(BATCH, tp_size=4, engine={"name": "vllm"}, interconnect=link)) for link in ("nvlink", "pcie")

@@ -87,7 +87,7 @@ def test_predictions_are_close_to_a_real_server_with_nothing_fitted() -> None:
         run.predicted.energy_per_output_token_j * run.written["total_output_tokens"] / run.written["joules"] - 1
         for run in clean
     ]
-    assert np.abs(joules).mean() < 0.1
+    assert np.abs(joules).max() < 0.09
 
 
 @pytest.mark.parametrize("model", CACHE_LOGGED_GIB)

@@ -28,16 +28,20 @@ from simulator.engine.runs.scenario_setup import (
     pool_deployments,
     server_between,
 )
-from simulator.engine.runs.serving import ServedDeployment, requests_of, tiers_of_run
+from simulator.engine.runs.serving import (
+    ServedDeployment,
+    prompt_share,
+    requests_of,
+    tiers_of_run,
+    typical_steps,
+    weighed_steps,
+)
 from simulator.engine.uniform.record import MOMENTS, CacheUse, waits_of
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
 from simulator.errors import RoofcastError, missing_field
-from simulator.operators.work import mixed_step
 from simulator.phases.attention_ffn import AttentionFfn, decode_estimate
 from simulator.phases.deployment import Deployment
-from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import MemoryPlan, memory_plan
-from simulator.phases.step import estimate_step
 from simulator.records import dataclass
 from simulator.specs.base import SEEDS
 from simulator.specs.question.scenario import ScenarioSpec
@@ -135,20 +139,6 @@ class ServedRun:
     def busy_fraction(self) -> float:
         """Share of the time in which a step runs."""
         return self.result.overall.busy_fraction
-
-
-def typical_steps(deployment: Deployment, result: ServeResult) -> tuple[PhaseEstimate, PhaseEstimate | None]:
-    """A mean prompt with its mean cached part, and a decode step at the mean batch and context."""
-    prompt = float(np.mean(result.requests.prompt_tokens))
-    output = float(np.mean(result.requests.output_tokens))
-    cached = np.floor(prompt * result.overall.prefix_hit_fraction)
-    passes = mixed_step(prefill_sequences=1.0, prefill_tokens=max(1.0, prompt - cached), prefill_context=cached)
-    one = np.ones(1)
-    prefill = PhaseEstimate(estimate=estimate_step(deployment, passes), weights=one)
-    if output <= 1:
-        return prefill, None
-    step = decode_round(deployment, sequences=max(1.0, result.overall.mean_batch), context=prompt + output / 2)
-    return prefill, PhaseEstimate(estimate=step, weights=one)
 
 
 def ping_pong_phase(parts: AttentionFfn, result: ServeResult) -> tuple[PhaseEstimate, AttentionFfnUse]:
@@ -307,7 +297,7 @@ def served_run(
         progress=options.progress,
     )
     check_finished(result, longest_tokens=deployment.engine.max_model_len)
-    phases, memory = typical_steps(deployment, result), memory_plan(deployment)
+    phases, memory = weighed_steps(served, result), memory_plan(deployment)
     return _run(
         result,
         replicas=replicas,
@@ -357,11 +347,10 @@ def _replicas_interval(
     phases: tuple[PhaseEstimate, PhaseEstimate | None],
 ) -> ServeInterval:
     """80 % interval of a workload's ``result`` on copies of one deployment; errors of all its steps as common."""
-    deployment, overall, (prefill, decode) = served.deployment, result.overall, phases
+    deployment, (prefill, decode) = served.deployment, phases
     spread = deployment.engine.spread
     prefill_sigma, decode_sigma = phase_sigmas(prefill=prefill, decode=decode, spread=spread)
-    busy = overall.busy_fraction * served.replicas * deployment.parallelism.dp_size
-    share = overall.requests_per_s * prefill.total_s / busy if decode is not None and busy > 0 else 1.0
+    share = prompt_share(served, result, prefill=prefill) if decode is not None else 1.0
 
     def reseed(number: int) -> ServeResult:
         other = _reseeded(workload, number)

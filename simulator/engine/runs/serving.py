@@ -12,11 +12,14 @@ from simulator.engine.pools import Pool
 from simulator.engine.runs.kv_tiers import TierUse, cache_tiers, prompt_seconds, tier_uses
 from simulator.engine.runs.metrics import ServeResult, serve_result
 from simulator.engine.settings import Batching, QueueOrder, Routing, SchedulerPolicy, SchedulerSettings
-from simulator.engine.uniform.steps import speculative_steps
+from simulator.engine.uniform.steps import PhaseEstimate, speculative_steps
 from simulator.errors import InfeasibleError, ignored_option
+from simulator.operators.work import mixed_step
 from simulator.phases.compiled import StepTables, scale_tables
 from simulator.phases.deployment import Deployment
+from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import kept_bytes, memory_plan, token_cache_bytes
+from simulator.phases.step import estimate_step
 from simulator.phases.tabulate import compile_stages, compile_steps
 from simulator.records import dataclass
 from simulator.specs.question.plan_values import ObjectiveSpec
@@ -27,6 +30,8 @@ from simulator.traffic.requests import Requests
 from simulator.traffic.workload_requests import build_requests
 from simulator.units import format_si
 
+LARGEST_PROMPT_SHARE = 0.999
+"""Of the busy time: prompts of a full step cost less than each alone, and would leave answers nothing."""
 HISTORY_POINTS = 9
 """Points of each request's growth at which its cache is measured."""
 
@@ -257,3 +262,33 @@ def speculating(
     if steps is not None and scale != 1:
         steps = replace(steps, draft_s=tuple(scale * seconds for seconds in steps.draft_s))
     return replace(settings, speculation=steps, seed=seed)
+
+
+def typical_steps(deployment: Deployment, result: ServeResult) -> tuple[PhaseEstimate, PhaseEstimate | None]:
+    """A mean prompt with its mean cached part, and a decode step at the mean batch and context."""
+    prompt = float(np.mean(result.requests.prompt_tokens))
+    output = float(np.mean(result.requests.output_tokens))
+    cached = np.floor(prompt * result.overall.prefix_hit_fraction)
+    passes = mixed_step(prefill_sequences=1.0, prefill_tokens=max(1.0, prompt - cached), prefill_context=cached)
+    one = np.ones(1)
+    prefill = PhaseEstimate(estimate=estimate_step(deployment, passes), weights=one)
+    if output <= 1:
+        return prefill, None
+    step = decode_round(deployment, sequences=max(1.0, result.overall.mean_batch), context=prompt + output / 2)
+    return prefill, PhaseEstimate(estimate=step, weights=one)
+
+
+def weighed_steps(served: ServedDeployment, result: ServeResult) -> tuple[PhaseEstimate, PhaseEstimate | None]:
+    """Those, each as many as a request has of its own."""
+    prefill, decode = typical_steps(served.deployment, result)
+    if decode is None:
+        return prefill, None
+    share = min(prompt_share(served, result, prefill=prefill), LARGEST_PROMPT_SHARE)
+    return prefill, replace(decode, weights=prefill.total_s * (1 / share - 1) / decode.estimate.step_s)
+
+
+def prompt_share(served: ServedDeployment, result: ServeResult, *, prefill: PhaseEstimate) -> float:
+    """Share of the busy time that prompts take; 1 where no step ran."""
+    overall = result.overall
+    busy = overall.busy_fraction * served.replicas * served.deployment.parallelism.dp_size
+    return min(1.0, overall.requests_per_s * prefill.total_s / busy) if busy > 0 else 1.0

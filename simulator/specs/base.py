@@ -235,16 +235,17 @@ _LABEL = re.compile(r"[\w-]+[\[(].*[\])]|\[key\]|(constrained-)?(str|int|float|b
 def refused(spec_class: type[Spec], error: ValidationError) -> tuple[str, str, str]:
     """Dotted field, message and hint of the first error; the message counts and names the others."""
     details = error.errors(include_url=False)
+    # Of a union, the member that looked into the value says more than those that take no such thing.
+    deeper = {_location(one)[:depth] for one in details for depth in range(len(_location(one)))}
+    details = [one for one in details if not one["type"].endswith("_type") or _location(one) not in deeper]
     field, message, hint = _sentence(spec_class, details[0])
-    others = [detail for detail in details[1:] if _field(detail) != field]
-    if others:
+    if others := [detail for detail in details[1:] if _field(detail) != field]:
         message += f" (and {len(others)} more: {_others(others)})"
     return field, message, hint
 
 
 def _sentence(spec_class: type[Spec], detail: ErrorDetails) -> tuple[str, str, str]:
-    location, field = _location(detail), _field(detail)
-    kind, value = detail["type"], shown(detail["input"])
+    location, field, kind, value = _location(detail), _field(detail), detail["type"], shown(detail["input"])
     if kind == "extra_forbidden":
         word, known = str(location[-1]), _known_fields(spec_class, location)
         elsewhere = "" if same_words(word) & set(known) else _deeper(spec_class, location)
@@ -273,9 +274,8 @@ def _field(detail: ErrorDetails) -> str:
 
 def _others(details: list[ErrorDetails]) -> str:
     """Fields of the other errors, a few of them by name."""
-    names = [_field(detail) for detail in details]
-    named = list(dict.fromkeys(name or "the whole" for name in names))[:_NAMED_ERRORS]
-    return ", ".join(named) + (", ..." if len(set(names)) > len(named) else "")
+    names = list(dict.fromkeys(_field(detail) or "the whole" for detail in details))
+    return ", ".join(names[:_NAMED_ERRORS]) + (", ..." if len(names) > _NAMED_ERRORS else "")
 
 
 def _known_fields(spec_class: type[Spec], location: tuple[int | str, ...]) -> list[str]:

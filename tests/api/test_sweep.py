@@ -496,6 +496,16 @@ class TestCommand:
         assert found == code
         assert said in err
 
+    def test_a_range_of_too_many_values_says_how_many_there_may_be(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = tmp_path / "sweep.yaml"
+        path.write_text(json.dumps({**SWEEP, "grid": {"concurrency": {"low": 1, "high": 1e6, "number": 1_000_000}}}))
+        found, _, err = self.call(capsys, str(path), "--out", str(tmp_path / "out"))
+        assert found == 2
+        assert "grid.concurrency.number: input should be less than or equal to 100000, got 1000000" in err
+        assert "list" not in err
+
     def test_files_that_cannot_be_read(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert self.call(capsys, str(tmp_path / "no.yaml"), "--out", "out")[0] == 5
         (tmp_path / "bad.yaml").write_bytes(b"\xff")

@@ -4,7 +4,8 @@ Run with ``python -m benchmarks [NAME ...] [--runs 3] [--history FILE] [--json]`
 time and the largest memory at every size are printed with the time's ratio to the last entry of the history, and the
 slope of log(time over that of the smallest size) against log(size): 0 where the size does not matter, 1 where time
 goes with it. With ``--history`` the results are added to the file, one JSON line a run. What takes over SLOWER times as
-long as the last entry is a warning on stderr; a slope or a memory beyond its bar ends with exit code 1.
+long as the last entry is a warning on stderr; a slope or a memory beyond its bar ends with exit code 1. Machines differ
+in speed: times are compared as multiples of a process that only imports the libraries of every command.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf, log
 from pathlib import Path
+from typing import Any
 
-from benchmarks.plan_speed import cost_of
+from benchmarks.plan_speed import IMPORTS, cost_of
 from simulator import __version__
 from simulator.units import GIGA, MEGA
 
@@ -96,11 +98,12 @@ def slope(seconds: Mapping[int, float]) -> float:
     return statistics.linear_regression(sizes, times).slope if len(sizes) > 1 else 0.0
 
 
-def last_entry(history: Path, *, name: str) -> Mapping[int, float]:
-    """Seconds by size of the last run of a series; empty where there is none."""
+def last_entry(history: Path, *, name: str, imports_s: float) -> Mapping[int, float]:
+    """Seconds by size of the last run of a series, on a machine that imports in ``imports_s``; empty without one."""
     lines = history.read_text("utf-8").splitlines() if history.exists() else []
     entries = [entry for entry in map(json.loads, lines) if entry["series"] == name]
-    return {int(size): value for size, value in entries[-1]["cpu_s"].items()} if entries else {}
+    last = entries[-1] if entries else {"cpu_s": {}, "imports_s": imports_s}
+    return {int(size): value * imports_s / last["imports_s"] for size, value in last["cpu_s"].items()}
 
 
 def commit() -> str:
@@ -109,16 +112,17 @@ def commit() -> str:
     return found.stdout.strip()
 
 
-def measured(series: Series, *, runs: int, environment: Mapping[str, str]) -> dict[str, dict[int, float]]:
-    """Median processor time [s] and largest peak memory [bytes] by size; the first run of each fills caches."""
-    cpu_s, peak_bytes = {}, {}
+def measured(series: Series, *, runs: int, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Median processor time [s] and largest peak memory [bytes] by size, the imports beside each run [s]; the first run
+    of each fills caches."""
+    cpu_s, peak_bytes, imports_s = {}, {}, []
     for size in series.sizes:
-        command = series.command(size)
-        cost_of(command, environment=environment)
-        costs = [cost_of(command, environment=environment) for _ in range(runs)]
-        cpu_s[size] = statistics.median(cost.cpu_s for cost in costs)
-        peak_bytes[size] = max(cost.peak_bytes for cost in costs)
-    return {"cpu_s": cpu_s, "peak_bytes": peak_bytes}
+        commands = series.command(size), (sys.executable, "-c", IMPORTS)
+        pairs = [[cost_of(command, environment=environment) for command in commands] for _ in range(runs + 1)][1:]
+        cpu_s[size] = statistics.median(cost.cpu_s for cost, _ in pairs)
+        peak_bytes[size] = max(cost.peak_bytes for cost, _ in pairs)
+        imports_s += [imports.cpu_s for _, imports in pairs]
+    return {"cpu_s": cpu_s, "peak_bytes": peak_bytes, "imports_s": statistics.median(imports_s)}
 
 
 def said(entry: Mapping[str, object], *, before: Mapping[int, float], series: Series) -> Sequence[str]:
@@ -167,7 +171,8 @@ def main() -> int:
             found = measured(SERIES[name], runs=chosen.runs, environment=environment)
             now = datetime.now(UTC).isoformat(timespec="seconds")
             entry = {"series": name, "when": now, "version": __version__, "commit": commit(), **found}
-            before = last_entry(chosen.history, name=name) if chosen.history else {}
+            imports_s = found["imports_s"]
+            before = last_entry(chosen.history, name=name, imports_s=imports_s) if chosen.history else {}
             print(json.dumps(entry) if chosen.json else "\n".join(said(entry, before=before, series=SERIES[name])))
             if chosen.history:
                 with chosen.history.open("a", encoding="utf-8") as file:

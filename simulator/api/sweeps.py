@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from simulator.reports.answer import Json
     from simulator.reports.charts.chart import Chart
 
-MANIFEST = "manifest.json"
+MANIFEST = "_manifest.json"
+"""Readers of Parquet pass over files that begin so: the folder is one table to them."""
 SCHEMA_VERSION = "1.0"
 PARTS = 64
 """Parts of a sweep of middling size: enough for every worker to have some, few enough to read together."""

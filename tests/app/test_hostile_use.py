@@ -81,8 +81,9 @@ def test_an_address_of_any_length_is_a_page_or_refused(visitor: Any, address: st
 
 
 @pytest.mark.browser
-def test_nobody_else_reaches_it() -> None:
-    with serving() as (address, process):
+@pytest.mark.parametrize("processes", [1, 2])
+def test_nobody_else_reaches_it(processes: int) -> None:
+    with serving(processes=processes) as (address, process):
         port = int(address.rpartition(":")[2])
         time.sleep(0.1)
         listening = [

@@ -74,7 +74,7 @@ def scenario_warnings(scenario: ScenarioSpec, deployment: Deployment, decode: Ph
     notes, positions = list[str](), deployment.model.max_position_embeddings
     prompt, length = longest_of(scenario)
     if positions is not None and length > positions:
-        notes.append(f"{length} tokens exceed the {positions} positions that the model was made for")
+        notes.append(f"{length:,} tokens exceed the {positions:,} positions that the model was made for")
     engine = deployment.engine
     if engine.scheduler != "static" and not engine.chunked_prefill and prompt > engine.max_num_batched_tokens:
         notes.append(

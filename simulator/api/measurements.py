@@ -32,6 +32,7 @@ def calibrate(
 
     measured : the CSV of ``python -m validation.measure``; or
     results : vLLM bench, GuideLLM or AIPerf results; the keywords say what served them
+    speculation : guesses, such as ``mtp``; disaggregation : pools, such as ``prefill_replicas=2,decode_replicas=1``
     only : families ("gemm") or families and formats ("gemm/bf16") to fit
     out : folder to write profiles into, for ``profiles=`` of every function; None writes nothing
 
@@ -125,7 +126,13 @@ def scorecard(
 
 
 def replay(
-    results: Sequence[str], *, hardware: str, profiles: str | None = None, **served: Unpack[ServedFields]
+    results: Sequence[str],
+    *,
+    hardware: str,
+    speculation: str | None = None,
+    disaggregation: str | None = None,
+    profiles: str | None = None,
+    **served: Unpack[ServedFields],
 ) -> ReplayAnswer:
     """Import benchmark results as scenarios and predict them: ``roofcast validate --from``.
 
@@ -133,4 +140,6 @@ def replay(
 
     Raises RoofcastError: a file is of no known kind, lacks lengths or a load, or the deployment is refused.
     """
-    return ReplayAnswer(replay_results(results, served=served_spec(hardware, served), profiles=profiles))
+    techniques = None if speculation is None else {"speculation": speculation}
+    asked = served_spec(hardware, {**served, "techniques": techniques, "disaggregation": disaggregation})
+    return ReplayAnswer(replay_results(results, served=asked, profiles=profiles))

@@ -141,6 +141,7 @@ _OF_COMMAND: Mapping[str, Mapping[str, str]] = {
     "crossover": {"formats": "the usual ones that the accelerator multiplies", "speculation": _NONE},
     "calibrate": {**_ANSWERED, "hardware": "needed", "bench": _NONE, "only": "every family of the file"},
     "validate": {
+        "disaggregation": "one pool",
         **_ANSWERED,
         "hardware": "all; needed with --from",
         **dict.fromkeys(("mode", "library", "part"), "all"),

@@ -46,6 +46,17 @@ def validate(
         list[str] | None,
         typer.Option("--from", metavar="RESULT.json", help="Your result of InferenceX, vLLM bench, GuideLLM, AIPerf."),
     ] = None,
+    speculation: Annotated[
+        str | None, typer.Option("--speculation", help="With --from: guesses of what served, such as mtp.")
+    ] = None,
+    disaggregation: Annotated[
+        str | None,
+        typer.Option(
+            "--disaggregation",
+            metavar="POOLS",
+            help="With --from: pools, such as prefill_replicas=2, decode_replicas=1, decode_dp_size=8.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     profiles: Profiles = None,
 ) -> None:
@@ -60,19 +71,19 @@ def validate(
     """
     sampled = {"mode": mode, "anew": anew, "every": every > 1}
     stored = {"library": library, "part": part}
-    served = served_of(context.params)
+    served, how = served_of(context.params), {"speculation": speculation, "disaggregation": disaggregation}
     found: Answer
     if bench:
         _refuse_idle({"today": today, **sampled, **stored}, beside="with --from")
-        found = _replayed(bench, hardware=hardware, served=served, profiles=profiles)
+        found = _replayed(bench, hardware=hardware, how=how, served=served, profiles=profiles)
     elif today:
         chosen = {name: context.params[name] for name in CHOICES}
         idle = {name: value for name, value in served.items() if name not in CHOICES}
-        _refuse_idle({**idle, **stored}, beside="with --today")
+        _refuse_idle({**idle, **how, **stored}, beside="with --today")
         found = _today(chosen, anew=anew, every=every, profiles=profiles)
     else:
         _refuse_idle(sampled, beside="without --today")
-        _refuse_idle(served, beside="without --from")
+        _refuse_idle({**served, **how}, beside="without --from")
         found = _scorecard(part, hardware=hardware, libraries=library or (), profiles=profiles)
     typer.echo(json.dumps(found.to_dict(), allow_nan=False) + "\n" if as_json else found.to_text(), nl=False)
 
@@ -99,12 +110,19 @@ def _refuse_idle(given: Mapping[str, object], *, beside: str) -> None:
             raise ignored_option(f"has no effect {beside}", field=Option(name))
 
 
-def _replayed(results: Sequence[str], *, hardware: str | None, served: ServedFields, profiles: str | None) -> Answer:
+def _replayed(
+    results: Sequence[str],
+    *,
+    hardware: str | None,
+    how: Mapping[str, str | None],
+    served: ServedFields,
+    profiles: str | None,
+) -> Answer:
     from simulator.api.measurements import replay
 
     if hardware is None:
         raise missing_field("is missing", field="--hardware", hint="what the benchmark ran on")
-    return replay(results, hardware=hardware, profiles=profiles, **served)
+    return replay(results, hardware=hardware, profiles=profiles, **how, **served)
 
 
 def _today(chosen: Mapping[str, str | None], *, anew: bool, every: int, profiles: str | None) -> Answer:

@@ -50,6 +50,20 @@ def test_the_waterfall_starts_at_the_base_and_ends_at_the_result(base: str, caps
     assert "=" in changed, "the bill per hour of a number format stays"
 
 
+def test_pools_are_a_change_as_any_other_and_stand_in_the_headline(
+    base: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pools = "prefill_replicas=2,prefill_tp_size=2,decode_replicas=1"
+    code, out, _ = call(capsys, base, "--with", f"disaggregation={pools}", "--json")
+    assert code == 0
+    steps = json.loads(out)["steps"]
+    assert [len(steps), steps[0]["change"]] == [1, f"disaggregation={pools}"]
+    apart = tmp_path / "apart.yaml"
+    apart.write_text(f"{BASE}\ndisaggregation: {pools}\n")
+    _, out, _ = call(capsys, str(apart), "--with", "weights=fp8")
+    assert out.startswith("llama-3.1-8b on 5 × h100-sxm-80gb, 2 x TP2 for prompts and 1 x TP1 for answers, vllm;")
+
+
 def test_one_change_needs_no_table_of_changes_alone(base: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = call(capsys, base, "--with", "weights=fp8")
     assert "Alone:" not in out

@@ -53,6 +53,8 @@ def test_table_tells_stages_latencies_intervals_and_load(
     assert "goodput/s" in out
     assert "assumptions: --assumptions lists them" in out
     assert "Assumptions" in call(capsys, "serve", scenario, "--assumptions")[1]
+    pools = "disaggregation=prefill_replicas=1,decode_replicas=2"
+    assert "for prompts and 2 x TP1 h100-sxm-80gb for answers" in call(capsys, "serve", scenario, "--with", pools)[1]
 
 
 def test_json_is_the_contract_with_goodput_interval_and_series(

@@ -148,3 +148,27 @@ def test_what_validate_predicts_of_a_loop_calibrate_does_not_contradict(tmp_path
     path.write_text(dumps(means | tokens | seen))
     (run,) = calibrate(results=[str(path)], **served)["runs"]
     assert (run["ttft_before"], run["tpot_before"]) == pytest.approx((0.0, 0.0), abs=1e-3)
+
+
+def test_guesses_and_pools_that_served_a_loop_are_those_of_its_prediction(tmp_path: Path) -> None:
+    lengths = {"random_input_len": 1024, "random_output_len": 256, "random_range_ratio": 0.8}
+    tokens = {"total_input_tokens": 160 * 922, "total_output_tokens": 160 * 230, "request_rate": "inf"}
+    means = {"mean_ttft_ms": 500.0, "mean_tpot_ms": 20.0, "duration": 60.0, "completed": 160, "max_concurrency": 16}
+    path = tmp_path / "loop.json"
+    path.write_text(dumps(means | tokens | lengths))
+    served = {"model": "deepseek-r1", "hardware": "h200", "engine": "sglang"}
+    pools = "prefill_replicas=2,prefill_tp_size=8,decode_replicas=1,decode_dp_size=8,decode_ep_size=8"
+
+    def tpot_s(**how: Any) -> float:
+        return float(replay([str(path)], **served, **how)["runs"][0]["values"][1]["predicted"])
+
+    alone, apart = tpot_s(tp_size=8), tpot_s(disaggregation=pools)
+    assert tpot_s(tp_size=8, speculation="mtp") < 0.8 * alone
+    assert tpot_s(disaggregation=pools, speculation="mtp") < 0.8 * apart < 0.8 * tpot_s(dp_size=8, ep_size=8)
+    for text, field in (
+        ("8", "disaggregation.prefill_replicas"),
+        ("prefill_replicas=1", "disaggregation.decode_replicas"),
+    ):
+        with pytest.raises(RoofcastError) as refused:
+            tpot_s(disaggregation=text)
+        assert refused.value.field == field

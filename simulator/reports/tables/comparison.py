@@ -303,6 +303,19 @@ def _object(outcome: ComparedAnswer | None, *, intervals: bool) -> Json | None:
     }
 
 
+def _degrees_text(scenario: ScenarioSpec) -> str:
+    """``TP1 DP8 EP8``; of two pools ``2 x TP8 for prompts and 1 x TP1 DP8 EP8 for answers``."""
+
+    def text(asked: ScenarioSpec) -> str:
+        return " ".join((f"TP{asked.tp_size}", *asked.parallelism.named("pp", "dp", "ep", "cp")))
+
+    pools = scenario.disaggregation
+    if pools is None:
+        return text(scenario)
+    prompts, answers = (text(scenario.model_copy(update=pools.degrees(name))) for name in ("prefill", "decode"))
+    return f"{pools.prefill_replicas} x {prompts} for prompts and {pools.decode_replicas} x {answers} for answers"
+
+
 @dataclass(frozen=True, slots=True)
 class ComparisonAnswer(Answer):
     """A deployment, and what each change to it is worth.
@@ -318,7 +331,7 @@ class ComparisonAnswer(Answer):
         change alone; intervals; quality."""
         comparison, base = self.comparison, self.comparison.base.answered
         lines = [
-            f"{base.result.deployment.model.name} on {deployment_text(base)}, TP{comparison.scenario.tp_size}, "
+            f"{base.result.deployment.model.name} on {deployment_text(base)}, {_degrees_text(comparison.scenario)}, "
             f"{base.result.deployment.engine.name}; {_work_text(comparison.scenario)}",
             _headline(comparison),
             "",

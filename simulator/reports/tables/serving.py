@@ -302,7 +302,10 @@ def _title(answered: ScenarioResult, run: ServedRun) -> str:
         if run.memory.kv_bytes_per_token
         else "no KV cache"
     )
-    setup = setup_text(answered.deployment, replicas=answered.scenario.replicas)
+    if run.pools is None:
+        setup = setup_text(answered.deployment, replicas=answered.scenario.replicas)
+    else:
+        setup = pools_setup_text(run.pools.pools.prefill, run.pools.pools.decode)
     return f"{setup}; {cache}, weights {bytes_text(run.memory.weights_bytes)} a device"
 
 

@@ -86,6 +86,7 @@ class DisaggregationSpec(Spec):
     pool, ``prefill_max_num_batched_tokens`` its engine's limit, ``prefill_hardware`` its accelerator: caches then cross
     the slower network of both servers. ``decode_ffn`` (kind serve) gives the experts of a decode replica devices of
     their own. ``devices`` are the accelerators that there are; pools that need more would share some and are refused.
+    As text: ``prefill_replicas=2,decode_replicas=1,decode_dp_size=8``.
     """
 
     prefill_replicas: PositiveInt
@@ -106,6 +107,12 @@ class DisaggregationSpec(Spec):
     decode_ep_size: Degree | None = None
     decode_dp_size: Degree | None = None
     decode_cp_size: Degree | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written(cls, data: Any) -> Any:
+        pairs = (piece.replace(" ", "").partition("=") for piece in data.split(",")) if isinstance(data, str) else ()
+        return {name: int(text) if text.isdecimal() else text for name, _, text in pairs} or data
 
     def degrees(self, pool: PoolName) -> dict[str, int]:
         """Degrees of parallelism that one pool has of its own, by the scenario's names."""

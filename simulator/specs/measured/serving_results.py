@@ -13,8 +13,10 @@ from pydantic import NonNegativeInt, PositiveInt
 from simulator.errors import Option, RoofcastError
 from simulator.records import dataclass
 from simulator.specs.base import Spec, found_at, read_json
+from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.techniques import TechniquesSpec
 from simulator.units import MICRO, MILLI
 
 FORMATS = (
@@ -321,7 +323,7 @@ class ResultFile:
 
 
 class ServedSpec(Spec):
-    """One replica behind a benchmark, in the fields of a scenario; ``None`` takes what the engine or checkpoint has.
+    """What served a benchmark, in the fields of a scenario; ``None`` takes what the engine or checkpoint has.
 
     model : None takes the one that the file names
     system_prompt_tokens : that all prompts of the benchmark begin with
@@ -336,4 +338,6 @@ class ServedSpec(Spec):
     dp_size: PositiveInt = 1
     precision: PrecisionSpec = PrecisionSpec()
     engine: EngineSpec = EngineSpec()
+    techniques: TechniquesSpec = TechniquesSpec()
+    disaggregation: DisaggregationSpec | None = None
     system_prompt_tokens: NonNegativeInt = 0

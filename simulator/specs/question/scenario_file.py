@@ -38,6 +38,7 @@ WHOLE = (
     "dp_size",
     "cp_size",
     "replicas",
+    "disaggregation",
     "routing",
     "batch_size",
     "concurrency",

@@ -13,6 +13,8 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.records import FieldValue
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.reports.content.document import Paragraph, Table, Tone
+from simulator.reports.decide.decision import lead_text
+from simulator.reports.decide.summary import summary_section
 from simulator.reports.plan_text import plan_text
 from simulator.reports.report import build_report
 from simulator.reports.sections.options import choice_blocks
@@ -95,6 +97,12 @@ def test_what_follows_the_answer_of_a_plan_with_stock_is_said_of_a_new_fleet() -
     assert lines[1] == "A new fleet alone, as if nothing existed:"
     without = plan_capacity(plan().spec.model_copy(update={"stock": ()}))
     assert "as if nothing existed" not in plan_text(without, explain=False)
+    for asked, is_said in ((plan(), True), (without, False)):
+        studies = gather(asked, command="plan-capacity", complete=False)
+        said = [block.text for block in summary_section(studies).blocks if isinstance(block, Paragraph)]
+        # Before what is about it, so that a board does not rent what it has.
+        assert ("as if nothing existed" in said[0]) is is_said
+        assert said.index(lead_text(studies)) == is_said
 
 
 def test_devices_of_the_stock_table_add_up_to_the_plan() -> None:

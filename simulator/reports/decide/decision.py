@@ -350,15 +350,15 @@ def _margins(studies: Studies) -> tuple[doc.Block, ...]:
     )
 
 
-def _existing(studies: Studies) -> tuple[doc.Block, ...]:
+def existing(studies: Studies) -> tuple[doc.Block, ...]:
     """The fleet with what exists already, and that everything else is about one without it."""
     stock = studies.plan.study(StockPlan)
     if stock is None:
         return ()
     said = (
         f"Failures, growth and what moves the fleet are of these. Everything else is about the alternative: "
-        f"{studies.plan.best.devices} new accelerators of one kind, as if nothing existed. The section on options has "
-        f"the fleet with the existing ones, and the money of both."
+        f"{studies.plan.best.devices:,} new accelerators of one kind, as if nothing existed. The section on options "
+        f"has the fleet with the existing ones, and the money of both."
     )
     shapes = ", ".join(f"{share.replicas} + {share.spares} x {share.hardware} {share.label}" for share in stock.shares)
     facts = (
@@ -374,7 +374,7 @@ def decision_section(studies: Studies) -> doc.Section:
     """What is decided, the margins, and what has to be verified first: all that a reader needs to decide."""
     blocks: tuple[doc.Block, ...] = (
         doc.Paragraph(text=lead_text(studies), tone=doc.Tone.LEAD),
-        *_existing(studies),
+        *existing(studies),
         _equipment(studies),
         _money(studies),
         _limits(studies),

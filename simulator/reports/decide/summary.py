@@ -6,7 +6,7 @@ from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.planner.verification.confidence import confidence_in
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import money_text, percent_text, rate_text
-from simulator.reports.decide.decision import cheapest_elsewhere, lead_text, rent_or_buy_text
+from simulator.reports.decide.decision import cheapest_elsewhere, existing, lead_text, rent_or_buy_text
 from simulator.reports.decide.risks import top_risks
 from simulator.reports.sections.cost import ways_table
 from simulator.reports.sections.growth import rent_text
@@ -83,6 +83,7 @@ def summary_section(studies: Studies) -> doc.Section:
     """What is asked for, what it buys, what it costs, what else could be done, and what could go wrong."""
     outlook = _outlook(studies)
     blocks: tuple[doc.Block, ...] = (
+        *existing(studies),
         doc.Paragraph(text=lead_text(studies), tone=doc.Tone.LEAD),
         _numbers(studies),
         doc.Paragraph(text="What it buys", tone=doc.Tone.HEAD),

@@ -277,7 +277,7 @@ def _series_lines(result: ServeResult) -> list[str]:
 def _replicas_text(deployment: Deployment, *, replicas: int) -> str:
     """``2 x TP1 PP2 h100-sxm-80gb``."""
     degrees = deployment.parallelism
-    parts = (f"TP{degrees.tp_size}", *degrees.named("pp", "dp", "cp"), deployment.hardware.name)
+    parts = (f"TP{degrees.tp_size}", *degrees.named("pp", "dp", "ep", "cp"), deployment.hardware.name)
     return f"{replicas} x {' '.join(parts)}"
 
 

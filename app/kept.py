@@ -61,16 +61,15 @@ class Kept:
         """Keep what ``write`` puts at the path that it is given, whole or not at all."""
         folder = self._folder()
         path = folder / digest
-        if path.exists():
-            os.utime(path)
-            return
+        with suppress(FileNotFoundError):
+            return os.utime(path)
         with tempfile.TemporaryDirectory(dir=folder.parent) as place:
             written = Path(place) / digest
             write(written)
-            # Another server may have been faster.
-            if not path.exists():
+            # Another session may have been faster, and a folder does not replace another.
+            with suppress(OSError):
                 written.rename(path)
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             self._trim(folder)
 
     def read(self, digest: str) -> str | None:

@@ -63,3 +63,31 @@ def test_what_could_not_be_written_whole_is_not_there(folder: Path) -> None:
         kept.put("ab", write)
     assert kept.find("ab") is None
     assert [path.name for path in folder.iterdir()] == ["words"]
+
+
+def test_whoever_is_faster_or_lets_go_at_the_same_moment_is_no_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, rename = folder / "given", Path.rename
+    given.mkdir()
+    given.joinpath("file").write_text("said")
+
+    def second(path: Path, target: Path) -> Path:
+        shutil.copytree(path, target)
+        return rename(path, target)
+
+    def let_go(path: Path, *_: object, **__: object) -> None:
+        if path == folder / "folders" / "ab":
+            shutil.rmtree(path)
+            raise FileNotFoundError
+
+    kept = Kept("folders", most=9)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", second)
+        kept.put("ab", partial(shutil.copytree, given))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "utime", let_go)
+        kept.put("ab", partial(shutil.copytree, given))
+    found = kept.find("ab")
+    assert found is not None
+    assert found.joinpath("file").read_text() == "said"

@@ -32,7 +32,6 @@ def calibrate(
 
     measured : the CSV of ``python -m validation.measure``; or
     results : vLLM bench, GuideLLM or AIPerf results; the keywords say what served them
-    speculation : guesses, such as ``mtp``; disaggregation : pools, such as ``prefill_replicas=2,decode_replicas=1``
     only : families ("gemm") or families and formats ("gemm/bf16") to fit
     out : folder to write profiles into, for ``profiles=`` of every function; None writes nothing
 
@@ -46,7 +45,10 @@ def calibrate(
         return KernelCalibrationAnswer(kernels, _written(kernels, out=out, force=force))
     if only:
         raise ignored_option("has no effect with --from", field="--only", hint="")
-    engine = calibrate_engine(results, served=served_spec(hardware, served), profiles=profiles)
+    asked = served_spec(hardware, served)
+    if asked.disaggregation is not None:
+        raise ignored_option("has no effect: overheads are fitted to one replica", field="disaggregation", hint="")
+    engine = calibrate_engine(results, served=asked, profiles=profiles)
     return EngineCalibrationAnswer(engine, _written(engine, out=out, force=force))
 
 
@@ -137,6 +139,7 @@ def replay(
     """Import benchmark results as scenarios and predict them: ``roofcast validate --from``.
 
     results : files of InferenceX, vLLM bench, GuideLLM or AIPerf; the keywords say what served them
+    speculation : guesses, such as ``mtp``; disaggregation : pools, such as ``prefill_replicas=2,decode_replicas=1``
 
     Raises RoofcastError: a file is of no known kind, lacks lengths or a load, or the deployment is refused.
     """

@@ -172,3 +172,5 @@ def test_guesses_and_pools_that_served_a_loop_are_those_of_its_prediction(tmp_pa
         with pytest.raises(RoofcastError) as refused:
             tpot_s(disaggregation=text)
         assert refused.value.field == field
+    with pytest.raises(RoofcastError, match="fitted to one replica"):
+        calibrate(results=[str(path)], **served, disaggregation=pools)

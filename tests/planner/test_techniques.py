@@ -114,6 +114,11 @@ class TestAxes:
         assert {size for label, size in ranks.items() if "two batches" in label} == {8}
         assert set(ranks.values()) == {1, 8}
 
+    def test_what_would_meet_the_limits_is_said_of_halves_too(self) -> None:
+        fields: dict[str, object] = {"model": "deepseek-v2-lite", "weights": "bf16", "tp": 1, "dp": (1, 8), "rps": 300}
+        with pytest.raises(GapError, match="at least 16 GPUs"):
+            planned(**fields, two_batch_overlap=True, max_gpus=1)
+
     def test_halves_of_a_step_save_where_servers_exchange_tokens_and_their_flag_is_said(self) -> None:
         fields: dict[str, object] = {"model": "deepseek-r1", "weights": (), "engine": "sglang", "tp": 1, "dp": 32}
         fields |= {"isl": 2000, "osl": 1000, "rps": 60, "ttft_p95": "3s", "tpot_p95": "150ms", "verify": False}
@@ -132,6 +137,8 @@ class TestAxes:
         ("fields", "text"),
         [
             ({"two_batch_overlap": True}, "no experts"),
+            ({"two_batch_overlap": True, "model": "deepseek-v2-lite", "dp": (1,)}, "exchanges no tokens"),
+            ({"two_batch_overlap": True, "model": "deepseek-v2-lite", "ep": (1,)}, "exchanges no tokens"),
             ({"speculation": "nonsense"}, "eagle"),
             ({"any_technique": True, "sparsity": "2:4"}, "contradicts"),
         ],

@@ -31,6 +31,7 @@ from simulator.planner.search.screened_space import candidate_of, of_all_ranks, 
 from simulator.planner.search.screening import screen
 from simulator.planner.search.usual import evaluate_all, evaluate_together, usual_search
 from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.techniques.applied import works_on
 from simulator.traffic.lengths import Array
 
 # Engine limits that are tried beside the engine's own.
@@ -170,7 +171,7 @@ class GapScreen:
             for item in self._offered[platform]
         )
         kept = [self._variants.setdefault(item, item) for item in changed]
-        return tuple(product(self._degrees(state), kept))
+        return tuple(pair for pair in product(self._degrees(state), kept) if works_on(pair[1].techniques, pair[0]))
 
     def _screened(self, state: GapState) -> tuple[Candidate, ...]:
         """The set-ups of a state that come nearest to the limits, one of each table, the nearest and cheapest first."""

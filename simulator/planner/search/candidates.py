@@ -49,6 +49,7 @@ def technique_choices(spec: PlanSpec) -> tuple[TechniquesSpec, ...]:
     sparsity: tuple[str | None, ...] = spec.sparsity or (None,)
     if spec.any_technique:
         speculation, sparsity = (None, *USUAL_SPECULATION), (None, *USUAL_SPARSITY)
+    overlaps = (None, True) if spec.two_batch_overlap else (None,)
     found = (
         techniques_spec(
             {
@@ -60,11 +61,7 @@ def technique_choices(spec: PlanSpec) -> tuple[TechniquesSpec, ...]:
             }
         )
         for guess, zeros, policy, share, halves in product(
-            speculation,
-            sparsity,
-            spec.kv_policy or (None,),
-            spec.weight_offload or (None,),
-            (None, True) if spec.two_batch_overlap else (None,),
+            speculation, sparsity, spec.kv_policy or (None,), spec.weight_offload or (None,), overlaps
         )
     )
     return tuple(dict.fromkeys(found))
@@ -239,6 +236,8 @@ def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
     for field, asked in (("ep_size", max(spec.ep_size, default=1) > 1), ("two_batch_overlap", spec.two_batch_overlap)):
         if asked and not model.has_experts:
             raise no_effect(f"{model.name} has no experts to spread over devices", field=Option(field))
+    if spec.two_batch_overlap and 1 in (max(spec.dp_size, default=0), max(spec.ep_size, default=0)):
+        raise no_effect("one rank of attention or of experts exchanges no tokens", field=Option("two_batch_overlap"))
     if spec.pp_size:
         try:
             check_degrees(model, ParallelismSpec(pp_size=min(spec.pp_size)))

@@ -27,13 +27,22 @@ def test_loads_are_named_as_they_are_written() -> None:
     }
 
 
-@pytest.mark.parametrize("word", ["1024@c8x32", "1024/256@8x32", "1024/256@c8", "a/b@c8x3", "1024/256@q8x3"])
+MALFORMED = ["1024@c8x32", "1024/256@8x32", "1024/256@c8", "a/b@c8x3", "1024/256@q8x3"]
+NOTHING = ["0/256@c8x32", "1024/256@c0x32", "1024/256@r0x32", "1024/256@rnanx32", "1024/256@c8x0"]
+
+
+@pytest.mark.parametrize("word", [*MALFORMED, *NOTHING])
 def test_other_words_are_refused_before_anything_starts(
     word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--models", str(tmp_path), "--out", str(tmp_path / "out"), "--load", word]) == 2
     assert "as 1024/256@c8x32" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_models_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--models", str(tmp_path), "--out", str(tmp_path / "out"), "--load", "1024/256@c8x32"]) == 5
+    assert "no folder with a config.json" in capsys.readouterr().err
 
 
 def test_random_weights_send_tokens_to_experts_evenly() -> None:

@@ -57,6 +57,8 @@ class Load:
             isl, osl = lengths.split("/")
             value, requests = load[1:].split("x")
             kind = {"c": "clients", "r": "rate_per_s"}[load[0]]
+            if not all(number > 0 for number in (int(isl), int(osl), int(requests), float(value))):
+                raise ValueError("nothing is asked")
             return cls(
                 isl_tokens=int(isl),
                 osl_tokens=int(osl),
@@ -248,8 +250,11 @@ def main(words: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return USAGE
-    arguments.out.mkdir(parents=True, exist_ok=True)
     names = arguments.only or sorted(path.parent.name for path in arguments.models.glob("*/config.json"))
+    if not names:
+        print(f"--models {arguments.models}: holds no folder with a config.json", file=sys.stderr)
+        return IO
+    arguments.out.mkdir(parents=True, exist_ok=True)
     failed = False
     for name in names:
         if time.monotonic() > until_s:

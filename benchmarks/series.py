@@ -101,7 +101,7 @@ def slope(seconds: Mapping[int, float]) -> float:
 def last_entry(history: Path, *, name: str, imports_s: float) -> Mapping[int, float]:
     """Seconds by size of the last run of a series, on a machine that imports in ``imports_s``; empty without one."""
     lines = history.read_text("utf-8").splitlines() if history.exists() else []
-    entries = [entry for entry in map(json.loads, lines) if entry["series"] == name]
+    entries = [entry for entry in map(json.loads, lines) if entry["series"] == name and "imports_s" in entry]
     last = entries[-1] if entries else {"cpu_s": {}, "imports_s": imports_s}
     return {int(size): value * imports_s / last["imports_s"] for size, value in last["cpu_s"].items()}
 

@@ -28,6 +28,8 @@ def test_the_last_entry_of_a_series_is_compared_with(tmp_path: Path) -> None:
     before = last_entry(history, name="plan", imports_s=0.2)
     assert before == {10: 2.0}
     assert last_entry(history, name="plan", imports_s=0.3) == {10: pytest.approx(3.0)}, "a slower machine"
+    history.write_text(history.read_text() + json.dumps({"series": "plan", "cpu_s": {"10": 7.0}}) + "\n")
+    assert last_entry(history, name="plan", imports_s=0.2) == before, "one without its imports compares with nothing"
     entry = {"series": "plan", "cpu_s": {10: 1.0, 100: 4.0}, "peak_bytes": {10: 1e8, 100: 1e8}}
     lines = said(entry, before=before, series=SERIES["plan"])
     assert [line.endswith("0.50 x the last") for line in lines] == [True, False, False]

@@ -238,8 +238,9 @@ def main(words: list[str]) -> None:
     with suppress(RoofcastError):
         warm_up()
     keep_what_is_read()
-    answers.send(_READY)
-    _answer_all(Receiver(sys.stdin.buffer), answers)
+    with suppress(BrokenPipeError):  # of a server that has ended
+        answers.send(_READY)
+        _answer_all(Receiver(sys.stdin.buffer), answers)
 
 
 if __name__ == "__main__":

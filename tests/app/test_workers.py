@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import subprocess
+import sys
 import time
 import weakref
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from simulator.errors import RoofcastError
 from simulator.planner.gap.records import GapError
 from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.scenario import ScenarioSpec
+from tests.app.served import ROOT
 
 START_S = 120.0
 
@@ -92,6 +94,18 @@ def _refused() -> None:
     tried = Crew(most=0)
     _TRIED.append(weakref.ref(tried))
     raise RoofcastError("no")
+
+
+def test_a_worker_whose_server_ends_while_it_starts_ends_quietly() -> None:
+    command, pipe = (sys.executable, "-m", "app.workers"), subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe) as worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        assert worker.stderr is not None
+        worker.stdout.close()
+        worker.stdin.close()
+        assert worker.stderr.read() == b""
+        assert worker.wait(START_S) == 0
 
 
 def test_a_refusal_that_was_sent_keeps_nothing_of_what_was_tried() -> None:

@@ -8,7 +8,8 @@ import streamlit as st
 
 from app import glossary
 from simulator.specs.question.plan_values import workload_shares
-from simulator.traffic.lengths import PRESET_NAMES, workload_preset
+from simulator.traffic.lengths import PRESET_NAMES, shares_of, workload_preset
+from simulator.units import percent_text
 
 _OPEN, _KINDS = "mix", "mixed_kinds"
 _MOST_PARTS = 1000
@@ -42,7 +43,7 @@ def mix_input(ask: Callable[[str], None]) -> None:
             st.number_input(f"{kind} (parts)", 1, _MOST_PARTS, 1, key=parts_key, help="70 and 30, or 7 and 3.")
             for kind, parts_key in zip(kinds, parts_keys, strict=True)
         ]
-        shares = [(kind, part / sum(parts)) for kind, part in zip(kinds, parts, strict=True)]
-        st.caption(", ".join(f"{kind} {share * 100:.3g} %" for kind, share in shares))
+        shares = list(zip(kinds, shares_of(parts), strict=True))
+        st.caption(", ".join(f"{kind} {percent_text(share, digits=3)}" for kind, share in shares))
         mix = ",".join(f"{workload_preset(kind).word}={share:g}" for kind, share in shares)
         st.button("Ask with this mix", key="ask_mix", disabled=len(kinds) < 2, on_click=ask, args=(mix,))

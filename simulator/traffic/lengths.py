@@ -366,6 +366,12 @@ def workload_preset(name: str) -> WorkloadPreset:
     return kinds[0][0] if len(kinds) == 1 else _mixed(kinds, name=name)
 
 
+def shares_of(parts: Sequence[float]) -> tuple[float, ...]:
+    """Each part of their sum."""
+    whole = sum(parts)
+    return tuple(part / whole for part in parts)
+
+
 def _mixed(kinds: Sequence[tuple[WorkloadPreset, float]], *, name: str) -> WorkloadPreset:
     """One stream of requests of several kinds: means, variations and cached tokens of all, and the strictest bounds."""
 

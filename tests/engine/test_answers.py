@@ -100,7 +100,7 @@ def test_ranks_share_the_batch_and_add_their_throughput() -> None:
 
 def test_what_a_reader_should_know_is_said() -> None:
     notes = answer(scenario(BATCH, model="gpt2", isl_tokens=2000, engine={"name": "torch-eager"})).notes
-    assert any("1024 positions" in note for note in notes)
+    assert any("1,024 positions" in note for note in notes)
     assert any("host bound" in note for note in notes)
     assert not any("host bound" in note for note in answer(scenario(BATCH, engine={"name": "vllm"})).notes)
 

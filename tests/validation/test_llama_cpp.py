@@ -73,8 +73,9 @@ def test_without_graphs_a_step_lasts_as_long_as_its_launches() -> None:
 
 
 ROW = {
-    "model": "meta-llama/Llama-2-7b-hf", "tp": "", "n_gpus": "1", "batch_or_concurrency": "1", "isl": "128",
-    "osl": "128", "metric": "latency_ms", "value": "4344.691", "weight_dtype": "", "notes": "",
+    "model": "meta-llama/Llama-2-7b-hf", "hardware": "Nvidia A100 GPU", "tp": "", "n_gpus": "1", "isl": "128",
+    "batch_or_concurrency": "1", "osl": "128", "metric": "latency_ms", "value": "4344.691", "weight_dtype": "",
+    "notes": "",
 }  # fmt: skip
 
 

@@ -302,12 +302,15 @@ class TestEncoders:
         assert kept.devices + kept.fleet_devices <= both
         (refused,) = found_none(with_encoders("l40s", round_to="device", max_gpus=both - 1))
         assert refused.reason.startswith(f"replicas take {free.fleet_devices} of the ")
+        # At three times the rate they cost less than replicas that encode for themselves.
+        free = with_encoders("l40s", round_to="device", rps=60.0).study(EncoderFleet)
+        assert free is not None
         assert free.total_per_hour is not None
         with pytest.raises(InfeasibleError) as refused:
-            with_encoders("l40s", round_to="device", max_cost_per_hour=free.total_per_hour + 0.1)
+            with_encoders("l40s", round_to="device", rps=60.0, max_cost_per_hour=free.total_per_hour + 0.1)
         assert f"{free.devices} x l40s in front of {free.fleet_devices} x h100-sxm-80gb" in refused.value.hint
         with pytest.raises(InfeasibleError) as refused:
-            with_encoders("l40s", round_to="device", max_cost_per_hour=free.total_per_hour - 0.1)
+            with_encoders("l40s", round_to="device", rps=60.0, max_cost_per_hour=free.total_per_hour - 0.1)
         assert "l40s" not in refused.value.hint
 
     def test_an_availability_is_that_of_both_together(self) -> None:

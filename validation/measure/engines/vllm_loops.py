@@ -194,11 +194,7 @@ def _rounded(value: object) -> object:
 def measured(folder: Path, load: Load, *, port: int, seed: int, range_ratio: float) -> dict[str, object]:
     """One load by ``vllm bench serve``: its result, and the accelerator's joules."""
     from vllm.benchmarks.serve import add_cli_args, main_async
-
-    try:
-        from vllm.utils.argparse_utils import FlexibleArgumentParser
-    except ImportError:
-        from vllm.utils import FlexibleArgumentParser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     parser = FlexibleArgumentParser()
     add_cli_args(parser)

@@ -12,7 +12,7 @@ from app import controls, glossary, links
 from app.widgets import Shown
 from simulator.errors import RoofcastError
 from simulator.planner.verification.confidence import LIKELY, UNLIKELY, chance_word
-from simulator.reports.charts.gauge import Gauge
+from simulator.reports.charts.chart import Gauge
 from simulator.reports.content.quantities import Quantity, change_text
 from simulator.reports.tables.serving import ObjectiveChance
 

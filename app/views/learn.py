@@ -14,8 +14,7 @@ from app.uploaded import session_profiles
 from simulator.api.explanations import CURRENCY
 from simulator.errors import RoofcastError
 from simulator.explain.catalogue import TOPICS, topic_named
-from simulator.published.catalogue import topics
-from simulator.published.shown import PUBLISHED_COLUMNS, published_chart, published_rows, topic_title
+from simulator.published.catalogue import PUBLISHED_COLUMNS, published_chart, published_rows, topic_title, topics
 from simulator.reports.content.quantities import counted_text, percent_text
 
 _FIGURE, _STATEMENT = "figure", "what it is"

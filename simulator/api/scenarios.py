@@ -1,17 +1,19 @@
-"""``simulate``, ``serve``, ``capacity`` and ``compare``: what deployments do with requests."""
+"""``simulate``, ``serve``, ``capacity`` and ``compare``: what deployments do with requests; lines of scenarios."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from simulator.api.questions import Given, ScenarioFields, scenario_spec, written_objectives
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.engine.uniform.record import UniformRun
-from simulator.errors import RoofcastError
+from simulator.errors import FileError, Option, RoofcastError
 from simulator.records import dataclass
-from simulator.reports.answer import Answer, Cells, Json, result_object
+from simulator.reports.answer import Answer, Cells, Json, dump, error_object, result_object
 from simulator.specs.parsing import MalformedError, parse_json
 from simulator.specs.question.plan_values import ObjectiveSpec, parse_objectives
 from simulator.specs.question.scenario import ScenarioSpec
@@ -36,8 +38,6 @@ class ScenarioAnswer(Answer):
 
     def to_dict(self) -> Json:
         """The contract's result object."""
-        from simulator.reports.answer import result_object
-
         return result_object(self.result)
 
     def to_text(self) -> str:
@@ -75,8 +75,6 @@ class ServeAnswer(ScenarioAnswer):
 
     def to_dict(self) -> Json:
         """The contract's result object with the load over time."""
-        from simulator.reports.answer import dump, result_object
-
         return result_object(self.result) | {"series": dump(self.run.result.run.series)}
 
     def to_text(self, *, assumptions: bool = False) -> str:
@@ -121,7 +119,6 @@ def simulate(
 
 def simulate_line(line: str | bytes, *, number: int, profiles: str | None = None) -> Json:
     """The result object, or the error object, of one line of JSON; a bad line never spoils the others."""
-    from simulator.reports.answer import error_object, result_object
     from simulator.specs.base import validate
 
     identifier: str | int | None = None
@@ -217,7 +214,7 @@ def compare(
     changes : texts such as ``weights=fp8``, ``sparsity=2:4``, ``weights=int4 scheme=gptq-g128``, ``tp_size=2``
     """
     from simulator.planner.comparison import compare as compared
-    from simulator.published.shown import printed_speedups
+    from simulator.published.catalogue import printed_speedups
     from simulator.reports.tables.comparison import ComparisonAnswer
     from simulator.specs.question.scenario_file import parse_change
 
@@ -292,3 +289,88 @@ def capacity(
         spec, objectives=objectives, seeds=seeds, requests=requests, progress=progress, profiles=profiles
     )
     return CapacityAnswer(found)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedLine:
+    """A line that is not blank, and its place in its file, from 1 on."""
+
+    number: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredLine:
+    """One JSON document without its line end, and whether it is an error object."""
+
+    text: str
+    refused: bool
+
+
+def numbered_lines(lines: Iterable[bytes]) -> Iterator[NumberedLine]:
+    """Lines that hold something; a byte-order mark before the first is none of it."""
+    for number, line in enumerate(lines, start=1):
+        content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        if content.strip():
+            yield NumberedLine(number, content.rstrip(b"\r\n"))
+
+
+def answered_lines(
+    lines: Iterable[NumberedLine], *, jobs: int = 1, timeout_s: float | None = None, profiles: str | None = None
+) -> Iterator[AnsweredLine]:
+    """The result object or the error object of each line, in their order, while they come.
+
+    jobs : processes that answer; timeout_s : seconds that one line may take. One job without a limit is this process.
+    """
+    if jobs == 1 and timeout_s is None:
+        for line in lines:
+            yield _answered(line, profiles=profiles)
+        return
+    asked: deque[NumberedLine] = deque()
+
+    def requests() -> Iterator[str]:
+        for line in lines:
+            asked.append(line)
+            content = line.content.decode("utf-8", "surrogateescape")
+            yield json.dumps([line.number, profiles, content])
+
+    from simulator.processes import LineProcesses
+
+    with LineProcesses(f"{__name__}:answer_request", jobs=jobs, timeout_s=timeout_s) as processes:
+        for found in processes.answers(requests()):
+            line = asked.popleft()
+            if isinstance(found, RoofcastError):
+                yield _refused(line, found)
+            else:
+                yield AnsweredLine(found[1:], found[0] == "1")
+
+
+def answer_request(request: str) -> str:
+    """What a process that answers lines does with one: its answer behind a 1 for error objects or a 0."""
+    number, profiles, content = json.loads(request)
+    line = NumberedLine(number, content.encode("utf-8", "surrogateescape"))
+    found = _answered(line, profiles=profiles)
+    return f"{found.refused:d}{found.text}"
+
+
+def _answered(line: NumberedLine, *, profiles: str | None) -> AnsweredLine:
+    document = simulate_line(line.content, number=line.number, profiles=profiles)
+    return AnsweredLine(text=json.dumps(document, allow_nan=False), refused="error" in document)
+
+
+def _refused(line: NumberedLine, error: RoofcastError) -> AnsweredLine:
+    document = error_object(line_identifier(line.content), error)
+    return AnsweredLine(text=json.dumps(document, allow_nan=False), refused=True)
+
+
+def unanswered_lines(lines: Iterator[NumberedLine], *, answers: Iterable[bytes], where: str) -> Iterator[NumberedLine]:
+    """What of ``lines`` an earlier run's ``answers`` leave, in order. Raises FileError: they answer other scenarios."""
+    for held in answers:
+        line = next(lines, None)
+        if line is None or line_identifier(held) != line_identifier(line.content):
+            raise FileError(
+                f"{where} answers other scenarios" + ("" if line is None else f": line {line.number} has another id"),
+                field=Option("resume"),
+                hint="`force` starts anew",
+            )
+    return lines

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from simulator.cli.served_options import SERVED, served_of
 from simulator.cli.shared import AsJson, Force, Profiles, grouped
+from simulator.cli.validate_command import SERVED, served_of
 from simulator.errors import ExitCode, RoofcastError
 from simulator.files import write_text
 from simulator.specs.question.plan_values import PROMISE_SEEDS

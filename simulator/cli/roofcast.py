@@ -28,7 +28,7 @@ COMMANDS: Mapping[str, Place] = {
     "serve": Place("Simulate", "scenario_commands", "serve"),
     "capacity": Place("Simulate", "scenario_commands", "capacity"),
     "simulate": Place("Simulate", "line_commands", "simulate"),
-    "sweep": Place("Simulate", "sweep_command", "sweep"),
+    "sweep": Place("Simulate", "line_commands", "sweep"),
     "compare": Place("Simulate", "scenario_commands", "compare"),
     "step": Place("Simulate", "step_commands", "step"),
     "crossover": Place("Simulate", "step_commands", "crossover"),

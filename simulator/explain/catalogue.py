@@ -12,9 +12,14 @@ from simulator.errors import FileError, Option, RoofcastError, did_you_mean, ign
 from simulator.explain import cache, decoding, formats, hardware, scale
 from simulator.explain.topic import Equation, Example, Topic, Value, rows_table
 from simulator.phases.memory import memory_plan
-from simulator.published.catalogue import explained, published_figures
+from simulator.published.catalogue import (
+    PUBLISHED_COLUMNS,
+    explained,
+    published_chart,
+    published_figures,
+    published_rows,
+)
 from simulator.published.figures import ComparedFigure
-from simulator.published.shown import PUBLISHED_COLUMNS, published_chart, published_rows
 from simulator.records import dataclass
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone

@@ -1,19 +1,25 @@
-"""Worked examples of the literature, computed by the simulator."""
+"""Worked examples of the literature, and whole runs: scenarios of the contract and a value that was printed of each."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import Any
 
+from simulator.engine.runs.answers import answer
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import Work, decode_step
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.published.facts import largest_value, load_facts
-from simulator.published.figures import PublishedFigure, rows_of, table_figure
+from simulator.published.figures import FOLDER, PublishedFigure, by_scenario, rows_of, table_figure
+from simulator.reports.answer import result_object
+from simulator.specs.base import validate
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype
+from simulator.specs.question.scenario import ScenarioSpec
 from simulator.units import GIGA, MIB, MILLI, TERA
 
 BATCH = 16
@@ -102,3 +108,39 @@ COMPUTED: dict[str, Callable[[], float]] = {
     "fp8_e5m2_largest": lambda: largest_value(load_facts().floats["fp8 E5M2"]),
 }
 """Name of a row of worked_examples.csv -> what the simulator computes."""
+
+
+TOPIC = "engines"
+DRIFT = 0.05
+"""By how much a known miss may grow before it has to be looked at."""
+
+
+def run_rows() -> list[dict[str, Any]]:
+    """The rows of runs.jsonl."""
+    return [json.loads(line) for line in (FOLDER / "runs.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def run_figures() -> list[PublishedFigure]:
+    """Rows that come out within their tolerance, and known misses."""
+    return [_run_figure(row) for row in run_rows()]
+
+
+def _run_figure(row: dict[str, Any]) -> PublishedFigure:
+    metric: str = row["metric"]
+
+    def predict() -> float:
+        scenario = validate(ScenarioSpec, row["scenario"], where=row["name"])
+        return float(result_object(answer(scenario))[metric])
+
+    return PublishedFigure(
+        name=row["name"],
+        topic=row.get("topic", TOPIC),
+        published=row["published"],
+        unit="tokens/s" if metric.endswith("_per_s") else "s",
+        tolerance=row["tolerance"] if "tolerance" in row else abs(row["reached_error"]) + DRIFT,
+        source=f"{row['citation']} ({row['version'][:12]})",
+        statement=f"printed as {row['printed']}",
+        reason=row.get("reason", ""),
+        predict=predict,
+        asked_by=by_scenario(row["scenario"], field=metric),
+    )

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,8 +74,10 @@ def _fields(value: Any, *, whole: bool) -> Json:
 
 
 def picked(record: object, *names: str, whole: bool = False) -> Json:
-    """Fields and properties of a record by their names, as `dump` has them."""
-    return {name: dump(getattr(record, name), whole=whole) for name in names}
+    """Fields and properties of a record by their names, as `dump` has them: ``label``, under another name
+    ``setup=label``, of a record inside ``isl_cv=mix.isl.cv``."""
+    places = ((said or place, place) for said, _, place in (name.rpartition("=") for name in names))
+    return {name: dump(attrgetter(place)(record), whole=whole) for name, place in places}
 
 
 def finite(value: float) -> float | None:

@@ -12,8 +12,7 @@ from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Block, Figure, Paragraph, Report, Section
 from simulator.reports.content.quantities import rate_text
 from simulator.reports.decide.decision import decision_section
-from simulator.reports.decide.evidence import evidence_section
-from simulator.reports.decide.risks import acceptance_section, risk_section
+from simulator.reports.decide.risks import acceptance_section, evidence_section, risk_section
 from simulator.reports.sections.appendix import appendix_section
 from simulator.reports.sections.beside_replicas import encoder_blocks, kv_tiers_blocks
 from simulator.reports.sections.cost import cost_section, rental_blocks
@@ -28,12 +27,11 @@ from simulator.reports.sections.performance import (
     verification_blocks,
 )
 from simulator.reports.sections.resilience import resilience_blocks
-from simulator.reports.sections.side_by_side import of_each
 from simulator.reports.sections.sites import energy_section, facilities_section
 from simulator.reports.sections.sizing import measured_blocks, sizing_section
 from simulator.reports.sections.stock import stock_blocks
 from simulator.reports.sections.uncertainty import sensitivity_section, uncertainty_blocks
-from simulator.reports.studies import Studies
+from simulator.reports.studies import Studies, of_each
 
 SECTIONS: tuple[Callable[[Studies], Section], ...] = (
     decision_section,

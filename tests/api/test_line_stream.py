@@ -1,4 +1,4 @@
-"""``simulator.api.line_stream`` and ``simulator.api.published``: lines in order, and rows that repeat their figures."""
+"""``simulator.api.scenarios`` and ``simulator.api.published``: lines in order, and rows that repeat their figures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulator.api.line_stream import NumberedLine, answer_request, answered_lines, numbered_lines, unanswered_lines
 from simulator.api.published import COLUMNS, published
+from simulator.api.scenarios import NumberedLine, answer_request, answered_lines, numbered_lines, unanswered_lines
 from simulator.errors import FileError, RoofcastError
 
 SCENARIO = {"kind": "batch", "model": "llama-3.1-8b", "hardware": "h100", "batch_size": 2, "isl_tokens": 64,

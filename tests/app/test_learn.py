@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from app.display import COMMAND_LINE
 from simulator.explain.catalogue import TOPICS, topic_named
-from simulator.published.catalogue import topics
-from simulator.published.shown import PUBLISHED_COLUMNS, topic_title
+from simulator.published.catalogue import PUBLISHED_COLUMNS, topic_title, topics
 from simulator.reports.content.quantities import number_text, percent_text
 from tests.app.pages import document_of, headline, opened, tables
 

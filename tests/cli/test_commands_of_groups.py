@@ -1,7 +1,7 @@
 """Commands as functions of their options: what they read, write and refuse.
 
 ``simulator.cli.scenario_commands``, ``.step_commands``, ``.record_commands``, ``.validate_command``,
-``.line_commands``, ``.sweep_command``, ``.step_commands`` and ``.plan_capacity``.
+``.line_commands``, ``.step_commands`` and ``.plan_capacity``.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from simulator.api.questions import ServedFields
-from simulator.cli import line_commands, record_commands, scenario_commands, step_commands, sweep_command
+from simulator.cli import line_commands, record_commands, scenario_commands, step_commands
 from simulator.cli import validate_command as validating
 from simulator.cli.plan_capacity import PlanOutput, plan_options
 from simulator.cli.roofcast import app
-from simulator.cli.served_options import SERVED, served_of
 from simulator.cli.shared import run
 from simulator.cli.step_commands import precision_of, precision_options, technique_options, techniques_of
+from simulator.cli.validate_command import SERVED, served_of
 from simulator.planner.money.market import RENTALS
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.profiles import list_profiles
@@ -241,7 +241,7 @@ class TestSweepCommand:
         assert "--out: is missing" in refused(capsys, "sweep", "sweep.yaml")
         assert "--out: is of a sweep to answer" in refused(capsys, "sweep", str(tmp_path), "--out", "x")
         assert "--out: is of a sweep to answer" in refused(capsys, "sweep", str(tmp_path), "--resume")
-        assert sweep_command.sweep.__doc__ is not None
+        assert line_commands.sweep.__doc__ is not None
 
 
 class TestPlanOptions:

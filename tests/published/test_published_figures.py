@@ -16,8 +16,8 @@ from simulator.cli.roofcast import app
 from simulator.cli.shared import run
 from simulator.published.catalogue import compared, explained, predicted, published_figures, reasons, topics
 from simulator.published.figures import ComparedFigure, PublishedFigure, by_library
-from simulator.published.runs import run_rows
 from simulator.published.techniques import published_techniques
+from simulator.published.worked_examples import run_rows
 from tests.for_every import for_every
 
 WIDEST_TOLERANCE = 0.25

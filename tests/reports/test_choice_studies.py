@@ -19,9 +19,8 @@ from simulator.reports.plan_text import plan_text
 from simulator.reports.report import build_report
 from simulator.reports.sections.options import choice_blocks
 from simulator.reports.sections.resilience import cases_blocks
-from simulator.reports.sections.side_by_side import named_parts, of_each
 from simulator.reports.sections.stock import stock_money_blocks
-from simulator.reports.studies import gather
+from simulator.reports.studies import gather, named_parts, of_each
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.question.plan import plan_spec
 

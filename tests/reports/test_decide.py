@@ -15,8 +15,7 @@ from simulator.planner.verification import confidence
 from simulator.planner.verification.confidence import confidence_in, evidence_of
 from simulator.reports.content.document import Paragraph, Report, Section, Table
 from simulator.reports.decide.decision import cheapest_elsewhere, lead_text
-from simulator.reports.decide.evidence import confidence_text, evidence_section
-from simulator.reports.decide.risks import unsourced_table
+from simulator.reports.decide.risks import confidence_text, evidence_section, unsourced_table
 from simulator.reports.decide.summary import summary_report
 from simulator.reports.formats.markdown import report_markdown
 from simulator.reports.plan_text import plan_text

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from simulator.reports.charts.gauge import Gauge
+from simulator.reports.charts.chart import Gauge
 
 
 @pytest.mark.parametrize("bound_s", [0.01, 1.0, 600.0])

@@ -1,4 +1,4 @@
-"""A chart as data: what is drawn, with units, and nothing about how. Every renderer draws the same description."""
+"""A chart or a gauge as data: what is drawn, with units, and nothing about how. Every renderer draws the same one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Literal
 
 from simulator.records import dataclass
+from simulator.reports.content.quantities import chance_text, seconds_text
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#8C7A00", "#555555")
 """Eight colours that people with any common colour blindness tell apart, of Okabe and Ito, the last three darkened."""
@@ -211,3 +212,42 @@ def waterfall_chart(
     )
     x = Axis(title="", categories=tuple(name for name, _, _ in parts))
     return Chart(key=key, title=title, x=x, y=y, series=(series,), caption=caption)
+
+
+_BOUND_AT = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gauge:
+    """A p95 and the ends of its 80 % interval beside its bound [s], infinite where there is none; its chance to hold.
+    Places are shares of the gauge's width; what lies beyond its end stands there."""
+
+    bound_s: float
+    value_s: float
+    ends_s: tuple[float, float]
+    chance: float
+
+    def place(self, value_s: float) -> float:
+        """Where a latency stands."""
+        return min(max(_BOUND_AT * value_s / self.bound_s, 0.0), 1.0)
+
+    @property
+    def bar(self) -> float:
+        """How far the prediction reaches."""
+        return self.place(self.value_s)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the interval begins, and how wide it is."""
+        low, high = map(self.place, self.ends_s)
+        return low, high - low
+
+    @property
+    def odds_text(self) -> str:
+        """``97 % likely``."""
+        return f"{chance_text(self.chance)} likely"
+
+    @property
+    def bound_text(self) -> str:
+        """``≤ 1.00 s``."""
+        return f"≤ {seconds_text(self.bound_s)}"

@@ -24,12 +24,10 @@ from simulator.reports.content.quantities import (
     rate_text,
     signed_percent_text,
 )
-from simulator.reports.decide.evidence import confidence_text
-from simulator.reports.decide.risks import top_risks
+from simulator.reports.decide.risks import confidence_text, top_risks
 from simulator.reports.sections.answer import device_word, rival_text, sentence
 from simulator.reports.sections.cost import buying_text
-from simulator.reports.sections.side_by_side import named_parts
-from simulator.reports.studies import Studies
+from simulator.reports.studies import Studies, named_parts
 from simulator.reports.words.derivation import TERMS, bought_text, offers_text, terms_text
 from simulator.units import KILO
 

@@ -9,8 +9,7 @@ from simulator.planner.studies.growth import Growth
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import money_text, signed_percent_text
-from simulator.reports.sections.side_by_side import of_each
-from simulator.reports.studies import Studies
+from simulator.reports.studies import Studies, of_each
 
 _SHOWN_EVERY_MONTHS = 3
 

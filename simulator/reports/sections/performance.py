@@ -13,8 +13,7 @@ from simulator.reports.charts.load import replica_load_chart
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import counted_text, percent_text, seconds_text
 from simulator.reports.sections.resilience import cases_blocks
-from simulator.reports.sections.side_by_side import of_each
-from simulator.reports.studies import Studies
+from simulator.reports.studies import Studies, of_each
 from simulator.specs.base import ValueOrigin
 from simulator.units import bound_text
 

@@ -11,8 +11,7 @@ from simulator.reports.content import document as doc
 from simulator.reports.content.document import Block, Bullets, columns, count, kilowatts, price, table
 from simulator.reports.content.quantities import counted_text, kilowatts_text, price_text, seconds_text
 from simulator.reports.sections.resilience import operation_blocks
-from simulator.reports.sections.side_by_side import of_each
-from simulator.reports.studies import Studies
+from simulator.reports.studies import Studies, of_each
 from simulator.reports.words.derivation import detail_text, explanation, resource_text
 from simulator.reports.words.fields import flag_of
 from simulator.units import plain_text

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.money.stock_money import rent_of, stock_money
 from simulator.planner.studies.stock_fleets import StockPlan
-from simulator.reports.charts.gauge import Gauge
+from simulator.reports.charts.chart import Gauge
 from simulator.reports.content.document import Table, columns, count, kilo, kilowatts, money, number, seconds, table
 from simulator.reports.content.quantities import (
     Quantity,

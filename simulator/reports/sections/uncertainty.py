@@ -12,8 +12,7 @@ from simulator.planner.studies.uncertainty import Quantiles, Uncertainty
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import percent_text, signed_percent_text
-from simulator.reports.sections.side_by_side import of_each
-from simulator.reports.studies import Studies
+from simulator.reports.studies import Studies, of_each
 
 _SMALL_BILL = 100.0
 _NO_MARGIN = 0.005

@@ -7,6 +7,7 @@ import json
 from dataclasses import fields
 from functools import partial
 from io import StringIO
+from operator import attrgetter
 from typing import Any
 
 from simulator.engine.lanes.steady_state import Objective
@@ -15,7 +16,7 @@ from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import KEYS, KINDS, CapacityPlan
 from simulator.planner.fleet.records import Fleet, Housing
 from simulator.planner.gap.records import Gap, GapError, GapLimit, GapOption, GapStep
-from simulator.planner.serving.capacity import Latencies, Replica
+from simulator.planner.serving.capacity import Latencies, Limit, Replica
 from simulator.planner.verified import Finalists, FleetVerification, Verification
 from simulator.reports.answer import dump, picked
 from simulator.reports.sections.answer import sentence
@@ -36,6 +37,7 @@ _MEMORY = (
     "reserve_bytes",
 )
 _ENGINE = ("name", "version", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization")
+_POWER = ("power_typical_w=typical_w", "power_max_w=maximum_w")
 _DEGREES = ("tp_size", "pp_size", "ep_size", "dp_size")
 
 
@@ -45,8 +47,7 @@ _picked = partial(picked, whole=True)
 
 def _latencies(at: Latencies, objectives: tuple[Objective, ...]) -> dict[str, Any]:
     return {
-        **_picked(at, "rate_per_s", "load", "kv_utilization", *_MEANS_AND_PERCENTILES),
-        "mean_batch": at.mean_sequences,
+        **_picked(at, "rate_per_s", "load", "kv_utilization", *_MEANS_AND_PERCENTILES, "mean_batch=mean_sequences"),
         "objectives": [
             {**_picked(item, "metric", "percentile", "bound_s"), "value_s": plain(value)}
             for item, value in zip(objectives, at.objectives_s, strict=True)
@@ -60,8 +61,7 @@ def _replica(replica: Replica) -> dict[str, Any]:
     return {
         "devices_per_replica": replica.devices,
         **_picked(degrees, *_DEGREES, *(("cp_size",) if degrees.cp_size > 1 else ())),
-        "capacity_per_replica_per_s": replica.capacity_per_s,
-        "saturation_per_replica_per_s": replica.saturation_per_s,
+        **_picked(replica, *(f"{name}_per_replica_per_s={name}_per_s" for name in ("capacity", "saturation"))),
         "utilization": replica.utilization,
     }
 
@@ -71,32 +71,26 @@ def _prefill(fleet: Fleet, objectives: tuple[Objective, ...]) -> dict[str, Any] 
     pool, transfer = fleet.prefill, fleet.transfer
     if pool is None or transfer is None:
         return None
-    replica = pool.replica
-    engine = replica.deployment.engine
     return {
-        "hardware": pool.hardware,
-        "setup": pool.label,
-        "replicas": pool.replicas,
-        "spare_replicas": pool.spares,
-        **_replica(replica),
-        **_picked(engine, "max_num_seqs", "max_num_batched_tokens"),
+        **_picked(pool, "hardware", "setup=label", "replicas", "spare_replicas=spares"),
+        **_replica(pool.replica),
+        **_picked(pool.replica.deployment.engine, "max_num_seqs", "max_num_batched_tokens"),
         "load": pool.load,
-        "limited_by": resource_text(pool.limit),
-        "limit_detail": detail_text(pool.limit),
-        "link": transfer.link,
-        "transfer_s": transfer.prompt_s,
-        "link_busy_fraction": transfer.busy_fraction,
-        "unloaded": _latencies(replica.unloaded, objectives),
+        **_limit(pool.limit),
+        **_picked(transfer, "link", "transfer_s=prompt_s", "link_busy_fraction=busy_fraction"),
+        "unloaded": _latencies(pool.replica.unloaded, objectives),
     }
+
+
+def _limit(limit: Limit) -> dict[str, str]:
+    return {"limited_by": resource_text(limit), "limit_detail": detail_text(limit)}
 
 
 def _housing(item: Housing) -> dict[str, Any]:
     """Accelerators of one kind, with the servers that they fill."""
     return {
         "server": item.server.name if item.server is not None and item.servers is not None else None,
-        **_picked(item, "hardware", "servers", "devices", "idle_devices"),
-        "power_typical_w": item.typical_w,
-        "power_max_w": item.maximum_w,
+        **_picked(item, "hardware", "servers", "devices", "idle_devices", *_POWER),
     }
 
 
@@ -117,11 +111,9 @@ def _fleet(fleet: Fleet, plan: CapacityPlan) -> dict[str, Any]:
         "server": fleet.server.name if fleet.server else None,
         **_picked(fleet, "servers", "power_of"),
         **({"housing": [_housing(item) for item in fleet.housing]} if fleet.is_unlike else {}),
-        "power_typical_w": fleet.typical_w,
-        "power_max_w": fleet.maximum_w,
+        **_picked(fleet, *_POWER),
         "energy_per_output_token_j": fleet.energy_per_output_token_j(plan.demand),
-        "limited_by": resource_text(fleet.limit),
-        "limit_detail": detail_text(fleet.limit),
+        **_limit(fleet.limit),
         "sequences_at_once": replica.slots,
         "memory": _picked(replica.memory, *_MEMORY, "reserve_bytes", "fits"),
         "unloaded": _latencies(replica.unloaded, objectives),
@@ -131,20 +123,14 @@ def _fleet(fleet: Fleet, plan: CapacityPlan) -> dict[str, Any]:
     }
 
 
+_LENGTHS = (("tokens", "mean_tokens"), ("cv", "cv"))
+
+
 def _demand(plan: CapacityPlan) -> dict[str, Any]:
-    demand = plan.demand
-    return {
-        **_picked(demand, "mean_rate_per_s", "peak_to_mean"),
-        "cache_hit": demand.cache_hit_fraction,
-        "headroom": demand.headroom_fraction,
-        "planned_rate_per_s": demand.planned_rate_per_s,
-        "isl_tokens": demand.mix.isl.mean_tokens,
-        "isl_cv": demand.mix.isl.cv,
-        "osl_tokens": demand.mix.osl.mean_tokens,
-        "osl_cv": demand.mix.osl.cv,
-        "prefix_hit": demand.mix.prefix_hit_fraction,
-        "arrival_cv": demand.mix.arrival_cv,
-    }
+    lengths = (f"{of}_{what}=mix.{of}.{place}" for of in ("isl", "osl") for what, place in _LENGTHS)
+    own = ("mean_rate_per_s", "peak_to_mean", "cache_hit=cache_hit_fraction", "headroom=headroom_fraction")
+    others = ("prefix_hit=mix.prefix_hit_fraction", "arrival_cv=mix.arrival_cv")
+    return _picked(plan.demand, *own, "planned_rate_per_s", *lengths, *others)
 
 
 def _rejection(item: Rejection) -> dict[str, Any]:
@@ -264,30 +250,24 @@ def verification_object(verification: FleetVerification) -> dict[str, Any]:
 
 def _csv_row(rank: int, fleet: Fleet) -> dict[str, object]:
     """Numbers in SI units; an unknown price, and what only a pool for prompts has, is empty."""
-    pool, at, cost = fleet.prefill, fleet.degraded, fleet.cost
+    fields = ("hardware", "setup=label", "devices", "devices_low", "devices_high", "replicas")
+    parts = ("devices_per_replica=replica.devices", "spare_replicas=spares", "idle_devices", "servers")
+    amounts = ("output_tokens", "input_tokens", "requests")
+    costs = ("price_kind=kind", "currency", *(f"cost_per_million_{each}=per_million_{each}" for each in amounts))
+    of_prefill = {"replicas": "replicas", "spare_replicas": "spares", "devices_per_replica": "replica.devices"}
     return {
         "rank": rank,
-        "hardware": fleet.hardware,
-        "setup": fleet.label,
-        **_picked(fleet, "devices", "devices_low", "devices_high", "replicas"),
-        "devices_per_replica": fleet.replica.devices,
-        "spare_replicas": fleet.spares,
-        **_picked(fleet, "idle_devices", "servers"),
-        "cost_per_hour": cost.per_hour,
-        "price_kind": cost.kind,
-        "currency": cost.currency,
-        "cost_per_million_output_tokens": cost.per_million_output_tokens,
-        "cost_per_million_input_tokens": cost.per_million_input_tokens,
-        "cost_per_million_requests": cost.per_million_requests,
-        "power_typical_w": fleet.typical_w,
-        "power_max_w": fleet.maximum_w,
-        **_picked(at, "ttft_p95_s", "tpot_p95_s", "e2e_p95_s"),
+        **_picked(fleet, *fields, *parts),
+        **_picked(fleet.cost, "cost_per_hour=per_hour", *costs),
+        **_picked(fleet, *_POWER),
+        **_picked(fleet.degraded, "ttft_p95_s", "tpot_p95_s", "e2e_p95_s"),
         "capacity_per_replica_per_s": fleet.replica.capacity_per_s,
         "limited_by": resource_text(fleet.limit),
         "provenance": fleet.provenance,
-        "prefill_replicas": None if pool is None else pool.replicas,
-        "prefill_spare_replicas": None if pool is None else pool.spares,
-        "prefill_devices_per_replica": None if pool is None else pool.replica.devices,
+        **{
+            f"prefill_{name}": None if fleet.prefill is None else attrgetter(place)(fleet.prefill)
+            for name, place in of_prefill.items()
+        },
     }
 
 

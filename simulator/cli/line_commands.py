@@ -1,4 +1,4 @@
-"""``roofcast simulate``: one JSON scenario a line in, one JSON result a line out; ``roofcast sweep``: many in a table."""
+"""``roofcast simulate``: one JSON scenario a line in, one JSON result a line out; ``roofcast sweep``: many at once."""
 
 from __future__ import annotations
 

@@ -47,28 +47,6 @@ COMMANDS: Mapping[str, Place] = {
 """Commands in the order of the help, by what their user is about to do."""
 
 
-MEANT: Mapping[str, str] = {
-    **dict.fromkeys(("topics", "topic", "learn", "docs"), "roofcast explain"),
-    "version": "roofcast --version",
-    **dict.fromkeys(("size", "sizing", "fleet", "recommend", "capacity-plan", "gpus"), "roofcast plan"),
-    **dict.fromkeys(("cost", "costs", "budget"), "roofcast plan"),
-    **dict.fromkeys(("ownership", "own", "tco", "buy", "rent", "energy", "carbon", "power"), "roofcast report"),
-    **dict.fromkeys(("growth", "forecast"), "roofcast plan --growth 5%/month"),
-    **dict.fromkeys(("resilience", "availability", "failures", "racks"), "roofcast plan --resilience"),
-    **dict.fromkeys(("sla", "slo", "goodput"), "roofcast capacity"),
-    **dict.fromkeys(("estimate", "predict", "latency", "throughput", "run"), "roofcast serve"),
-    **dict.fromkeys(("bench", "benchmark", "accuracy"), "roofcast validate"),
-    **dict.fromkeys(("what-if", "whatif", "diff"), "roofcast compare"),
-    **dict.fromkeys(("memory", "vram", "kv-cache", "params", "train", "finetune", "fine-tune"), "roofcast model"),
-    **dict.fromkeys(("roofline", "operators", "profile-step"), "roofcast step"),
-    **dict.fromkeys(("list", "models", "hardware", "engines", "servers", "accelerators"), "roofcast profiles list"),
-    **dict.fromkeys(("price", "quotes", "offers"), "roofcast prices compare"),
-    **dict.fromkeys(("trace", "traces", "workload", "traffic"), "roofcast demand"),
-    **dict.fromkeys(("dashboard", "ui", "web", "gui"), "roofcast app"),
-}
-"""What people type for commands of another name."""
-
-
 def _command(name: str) -> Any:
     """A command as the parser has it."""
     panel, module, attribute = COMMANDS[name]
@@ -127,16 +105,17 @@ class Roofcast(TyperGroup):
         """The command that the first word names; a word for one of another name, or a topic, says which to type."""
         word = args[0].lower().replace("_", "-")
         if word not in self.commands:
-            meant = MEANT.get(word) or _explained(word)
+            meant = _meant(word)
             if meant:
                 ctx.fail(f"there is no command {word}; you may want {meant}")
         return super().resolve_command(ctx, args)
 
 
-def _explained(word: str) -> str:
+def _meant(word: str) -> str | None:
+    from simulator.cli.plan_defaults import meant_by
     from simulator.explain.catalogue import TOPICS
 
-    return f"roofcast explain {word}" if any(topic.key == word for topic in TOPICS) else ""
+    return meant_by(word) or next((f"roofcast explain {word}" for topic in TOPICS if topic.key == word), None)
 
 
 app = typer.Typer(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
 
 from simulator.planner.money.tco import dynamic_w
 from simulator.records import dataclass
 from simulator.reports.content.quantities import RENTAL_NAMES
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import terms_text
-from simulator.specs.base import is_recalled
+from simulator.specs.base import Spec, is_recalled, read_yaml, validate
 from simulator.specs.money.ownership import SourcedFigure
 
+FILE = Path(__file__).with_name("workbook.yaml")
 UNPRICED = '"not priced"'
 
 
@@ -64,15 +68,58 @@ class Group:
     lines: tuple[FormulaLine, ...]
 
 
-def _figure(name: str, label: str, figure: SourcedFigure, form: Form, unit: str = "") -> InputLine:
-    note = f"{figure.source}; {figure.note}" if figure.note else figure.source
+FormName = Literal["count", "money", "fine", "share", "number"]
+
+
+class WrittenFigure(Spec):
+    """A figure of owning that is an input: of the profile's ``field``, of its own name where that is not given."""
+
+    label: str
+    form: FormName
+    unit: str = ""
+    field: str = ""
+
+
+class WrittenLine(Spec):
+    """A formula; ``value``: where a record has the plan's own."""
+
+    label: str
+    formula: str
+    form: FormName
+    value: str = ""
+    total: bool = False
+
+
+class WrittenGroup(Spec):
+    """Lines by name; ``owned`` ones are priced only with a purchase price."""
+
+    title: str
+    owned: bool = False
+    lines: dict[str, WrittenLine]
+
+
+class WrittenWorkbook(Spec):
+    """All of ``workbook.yaml``."""
+
+    ownership: dict[str, WrittenFigure]
+    groups: dict[str, WrittenGroup]
+
+
+@lru_cache(maxsize=1)
+def written_workbook() -> WrittenWorkbook:
+    """Inputs and formulas as they are written."""
+    return validate(WrittenWorkbook, read_yaml(FILE), where=str(FILE))
+
+
+def _figure(name: str, written: WrittenFigure, studies: Studies) -> InputLine:
+    figure: SourcedFigure = getattr(studies.ownership, written.field or name)
     return InputLine(
         name=name,
-        label=label,
+        label=written.label,
         value=figure.value,
-        form=form,
-        unit=unit,
-        source=note,
+        form=Form[written.form.upper()],
+        unit=studies.currency if written.form == "money" else written.unit,
+        source=f"{figure.source}; {figure.note}" if figure.note else figure.source,
         date=figure.date,
         assumed=figure.assumed,
     )
@@ -158,32 +205,5 @@ def _price_inputs(studies: Studies) -> list[InputLine]:
 
 def inputs_of(studies: Studies) -> tuple[InputLine, ...]:
     """Every figure that finance may want to change."""
-    own, money = studies.ownership, studies.currency
-    return (
-        *_plan_inputs(studies),
-        *_price_inputs(studies),
-        _figure("network_fraction", "network, of servers", own.network_fraction, Form.SHARE),
-        _figure("storage_fraction", "storage, of servers", own.storage_fraction, Form.SHARE),
-        _figure("failures_per_year", "failures of an accelerator a year", own.failures_per_device_year, Form.FINE),
-        _figure("replacement_days", "days to replace an accelerator", own.replacement_days, Form.NUMBER, "days"),
-        _figure("spare_stock_factor", "safety stock, standard deviations", own.spare_stock_factor, Form.FINE),
-        _figure("integration_fraction", "integration, of everything bought", own.integration_fraction, Form.SHARE),
-        _figure("support_fraction", "support a year, of servers", own.support_fraction_per_year, Form.SHARE),
-        _figure("licence_per_device", "licence of a device a year", own.licence_per_device_year, Form.MONEY, money),
-        _figure("colocation_per_kw", "colocation of a kW a month", own.colocation_per_kw_month, Form.MONEY, money),
-        _figure("staff_per_fte", "one person a year", own.staff_per_fte_year, Form.MONEY, money),
-        _figure("servers_per_fte", "servers one person looks after", own.servers_per_fte, Form.NUMBER),
-        _figure("staff_minimum", "people, at least", own.staff_minimum_fte, Form.NUMBER),
-        _figure("depreciation_years", "years of depreciation", own.depreciation_years, Form.COUNT, "years"),
-        _figure("residual_fraction", "residual, of servers", own.residual_fraction, Form.SHARE),
-        _figure("discount_rate", "cost of capital", own.discount_rate, Form.SHARE),
-        _figure("cloud_extra_fraction", "cloud extras on the rate", own.cloud_extra_fraction, Form.SHARE),
-        _figure("grid_location", "grid", own.grid_location_kg_per_kwh, Form.FINE, "kg CO2e/kWh"),
-        _figure("grid_market", "contracts", own.grid_market_kg_per_kwh, Form.FINE, "kg CO2e/kWh"),
-        _figure("rack_power_limit", "power of a rack", own.rack_power_limit_w, Form.NUMBER, "W"),
-        _figure("rack_units_usable", "height of a rack", own.rack_units_usable, Form.NUMBER, "U"),
-        _figure("circuit_volts", "circuit, between lines", own.circuit_volts, Form.NUMBER, "V"),
-        _figure("circuit_amperes", "circuit", own.circuit_amperes, Form.NUMBER, "A"),
-        _figure("circuit_load_fraction", "continuous load of a circuit", own.circuit_load_fraction, Form.SHARE),
-        _figure("feeds_per_rack", "feeds of a rack", own.feeds_per_rack, Form.COUNT),
-    )
+    owning = (_figure(name, written, studies) for name, written in written_workbook().ownership.items())
+    return (*_plan_inputs(studies), *_price_inputs(studies), *owning)

@@ -101,21 +101,14 @@ class RoofcastError(Exception):
     the hint names.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        field: str = "",
-        code: str = "invalid_input",
-        hint: str = "",
-        exit_code: ExitCode = ExitCode.USAGE,
-    ) -> None:
+    usual_code, exit_code = "invalid_input", ExitCode.USAGE
+
+    def __init__(self, message: str, *, field: str = "", code: str = "", hint: str = "") -> None:
         self.message = one_line(message)
         super().__init__(self.message)
         self.field = field if isinstance(field, Option) else _cut_name(field)
-        self.code = code
+        self.code = code or self.usual_code
         self.hint = one_line(hint)
-        self.exit_code = exit_code
         self.offers: Mapping[str, object] = {}
 
     def offering(self, offers: Mapping[str, object]) -> Self:
@@ -161,29 +154,25 @@ def missing_field(message: str, *, field: str, hint: str = "") -> RoofcastError:
 class ProfileError(RoofcastError):
     """A hardware, model, price or calibration profile that is unknown or invalid (exit code 4)."""
 
-    def __init__(self, message: str, *, field: str = "", code: str = "unknown_profile", hint: str = "") -> None:
-        super().__init__(message, field=field, code=code, hint=hint, exit_code=ExitCode.PROFILE)
+    usual_code, exit_code = "unknown_profile", ExitCode.PROFILE
 
 
 class MissingPackageError(RoofcastError):
     """Something optional needs a package that is not installed; ``hint`` says how to get it."""
 
-    def __init__(self, message: str, *, field: str = "", hint: str) -> None:
-        super().__init__(message, field=field, code="missing_package", hint=hint)
+    usual_code = "missing_package"
 
 
 class FileError(RoofcastError):
     """A file that cannot be read or written (exit code 5)."""
 
-    def __init__(self, message: str, *, field: str = "", code: str = "io", hint: str = "") -> None:
-        super().__init__(message, field=field, code=code, hint=hint, exit_code=ExitCode.IO)
+    usual_code, exit_code = "io", ExitCode.IO
 
 
 class InfeasibleError(RoofcastError):
     """Nothing satisfies the request (exit code 3)."""
 
-    def __init__(self, message: str, *, field: str = "", code: str = "infeasible", hint: str = "") -> None:
-        super().__init__(message, field=field, code=code, hint=hint, exit_code=ExitCode.INFEASIBLE)
+    usual_code, exit_code = "infeasible", ExitCode.INFEASIBLE
 
 
 # Engines, benchmark clients and users call one thing by several names; fields and flags here are among them.

@@ -67,6 +67,8 @@ class ScenarioAnswer(Answer):
 class ServeAnswer(ScenarioAnswer):
     """A served workload: stages, percentiles, and the series over time."""
 
+    LISTED = "stages"
+
     @property
     def run(self) -> ServedRun:
         """The run with every request."""
@@ -82,10 +84,6 @@ class ServeAnswer(ScenarioAnswer):
         from simulator.reports.tables.serving import serve_text
 
         return serve_text(self.result, assumptions=assumptions)
-
-    def rows(self) -> list[Json]:
-        """One row a stage."""
-        return list(self.to_dict()["stages"])
 
     def chart(self) -> Chart:
         """Running and waiting requests over time."""
@@ -228,6 +226,7 @@ def compare(
 class CapacityAnswer(Answer):
     """The highest rate that holds the objectives, and every rate that was tried."""
 
+    LISTED = "points"
     result: CapacityResult
 
     def to_dict(self) -> Json:
@@ -239,10 +238,6 @@ class CapacityAnswer(Answer):
         from simulator.reports.tables.capacity import capacity_text
 
         return capacity_text(self.result, listed=assumptions)
-
-    def rows(self) -> list[Json]:
-        """One row a rate that was tried."""
-        return list(self.to_dict()["points"])
 
     def chart(self) -> Chart:
         """TTFT and TPOT over the rates that were tried."""

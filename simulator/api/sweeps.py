@@ -23,7 +23,7 @@ from simulator.api.sweep_points import (
 from simulator.errors import FileError, Option, RoofcastError, shown
 from simulator.files import check_target, made_folders, write_bytes
 from simulator.records import dataclass
-from simulator.reports.answer import Answer, Cells, picked
+from simulator.reports.answer import Answer, picked
 from simulator.reports.answers.sweep import Row, SweepColumn, column_of, part_bytes, part_rows, usual_format
 from simulator.specs.base import validate
 from simulator.specs.measured.validation_rows import library_digest
@@ -162,10 +162,6 @@ class SweepAnswer(Answer):
     def rows(self) -> list[Json]:
         """One row a point."""
         return list(self.table.rows())
-
-    def cells(self) -> Cells | None:
-        """The text says it."""
-        return None
 
     def chart(self) -> Chart:
         """The points between the two figures that pull against each other, those that nothing beats among them."""

@@ -178,10 +178,7 @@ def _same(now: float | None, then: float | None) -> bool:
 def _refused(change: ScenarioChange, error: RoofcastError, *, after: Sequence[ScenarioChange]) -> RoofcastError:
     """The refusal of a change, naming what it was put on top of."""
     where = f" after {', '.join(repr(other.text) for other in after)}" if after else ""
-    return RoofcastError(
-        f"{change.text!r}{where}: {error.place}{error.message}",
-        field=FLAG,
-        code=error.code,
-        hint=error.hint,
-        exit_code=error.exit_code,
-    )
+    message = f"{change.text!r}{where}: {error.place}{error.message}"
+    refused = RoofcastError(message, field=FLAG, code=error.code, hint=error.hint)
+    refused.exit_code = error.exit_code
+    return refused

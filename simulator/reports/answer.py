@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -139,7 +139,9 @@ Cells = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Answer(ABC):
-    """An answer; ``answer["ttft_s"]`` is a field of its document."""
+    """An answer; ``answer["ttft_s"]`` is a field of its document, ``LISTED`` that of the list that it is about."""
+
+    LISTED: ClassVar[str] = ""
 
     @abstractmethod
     def to_dict(self) -> Json:
@@ -154,8 +156,9 @@ class Answer(ABC):
         """The figure as data: what `plot` draws."""
 
     def rows(self) -> list[Json]:
-        """The document's rows for `to_frame`; one row where it holds no list of its own."""
-        return [self.to_dict()]
+        """The document's rows for `to_frame`: of the list that it is about, one row where there is none."""
+        document = self.to_dict()
+        return list(document[self.LISTED]) if self.LISTED else [document]
 
     def cells(self) -> Cells | None:
         """Columns and rows of the table that notebooks show, or None to show the text."""

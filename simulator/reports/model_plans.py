@@ -22,6 +22,7 @@ from simulator.reports.words.plan_inputs import warning_texts
 class ModelPlansAnswer(Answer):
     """A fleet for every model; ``found`` is the planner's own record."""
 
+    LISTED = "models"
     found: ModelPlans
 
     @property
@@ -95,10 +96,6 @@ class ModelPlansAnswer(Answer):
             "steps": steps,
             "total": {"devices": found.devices, "cost_per_hour": found.cost_per_hour} if found.mixed else None,
         }
-
-    def rows(self) -> list[Json]:
-        """The models, in the order in which they were given."""
-        return list(self.to_dict()["models"])
 
     def chart(self) -> Chart:
         """Accelerators of each model."""

@@ -70,6 +70,7 @@ def _errors_chart(of: str, names: list[str], errors: Sequence[tuple[float, float
 class KernelCalibrationAnswer(Answer):
     """What was fitted of kernels, each error before and after, and the profiles that were written (maybe none)."""
 
+    LISTED = "fits"
     found: KernelCalibration
     files: tuple[Path, ...]
 
@@ -113,10 +114,6 @@ class KernelCalibrationAnswer(Answer):
             "files": [str(path) for path in self.files],
         }
 
-    def rows(self) -> list[Json]:
-        """One row a fit."""
-        return list(self.to_dict()["fits"])
-
     def chart(self) -> Chart:
         """Errors before and after."""
         fits = self.found.fits
@@ -138,6 +135,7 @@ def _overheads(fit: OverheadFit) -> str:
 class EngineCalibrationAnswer(Answer):
     """What was fitted of an engine, each error before and after, and the profile that was written (maybe none)."""
 
+    LISTED = "runs"
     found: EngineCalibration
     files: tuple[Path, ...]
 
@@ -181,10 +179,6 @@ class EngineCalibrationAnswer(Answer):
             ],
             "files": [str(path) for path in self.files],
         }
-
-    def rows(self) -> list[Json]:
-        """One row a run of the benchmark."""
-        return list(self.to_dict()["runs"])
 
     def chart(self) -> Chart:
         """Errors before and after."""

@@ -92,6 +92,7 @@ def _least_text(promise: Promise) -> str:
 class PromiseAnswer(Answer):
     """A planned fleet, replayed; ``changes`` are figures of its document that planning again gives otherwise."""
 
+    LISTED = "cases"
     promise: Promise
     changes: tuple[tuple[str, object, object], ...]
 
@@ -124,10 +125,6 @@ class PromiseAnswer(Answer):
         for name, before, now in self.changes:
             lines.append(f"Changed since the plan: {name} was {before}, planning again gives {now}.")
         return "\n".join(lines) + "\n"
-
-    def rows(self) -> list[Json]:
-        """One row a case."""
-        return list(self.to_dict()["cases"])
 
     def chart(self) -> Chart:
         """Replays that hold, by case."""

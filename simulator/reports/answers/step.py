@@ -126,6 +126,7 @@ def _energy_line(energy: EnergySplit) -> str:
 class StepAnswer(Answer):
     """One pass; ``step`` is the record with the estimate of every operator."""
 
+    LISTED = "operators"
     step: OneStep
 
     def to_dict(self) -> Json:
@@ -188,10 +189,6 @@ class StepAnswer(Answer):
             *(f"assumed: {text}" for text in document["assumptions"]),
         ]
         return "\n".join(lines) + "\n"
-
-    def rows(self) -> list[Json]:
-        """One row an operator."""
-        return list(self.to_dict()["operators"])
 
     def cells(self) -> Cells:
         """Operators by falling time, of which collectives have no roofline, with what a step takes beside them.

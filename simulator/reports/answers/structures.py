@@ -35,6 +35,7 @@ class RetrievalQuestion:
 class RetrievalAnswer(Answer):
     """Ways to compare a query with documents, each with its index and its time."""
 
+    LISTED = "interactions"
     question: RetrievalQuestion
     deployment: Deployment
     costs: Mapping[str, RetrievalCost]
@@ -71,10 +72,6 @@ class RetrievalAnswer(Answer):
             f"{asked.query_tokens}\n\n{text_table(RETRIEVAL_COLUMNS, rows)}\n"
         )
 
-    def rows(self) -> list[Json]:
-        """One row a way to compare."""
-        return list(self.to_dict()["interactions"])
-
     def chart(self) -> Chart:
         """Time of a query."""
         return bars_chart(
@@ -90,6 +87,7 @@ class RetrievalAnswer(Answer):
 class MixersAnswer(Answer):
     """Growth of kinds of layers with the length."""
 
+    LISTED = "layers"
     costs: Mapping[str, LengthCost]
     width: int
     tokens: tuple[int, ...]
@@ -102,10 +100,6 @@ class MixersAnswer(Answer):
                 figures = {name: float(values[place]) for name, values in asdict(cost).items()}
                 entries.append({"kind": kind, "tokens": length, **figures})
         return {"schema_version": SCHEMA_VERSION, "width": self.width, "layers": entries}
-
-    def rows(self) -> list[Json]:
-        """One row a kind of layer and length."""
-        return list(self.to_dict()["layers"])
 
     def chart(self) -> Chart:
         """FLOPs of the prompt over its length."""

@@ -46,6 +46,7 @@ class TodayAnswer(Answer):
     predicted_on : None where the rows were predicted now
     """
 
+    LISTED = "values"
     origin: RunsOrigin
     predicted_on: str | None
     chosen: tuple[ValidationRow, ...]
@@ -85,10 +86,6 @@ class TodayAnswer(Answer):
         if refused:
             lines.append(f"{len(refused)} runs are refused: roofcast simulate says why, --json holds their scenarios")
         return "\n".join(lines) + "\n"
-
-    def rows(self) -> list[Json]:
-        """One row a measured value."""
-        return list(self.to_dict()["values"])
 
     def chart(self) -> Chart:
         """Measured against predicted times."""

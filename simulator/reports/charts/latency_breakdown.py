@@ -13,47 +13,26 @@ from simulator.reports.charts.chart import NEUTRAL, Axis, Chart, Series, SeriesK
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.units import MILLI
 
-FAMILY_NAMES = {
-    "gemm": "Matrix products",
-    "moe": "Experts",
-    "prefill_attention": "Attention (prefill)",
-    "decode_attention": "Attention (decode)",
-    "recurrent": "Recurrent",
-    "elementwise": "Elementwise",
-    "embedding": "Embedding",
-    "lm_head": "LM head",
-    "collective": "Communication",
-    "host": "Host",
-    "draft": "Drafting",
+FAMILIES = {
+    "gemm": ("Matrix products", 0),
+    "moe": ("Experts", 0),
+    "prefill_attention": ("Attention (prefill)", 1),
+    "decode_attention": ("Attention (decode)", 1),
+    "recurrent": ("Recurrent", 6),
+    "elementwise": ("Elementwise", 2),
+    "embedding": ("Embedding", 6),
+    "lm_head": ("LM head", 5),
+    "collective": ("Communication", 3),
+    "host": ("Host", 7),
+    "draft": ("Drafting", 4),
 }
-_COLORS = {
-    "gemm": 0,
-    "moe": 0,
-    "prefill_attention": 1,
-    "decode_attention": 1,
-    "recurrent": 6,
-    "elementwise": 2,
-    "embedding": 6,
-    "lm_head": 5,
-    "collective": 3,
-    "host": 7,
-    "draft": 4,
-}
-
-
-def family_name(family: str) -> str:
-    """A family in words."""
-    return FAMILY_NAMES.get(family, family.replace("_", " "))
+"""Operator families in words, and the index of each in the palette, the same in every figure."""
+_OTHER = ("Other", NEUTRAL)
 
 
 def _takes(name: str) -> str:
     """``Matrix products take``, ``LM head takes``."""
     return f"{name} {'take' if name.endswith('s') else 'takes'}"
-
-
-def family_color(family: str) -> int | None:
-    """Its index in the palette, the same in every figure."""
-    return _COLORS.get(family)
 
 
 # Below this share a family is summed up with the others: nobody sees a slice that thin.
@@ -83,7 +62,7 @@ def latency_breakdown_chart(phases: Sequence[tuple[str, PhaseEstimate]]) -> Char
     share = parts[-1][largest] / totals[-1]
     return Chart(
         key="latency_breakdown",
-        title=f"{_takes(family_name(largest))} {percent_text(share)} of a {phases[-1][0].lower()} step",
+        title=f"{_takes(FAMILIES[largest][0])} {percent_text(share)} of a {phases[-1][0].lower()} step",
         x=Axis(title="", categories=names),
         y=Axis(title="Share of the step", unit="%", low=0.0, high=100.0),
         series=tuple(series),
@@ -93,14 +72,14 @@ def latency_breakdown_chart(phases: Sequence[tuple[str, PhaseEstimate]]) -> Char
 
 def _series(family: str, *, parts: Sequence[Mapping[str, float]], totals: Sequence[float]) -> Series:
     values = [part.get(family, 0.0) for part in parts]
-    name = family_name(family) if family else "Other"
+    name, color = FAMILIES[family] if family else _OTHER
     return Series(
         name=name,
         kind=SeriesKind.STACKED_BAR,
-        x=tuple(float(place) for place in range(len(parts))),
+        x=places(len(parts)),
         y=tuple(100 * value / total for value, total in zip(values, totals, strict=True)),
         labels=tuple(f"{name}: {seconds_text(value)}" for value in values),
-        color=family_color(family) if family else 7,
+        color=color,
     )
 
 
@@ -124,7 +103,7 @@ def request_waterfall_chart(run: ServedRun | UniformRun) -> Chart:
         title=f"{longest} takes {percent_text(parts[longest] / whole_s)} of a request's {seconds_text(whole_s)}",
         y=Axis(title="Time", unit=unit),
         parts=[*bars, ("End to end", whole_s / scale, True)],
-        colors=[*(_PART_COLORS.get(name, _COLORS["collective"]) for name in parts), NEUTRAL],
+        colors=[*(_PART_COLORS.get(name, FAMILIES["collective"][1]) for name in parts), NEUTRAL],
         caption="Means over all requests; the network's share within a phase is that of its mean step."
         if isinstance(run, ServedRun)
         else "Every prompt of the batch starts at once; the network's share within a phase is that of its mean step.",

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from simulator.engine.uniform.record import CacheUse
 from simulator.phases.memory import MemoryPlan
-from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind
+from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.units import GIGA
 
@@ -35,7 +35,6 @@ def memory_stack_chart(plans: Sequence[tuple[str, MemoryPlan]], *, used: Sequenc
     A plan that does not fit shows its shortfall on top, beyond the budget. ``used`` is the share of each plan's cache
     that is in use, where that is known; ``ranks`` of data-parallel attention each keep a cache of their own.
     """
-    places = tuple(float(place) for place in range(len(plans)))
     series = [_part(name, [getattr(plan, field) for _, plan in plans], color=color) for name, field, color in _PARTS]
     caches = [plan.kv_capacity_bytes for _, plan in plans]
     if used:
@@ -46,7 +45,7 @@ def memory_stack_chart(plans: Sequence[tuple[str, MemoryPlan]], *, used: Sequenc
         series.append(_part("KV cache", caches, color=_CACHE))
     if any(plan.shortfall_bytes > 0 for _, plan in plans):
         short = tuple(plan.shortfall_bytes / GIGA for _, plan in plans)
-        series.append(Series(name="Over budget", kind=SeriesKind.STACKED_BAR, x=places, y=short, color=3))
+        series.append(Series(name="Over budget", kind=SeriesKind.STACKED_BAR, x=places(len(plans)), y=short, color=3))
     return Chart(
         key="memory_stack",
         title=_title(plans, ranks=ranks),
@@ -80,7 +79,7 @@ def _part(name: str, sizes_bytes: Sequence[float], *, color: int) -> Series:
     return Series(
         name=name,
         kind=SeriesKind.STACKED_BAR,
-        x=tuple(float(place) for place in range(len(sizes_bytes))),
+        x=places(len(sizes_bytes)),
         y=tuple(size / GIGA for size in sizes_bytes),
         labels=tuple(f"{name}: {size / GIGA:.1f} GB" for size in sizes_bytes),
         color=color,

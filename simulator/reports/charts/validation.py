@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.quantities import percent_text, signed_percent_text
 from simulator.reports.words.runs import MetricKind, deployment_text, load_text, metric_kind, value_text
 from simulator.specs.measured.scores import error_quantiles
@@ -35,7 +35,7 @@ def error_by_source_chart(rows: Sequence[ValidationRow]) -> Chart:
             Series(
                 name="median error",
                 kind=SeriesKind.BAR,
-                x=tuple(float(place) for place, _ in enumerate(names)),
+                x=places(len(names)),
                 y=middle,
                 low=low,
                 high=high,
@@ -63,7 +63,7 @@ def coverage_by_source_chart(rows: Sequence[ValidationRow]) -> Chart:
             Series(
                 name="in the 80 % interval",
                 kind=SeriesKind.BAR,
-                x=tuple(float(place) for place, _ in enumerate(names)),
+                x=places(len(names)),
                 y=tuple(found[name] for name in names),
                 color=2,
             ),

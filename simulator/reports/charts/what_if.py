@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from simulator.engine.runs.answers import ScenarioResult
 from simulator.planner.what_if import TechniqueStep, WhatIf, scenario_quality
@@ -168,11 +169,11 @@ def _title(known: Sequence[Point], unknown: Sequence[Point]) -> str:
     return f"{worst[0]} gives up {worst[2]:.0f} % of perplexity"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class WaterfallMetric:
     """A number that a waterfall can show, in the unit of its axis; less is better for all of them.
 
-    key : of the contract's result; scale : base units per unit of the axis
+    key : of the contract's result; scale : base units per unit of the axis; place : in the engine's result, dotted
     """
 
     key: str
@@ -180,43 +181,21 @@ class WaterfallMetric:
     unit: str
     scale: float
     text: Callable[[float], str]
-    value: Callable[[ScenarioResult], float]
+    place: str
+
+    def value(self, found: ScenarioResult) -> float:
+        """Of an answered scenario, in base units."""
+        return float(attrgetter(self.place)(found))
 
 
+_JOULES, _WEIGHTS, _CACHE = "energy_per_output_token_j", "weights_bytes", "kv_bytes_per_token"
 WATERFALL_METRICS = (
-    WaterfallMetric(
-        key="tpot_s", name="TPOT", unit="ms", scale=MILLI, text=seconds_text, value=lambda found: found.run.tpot_s
-    ),
-    WaterfallMetric(
-        key="ttft_s", name="TTFT", unit="ms", scale=MILLI, text=seconds_text, value=lambda found: found.run.ttft_s
-    ),
-    WaterfallMetric(
-        key="e2e_s", name="End to end", unit="s", scale=1.0, text=seconds_text, value=lambda found: found.run.e2e_s
-    ),
-    WaterfallMetric(
-        key="energy_per_output_token_j",
-        name="Energy per token",
-        unit="J",
-        scale=1.0,
-        text=joules_text,
-        value=lambda found: found.energy_per_output_token_j,
-    ),
-    WaterfallMetric(
-        key="weights_bytes",
-        name="Weights per device",
-        unit="GB",
-        scale=GIGA,
-        text=bytes_text,
-        value=lambda found: found.run.memory.weights_bytes,
-    ),
-    WaterfallMetric(
-        key="kv_bytes_per_token",
-        name="KV cache per token",
-        unit="kB",
-        scale=KILO,
-        text=bytes_text,
-        value=lambda found: found.run.memory.kv_bytes_per_token,
-    ),
+    WaterfallMetric("tpot_s", "TPOT", "ms", MILLI, seconds_text, "run.tpot_s"),
+    WaterfallMetric("ttft_s", "TTFT", "ms", MILLI, seconds_text, "run.ttft_s"),
+    WaterfallMetric("e2e_s", "End to end", "s", 1.0, seconds_text, "run.e2e_s"),
+    WaterfallMetric(_JOULES, "Energy per token", "J", 1.0, joules_text, _JOULES),
+    WaterfallMetric(_WEIGHTS, "Weights per device", "GB", GIGA, bytes_text, f"run.memory.{_WEIGHTS}"),
+    WaterfallMetric(_CACHE, "KV cache per token", "kB", KILO, bytes_text, f"run.memory.{_CACHE}"),
 )
 
 

@@ -124,10 +124,6 @@ _DEFAULTS: Mapping[str, str] = MappingProxyType(
 """Defaults of which more is to be said than that they are."""
 
 
-def _offload(item: Assumption) -> str:
-    return f"{item.key} = twice the device's KV cache (default of SGLang's --hicache-ratio)"
-
-
 def _engine_name(item: Assumption) -> str:
     if item.origin is ValueOrigin.RULE:
         return f"engine {item.detail} has no profile: priced as {item.value}"
@@ -139,22 +135,10 @@ def _engine_version(item: Assumption) -> str:
     return f"{item.key} = {item.value} (the first release that runs {what})"
 
 
-def _ignore_eos(item: Assumption) -> str:
-    return f"{item.key} = {item.value}: answers are as long as osl_tokens and osl_cv say"
-
-
-def _answers_per_request(item: Assumption) -> str:
-    return f"{item.key} = {item.value}: every rate and latency is of single answers, {item.value} to a request"
-
-
 def cut_text(lengths: LengthDistribution) -> str:
     """``cv 0.08: log-normal of cv 0.96, cut at 130,861 tokens ...``."""
     end = f"{lengths.longest_tokens:,.0f} tokens, the context less the mean of the other length"
     return f"cv {lengths.cv:.2f}: log-normal of cv {lengths.uncut_cv:.2f}, cut at {end}, and renormalised"
-
-
-def _cut(item: Assumption) -> str:
-    return f"{item.key}: {cut_text(item.value)}" if isinstance(item.value, LengthDistribution) else _plainly(item)
 
 
 def _slower_experts(item: Assumption) -> str:
@@ -177,16 +161,16 @@ def _slow_products(item: Assumption) -> str:
     )
 
 
-_SENTENCES: Mapping[str, Callable[[Assumption], str]] = MappingProxyType(
+_ANSWERS = "{key} = {value}: every rate and latency is of single answers, {value} to a request"
+_SENTENCES: Mapping[str, Callable[[Assumption], str] | str] = MappingProxyType(
     {
-        "engine.cpu_kv_offload_bytes": _offload,
+        "engine.cpu_kv_offload_bytes": "{key} = twice the device's KV cache (default of SGLang's --hicache-ratio)",
         "engine.name": _engine_name,
         "engine.version": _engine_version,
         "engine.slower_experts": _slower_experts,
         "engine.slow_products": _slow_products,
-        "workload.ignore_eos": _ignore_eos,
-        **{f"{place}answers_per_request": _answers_per_request for place in ("", "workload.")},
-        **{f"{place}{name}": _cut for place in ("", "workload.") for name in ("isl_cv", "osl_cv")},
+        "workload.ignore_eos": "{key} = {value}: answers are as long as osl_tokens and osl_cv say",
+        **dict.fromkeys(("answers_per_request", "workload.answers_per_request"), _ANSWERS),
     }
 )
 
@@ -235,12 +219,15 @@ def source_text(item: Assumption) -> str:
 
 
 def _plainly(item: Assumption) -> str:
+    if isinstance(item.value, LengthDistribution):
+        return f"{item.key}: {cut_text(item.value)}"
     return str(item.detail) if item.value is None else f"{item.key} = {item.value} ({source_text(item)})"
 
 
 def assumption_text(item: Assumption) -> str:
     """``engine.max_num_seqs = 256 (default of vllm)``."""
-    said = _SENTENCES.get(item.key, _plainly)(item)
+    sentence = _SENTENCES.get(item.key, _plainly)
+    said = sentence.format(key=item.key, value=item.value) if isinstance(sentence, str) else sentence(item)
     return f"{item.pool}: {said}" if item.pool else said
 
 

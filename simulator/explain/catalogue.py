@@ -92,9 +92,8 @@ def page(topic: Topic, example: Example) -> Page:
         takes = ", ".join(item.key for item in TOPICS if item.takes_tpot)
         raise ignored_option(f"has no effect on {topic.key}", field=Option("tpot"), hint=f"for {takes}")
     figures = _compared(topic)
-    equations = topic.stated
-    worked = f"{example.model.name} on {example.hardware.name}"
-    example_blocks = (*_too_long(example), *_too_large(example), *WORKED[topic.key](example))
+    equations, worked = topic.stated, f"{example.model.name} on {example.hardware.name}"
+    example_blocks = (*_limits(example), *WORKED[topic.key](example))
     compared = Section(key="published", title="Published beside predicted", blocks=_published(figures))
     found = (
         Section(key="topic", title=topic.title, blocks=(Paragraph(text=topic.question, tone=Tone.LEAD),)),
@@ -114,24 +113,18 @@ def _otherwise(topic: Topic, example: Example) -> str:
     return f"{suits}of {example.model.name} on {example.hardware.name}: {', '.join(islice(fitting, NEAREST))}"
 
 
-def _too_long(example: Example) -> tuple[Block, ...]:
-    """Said of a context beyond the model's last position."""
-    if example.asked_tokens <= example.context_tokens:
-        return ()
-    text = f"{example.model.name} ends at {example.context_tokens:,} tokens: so many, and not {example.asked_tokens:,}."
-    return (Paragraph(text=text),)
-
-
-def _too_large(example: Example) -> tuple[Block, ...]:
-    """Said of a model that one device does not hold, whose example answers for a device that would."""
-    plan = memory_plan(example.deployed())
-    if plan.fits:
-        return ()
-    text = (
-        f"{example.model.name} is {bytes_text(plan.shortfall_bytes)} too large for one {example.hardware.name}: times "
-        f"are of such a device with more memory, unless a row names a degree. `roofcast step --tp` divides it."
-    )
-    return (Paragraph(text=text),)
+def _limits(example: Example) -> tuple[Block, ...]:
+    """Said of a context beyond the model's last position, and of a model that one device does not hold, whose example
+    answers for a device that would."""
+    name, texts, plan = example.model.name, [], memory_plan(example.deployed())
+    if example.asked_tokens > example.context_tokens:
+        texts.append(f"{name} ends at {example.context_tokens:,} tokens: so many, and not {example.asked_tokens:,}.")
+    if not plan.fits:
+        texts.append(
+            f"{name} is {bytes_text(plan.shortfall_bytes)} too large for one {example.hardware.name}: times are of "
+            "such a device with more memory, unless a row names a degree. `roofcast step --tp` divides it."
+        )
+    return tuple(Paragraph(text=text) for text in texts)
 
 
 def _formula(topic: Topic, equations: Sequence[Equation]) -> tuple[Block, ...]:

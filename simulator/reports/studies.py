@@ -62,7 +62,8 @@ class Studies:
     @property
     def model_id(self) -> str:
         """What the engines load."""
-        return _checkpoint(self.plan)
+        model = self.plan.best.replica.deployment.model
+        return model.checkpoint or model.name
 
     @property
     def handoff(self) -> Handoff:
@@ -112,11 +113,6 @@ def input_hash(spec: PlanSpec) -> str:
     """SHA-256 of the question as canonical JSON: equal questions have equal hashes."""
     content = json.dumps(spec.model_dump(mode="json", exclude_defaults=True), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(content.encode()).hexdigest()
-
-
-def _checkpoint(plan: CapacityPlan) -> str:
-    model = plan.best.replica.deployment.model
-    return model.checkpoint or model.name
 
 
 def _steps(plan: CapacityPlan, *, sequences: int) -> tuple[tuple[str, StepEstimate], ...]:

@@ -18,7 +18,7 @@ from simulator.planner.money.market import (
 )
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Json, picked
-from simulator.reports.content.document import EMPTY, Block, Paragraph, Section, Table, columns, count, table
+from simulator.reports.content.document import EMPTY, Paragraph, Section, Table, columns, count, table
 from simulator.reports.content.quantities import price_text, signed_percent_text
 from simulator.reports.formats.text import sections_text
 from simulator.reports.words.derivation import taken_text
@@ -57,17 +57,13 @@ def _listed(prices: PriceProfile, asked: PriceFilter) -> list[OfferSpec]:
     return sorted(found, key=lambda offer: (offer.hardware, offer.kind, offer.per_hour or offer.per_device or 0.0))
 
 
-def _empty(prices: PriceProfile) -> str:
-    return f"The price list {prices.name} has no such offer."
-
-
-def _head(prices: PriceProfile, *, said: str) -> Paragraph:
+def _text(prices: PriceProfile, shown: Table, *, said: str, listed: PriceProfile) -> str:
+    """A table under what it is of; that its list has no such offer where it is empty."""
+    if not shown.rows:
+        return f"The price list {listed.name} has no such offer.\n"
     stale = "" if prices.stale_after_days is None else f"; stale after {prices.stale_after_days} days"
-    return Paragraph(text=f"Price list {prices.name} of {prices.date}, {prices.currency}{stale}. {said}")
-
-
-def _text(prices: PriceProfile, *blocks: Block) -> str:
-    return sections_text([Section(key="prices", title="", blocks=blocks)], currency=prices.currency)
+    head = Paragraph(text=f"Price list {prices.name} of {prices.date}, {prices.currency}{stale}. {said}")
+    return sections_text([Section(key="prices", title="", blocks=(head, shown))], currency=prices.currency)
 
 
 def offers_document(prices: PriceProfile, *, asked: PriceFilter, today: date) -> Json:
@@ -85,8 +81,6 @@ def offers_document(prices: PriceProfile, *, asked: PriceFilter, today: date) ->
 def offers_text(prices: PriceProfile, *, asked: PriceFilter, today: date) -> str:
     """``roofcast prices list``."""
     offers = _listed(prices, asked)
-    if not offers:
-        return f"{_empty(prices)}\n"
     names = ("accelerator", "term", "provider", "kind of provider", "region", "price", "date", "age", "source")
     rows = [
         (
@@ -103,7 +97,8 @@ def offers_text(prices: PriceProfile, *, asked: PriceFilter, today: date) -> str
         for offer in offers
     ]
     said = f"{len(offers)} offers; rentals per accelerator-hour, purchases per accelerator."
-    return _text(prices, _head(prices, said=said), table("offers", "", columns(*names, words=names), rows))
+    shown = table("offers", "", columns(*names, words=names), rows)
+    return _text(prices, shown, said=said, listed=prices)
 
 
 _PLAN = "as planned"
@@ -145,15 +140,13 @@ def _beside(offer: OfferSpec, prices: PriceProfile) -> Json:
 def comparison_text(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfile | None) -> str:
     """``roofcast prices compare``."""
     if quotes is not None:
-        return _quotes_text(prices, asked=asked, quotes=quotes)
-    found = _market(prices, asked)
-    if not found:
-        return f"{_empty(prices)}\n"
+        said = "Quotes beside it, per accelerator-hour; of a purchase per accelerator with its share of a server."
+        return _text(prices, quotes_table(prices, asked=asked, quotes=quotes), said=said, listed=quotes)
     said = "Per accelerator-hour, one price a provider."
     if asked.kind is None:
         terms = " and ".join(PriceRule().terms)
         said += f" {_PLAN.capitalize()}: of each provider the cheapest of {terms}, as a plan takes it."
-    return _text(prices, _head(prices, said=said), _market_table(found, prices))
+    return _text(prices, _market_table(_market(prices, asked), prices), said=said, listed=prices)
 
 
 def _market_table(found: Sequence[tuple[PriceRule, MarketPrice]], prices: PriceProfile) -> Table:
@@ -199,17 +192,3 @@ def quotes_table(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfi
         for found in (_beside(offer, prices),)
     ]
     return table("quotes", "", columns(*names, words=("accelerator", "term", "provider")), rows)
-
-
-def _quotes_text(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfile) -> str:
-    shown = quotes_table(prices, asked=asked, quotes=quotes)
-    if not shown.rows:
-        return f"{_empty(quotes)}\n"
-    return _text(
-        prices,
-        _head(
-            prices,
-            said="Quotes beside it, per accelerator-hour; of a purchase per accelerator with its share of a server.",
-        ),
-        shown,
-    )

@@ -232,6 +232,13 @@ def text(value: str, *, origin: Origin = Origin.NONE) -> Cell:
     return Cell(value=value, origin=origin)
 
 
+def sourced(source: str, note: str, *, assumed: bool) -> Cell:
+    """Where a figure is from, with what is to be said of it; an assumed one says so in its badge."""
+    said = tuple(part for part in (source, note) if part and not (assumed and part == Origin.ASSUMED.value))
+    origin = Origin.ASSUMED if assumed else Origin.SOURCED
+    return text("; ".join(said) or origin.value, origin=origin)
+
+
 def ordered(value: str, order: float | None) -> Cell:
     """A text that holds a number, which tables are sorted by: a range, a time with its interval, a bias."""
     return Cell(value=value, order=order)

@@ -48,26 +48,6 @@ class InputLine:
         return "assumed" if self.assumed else "from memory" if is_recalled(self.source) else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FormulaLine:
-    """A cell that follows from others. ``value`` is what Python has for the plan, None where it is not priced."""
-
-    name: str
-    label: str
-    formula: str
-    value: float | None
-    form: Form
-    total: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Lines under a heading."""
-
-    title: str
-    lines: tuple[FormulaLine, ...]
-
-
 FormName = Literal["count", "money", "fine", "share", "number"]
 
 

@@ -9,12 +9,33 @@ from simulator.planner.fleet.records import Housing
 from simulator.planner.money.facilities import BTU_PER_HOUR_PER_TON, BTU_PER_HOUR_PER_W
 from simulator.planner.money.tco import PASSING, annuity_factor, commitment_months, mean_power_w, shelved
 from simulator.planner.money.tco_records import TotalCost
+from simulator.records import dataclass
 from simulator.reports.content.quantities import RENTAL_NAMES
-from simulator.reports.formats.finance_inputs import UNPRICED, Form, FormulaLine, Group, written_workbook
+from simulator.reports.formats.finance_inputs import UNPRICED, Form, written_workbook
 from simulator.reports.studies import Studies
 from simulator.units import KILO
 
 _HEAT = {"btu_per_hour_per_w": repr(BTU_PER_HOUR_PER_W), "btu_per_hour_per_ton": f"{BTU_PER_HOUR_PER_TON:g}"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormulaLine:
+    """A cell that follows from others. ``value`` is what Python has for the plan, None where it is not priced."""
+
+    name: str
+    label: str
+    formula: str
+    value: float | None
+    form: Form
+    total: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Lines under a heading."""
+
+    title: str
+    lines: tuple[FormulaLine, ...]
 
 
 def _lines(

@@ -8,7 +8,7 @@ from simulator.kernels.fits import FitSet, fit_set
 from simulator.reports.charts.scales import number_text
 from simulator.reports.content import document as doc
 from simulator.reports.studies import Studies
-from simulator.specs.base import ASSUMED, Source
+from simulator.specs.base import ASSUMED
 from simulator.specs.engine.engine import load_engine
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec
 from simulator.specs.hardware.calibration import CalibrationGroup, load_calibration
@@ -69,36 +69,27 @@ def _facts(key: str, profile: AcceleratorSpec | ServerSpec) -> doc.Table:
         key,
         f"Figures of {profile.name}",
         doc.columns("Figure", "Value", "Date", "Source", words=("Figure", "Value", "Date"), wide="Source"),
-        [_sourced(name, _shown(profile, name), source) for name, source in sorted(profile.sources.items())],
+        [
+            (
+                *figure_words(profile, name),
+                source.date,
+                doc.sourced(source.source, source.note, assumed=source.source == ASSUMED),
+            )
+            for name, source in sorted(profile.sources.items())
+        ],
         note="Peaks are dense unless they are named sparse; links per device and direction.",
     )
 
 
-def _sourced(name: str, value: str, source: Source) -> doc.Row:
-    assumed = source.source == ASSUMED
-    said = "; ".join(part for part in (source.source, source.note) if part and not (assumed and part == ASSUMED))
-    where = doc.text(said or ASSUMED, origin=doc.Origin.ASSUMED if assumed else doc.Origin.SOURCED)
-    return doc.row(_named(name), value, source.date, where)
-
-
-def _named(name: str) -> str:
-    field, _, part = name.partition(".")
-    shown = _NAMES.get(field, field.replace("_", " "))
-    return f"{shown}, {part}" if part else shown
-
-
 def figure_words(profile: AcceleratorSpec | ServerSpec, name: str) -> tuple[str, str]:
-    """A sourced figure's name and value."""
-    return _named(name), _shown(profile, name)
-
-
-def _shown(profile: AcceleratorSpec | ServerSpec, name: str) -> str:
-    """The value that a source is about, a field or one entry of it, in the unit of its name."""
+    """The name and the value that a source is about, a field or one entry of it, in the unit of its name."""
     held: object = profile
     for part in name.split("."):
         held = held.get(part) if isinstance(held, Mapping) else getattr(held, part, None)
-    unit = next((unit for ending, unit in _UNITS.items() if name.split(".")[0].endswith(ending)), "")
-    return _words(held, unit)
+    field, _, entry = name.partition(".")
+    unit = next((unit for ending, unit in _UNITS.items() if field.endswith(ending)), "")
+    shown = _NAMES.get(field, field.replace("_", " "))
+    return f"{shown}, {entry}" if entry else shown, _words(held, unit)
 
 
 def _words(held: object, unit: str) -> str:

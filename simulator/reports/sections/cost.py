@@ -100,10 +100,7 @@ def figure_name(field: str) -> str:
 
 
 def _figure_row(name: str, cell: doc.Cell, item: SourcedFigure) -> doc.Row:
-    origin = doc.Origin.ASSUMED if item.assumed else doc.Origin.SOURCED
-    said = tuple(part for part in (item.source, item.note) if part and not (item.assumed and part == origin.value))
-    note = "; ".join(said) or origin.value
-    return doc.row(name, cell, item.date, doc.text(note, origin=origin))
+    return doc.row(name, cell, item.date, doc.sourced(item.source, item.note, assumed=item.assumed))
 
 
 def _inputs(studies: Studies) -> doc.Table:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from math import isfinite
 from pathlib import Path
 
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.serving.replica_load import PERCENTILES
-from simulator.planner.verified import Finalist, Finalists, FleetVerification, Verdict, Verification
+from simulator.planner.verified import Finalist, Finalists, Verdict, Verification
 from simulator.reports.charts.load import replica_load_chart
 from simulator.reports.content import document as doc
-from simulator.reports.content.quantities import counted_text, percent_text, seconds_text
+from simulator.reports.content.quantities import counted_text, percent_text
 from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.studies import Studies, of_each
 from simulator.specs.base import ValueOrigin
@@ -76,18 +75,13 @@ def replay_text(plan: CapacityPlan) -> str:
         return ""
     known = any(item.key == "prefix_hit" and item.origin is ValueOrigin.MEASURED for item in plan.assumptions)
     prompts = "prompts begin alike where they do in the trace" if known else "every prompt is new"
-    share = "what one replica gets in turn"
-    if plan.spec.kv_tiers:
-        share = "what one replica gets where prompts that begin alike go to the same"
+    share = "where prompts that begin alike go to the same" if plan.spec.kv_tiers else "in turn"
     return (
         f"Replayed: {name} at {plan.demand.served_mean_rate_per_s:.4g} requests/s on average, every minute with its "
         f"own share of them and its own pairs of prompt and answer, at other moments in every replay; simulated were "
-        f"{found.seeds} shares of {found.requests} requests, {share}; {prompts}."
+        f"{found.seeds} shares of {found.requests} requests, what one replica gets {share}; "
+        f"{prompts}."
     )
-
-
-def _runs(found: FleetVerification) -> tuple[tuple[str, Verification], ...]:
-    return (("all replicas up", found.at_peak), ("spares down", found.degraded))
 
 
 def verification_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
@@ -95,27 +89,27 @@ def verification_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     found = plan.verification
     if found is None:
         return ()
+    runs = (("all replicas up", found.at_peak), ("spares down", found.degraded))
     one, names = found.at_peak, ("Case", "Objective", "At most", "Steady state", "Simulated", "80 % from", "to")
     verdict = "The plan holds" if found.holds else "THE PLAN DOES NOT HOLD"
     made = doc.table(
         "verification",
         "Replayed in the event simulation",
         doc.columns(*names, "Verdict", words=_WORDS),
-        [(case, *line) for case, run in _runs(found) for line in _checked(run)],
+        [(case, *line) for case, run in runs for line in _checked(run)],
         note=f"{verdict}: {one.requests:,} requests for each of {one.seeds} seeds, one replica at "
         f"{one.rate_per_s:.3g} requests/s, {found.degraded.rate_per_s:.3g} with the spares down.",
     )
     shown = [made] if made.rows else []
     if found.holds:
         return tuple(shown)
-    why = [run.reason for _, run in _runs(found) if run.reason][:1]
-    why += [f"the queue keeps growing, {case}" for case, run in _runs(found) if run.saturated]
+    why = [run.reason for _, run in runs if run.reason][:1]
+    why += [f"the queue keeps growing, {case}" for case, run in runs if run.saturated]
     warning = f"The event simulation does not confirm the plan{': ' if why else ''}{'; '.join(why)}."
     return (*shown, doc.Paragraph(text=warning, tone=doc.Tone.WARNING))
 
 
 def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> doc.Table:
-    points = studies.load.at[index]
     at = (studies.plan.best.at_peak, studies.plan.best.degraded)[index]
     means = {LatencyMetric.TTFT: at.ttft_mean_s, LatencyMetric.TPOT: at.tpot_mean_s, LatencyMetric.E2E: at.e2e_mean_s}
     known = doc.known_as(studies.plan.best.provenance)
@@ -129,7 +123,7 @@ def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> doc
                 doc.seconds(means[point.metric], origin=known),
                 *map(doc.seconds, point.values_s),
             )
-            for point in points
+            for point in studies.load.at[index]
         ],
         note=f"{at.rate_per_s:,.3g} requests/s a replica, {percent_text(at.load)} of saturation, "
         f"{at.mean_sequences:,.0f} sequences decoding on average, KV cache {percent_text(at.kv_utilization)} full."
@@ -141,20 +135,15 @@ def _intervals(studies: Studies) -> str:
     """The 80 % intervals of this very fleet."""
     found = studies.latencies
     ends = [
-        f"{name} {_reached(low_s)} to {_reached(high_s)}"
-        for name, (low_s, high_s) in (("TTFT p95", found.ttft_p95_s), ("TPOT p95", found.tpot_p95_s))
+        f"{name} {' to '.join(doc.cell_text(doc.seconds(end_s), currency='') for end_s in ends_s)}"
+        for name, ends_s in (("TTFT p95", found.ttft_p95_s), ("TPOT p95", found.tpot_p95_s))
     ]
     return f" 80 % intervals by the errors of the step times: {' and '.join(ends)}."
 
 
-def _reached(value_s: float) -> str:
-    return seconds_text(value_s) if isfinite(value_s) else "overloaded"
-
-
 def performance_section(studies: Studies) -> doc.Section:
     """Percentiles with everything up and with the spares down, and the curve they lie on."""
-    plan = studies.plan
-    fleet = plan.best
+    plan, fleet = studies.plan, studies.plan.best
     up, down = fleet.replicas + fleet.spares, fleet.replicas
     held = " and ".join(
         f"{item.name} {bound_text(value)} of {bound_text(item.bound_s)}"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.tco_records import OwningBar
 from simulator.planner.studies.sensitivity import BreaksFirst, TornadoBar
-from simulator.planner.studies.uncertainty import Quantiles, Uncertainty
+from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import percent_text, signed_percent_text
@@ -16,6 +17,7 @@ from simulator.reports.studies import Studies, of_each
 
 _SMALL_BILL = 100.0
 _NO_MARGIN = 0.005
+_PERCENTILES = attrgetter("p10", "p50", "p90")
 
 
 def sensitivity_section(studies: Studies) -> doc.Section:
@@ -40,10 +42,8 @@ def moving_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     if any(bar.devices_low != bar.devices_high for bar in found.tornado):
         blocks.append(doc.Figure(chart=tornado_chart(found, base_devices=best.devices)))
     else:
-        same = (
-            f"No input alone moves the fleet from {best.devices} accelerators: whole replicas and servers leave room."
-        )
-        blocks.append(doc.Paragraph(text=same))
+        same = f"No input alone moves the fleet from {best.devices} accelerators: whole replicas and servers leave room"
+        blocks.append(doc.Paragraph(text=f"{same}."))
     base = None if found.cost_per_hour is None else best.cost.per_hour
     if base is not None and any(bar.swing > 0 for bar in found.tornado):
         blocks.append(doc.Figure(chart=cost_tornado_chart(found, base_per_hour=base, currency=best.cost.currency)))
@@ -80,10 +80,9 @@ def _tornado_table(best: Fleet, found: Uncertainty) -> doc.Table:
 
 def breaks_text(item: BreaksFirst) -> str:
     """``Prompt length: 12 % longer prompts take the fleet past its objectives``."""
-    name = f"{item.name[:1].upper()}{item.name[1:]}"
-    if item.margin < _NO_MARGIN:
-        return f"{name}: no room for {item.detail}"
-    return f"{name}: {percent_text(item.margin)} {item.detail} take the fleet past its objectives"
+    lost = f"{percent_text(item.margin)} {item.detail} take the fleet past its objectives"
+    said = f"{item.name}: {f'no room for {item.detail}' if item.margin < _NO_MARGIN else lost}"
+    return f"{said[:1].upper()}{said[1:]}"
 
 
 def drawn_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
@@ -92,9 +91,9 @@ def drawn_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
     if found is None:
         return ()
     cost = found.cost_per_hour
-    rows = [doc.row("accelerators", *map(doc.count, _three(found.devices)))]
+    rows = [doc.row("accelerators", *map(doc.count, _PERCENTILES(found.devices)))]
     if cost is not None:
-        rows.append(doc.row("cost an hour", *map(doc.money, _three(cost))))
+        rows.append(doc.row("cost an hour", *map(doc.money, _PERCENTILES(cost))))
     note = (
         f"{found.draws} draws, seed {found.seed}, demand log-normal with sigma {found.demand_sigma:g} "
         f"({'given' if 'demand_sigma' in plan.spec.model_fields_set else 'assumed: --demand-sigma sets it'}), each "
@@ -119,10 +118,6 @@ def drawn_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
             note="Regret: cost above the best choice of each draw. Where two cost the same, both are best.",
         ),
     )
-
-
-def _three(quantiles: Quantiles) -> tuple[float, float, float]:
-    return quantiles.p10, quantiles.p50, quantiles.p90
 
 
 def _scenarios(studies: Studies) -> doc.Table:

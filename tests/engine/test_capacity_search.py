@@ -96,13 +96,19 @@ def test_what_even_idling_misses_is_infeasible() -> None:
 
 
 def test_interval_holds_the_answer_and_knows_its_steps() -> None:
-    objectives = parse_objectives(["tpot-p95=12ms"], flag="--slo")
     found = search("tpot-p95=12ms")
-    interval = capacity_interval(
-        ServedDeployment(deployment=DEPLOYMENT), source=source, objectives=objectives, capacity=found
-    )
+    interval = capacity_interval(ServedDeployment(deployment=DEPLOYMENT), source=source, capacity=found)
     assert interval.low_per_s < found.low_per_s < found.high_per_s < interval.high_per_s
     assert interval.provenance.label in ("calibrated", "extrapolated")
+
+
+@pytest.mark.parametrize("slo", ["tpot-p95=12ms", "ttft-p95=1s", "e2e-p50=1000s"])
+@pytest.mark.parametrize("scale", [0.9, 1.1])
+def test_longer_steps_are_the_same_steps_on_a_slower_clock(slo: str, scale: float) -> None:
+    """Two searches each to 1 %; the engine's time around a request is on that clock too (6 ms of 1 s)."""
+    found = search(slo)
+    assert found.at_scale(scale) == pytest.approx(search(slo, step_scale=scale).rate_per_s, rel=2.5 * RESOLUTION)
+    assert found.at_scale(1.0) == found.rate_per_s
 
 
 def test_stages_keep_their_proportions() -> None:
@@ -146,9 +152,7 @@ def test_interval_of_a_speculating_deployment_knows_its_rounds() -> None:
     found = capacity_by_simulation(
         ServedDeployment(deployment=SPECULATING), source=source, objectives=objectives, seeds=2, requests=400
     )
-    interval = capacity_interval(
-        ServedDeployment(deployment=SPECULATING), source=source, objectives=objectives, capacity=found
-    )
+    interval = capacity_interval(ServedDeployment(deployment=SPECULATING), source=source, capacity=found)
     assert 0 < interval.low_per_s < found.rate_per_s < interval.high_per_s
 
 

@@ -43,9 +43,6 @@ from simulator.traffic.lengths import RequestMix
 from simulator.traffic.requests import LARGEST_REQUESTS
 from simulator.traffic.workload_requests import mix_of_requests
 
-FEWER_SEEDS = 2
-"""Seeds of the searches with longer and shorter steps."""
-
 
 def capacity_by_simulation(
     served: Served,
@@ -96,10 +93,8 @@ def _steps_known(served: Served, *, mix: RequestMix, at: RatePoint) -> tuple[flo
     return step_sigma(prefill_sigma=sigmas[0], decode_sigma=sigmas[1], prompt_share=share), known
 
 
-def capacity_interval(
-    served: Served, *, source: RequestSource, objectives: tuple[ObjectiveSpec, ...], capacity: SimulatedCapacity
-) -> CapacityInterval:
-    """Search again with all steps at the ends of their 80 % interval, and join the scatter of the seeds (quadrature).
+def capacity_interval(served: Served, *, source: RequestSource, capacity: SimulatedCapacity) -> CapacityInterval:
+    """Search again with all times at the ends of their 80 % interval, and join the scatter of the seeds (quadrature).
     The engine's own spread is taken as one of all its times, because a capacity has no spread of its own."""
     mix = mix_of_requests(source(capacity.requests, 0))
     kernels, known = _steps_known(served, mix=mix, at=capacity.at_capacity)
@@ -108,13 +103,7 @@ def capacity_interval(
 
     def at_scale(scale: float) -> float:
         try:
-            return capacity_by_simulation(
-                served.at_scale(scale),
-                source=source,
-                objectives=objectives,
-                seeds=FEWER_SEEDS,
-                requests=capacity.requests,
-            ).rate_per_s
+            return capacity.at_scale(scale)
         except InfeasibleError:
             return 0.0
 
@@ -296,7 +285,7 @@ def sustained_rate(
         requests=requests,
         progress=progress,
     )
-    interval = capacity_interval(served, source=source, objectives=options.objectives, capacity=found)
+    interval = capacity_interval(served, source=source, capacity=found)
     found = found.times(1 / share)
     detail = f"a group of them was simulated, {share:.3g} of all: rates are in proportion"
     told = (Assumption(key="replicas", origin=ValueOrigin.RULE, detail=detail),) if share < 1 else ()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import ceil, exp, inf, isfinite, log, log2, sqrt
 
 import numpy as np
@@ -46,6 +47,34 @@ _STUDENT_80 = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.
 _NORMAL_80 = 1.282
 
 
+@dataclass(slots=True)
+class RateSearch:
+    """Rates visited so far; a rate is never simulated twice."""
+
+    served: Served
+    samples: Sequence[Requests]
+    objectives: tuple[ObjectiveSpec, ...]
+    progress: Progress | None
+    expected: int
+    points: dict[float, RatePoint]
+    pooled: bool
+
+    def at(self, rate_per_s: float) -> RatePoint:
+        """What clients see at a rate, simulated where it was not visited yet."""
+        if rate_per_s not in self.points:
+            self.points[rate_per_s] = simulate_rate(
+                self.served,
+                samples=self.samples,
+                rate_per_s=rate_per_s,
+                objectives=self.objectives,
+                growth_share=RESOLUTION,
+                pooled=self.pooled,
+            )
+            if self.progress is not None:
+                self.progress(len(self.points), max(self.expected, len(self.points) + 1))
+        return self.points[rate_per_s]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedCapacity:
     """What a deployment sustains.
@@ -53,7 +82,8 @@ class SimulatedCapacity:
     rate_per_s : highest mean rate seen to meet every objective; low, high : 80 % interval from the scatter of seeds
     failing_per_s : lowest rate seen to fail; binding : the objective that fails there, None for a growing queue
     steady_per_s : the steady-state estimate that the search started from, and saturation_per_s its saturation rate
-    points : every rate visited, ascending; at_capacity : that of ``rate_per_s``
+    points : every rate visited, ascending; at_capacity : that of ``rate_per_s``; search : which a narrower or wider
+        question goes on with
     """
 
     rate_per_s: float
@@ -66,11 +96,29 @@ class SimulatedCapacity:
     points: tuple[RatePoint, ...]
     seeds: int
     requests: int
+    search: RateSearch = field(repr=False, compare=False)
 
     @property
     def at_capacity(self) -> RatePoint:
         """The point at the highest rate that holds."""
         return next(point for point in self.points if point.rate_per_s == self.rate_per_s)
+
+    def at_scale(self, scale: float) -> float:
+        """The highest rate that holds where all times of the deployment are that many times as long [1/s].
+
+        It does then at a rate what it does now at ``scale`` times the rate, within bounds as much shorter: rates
+        visited answer for it too. Left out: clients whose patience or pauses do not grow with it.
+        """
+        shorter = {item: item.model_copy(update={"bound_s": item.bound_s / scale}) for item in self.search.objectives}
+        points = {rate: point.within(shorter) for rate, point in self.search.points.items()}
+        search = replace(self.search, objectives=tuple(shorter.values()), points=points, progress=None)
+        rates = sorted(points)
+        visited = (pair for pair in pairwise(rates) if points[pair[0]].holds and not points[pair[1]].holds)
+        start_per_s = rates[-1] if points[rates[-1]].holds else rates[0]
+        bracket = next(visited, None) or _bracket(
+            search, saturation_per_s=self.saturation_per_s, start_per_s=start_per_s, step=SMALL_STEP
+        )
+        return _bisect(search, bracket=bracket)[0] / scale
 
     def times(self, groups: float) -> SimulatedCapacity:
         """Of so many such deployments side by side, which share the arrivals: every rate in proportion."""
@@ -92,34 +140,7 @@ class SteadyGuess:
     full_sequences: float
 
 
-@dataclass(slots=True)
-class _Search:
-    """Rates visited so far; a rate is never simulated twice."""
-
-    served: Served
-    samples: Sequence[Requests]
-    objectives: tuple[ObjectiveSpec, ...]
-    progress: Progress | None
-    expected: int
-    points: dict[float, RatePoint]
-    pooled: bool
-
-    def at(self, rate_per_s: float) -> RatePoint:
-        if rate_per_s not in self.points:
-            self.points[rate_per_s] = simulate_rate(
-                self.served,
-                samples=self.samples,
-                rate_per_s=rate_per_s,
-                objectives=self.objectives,
-                growth_share=RESOLUTION,
-                pooled=self.pooled,
-            )
-            if self.progress is not None:
-                self.progress(len(self.points), max(self.expected, len(self.points) + 1))
-        return self.points[rate_per_s]
-
-
-def _bracket(search: _Search, *, guess: SteadyGuess, start_per_s: float, step: float) -> tuple[float, float]:
+def _bracket(search: RateSearch, *, saturation_per_s: float, start_per_s: float, step: float) -> tuple[float, float]:
     """A rate that holds and one that fails, found in growing steps from the first rate."""
     rate = start_per_s
     if search.at(rate).holds:
@@ -129,7 +150,7 @@ def _bracket(search: _Search, *, guess: SteadyGuess, start_per_s: float, step: f
     if search.at(rate / step).holds:
         return rate / step, rate
     # Before a long way down, a short run says whether there is anything at its end.
-    idle = IDLE_SHARE * guess.saturation_per_s
+    idle = IDLE_SHARE * saturation_per_s
     alone = simulate_rate(search.served, samples=search.samples[:1], rate_per_s=idle, objectives=search.objectives)
     if not alone.holds:
         raise _misses_idle(alone)
@@ -163,7 +184,7 @@ def _misses_idle(point: RatePoint) -> InfeasibleError:
     )
 
 
-def _bisect(search: _Search, *, bracket: tuple[float, float]) -> tuple[float, float]:
+def _bisect(search: RateSearch, *, bracket: tuple[float, float]) -> tuple[float, float]:
     low, high = bracket
     while high / low > 1 + RESOLUTION:
         middle = sqrt(low * high)
@@ -227,7 +248,7 @@ def _queue_requests(capacity: SimulatedCapacity, objectives: tuple[ObjectiveSpec
     return int(min(bound_s * capacity.rate_per_s / RESOLUTION, LONGEST_REQUESTS / capacity.seeds))
 
 
-def _found(search: _Search, *, guess: SteadyGuess, low: float, high: float) -> SimulatedCapacity:
+def _found(search: RateSearch, *, guess: SteadyGuess, low: float, high: float) -> SimulatedCapacity:
     points = tuple(search.points[rate] for rate in sorted(search.points))
     seeds = len(search.samples)
     low_rate, high_rate = _seed_interval(points, seeds=seeds, rate_per_s=low)
@@ -243,6 +264,7 @@ def _found(search: _Search, *, guess: SteadyGuess, low: float, high: float) -> S
         points=points,
         seeds=seeds,
         requests=len(search.samples[0]),
+        search=search,
     )
 
 
@@ -269,7 +291,7 @@ def searched_capacity(
     """
 
     def found(count: int, *, start_per_s: float, step: float, pooled: bool = False) -> SimulatedCapacity:
-        search = _Search(
+        search = RateSearch(
             served=served,
             samples=[source(count, first_seed + seed) for seed in range(seeds)],
             objectives=objectives,
@@ -278,7 +300,8 @@ def searched_capacity(
             points={},
             pooled=pooled,
         )
-        low, high = _bisect(search, bracket=_bracket(search, guess=guess, start_per_s=start_per_s, step=step))
+        bracket = _bracket(search, saturation_per_s=guess.saturation_per_s, start_per_s=start_per_s, step=step)
+        low, high = _bisect(search, bracket=bracket)
         return _found(search, guess=guess, low=low, high=high)
 
     count = requests or requests_for(guess.mean_sequences, affordable=affordable)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from typing import Protocol
@@ -66,6 +66,15 @@ class RatePoint:
     def binding(self) -> ObjectiveSpec | None:
         """The objective that is nearest to its bound or furthest beyond; None without objectives."""
         return max(self.objectives, key=lambda check: check.excess).objective if self.objectives else None
+
+    def within(self, bounds: Mapping[ObjectiveSpec, ObjectiveSpec]) -> RatePoint:
+        """The same latencies beside other bounds; ``bounds`` : what takes the place of each objective."""
+        checks, *by_seed = (
+            tuple(replace(check, objective=bounds[check.objective]) for check in found)
+            for found in (self.objectives, *self.by_seed)
+        )
+        holds = not self.saturated and all(check.holds for check in checks)
+        return replace(self, holds=holds, objectives=checks, by_seed=tuple(by_seed))
 
     def excess_of(self, seed: int) -> float:
         """Largest of one run's percentiles over their bounds; at most 1 where that run meets them all."""

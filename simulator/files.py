@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from typing import IO, Literal
 
 from simulator.errors import FileError, Option
 from simulator.records import dataclass
+from simulator.units import KIB
 
 STANDARD_STREAM = "-"
 CACHE_VARIABLE, OFF = "ROOFCAST_CACHE", "off"
@@ -109,6 +111,17 @@ def check_target(target: str | None, *, flag: str, force: bool) -> None:
     if not os.path.isdir(path.parent):
         raise FileError(f"cannot write {target!r}: no folder {str(path.parent)!r}", field=flag)
     _refuse_locked(path, flag=flag)
+
+
+def check_room(folder: Path, needed_bytes: float, *, of: str, flag: str, freed_bytes: int = 0) -> None:
+    """Refuse what finds no room on its disk, before work starts; ``of`` : what takes it, in words."""
+    free_bytes = shutil.disk_usage(folder).free + freed_bytes
+    if needed_bytes > free_bytes:
+        raise FileError(
+            f"{str(folder)!r}: {of} take about {needed_bytes:,.0f} bytes, {free_bytes:,} are free",
+            field=flag,
+            hint="a disk with room, or fewer of them",
+        )
 
 
 def _refuse_existing(path: Path, *, force: bool, flag: str, instead: str) -> None:
@@ -264,15 +277,20 @@ def _is_running(process: int) -> bool:
 
 
 ENDING = ".partial"
+RESULT_BYTES = 2 * KIB
+"""Of one result of ``simulate``: 2,500 to 3,600, refusals of 150 beside them (thousand mixed lines, 2026-11-27)."""
 
 
 class LineSink:
     """Where lines go, each of them at once: stdout ("-"), a device or pipe, or a file with its partial beside it.
 
     resume : go on with a partial that an earlier run left; without it, one is refused unless ``force`` drops it
+    results : so many are coming, as far as that is known; a file without room for them is refused
     """
 
-    def __init__(self, target: str, *, force: bool, resume: bool = False, flag: str = Option("output")) -> None:
+    def __init__(
+        self, target: str, *, force: bool, resume: bool = False, flag: str = Option("output"), results: int = 0
+    ) -> None:
         self._target = _behind(Path(target))
         self._flag = flag
         self.partial: Path | None = None
@@ -290,6 +308,9 @@ class LineSink:
                 field=flag,
                 hint="`resume` goes on with it, `force` starts anew",
             )
+        held = partial.stat().st_size if partial.exists() else 0
+        what = f"{results:,} results"
+        check_room(partial.parent, RESULT_BYTES * results, of=what, flag=flag, freed_bytes=held)
         self.partial = partial
         self._stream = self._opened(partial, "r+b" if resume and partial.exists() else "wb")
 
@@ -347,7 +368,8 @@ class LineSink:
 
     def _failure(self, error: OSError) -> FileError:
         kept = "" if self.partial is None else f"; what was answered is kept in {str(self.partial)!r}"
-        return FileError(f"cannot write {str(self._target)!r}: {error.strerror or error}{kept}", field=self._flag)
+        message = f"cannot write {str(self._target)!r}: {error.strerror or error}{kept}"
+        return FileError(message, field=self._flag, hint="`resume` goes on with it" if kept else "")
 
 
 def is_complete(target: str) -> bool:

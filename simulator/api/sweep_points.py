@@ -18,6 +18,7 @@ from simulator.specs.question.sweep import Point, SweepPoints, SweepSpec, asked_
 SCHEMES = ("dask", "ray")
 _CONNECT_S = 10
 """Seconds in which a cluster has to answer its first call."""
+PARTS_ARE_KEPT = "finished parts are kept; `resume` goes on with them"
 _AHEAD = 256
 """Parts that a cluster knows of before the first is answered: more than it has workers, less than it would forget."""
 
@@ -161,7 +162,7 @@ def cluster(backend: str) -> Iterator[Callable[[Iterable[PartTask]], Answered]]:
                 raise FileError(
                     f"the cluster gave up: {type(error).__name__}: {error}",
                     field=Option("backend"),
-                    hint="finished parts are kept; `resume` goes on with them",
+                    hint=PARTS_ARE_KEPT,
                 ) from error
 
         yield answered

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import chain, islice
@@ -14,6 +13,7 @@ from simulator import __version__
 from simulator.api.sweep_points import (
     ANSWER_COLUMNS,
     ERROR_COLUMNS,
+    PARTS_ARE_KEPT,
     PartTask,
     answered_points,
     check_point,
@@ -21,7 +21,7 @@ from simulator.api.sweep_points import (
     point_request,
 )
 from simulator.errors import FileError, Option, RoofcastError, shown
-from simulator.files import check_target, made_folders, write_bytes
+from simulator.files import check_room, check_target, made_folders, write_bytes
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, picked
 from simulator.reports.answers.sweep import Row, SweepColumn, column_of, part_bytes, part_rows, usual_format
@@ -41,8 +41,10 @@ PARTS = 64
 """Parts of a sweep of middling size: enough for every worker to have some, few enough to read together."""
 LEAST_IN_PART, MOST_IN_PART = 16, 1000
 """Points of one part: what a stop loses and a worker that dies leaves to another, and what is worth a file."""
-_BYTES_PER_CELL = 8
-"""Of numbers, which most cells are; compression only lowers it."""
+_BYTES_PER_CELL = {"parquet": 8, "jsonl": 32}
+"""Of numbers, which most cells are, with their names where each row has them; compression only lowers it."""
+_BYTES_PER_COLUMN = 512
+"""What a file of Parquet says of a column beside its cells, at most: a part of one row takes 300 each (2026-11-27)."""
 
 Progress = Callable[[int, int], None]
 """Called with (done, of how many)."""
@@ -71,6 +73,12 @@ class SweepTable:
         """The points of one part."""
         first = part * self.points_per_part
         return range(first, min(first + self.points_per_part, self.spec.points))
+
+    @property
+    def most_bytes(self) -> int:
+        """What all parts take on the disk, about and at most."""
+        cells = self.spec.points * _BYTES_PER_CELL[self.form] + self.parts * _BYTES_PER_COLUMN
+        return len(self.columns) * cells
 
     def missing(self) -> list[int]:
         """Parts that are still to be answered: files are whole or not there."""
@@ -208,17 +216,6 @@ def _check_questions(points: SweepPoints, *, profiles: str | None) -> None:
             raise RoofcastError(message, field=field, hint=refusal.hint) from refusal
 
 
-def _check_room(table: SweepTable, *, freed: int) -> None:
-    """``freed`` : what parts that are answered anew take now [bytes]"""
-    needed = table.spec.points * len(table.columns) * _BYTES_PER_CELL
-    free = shutil.disk_usage(table.folder).free + freed
-    if needed > free:
-        raise FileError(
-            f"{table.folder}: {table.spec.points:,} points take up to {needed:,} bytes, {free:,} are free",
-            field=Option("out"),
-        )
-
-
 def _opened(table: SweepTable, *, resume: bool, force: bool) -> SweepTable:
     """The folder made or gone on with; parts of another sweep, or of another library, are never mixed in."""
     folder, there = table.folder, (table.folder / MANIFEST).exists()
@@ -249,7 +246,9 @@ def _make_room(table: SweepTable) -> None:
         old = list(folder.glob("part-*"))
         for path in (folder / MANIFEST, *old):
             check_target(str(path), flag=Option("out"), force=True)
-        _check_room(table, freed=sum(path.stat().st_size for path in old if path.is_file()))
+        freed = sum(path.stat().st_size for path in old if path.is_file())
+        of = f"{table.spec.points:,} points"
+        check_room(folder, table.most_bytes, of=of, flag=Option("out"), freed_bytes=freed)
         for path in old:
             path.unlink()
     except OSError as error:
@@ -319,7 +318,10 @@ def sweep(
                 for number, row in zip(table.numbers(part), rows, strict=True)
             ]
             content = part_bytes(named, columns=table.columns, form=table.form)
-            write_bytes(content, str(table.path(part)), force=True, flag=Option("out"))
+            try:
+                write_bytes(content, str(table.path(part)), force=True, flag=Option("out"))
+            except FileError as error:
+                raise FileError(error.message, field=error.field, hint=PARTS_ARE_KEPT) from error
             if progress is not None:
                 progress(done, table.parts)
     return SweepAnswer(table)

@@ -107,14 +107,13 @@ def simulate(
         typer.echo(f"{output} is complete; --force answers anew", err=True)
         return
     keep_freed_memory()
-    silent = output == STANDARD_STREAM or not sys.stderr.isatty()
+    total = 0 if output == STANDARD_STREAM else _count(scenarios)
     refused = 0
     with (
         _lines_of(scenarios) as source,
-        LineSink(output, force=force, resume=resume) as sink,
+        LineSink(output, force=force, resume=resume, results=total) as sink,
         progress_bar("answering") as progress,
     ):
-        total = 0 if silent else _count(scenarios)
         lines = numbered_lines(source)
         if resume:
             lines = unanswered_lines(lines, answers=sink.kept(), where=str(sink.partial))

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,9 +15,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -27,7 +29,7 @@ from simulator.cli.shared import run
 from simulator.errors import FileError, RoofcastError
 from simulator.planner.swept_points import front_of, sensitivity
 from simulator.reports.answers import sweep as sweep_parts
-from simulator.reports.answers.sweep import FIGURES, part_rows
+from simulator.reports.answers.sweep import FIGURES, part_bytes, part_rows
 from simulator.specs.question.sweep import SweepPoints, SweepSpec, asked_fields
 
 BASE = {"model": "llama-3.1-8b", "isl_tokens": 200, "osl_tokens": 20, "concurrency": 4}
@@ -302,10 +304,20 @@ class TestFolder:
         assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
     def test_a_disk_without_room_is_named_before_work(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(sweeps.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000})())
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000})())
         with pytest.raises(FileError, match="1,000 are free"):
             sweep(SWEEP, out=str(tmp_path / "out"))
         assert not list(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("form", ["parquet", "jsonl"])
+    def test_what_is_asked_of_the_disk_holds_what_is_written(
+        self, answered: sweeps.SweepAnswer, form: Literal["parquet", "jsonl"]
+    ) -> None:
+        table = replace(answered.table, form=form)
+        rows = answered.rows()
+        parts = [[rows[number] for number in table.numbers(part)] for part in range(table.parts)]
+        written = sum(len(part_bytes(part, columns=table.columns, form=form)) for part in parts)
+        assert written <= table.most_bytes <= 4 * written
 
 
 MANY = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -146,6 +147,7 @@ def test_a_full_disk_keeps_what_was_answered(source: str, whole: bytes, tmp_path
     stopped = subprocess.run(words, stderr=subprocess.PIPE, preexec_fn=limit, check=False)
     assert stopped.returncode == 5
     assert b"is kept in" in stopped.stderr
+    assert b"--resume goes on with it" in stopped.stderr
     assert not target.exists()
     assert subprocess.run([*words, "--resume"], stderr=subprocess.DEVNULL, check=False).returncode == 0
     assert target.read_bytes() == whole
@@ -167,3 +169,12 @@ def test_a_line_beyond_its_time_is_an_error_and_keeps_its_id(
     document = json.loads(out)
     assert (document["id"], document["error"]["code"]) == (0, "timeout")
     assert "1 scenario refused" in err
+
+
+def test_a_disk_without_room_is_named_before_the_first_line(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 1000})())
+    assert run(app, name="roofcast", arguments=("simulate", source, "-o", str(tmp_path / "out"))) == 5
+    assert "1,000 are free" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]

@@ -228,6 +228,7 @@ def test_a_cap_that_one_kind_of_pool_never_reaches_limits_the_other() -> None:
         ({"disaggregation": {**POOLS, "devices": 4}}, "disaggregation.devices"),
         ({"disaggregation": {**POOLS, "decode_tp_size": 3}}, "disaggregation.decode_tp_size"),
         ({"disaggregation": POOLS, "tp_size": 3}, "tp_size"),
+        ({"disaggregation": {**POOLS, "prefill_tp_size": 2, "decode_tp_size": 4}, "tp_size": 2}, "tp_size"),
         ({"disaggregation": {**POOLS, "prefill_hardware": "h2000"}}, "disaggregation.prefill_hardware"),
         ({"disaggregation": {**POOLS, "prefill_hardware": "mi300x"}}, "disaggregation.prefill_hardware"),
         ({"techniques": {"speculation": {"method": "mtp"}}}, "techniques.speculation.method"),
@@ -237,6 +238,11 @@ def test_what_pools_do_not_go_with_is_refused(fields: dict[str, Any], field: str
     with pytest.raises(RoofcastError) as caught:
         answer(scenario(**fields))
     assert caught.value.field == field
+
+
+def test_a_word_that_pools_say_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="prefill_replicas is given twice"):
+        DisaggregationSpec.model_validate("prefill_replicas=2,decode_replicas=1,prefill_replicas=4")
 
 
 def test_a_limit_of_prefill_steps_leaves_the_decode_pool_alone() -> None:

@@ -225,6 +225,8 @@ def pool_deployments(
 ) -> tuple[Deployment, Deployment]:
     """What one replica of the prefill pool and one of the decode pool runs."""
     _check_fields(scenario)
+    for degree in spec.degrees("prefill").keys() & spec.degrees("decode").keys() & scenario.model_fields_set:
+        raise ignored_option("has no effect beside pools that both have their own", field=degree)
     layouts = {name: scenario.model_copy(update=spec.degrees(name)).parallelism for name in ("prefill", "decode")}
 
     def deployed(pool: PoolName) -> Deployment:

@@ -111,8 +111,13 @@ class DisaggregationSpec(Spec):
     @model_validator(mode="before")
     @classmethod
     def _written(cls, data: Any) -> Any:
-        pairs = (piece.replace(" ", "").partition("=") for piece in data.split(",")) if isinstance(data, str) else ()
-        return {name: int(text) if text.isdecimal() else text for name, _, text in pairs} or data
+        given: dict[str, Any] = {}
+        for piece in data.split(",") if isinstance(data, str) else ():
+            name, _, text = piece.replace(" ", "").partition("=")
+            if name in given:
+                raise ValueError(f"{name} is given twice")
+            given[name] = int(text) if text.isdecimal() else text
+        return given or data
 
     def degrees(self, pool: PoolName) -> dict[str, int]:
         """Degrees of parallelism that one pool has of its own, by the scenario's names."""

@@ -260,7 +260,7 @@ def _with_parts(plan: CapacityPlan, spec: PlanSpec) -> CapacityPlan:
     """``plan`` with each fleet that serves side by side, and what ``spec`` asks of it, where something exists."""
     if not spec.stock:
         return plan
-    made: CapacityPlan = import_module("simulator.planner.studies.side_by_side").with_parts(plan, spec)
+    made: CapacityPlan = import_module("simulator.planner.studies.stock").with_parts(plan, spec)
     return made
 
 

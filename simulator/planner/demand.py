@@ -240,16 +240,11 @@ def _lengths(spec: PlanSpec, read: _Traced, *, encodes: bool) -> tuple[_Lengths,
         osl_tokens=spec.osl_tokens or (trace.osl.mean if trace else None),
         encodes=encodes,
     )
-    means = tuple(
+    isl_mean, osl_mean, isl_cv, osl_cv = (
         _first((given, ValueOrigin.GIVEN, None), (own, ValueOrigin.TRACE, None), (usual, ValueOrigin.DEFAULT, None))
         for given, own, usual in (
             (spec.isl_tokens, trace.isl.mean if trace else None, workload.isl_tokens),
             (spec.osl_tokens, trace.osl.mean if trace else None, workload.osl_tokens),
-        )
-    )
-    cvs = tuple(
-        _first((given, ValueOrigin.GIVEN, None), (own, ValueOrigin.TRACE, None), (usual, ValueOrigin.DEFAULT, None))
-        for given, own, usual in (
             (spec.isl_cv, trace.isl.cv if trace else None, nearest.isl_cv),
             (spec.osl_cv, trace.osl.cv if trace else None, nearest.osl_cv),
         )
@@ -260,7 +255,7 @@ def _lengths(spec: PlanSpec, read: _Traced, *, encodes: bool) -> tuple[_Lengths,
             lengths=LengthDistribution(mean_tokens=mean.value, cv=cv.value),
             origins=LengthOrigins(mean=mean.origin, cv=cv.origin, trace=read.name, workload=workload, nearest=nearest),
         )
-        for key, mean, cv in zip(("isl_tokens", "osl_tokens"), means, cvs, strict=True)
+        for key, mean, cv in (("isl_tokens", isl_mean, isl_cv), ("osl_tokens", osl_mean, osl_cv))
     )
     return isl, osl
 

@@ -200,7 +200,7 @@ def checked(plan: CapacityPlan) -> CapacityPlan:
     from simulator.planner.verification.finalists import surely_holds, with_check
 
     if plan.spec.stock:
-        from simulator.planner.studies.side_by_side import with_simulated
+        from simulator.planner.studies.stock import with_simulated
         from simulator.planner.studies.stock_fleets import StockPlan
 
         tried = [with_check(part).verification for part in plan.serving]

@@ -17,10 +17,10 @@ from simulator.planner.handoff.launch import Handoff, launch_handoff
 from simulator.planner.money.facilities import Facilities, facilities
 from simulator.planner.money.tco import EnergyCarbon, energy_and_carbon, total_cost
 from simulator.planner.money.tco_records import OwningBar, TotalCost
-from simulator.planner.money.tco_sensitivity import owning_bars
 from simulator.planner.plan import completed
 from simulator.planner.serving.replica_load import LatencyRange, ReplicaLoad, latency_range, replica_load
 from simulator.planner.studies.growth import Growth
+from simulator.planner.studies.sensitivity import owning_bars
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.records import dataclass
 from simulator.reports.content.document import Block, Figure, Paragraph, Table, Tone

@@ -8,7 +8,7 @@ from simulator.planner.capacity_plan import CapacityPlan, only_asked
 from simulator.planner.plan import completed, is_complete, plan_capacity
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.resilience import Resilience
-from simulator.planner.studies.side_by_side import with_parts
+from simulator.planner.studies.stock import with_parts
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.specs.question.plan import plan_spec

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.kernels.timing import Provenance
-from simulator.planner.candidate import NO_TECHNIQUES, Rejection
-from simulator.planner.fleet.records import DEFAULT_SPARES, KNOWN, Fleet, FleetCost, FleetPool, Housed, Housing
+from simulator.planner.candidate import NO_TECHNIQUES, Platform, Rejection
+from simulator.planner.fleet.records import (
+    DEFAULT_SPARES,
+    KNOWN,
+    Fleet,
+    FleetCost,
+    FleetPool,
+    Housed,
+    Housing,
+    housing_of,
+)
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import Demand
@@ -33,9 +42,6 @@ from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
     from simulator.techniques.quality import AnswerQuality
-
-from simulator.planner.candidate import Platform
-from simulator.planner.fleet.records import housing_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,25 +224,6 @@ def sized_as(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetPower:
-    """Typical and nameplate power [W], and what they are of."""
-
-    typical_w: float
-    maximum_w: float
-    of: str
-
-
-def fleet_power(sized: Sized) -> FleetPower:
-    """Of whole servers their own figures, of single devices their TDP, hosts not included."""
-    of = ["accelerators at TDP, without hosts" if item.servers is None else "whole servers" for item in sized.housing]
-    return FleetPower(
-        typical_w=sum(item.typical_w for item in sized.housing),
-        maximum_w=sum(item.maximum_w for item in sized.housing),
-        of=" and ".join(dict.fromkeys(of)),
-    )
-
-
 def quality_of(shape: Shape) -> AnswerQuality:
     """What is published about the answers of a replica."""
     from simulator.techniques.quality import answer_quality
@@ -325,7 +312,6 @@ def _completed(
         label=candidate.label,
         pools=_pools(sized, limits, rate_per_s=rate),
         housing=sized.housing,
-        power_of=fleet_power(sized).of,
         cost=sized.cost,
         prompt_share=sized.prompt_share,
         doubt=sized.doubt,

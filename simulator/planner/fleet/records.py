@@ -30,15 +30,15 @@ class FleetCost:
 
     currency: str
     terms: tuple[OfferKind, ...]
-    per_device_hour: float | None
+    per_device_hour: float | None = None
     offer: str
-    per_hour: float | None
-    per_month: float | None
-    per_million_output_tokens: float | None
-    per_million_input_tokens: float | None
-    per_million_output_tokens_all_in: float | None
-    per_million_requests: float | None
-    prices: tuple[MarketPrice, ...]
+    per_hour: float | None = None
+    per_month: float | None = None
+    per_million_output_tokens: float | None = None
+    per_million_input_tokens: float | None = None
+    per_million_output_tokens_all_in: float | None = None
+    per_million_requests: float | None = None
+    prices: tuple[MarketPrice, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -191,6 +191,24 @@ class Housed:
         counts = [item.servers for item in self.housing if item.servers is not None]
         return sum(counts) if counts else None
 
+    @property
+    def typical_w(self) -> float:
+        """Typical power [W]."""
+        return sum(item.typical_w for item in self.housing)
+
+    @property
+    def maximum_w(self) -> float:
+        """Nameplate power [W]."""
+        return sum(item.maximum_w for item in self.housing)
+
+    @property
+    def power_of(self) -> str:
+        """What both are of: whole servers, or single devices by their TDP, hosts not included."""
+        single = (item.servers is None for item in self.housing)
+        return " and ".join(
+            dict.fromkeys("accelerators at TDP, without hosts" if it else "whole servers" for it in single)
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet(Housed):
@@ -212,7 +230,6 @@ class Fleet(Housed):
     label: str
     pools: tuple[FleetPool, ...]
     housing: tuple[Housing, ...]
-    power_of: str
     cost: FleetCost
     prompt_share: float
     doubt: float
@@ -306,19 +323,9 @@ class Fleet(Housed):
         """Accelerators that only fill up servers."""
         return sum(item.idle_devices for item in self.housing)
 
-    @property
-    def typical_w(self) -> float:
-        """Typical power [W]."""
-        return sum(item.typical_w for item in self.housing)
-
     def energy_per_output_token_j(self, demand: Demand) -> float:
         """Expected power over the answers at the planned peak [J]."""
         return self.typical_w / (demand.planned_rate_per_s * demand.mix.osl.mean_tokens)
-
-    @property
-    def maximum_w(self) -> float:
-        """Nameplate power [W]."""
-        return sum(item.maximum_w for item in self.housing)
 
     @property
     def spread(self) -> float:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, Context
-from math import floor
 from typing import Literal
 
 import numpy as np
 
 from simulator.errors import InfeasibleError, Option
 from simulator.planner.candidate import BeyondLimit, BeyondLimits, Platform, Rejection, refuse
-from simulator.planner.fleet.fleet import Sized, complete, fleet_power, quality_of
+from simulator.planner.fleet.fleet import Sized, complete, quality_of
 from simulator.planner.fleet.records import DEFAULT_SPARES
 from simulator.planner.gap.changes import pinned_spec
 from simulator.planner.gap.records import GapOption
-from simulator.planner.money.facilities import facilities
+from simulator.planner.money.facilities import facilities, racked
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import FieldValue
 from simulator.planner.search.question import Question
@@ -71,7 +70,7 @@ def fleet_limits(question: Question) -> tuple[FleetLimit, ...]:
             spec.max_cost_per_hour,
             lambda item: item.cost.per_hour,
         ),
-        ("power", "max_power_kw", "kW nameplate", spec.max_power_kw, lambda item: fleet_power(item).maximum_w / KILO),
+        ("power", "max_power_kw", "kW nameplate", spec.max_power_kw, lambda item: item.maximum_w / KILO),
         ("racks", "max_racks", "racks", spec.max_racks, _racks(question) if spec.max_racks else lambda _: None),
     )
     return tuple(
@@ -242,13 +241,9 @@ def _watts(table: ScreenTable) -> tuple[float, float]:
 
 
 def _per_rack(platform: Platform, *, question: Question) -> float:
-    """Servers of one rack as ``facilities`` counts them; 0 without a server."""
+    """Servers of one rack; 0 without a server."""
     server = platform.server
-    if server is None:
-        return 0.0
-    ownership = question.ownership
-    by_power = floor(ownership.rack_power_limit_w.value / server.nameplate_w(platform.hardware))
-    return float(max(1, min(by_power, floor(ownership.rack_units_usable.value / server.rack_units))))
+    return racked(server, platform.hardware, servers=1, ownership=question.ownership).per_rack if server else 0.0
 
 
 def screened_overrun(

@@ -25,19 +25,7 @@ def fleet_cost(
     """
     priced = [(price, devices) for price, devices in bill if price is not None]
     if len(priced) < len(bill):
-        return FleetCost(
-            currency=prices.currency,
-            terms=(),
-            per_device_hour=None,
-            offer="unknown price",
-            per_hour=None,
-            per_month=None,
-            per_million_output_tokens=None,
-            per_million_input_tokens=None,
-            per_million_output_tokens_all_in=None,
-            per_million_requests=None,
-            prices=(),
-        )
+        return FleetCost(currency=prices.currency, terms=(), offer="unknown price")
     per_hour = sum(devices * price.per_hour for price, devices in priced)
     requests_per_hour = demand.served_mean_rate_per_s * SECONDS_PER_HOUR
     output_millions = requests_per_hour * demand.mix.osl.mean_tokens / MEGA
@@ -160,13 +148,8 @@ class PriceRanking:
 
 
 def _cost(fleet: Fleet, *, prices: PriceProfile, rule: PriceRule) -> float | None:
-    total = 0.0
-    for item in fleet.housing:
-        price = market_price(prices, hardware=item.hardware, rule=rule)
-        if price is None:
-            return None
-        total += item.devices * price.per_hour
-    return total
+    price = fleet_price(fleet.housing, prices=prices, rule=rule)
+    return None if price is None else price.per_hour * fleet.devices
 
 
 def _case(name: str, fleets: Sequence[Fleet], *, prices: PriceProfile, rule: PriceRule) -> PriceCase | None:

@@ -14,7 +14,7 @@ from simulator.engine.runs.scenario_setup import server_between
 from simulator.errors import InfeasibleError
 from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import StudyContext
-from simulator.planner.fleet.fleet import Sized, fleet_power, spare_replicas
+from simulator.planner.fleet.fleet import Sized, spare_replicas
 from simulator.planner.fleet.records import Housing, housing_of
 from simulator.planner.gap.limits import Overrun, fleet_limits, within
 from simulator.planner.money.facilities import racked
@@ -262,7 +262,7 @@ def _fleet(question: Question, platform: Platform, *, shown: Sequence[Sized]) ->
         fleet_cost_per_hour=sized.cost.per_hour,
         saved_devices=shown[0].devices - devices - sized.devices,
         saved_per_hour=None,
-        power_max_w=encoders.housing.maximum_w + fleet_power(sized).maximum_w,
+        power_max_w=encoders.housing.maximum_w + sized.maximum_w,
     )
     whole, total = shown[0].cost.per_hour, made.total_per_hour
     return made if whole is None or total is None else replace(made, saved_per_hour=whole - total)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.capacity_plan import StudyContext
-from simulator.planner.fleet.fleet import fleet_power, size
+from simulator.planner.fleet.fleet import size
 from simulator.planner.records import Study
 from simulator.planner.serving.shapes import replicas_for
 from simulator.records import dataclass
@@ -89,7 +89,7 @@ def study(context: StudyContext) -> MeasuredRate | None:
         devices=found.devices,
         cost_per_hour=found.cost.per_hour,
         cost_per_million_requests=found.cost.per_million_requests,
-        typical_w=fleet_power(found).typical_w,
+        typical_w=found.typical_w,
         gpus_over=max(0, found.devices - spec.max_gpus) if spec.max_gpus is not None else 0,
         objectives=tuple(_measured(item, measured_objectives(spec)) for item in context.question.objectives),
     )

@@ -1,25 +1,28 @@
-"""Fleets side by side: existing accelerators serve first, accelerators for the rest of the demand are bought."""
+"""Fleets side by side: existing accelerators serve first, accelerators for the rest of the demand are bought; each of
+them as a plan of its own for its share of the demand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from simulator.errors import InfeasibleError, Option, contradiction
 from simulator.planner.candidate import Platform
-from simulator.planner.capacity_plan import StudyContext
-from simulator.planner.fleet.fleet import Sized, housed, size, spares_of
+from simulator.planner.capacity_plan import CapacityPlan, PlanBasis, StudyContext, with_report_studies
+from simulator.planner.fleet.fleet import Sized, complete, housed, size, sized_as, spares_of
+from simulator.planner.money.cost import fleet_cost
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.screened_space import device_power_w
 from simulator.planner.search.search import try_platforms
 from simulator.planner.serving.replica_load import latency_range, meeting_chances
 from simulator.planner.serving.shapes import Counts, Shape
-from simulator.planner.studies.side_by_side import alone, with_simulated
 from simulator.planner.studies.stock_fleets import FleetShare, Seen, StockPlan
 from simulator.planner.verification.fleet_check import check_fleet, full_verification
+from simulator.planner.verified import FleetVerification
 from simulator.records import dataclass
+from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import stock_entry
 
 _ROUNDS = 4
@@ -312,3 +315,51 @@ def _held(context: StudyContext, stock: StockPlan) -> StockPlan:
         stock = stock_plan(context.question, list(context.allowed), slower=slower) or stock
     found = [full_verification(part.basis.question, item) for part, item in zip(parts, checks, strict=True)]
     return with_simulated(stock, found)
+
+
+def with_parts(plan: CapacityPlan, spec: PlanSpec) -> CapacityPlan:
+    """``plan`` with each of them in whole servers and the studies that ``spec`` asks for; as it was where nothing
+    exists. Studies count no rent where a part of a fleet is paid for.
+    """
+    stock = plan.study(StockPlan)
+    if stock is None:
+        return plan
+    parts = tuple(alone(plan, share, spec) for share in stock.shares)
+    warned = [item for part in parts for item in part.warnings if item not in plan.warnings]
+    return replace(plan, parts=parts, warnings=(*plan.warnings, *warned))
+
+
+def alone(plan: CapacityPlan, share: FleetShare, spec: PlanSpec) -> CapacityPlan:
+    """One of them, with the studies that ``spec`` asks for. What is all there already may be a part of a server."""
+    whole = plan.basis.question
+    kept = spec if share.bought else spec.model_copy(update={"round_to": "device"})
+    part = share.rate_per_s / whole.demand.planned_rate_per_s
+    demand = replace(whole.demand, mean_rate_per_s=whole.demand.mean_rate_per_s * part)
+    question = replace(whole, demand=demand, spec=kept.model_copy(update={"stock": ()}))
+    prices = whole.prices
+    sized = sized_as(share.serving, share.counts, share.spare, demand=demand, spec=kept, prices=prices)
+    best = complete(sized, demand=demand, objectives=plan.objectives, spec=kept)
+    if share.from_stock:
+        unpriced = [(None, item.devices) for item in sized.housing]
+        cost = fleet_cost(prices=prices, bill=unpriced, demand=demand, prompt_share=sized.prompt_share)
+        sized = replace(sized, cost=cost)
+    found = replace(
+        plan,
+        demand=demand,
+        best=best,
+        alternatives=(),
+        basis=PlanBasis(question=question, shown=(sized,)),
+        warnings=(),
+        price_ranking=None,
+        studies=(),
+        verification=None,
+        finalists=None,
+        parts=(),
+    )
+    return with_report_studies(found, question, shown=found.basis.shown)
+
+
+def with_simulated(stock: StockPlan, checks: Sequence[FleetVerification | None]) -> StockPlan:
+    """``stock`` with what the event simulation says of each of its fleets."""
+    shares = (replace(share, simulated=found) for share, found in zip(stock.shares, checks, strict=True))
+    return replace(stock, shares=tuple(shares))

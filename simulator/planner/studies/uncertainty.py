@@ -14,10 +14,9 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.fleet.resizing import Array, Resizer, resizer
 from simulator.planner.money.tco import total_cost
 from simulator.planner.money.tco_records import OwningBar
-from simulator.planner.money.tco_sensitivity import owning_bars
 from simulator.planner.records import Study
 from simulator.planner.search.question import Question
-from simulator.planner.studies.sensitivity import BreaksFirst, TornadoBar, breaks_first, tornado
+from simulator.planner.studies.sensitivity import BreaksFirst, TornadoBar, breaks_first, owning_bars, tornado
 from simulator.records import dataclass
 from simulator.specs.money.ownership import load_ownership
 

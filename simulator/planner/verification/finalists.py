@@ -20,7 +20,7 @@ from simulator.engine.events.compilation import loops_on_disk
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import replays_trace
-from simulator.planner.fleet.fleet import Sized, fleet_power
+from simulator.planner.fleet.fleet import Sized
 from simulator.planner.gap.limits import fleet_limits, within
 from simulator.planner.records import BusiestMinute, NotConfirmed
 from simulator.planner.search.question import Question
@@ -50,8 +50,7 @@ def _front(ranked: Sequence[Sized]) -> list[Sized]:
     """Fleets that none beats in cost, E2E p95 and power at once, evenly spread over the front."""
     priced = [item for item in ranked if item.cost.per_hour is not None]
     axes = [
-        (item.cost.per_hour or 0.0, item.evaluated.replica.at_capacity.e2e_p95_s, fleet_power(item).typical_w)
-        for item in priced
+        (item.cost.per_hour or 0.0, item.evaluated.replica.at_capacity.e2e_p95_s, item.typical_w) for item in priced
     ]
     if not axes:
         return []

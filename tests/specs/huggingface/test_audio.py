@@ -1,8 +1,8 @@
-"""``simulator.specs.huggingface.audio``: Conformer, Whisper and a plain projection, counted tensor by tensor."""
+"""``simulator.specs.huggingface.encoder``: Conformer, Whisper and a plain projection, counted tensor by tensor."""
 
 from __future__ import annotations
 
-from simulator.specs.huggingface.audio import gemma4_audio, qwen3_audio, qwen25_audio
+from simulator.specs.huggingface.encoder import gemma4_audio, qwen3_audio, qwen25_audio
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model.loading import load_model
 from tests.specs.huggingface.tensors import layer_norm, linear, read

@@ -1,4 +1,4 @@
-"""``simulator.planner.handoff.kubernetes``: templates of objects, filled with values of any kind."""
+"""``simulator.planner.handoff.kubernetes`` and ``.texts``: templates of objects, notes and scripts, filled in."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.planner.handoff.kubernetes import manifest, service
+from simulator.planner.handoff.texts import filled, note, script, templates
 from simulator.specs.base import read_yaml
 from simulator.specs.profiles import profile_root
 from tests.for_every import for_every
@@ -77,3 +78,18 @@ def test_a_filled_template_leaves_the_next_one_alone() -> None:
 def test_a_value_that_is_not_given_is_a_fault() -> None:
     with pytest.raises(KeyError):
         manifest("budget", {"name": "own"})
+
+
+def test_every_note_is_asked_for_by_the_code_that_chooses_it() -> None:
+    code = (profile_root("hardware_profiles").parent / "simulator/planner/handoff/notes.py").read_text("utf-8")
+    by_word = {"parser", "documentation", "memory"}  # what a launch profile says of its flags
+    chosen = {name for name in templates("notes") if f'note("{name}"' in code or name.startswith("checkpoint_")}
+    assert chosen | by_word == set(templates("notes"))
+
+
+def test_a_text_keeps_places_of_a_shell_and_refuses_names_that_nobody_gives() -> None:
+    text = script("verify", {"target": "one replica", "client": "vllm", "minutes": "5"})
+    assert "TARGET=${1:?address of one replica}" in text
+    assert note("drafter", {"drafter": "HERE"}).startswith("HERE stands for")
+    with pytest.raises(KeyError, match="target"):
+        filled(templates("scripts")["verify"], {"client": "vllm"})

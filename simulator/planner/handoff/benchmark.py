@@ -13,8 +13,9 @@ import numpy as np
 
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.handoff.commands import command_text, filled
+from simulator.planner.handoff.commands import command_text
 from simulator.planner.handoff.settings import LaunchSettings
+from simulator.planner.handoff.texts import script
 from simulator.planner.records import Demand
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from simulator.units import KILO, SECONDS_PER_MINUTE
@@ -25,38 +26,6 @@ RESULT = "replica.json"
 _STAYS = 5
 _LEAST_PROMPTS = 200
 _QUANTILES = 200
-# Requests of planned lengths, each prompt new behind the shared prefix.
-_REQUESTS = """import json, random
-from transformers import AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained(${tokenizer})
-words = "time year people way day man thing woman life child world school state family group country hand part".split()
-# Planned lengths, each as likely as the others: what is new of a prompt, and answers.
-questions = [
-${questions}
-]
-answers = [
-${answers}
-]
-
-
-def tokens(draw, count):
-    text = " ".join(draw.choice(words) + str(draw.randrange(1000)) for _ in range(count))
-    return tokenizer.encode(text, add_special_tokens=False)[:count]
-
-
-shared = tokens(random.Random(0), ${shared})
-for name, seed, count in (("warm-up", 1, ${warm_up}), ("requests", 2, ${count})):
-    draw = random.Random(seed)
-    with open(f"{name}.jsonl", "w") as file:
-        while count:
-            question, answer = draw.choice(questions), draw.choice(answers)
-            if ${shared} + question + answer > ${longest}:
-                continue
-            prompt = tokenizer.decode(shared + tokens(draw, question))
-            print(json.dumps({"prompt": prompt, "output_tokens": answer}), file=file)
-            count -= 1
-"""
 
 
 def _goodput(objectives: tuple[Objective, ...]) -> list[str]:
@@ -101,7 +70,7 @@ def _requests_script(item: LaunchSettings, mix: RequestMix, *, warm_up: int, cou
         "count": str(count),
         "longest": str(item.max_model_len),
     }
-    return f"python3 - <<'PYTHON'\n{filled(_REQUESTS, values)}PYTHON\n"
+    return script("requests", values)
 
 
 def _bench(
@@ -149,16 +118,8 @@ def verification(item: LaunchSettings, fleet: Fleet, *, demand: Demand, objectiv
     ]
     target = "one replica" if alone else "the router in front of both pools"
     minutes = _STAYS * fleet.degraded.e2e_p95_s / SECONDS_PER_MINUTE
-    lines = [
-        "#!/usr/bin/env bash",
-        f"# Usage: bash verify.sh http://HOST:PORT of {target}.",
-        f"# Needs pip install {CLIENT}, roofcast and access to the tokenizer.",
-        f"# {minutes:.2g} minutes of load, five times the planned p95 of a request's stay, after a warm-up of one.",
-        "set -euo pipefail",
-        f"TARGET=${{1:?address of {target}}}",
-        "",
-    ]
-    text = "\n".join(lines) + _requests_script(item, mix, warm_up=warm_up, count=count)
+    text = script("verify", {"target": target, "client": CLIENT, "minutes": f"{minutes:.2g}"})
+    text += _requests_script(item, mix, warm_up=warm_up, count=count)
     text += _bench(item, "warm-up", rate_per_s=rate, gap_cv=mix.arrival_cv, count=warm_up, also=())
     text += _bench(item, "requests", rate_per_s=rate, gap_cv=mix.arrival_cv, count=count, also=also)
     if not alone or item.deployment.speculation is not None:

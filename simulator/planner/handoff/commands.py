@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from string import Template
 
 from simulator.planner.handoff.settings import LaunchSettings
+from simulator.planner.handoff.texts import filled
 from simulator.specs.engine.launch import LaunchItem, RouterSpec
 
 _SHELL = {"rank": '"$RANK"', "head": '"$HEAD"', "host": '"$(hostname -i)"'}
@@ -29,11 +29,6 @@ def _items(item: LaunchSettings) -> list[LaunchItem]:
     holds = item.conditions()
     own = [entry for entry in item.launch.flags if all(holds[name] for name in entry.when)]
     return [*own, *speculation_items(item)]
-
-
-def filled(text: str, values: Mapping[str, str]) -> str:
-    """The text with every ``${name}`` filled in; an unknown name is a fault of the launch profile."""
-    return Template(text).substitute(values)
 
 
 def flags(item: LaunchSettings, *, places: Mapping[str, str]) -> list[str]:

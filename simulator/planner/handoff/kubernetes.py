@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from math import ceil
-from pathlib import Path
 from string import Template
 from typing import Any
 
-from simulator.planner.handoff.commands import environment, filled, options_text, words
+from simulator.planner.handoff.commands import environment, options_text, words
 from simulator.planner.handoff.settings import START_FIXED_S, LaunchSettings
-from simulator.specs.base import read_yaml
+from simulator.planner.handoff.texts import filled, templates
 from simulator.specs.engine.launch import RouterSpec
 from simulator.specs.hardware.accelerator import cluster
 from simulator.units import GIB
@@ -36,14 +34,9 @@ _OPTIONS = "/etc/engine"
 _LEAST_DRAIN_S = 30
 
 
-@lru_cache(maxsize=1)
-def _manifests() -> Mapping[str, Any]:
-    return read_yaml(Path(__file__).with_name("manifests.yaml"))
-
-
 def manifest(name: str, values: Mapping[str, object]) -> Any:
     """What stands under that name in ``manifests.yaml``, filled with ``values``."""
-    return _filled(_manifests()[name], values)
+    return _filled(templates("manifests")[name], values)
 
 
 def _filled(held: Any, values: Mapping[str, object]) -> Any:

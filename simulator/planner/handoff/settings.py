@@ -12,6 +12,7 @@ from typing import Literal, get_args
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
 from simulator.planner.fleet.records import Fleet, FleetPool
+from simulator.planner.handoff.texts import script
 from simulator.planner.serving.capacity import Role
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import Medium, ParallelismSpec
@@ -279,63 +280,30 @@ def served_checkpoint(
     return _made(deployment, model_id=model_id, launch=launch)
 
 
-def _folder(model_id: str, weights: Dtype) -> str:
-    return f"{model_id.rsplit('/', 1)[-1]}-{weights.value.upper()}"
-
-
 def _made(deployment: Deployment, *, model_id: str, launch: LaunchSpec) -> Checkpoint:
     """A folder, and the commands that fill it by the tool whose files the engine loads."""
     weights = deployment.plan.weights
-    folder = _folder(model_id, weights)
+    folder = f"{model_id.rsplit('/', 1)[-1]}-{weights.value.upper()}"
     if "compressed-tensors" in launch.checkpoints:
-        script = _compressor_script(model_id, folder=folder, weights=weights)
+        # Formats with scales of their own for activations or groups are calibrated on text; dynamic FP8 is not.
+        text = ', dataset="ultrachat_200k", splits="train_sft[:512]", num_calibration_samples=512'
+        data, preset = "" if weights is Dtype.FP8 else text, _COMPRESSED.get(weights, weights.value)
+        values = {"base": json.dumps(model_id), "made": json.dumps(folder), "preset": preset, "data": data}
+        commands = script("compressed-tensors", values)
     else:
         cached = "fp8" if deployment.plan.kv_dtype is Dtype.FP8 else "none"
-        script = (
-            "# NVIDIA ModelOpt, examples/llm_ptq of its repository; needs accelerators that hold the 16-bit weights.\n"
-            f"python hf_ptq.py --pyt_ckpt_path {shlex.quote(model_id)} \\\n"
-            f"  --qformat {_MODELOPT.get(weights, weights.value)} --kv_cache_qformat {cached} \\\n"
-            f"  --export_fmt hf --export_path {shlex.quote(folder)}\n"
-        )
-    return Checkpoint(origin="made", path=f"./{folder}", base=model_id, script=script)
-
-
-def _compressor_script(model_id: str, *, folder: str, weights: Dtype) -> str:
-    base, made = json.dumps(model_id), json.dumps(folder)
-    preset = _COMPRESSED.get(weights, weights.value)
-    # Formats with scales of their own for activations or groups are calibrated on text; FP8 with dynamic scales is not.
-    calibrated = weights is not Dtype.FP8
-    data = ', dataset="ultrachat_200k", splits="train_sft[:512]", num_calibration_samples=512' if calibrated else ""
-    return (
-        "# llm-compressor writes compressed-tensors; it needs host memory for the 16-bit weights.\n"
-        "python - <<'PYTHON'\n"
-        "from llmcompressor import oneshot\n"
-        "from llmcompressor.modifiers.quantization import QuantizationModifier\n"
-        "from transformers import AutoModelForCausalLM, AutoTokenizer\n"
-        "\n"
-        f'model = AutoModelForCausalLM.from_pretrained({base}, torch_dtype="auto")\n'
-        f'recipe = QuantizationModifier(targets="Linear", scheme="{preset}", ignore=["lm_head", "re:.*router", '
-        '"re:.*mlp.gate$"])\n'
-        f"oneshot(model=model, recipe=recipe{data})\n"
-        f"model.save_pretrained({made}, save_compressed=True)\n"
-        f"AutoTokenizer.from_pretrained({base}).save_pretrained({made})\n"
-        "PYTHON\n"
-    )
+        values = {"model": shlex.quote(model_id), "folder": shlex.quote(folder), "cache": cached}
+        commands = script("modelopt", {**values, "format": _MODELOPT.get(weights, weights.value)})
+    return Checkpoint(origin="made", path=f"./{folder}", base=model_id, script=commands)
 
 
 def _gguf(model_id: str, *, weights: Dtype) -> Checkpoint:
     """llama.cpp reads its own files: converted, and quantized where the plan says so."""
     name = model_id.rsplit("/", 1)[-1]
     wide, folder = f"{name}-BF16.gguf", shlex.quote(name)
-    lines = [
-        "# Scripts of llama.cpp's repository.",
-        f"hf download {shlex.quote(model_id)} --local-dir {folder}",
-        f"python convert_hf_to_gguf.py {folder} --outtype bf16 --outfile {shlex.quote(wide)}",
-    ]
-    if weights in _NATIVE:
-        path = wide
-    else:
+    path, commands = wide, script("gguf", {"model": shlex.quote(model_id), "folder": folder, "wide": shlex.quote(wide)})
+    if weights not in _NATIVE:
         kind = _GGUF.get(weights, weights.value)
         path = f"{name}-{kind}.gguf"
-        lines.append(f"llama-quantize {shlex.quote(wide)} {shlex.quote(path)} {kind}")
-    return Checkpoint(origin="made", path=f"./{path}", base=model_id, script="\n".join(lines) + "\n")
+        commands += f"llama-quantize {shlex.quote(wide)} {shlex.quote(path)} {kind}\n"
+    return Checkpoint(origin="made", path=f"./{path}", base=model_id, script=commands)

@@ -1,4 +1,4 @@
-"""What moves a plan, or the cost of owning it: one input at a time from its low to its high end; what breaks it first."""
+"""What moves a plan, or the cost of owning it: one input at a time, low to high, and which change breaks it first."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from simulator.specs.huggingface.layers import (
     sparse_after,
     stack,
     windows_of_types,
+    with_window,
 )
 from simulator.specs.huggingface.layouts import read_layout
 from simulator.specs.huggingface.quantized.quantization import read_quantization
@@ -130,7 +131,8 @@ def test_layer_types_give_the_windows() -> None:
 
 def test_one_block_stands_at_every_depth_under_its_window() -> None:
     attention = read_attention(fields(**DENSE))
-    model = stack(fields(**DENSE), attention, MlpSpec(intermediate_size=8), windows=(16, None, 16, 16), norms=1)
+    mixers = [with_window(attention, window) for window in (16, None, 16, 16)]
+    model = stack(fields(**DENSE), mixers, MlpSpec(intermediate_size=8), norms=1)
     assert (len(model.layers), model.layer_order) == (2, (0, 1, 0, 0))
     assert isinstance(model.layers[0].mixer, AttentionSpec)
     assert (model.layers[0].mixer.sliding_window, model.layers[0].norms) == (16, 1)

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import Trunk, choose, decoder, read_experts, read_mlp, read_trunk, sparse_after
+from simulator.specs.huggingface.layers import (
+    Trunk,
+    choose,
+    decoder,
+    read_experts,
+    read_mlp,
+    read_trunk,
+    sparse_after,
+    stack,
+)
 from simulator.specs.model import architecture as arch
 
 OWN_INDEXER, SHARED_INDEXER = "full", "shared"
@@ -11,7 +22,7 @@ OWN_INDEXER, SHARED_INDEXER = "full", "shared"
 
 def read_deepseek(fields: Fields) -> arch.ModelSpec:
     """DeepseekV2Config and DeepseekV3Config; the correction bias belongs to the noaux_tc router of V3."""
-    return _deepseek(fields, mixers=(read_mla(fields),) * fields.depth("num_hidden_layers"))
+    return _deepseek(fields, mixers=read_mla(fields))
 
 
 def read_mistral4(fields: Fields) -> arch.ModelSpec:
@@ -101,10 +112,8 @@ def _gated_with_sinks(layer: arch.LayerSpec) -> arch.LayerSpec:
 
 def read_latent_dense(fields: Fields) -> arch.ModelSpec:
     """MiniCPM3Config, YoutuConfig: latent attention, dense blocks, tied embeddings."""
-    trunk = read_trunk(fields)
-    mla = read_mla(fields, value_dim=trunk.hidden_size // fields.size("num_attention_heads"))
-    layer = arch.LayerSpec(mixer=mla, feed_forward=(read_mlp(fields, bias="mlp_bias"),))
-    return decoder(fields, trunk=trunk, layers=(layer,) * trunk.num_hidden_layers, tie_default=True)
+    mla = read_mla(fields, value_dim=fields.size("hidden_size") // fields.size("num_attention_heads"))
+    return stack(fields, mla, read_mlp(fields, bias="mlp_bias"), tie_default=True)
 
 
 def read_mla(fields: Fields, *, value_dim: int | None = None) -> arch.MlaSpec:
@@ -126,15 +135,10 @@ def read_mla(fields: Fields, *, value_dim: int | None = None) -> arch.MlaSpec:
     )
 
 
-def _deepseek(fields: Fields, *, mixers: tuple[arch.MlaSpec, ...]) -> arch.ModelSpec:
+def _deepseek(fields: Fields, *, mixers: arch.Mixer | Sequence[arch.Mixer]) -> arch.ModelSpec:
     fields.expect("mlp_bias", value=False, why="DeepSeek's feed-forward blocks have no biases")
     fields.costless("moe_router_dtype")
-    blocks = choose(fields, sparse_after(fields), sparse=read_routed_experts(fields))
-    layers = tuple(
-        arch.LayerSpec(mixer=mixer, feed_forward=feed_forward)
-        for mixer, feed_forward in zip(mixers, blocks, strict=True)
-    )
-    return decoder(fields, trunk=read_trunk(fields), layers=layers)
+    return stack(fields, mixers, choose(fields, sparse_after(fields), sparse=read_routed_experts(fields)))
 
 
 def read_routed_experts(fields: Fields) -> arch.MoeSpec:

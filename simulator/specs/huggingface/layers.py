@@ -73,10 +73,10 @@ def read_heads(fields: Fields, *, one_kv_head: bool = False) -> arch.AttentionSp
     return grouped_attention(fields, heads=heads, kv_heads=kv_heads, head_dim=head_dim)
 
 
-def read_mlp(fields: Fields, *, gated: bool = True, bias: str | None = None) -> arch.MlpSpec:
+def read_mlp(fields: Fields, *, bias: str | None = None) -> arch.MlpSpec:
     """The feed-forward block of ``intermediate_size``. bias : flag that puts biases on its matrices, else off"""
     biased = bias is not None and fields.flag(bias, default=False)
-    return arch.MlpSpec(intermediate_size=fields.size("intermediate_size"), gated=gated, bias=biased)
+    return arch.MlpSpec(intermediate_size=fields.size("intermediate_size"), bias=biased)
 
 
 def split_heads(fields: Fields, hidden_size: int, heads: int) -> int:
@@ -274,18 +274,15 @@ def decoder(
     layers: Sequence[arch.LayerSpec],
     norm: Norm = "rms",
     tie_default: bool = False,
-    tie_word_embeddings: bool | None = None,
     lm_head_bias: bool = False,
     position_embeddings: int = 0,
     embedding_norm: bool = False,
-    embedding_size: int | None = None,
     final_norm: bool = True,
     per_layer_embedding_size: int = 0,
     extra_parameters: int = 0,
     notes: tuple[str, ...] = (),
 ) -> arch.ModelSpec:
     """A decoder-only model; ``tie_default`` is what the configuration class documents."""
-    tied = fields.flag("tie_word_embeddings", default=tie_default)
     known, order = distinct(layers)
     predicting = prediction_layers(fields)
     unrun = f"{predicting} multi-token-prediction layer(s) of the checkpoint count and run with speculation mtp alone"
@@ -297,12 +294,11 @@ def decoder(
         max_position_embeddings=trunk.max_position_embeddings,
         layers=known,
         layer_order=order,
-        tie_word_embeddings=tied if tie_word_embeddings is None else tie_word_embeddings,
+        tie_word_embeddings=fields.flag("tie_word_embeddings", default=tie_default),
         norm=norm,
         lm_head_bias=lm_head_bias,
         position_embeddings=position_embeddings,
         embedding_norm=embedding_norm,
-        embedding_size=embedding_size,
         final_norm=final_norm,
         per_layer_embedding_size=per_layer_embedding_size,
         extra_parameters=extra_parameters,
@@ -313,27 +309,27 @@ def decoder(
 
 def stack(
     fields: Fields,
-    attention: arch.AttentionSpec,
+    mixers: arch.Mixer | Sequence[arch.Mixer],
     blocks: arch.FeedForward | Sequence[tuple[arch.FeedForward, ...]],
     *,
     trunk: Trunk | None = None,
-    windows: Windows | None = None,
     norms: int = 2,
     extra_parameters: int = 0,
     summed_once: bool = False,
     norm: Norm = "rms",
     tie_default: bool = False,
     lm_head_bias: bool = False,
+    notes: tuple[str, ...] = (),
 ) -> arch.ModelSpec:
-    """A decoder with the same attention in every layer, but for its window, and the feed-forward blocks behind it.
+    """A decoder of mixers and the feed-forward blocks behind them.
 
-    blocks : one for all layers, or those of each
+    mixers, blocks : one for all layers, or those of each
     trunk : where its sizes do not stand under their usual names; norms, extra_parameters, summed_once : of a layer
     """
     trunk = trunk or read_trunk(fields)
     depth = trunk.num_hidden_layers
     each = blocks if isinstance(blocks, Sequence) else ((blocks,),) * depth
-    mixers = (attention,) * depth if windows is None else tuple(with_window(attention, window) for window in windows)
+    own = mixers if isinstance(mixers, Sequence) else (mixers,) * depth
     layers = tuple(
         arch.LayerSpec(
             mixer=mixer,
@@ -342,9 +338,11 @@ def stack(
             summed_once=summed_once,
             extra_parameters=extra_parameters,
         )
-        for mixer, feed_forward in zip(mixers, each, strict=True)
+        for mixer, feed_forward in zip(own, each, strict=True)
     )
-    return decoder(fields, trunk=trunk, layers=layers, norm=norm, tie_default=tie_default, lm_head_bias=lm_head_bias)
+    return decoder(
+        fields, trunk=trunk, layers=layers, norm=norm, tie_default=tie_default, lm_head_bias=lm_head_bias, notes=notes
+    )
 
 
 def encoder(layers: Sequence[arch.LayerSpec], *, final_norm: bool) -> arch.EncoderSpec:

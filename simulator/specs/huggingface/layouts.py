@@ -112,12 +112,12 @@ def read_layout(fields: Fields, given: Mapping[str, object], *, where: str) -> M
     positions = trunk.max_position_embeddings if layout.learned_positions else 0
     if positions is None:
         raise fields.refusal("max_position_embeddings", "is missing: one learned row per position is stored")
+    attention, windows = _attention(fields, layout), _windows(fields, layout)
     model = usual.stack(
         fields,
-        _attention(fields, layout),
+        attention if windows is None else [usual.with_window(attention, window) for window in windows],
         _mlp(fields, layout) if layout.experts is None else _blocks(fields, layout, layout.experts),
         trunk=trunk,
-        windows=_windows(fields, layout),
         norms=1 if _is_on(fields, layout.parallel) else layout.norms,
         norm=layout.norm,
         extra_parameters=layout.extra_parameters,

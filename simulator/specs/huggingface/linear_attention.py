@@ -13,8 +13,7 @@ FULL_ATTENTION_INTERVAL = 4  # Qwen3NextConfig, Qwen3_5TextConfig
 
 def read_qwen_hybrid(fields: Fields) -> ModelSpec:
     """Qwen3NextConfig, Qwen3_5TextConfig, Qwen3_5MoeTextConfig: three gated-delta layers, then gated full attention."""
-    trunk = usual.read_trunk(fields)
-    depth = trunk.num_hidden_layers
+    depth = fields.depth("num_hidden_layers")
     attention = usual.read_attention(fields, head_dim_default=256, bias="attention_bias", qk_norm="head")
     attention = attention.model_copy(update={"output_gate": "elementwise"})
     delta = _gated_delta(fields)
@@ -22,11 +21,8 @@ def read_qwen_hybrid(fields: Fields) -> ModelSpec:
     types = fields.words("layer_types", length=depth, allowed=(LINEAR, usual.FULL)) or tuple(
         usual.FULL if (index + 1) % interval == 0 else LINEAR for index in range(depth)
     )
-    layers = tuple(
-        LayerSpec(mixer=attention if kind == usual.FULL else delta, feed_forward=feed_forward)
-        for kind, feed_forward in zip(types, _qwen_feed_forwards(fields, depth=depth), strict=True)
-    )
-    return usual.decoder(fields, trunk=trunk, layers=layers)
+    mixers = [attention if kind == usual.FULL else delta for kind in types]
+    return usual.stack(fields, mixers, _qwen_feed_forwards(fields, depth=depth))
 
 
 def _qwen_feed_forwards(fields: Fields, *, depth: int) -> tuple[tuple[FeedForward, ...], ...]:
@@ -55,8 +51,7 @@ def _gated_delta(fields: Fields) -> GatedDeltaSpec:
 
 def read_kimi_linear(fields: Fields) -> ModelSpec:
     """KimiLinearConfig: Kimi delta attention layers between latent attention without rotary positions."""
-    trunk = usual.read_trunk(fields)
-    depth = trunk.num_hidden_layers
+    depth = fields.depth("num_hidden_layers")
     mla = read_mla(fields)
     if fields.flag("mla_use_output_gate", default=False):
         mla = mla.model_copy(update={"output_gate": "elementwise"})
@@ -74,7 +69,7 @@ def read_kimi_linear(fields: Fields) -> ModelSpec:
         )
         for linear, feed_forward in zip(is_linear, blocks, strict=True)
     )
-    return usual.decoder(fields, trunk=trunk, layers=layers, notes=notes)
+    return usual.decoder(fields, trunk=usual.read_trunk(fields), layers=layers, notes=notes)
 
 
 def _kimi_delta(fields: Fields, *, depth: int) -> tuple[GatedDeltaSpec, tuple[bool, ...]]:
@@ -139,8 +134,7 @@ LIGHTNING_BLOCK = 256  # MiniMaxConfig
 
 def read_minimax(fields: Fields) -> ModelSpec:
     """MiniMaxConfig and MiniMaxM1Config: seven layers of lightning attention, then a full one; experts throughout."""
-    trunk = usual.read_trunk(fields)
-    depth = trunk.num_hidden_layers
+    depth = fields.depth("num_hidden_layers")
     attention = usual.read_attention(fields, kv_heads_default=8)
     lightning = LightningSpec(
         num_heads=attention.num_attention_heads,
@@ -159,8 +153,7 @@ def read_minimax(fields: Fields) -> ModelSpec:
     experts = usual.read_experts(
         fields, total="num_local_experts", picked_default=2, width=fields.size("intermediate_size")
     )
-    layers = tuple(LayerSpec(mixer=attention if full else lightning, feed_forward=(experts,)) for full in is_full)
-    return usual.decoder(fields, trunk=trunk, layers=layers)
+    return usual.stack(fields, [attention if full else lightning for full in is_full], experts)
 
 
 def read_bailing_hybrid(fields: Fields) -> ModelSpec:
@@ -169,7 +162,6 @@ def read_bailing_hybrid(fields: Fields) -> ModelSpec:
     V3 runs Kimi delta attention with full-rank decay and gate (``no_kda_lora``), V2.5 lightning attention with norms
     over query and key heads.
     """
-    trunk = usual.read_trunk(fields)
     gated = fields.text("gated_attention_proj_granularity_type", allowed=("head_wise", "none"), default="none")
     mla = read_mla(fields).model_copy(update={"output_gate": "headwise" if gated == "head_wise" else "none"})
     linear = _bailing_linear(fields, heads=mla.num_attention_heads)
@@ -177,11 +169,7 @@ def read_bailing_hybrid(fields: Fields) -> ModelSpec:
     shared = fields.size("moe_shared_expert_intermediate_size") * fields.count("num_shared_experts")
     sparse = usual.read_experts(fields, total="num_experts", shared=shared, correction_bias=True)
     blocks = usual.choose(fields, usual.sparse_after(fields), sparse=sparse)
-    layers = tuple(
-        LayerSpec(mixer=mla if (index + 1) % period == 0 else linear, feed_forward=block)
-        for index, block in enumerate(blocks)
-    )
-    return usual.decoder(fields, trunk=trunk, layers=layers)
+    return usual.stack(fields, [linear if (index + 1) % period else mla for index in range(len(blocks))], blocks)
 
 
 def _bailing_linear(fields: Fields, *, heads: int) -> GatedDeltaSpec | LightningSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.errors import shown
 from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.model.architecture import AttentionSpec, IndexerSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
+from simulator.specs.model.architecture import AttentionSpec, IndexerSpec, MlpSpec, ModelSpec, MoeSpec
 
 LLAMA4_NO_ROPE_INTERVAL = 4  # Llama4TextConfig
 
@@ -18,9 +18,9 @@ def read_llama4(fields: Fields) -> ModelSpec:
     width = fields.size("intermediate_size")
     sparse = usual.read_experts(fields, total="num_local_experts", picked_default=1, width=width, shared=width)
     dense = MlpSpec(intermediate_size=fields.size("intermediate_size_mlp", default=16384))
-    windows = tuple(chunk if rotary else None for rotary in _llama4_rotary(fields, depth=depth))
+    mixers = [usual.with_window(attention, chunk if rotary else None) for rotary in _llama4_rotary(fields, depth=depth)]
     blocks = usual.choose(fields, _llama4_sparse(fields, depth=depth), sparse=sparse, dense=dense)
-    return usual.stack(fields, attention, blocks, windows=windows)
+    return usual.stack(fields, mixers, blocks)
 
 
 def _llama4_rotary(fields: Fields, *, depth: int) -> tuple[bool, ...]:
@@ -66,8 +66,7 @@ def read_dbrx(fields: Fields) -> ModelSpec:
 
 def read_laguna(fields: Fields) -> ModelSpec:
     """LagunaConfig: a gate per head, more query heads on sliding layers, many narrow experts."""
-    trunk = usual.read_trunk(fields)
-    depth = trunk.num_hidden_layers
+    depth = fields.depth("num_hidden_layers")
     attention = usual.read_attention(fields, bias="attention_bias", qk_norm="head")
     attention = attention.model_copy(update={"output_gate": "headwise"})
     heads = fields.integers("num_attention_heads_per_layer", least=1) or (attention.num_attention_heads,) * depth
@@ -84,33 +83,24 @@ def read_laguna(fields: Fields) -> ModelSpec:
         correction_bias=True,
     )
     blocks = usual.choose(fields, usual.sparse_after(fields, first_default=1), sparse=sparse)
-    layers = tuple(
-        LayerSpec(
-            mixer=attention.model_copy(
-                update={"num_attention_heads": count, "sliding_window": window if kind == usual.SLIDING else None}
-            ),
-            feed_forward=block,
+    mixers = [
+        attention.model_copy(
+            update={"num_attention_heads": count, "sliding_window": window if kind == usual.SLIDING else None}
         )
-        for count, kind, block in zip(heads, types, blocks, strict=True)
-    )
-    return usual.decoder(fields, trunk=trunk, layers=layers)
+        for count, kind in zip(heads, types, strict=True)
+    ]
+    return usual.stack(fields, mixers, blocks)
 
 
 def read_mimo_v2(fields: Fields) -> ModelSpec:
     """MiMoV2FlashConfig: full layers between runs of sliding ones that have their own head layout and sinks."""
-    trunk = usual.read_trunk(fields)
-    depth = trunk.num_hidden_layers
     # transformers counts the query itself into sliding_window, so that the published name wins where both are given.
     window = fields.size("sliding_window_size" if fields.has("sliding_window_size") else "sliding_window")
     full, swa = _mimo_attention(fields)
-    slides = _mimo_sliding(fields, depth=depth)
+    slides = _mimo_sliding(fields, depth=fields.depth("num_hidden_layers"))
     sparse = usual.read_experts(fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=True)
     blocks = usual.choose(fields, usual.sparse_after(fields, first_default=1), sparse=sparse)
-    layers = tuple(
-        LayerSpec(mixer=usual.with_window(swa, window) if slide else full, feed_forward=feed_forward)
-        for slide, feed_forward in zip(slides, blocks, strict=True)
-    )
-    return usual.decoder(fields, trunk=trunk, layers=layers)
+    return usual.stack(fields, [usual.with_window(swa, window) if slide else full for slide in slides], blocks)
 
 
 def _mimo_sliding(fields: Fields, *, depth: int) -> tuple[bool, ...]:
@@ -192,20 +182,15 @@ def _minimax_experts(fields: Fields, *, shared: int) -> MoeSpec:
 
 def read_minimax_m3(fields: Fields) -> ModelSpec:
     """MiniMaxM3VLTextConfig: a block indexer on most layers picks topk_blocks x block_size keys."""
-    trunk = usual.read_trunk(fields)
-    depth = trunk.num_hidden_layers
     attention = usual.read_attention(fields, kv_heads_default=4, head_dim_default=128, qk_norm="head")
     shared = fields.size("shared_intermediate_size", default=3072) * fields.count("n_shared_experts", default=1)
     sparse = _minimax_experts(fields, shared=shared)
     dense = MlpSpec(intermediate_size=fields.size("dense_intermediate_size", default=12288))
     blocks = usual.choose(fields, usual.sparse_after(fields, first_default=0), sparse=sparse, dense=dense)
-    indexer, indexed = _minimax_indexer(fields, depth=depth)
-    layers = tuple(
-        LayerSpec(mixer=attention.model_copy(update={"indexer": indexer if picks else None}), feed_forward=feed_forward)
-        for picks, feed_forward in zip(indexed, blocks, strict=True)
-    )
+    indexer, indexed = _minimax_indexer(fields, depth=fields.depth("num_hidden_layers"))
+    mixers = [attention.model_copy(update={"indexer": indexer if picks else None}) for picks in indexed]
     notes = ("chosen blocks of keys are priced as a window of topk_blocks x block_size keys",)
-    return usual.decoder(fields, trunk=trunk, layers=layers, notes=notes)
+    return usual.stack(fields, mixers, blocks, notes=notes)
 
 
 def _minimax_indexer(fields: Fields, *, depth: int) -> tuple[IndexerSpec, tuple[bool, ...]]:
@@ -228,14 +213,13 @@ def _minimax_indexer(fields: Fields, *, depth: int) -> tuple[IndexerSpec, tuple[
 
 def read_step3p7(fields: Fields) -> ModelSpec:
     """Step3p7TextConfig: a gate per head, norms over heads, one shared expert beside many small ones."""
-    trunk = usual.read_trunk(fields)
-    depth = trunk.num_hidden_layers
     attention = usual.read_attention(
         fields, kv_heads_default=8, head_dim_default=128, bias="attention_bias", qk_norm="head"
     ).model_copy(update={"output_gate": "headwise"})
     sliding_heads = fields.size("num_sliding_attention_heads", default=attention.num_attention_heads)
     window = fields.size("sliding_window")
     slides = attention.model_copy(update={"sliding_window": window, "num_attention_heads": sliding_heads})
+    depth = fields.depth("num_hidden_layers")
     types = fields.words("layer_types", length=depth, allowed=(usual.SLIDING, usual.FULL))
     if types is None:
         raise fields.refusal("layer_types", "is missing: which layers slide is unknown")
@@ -247,8 +231,4 @@ def read_step3p7(fields: Fields) -> ModelSpec:
     sparse = sparse.model_copy(update={"shared_expert_intermediate_size": shared, "correction_bias": corrected})
     dense = usual.read_mlp(fields, bias="mlp_bias")
     blocks = usual.choose(fields, usual.sparse_after(fields, first_default=3), sparse=sparse, dense=dense)
-    layers = tuple(
-        LayerSpec(mixer=slides if kind == usual.SLIDING else attention, feed_forward=feed_forward)
-        for kind, feed_forward in zip(types, blocks, strict=True)
-    )
-    return usual.decoder(fields, trunk=trunk, layers=layers)
+    return usual.stack(fields, [slides if kind == usual.SLIDING else attention for kind in types], blocks)

@@ -14,6 +14,7 @@ from simulator.specs.huggingface.layers import (
     read_experts,
     read_mlp,
     read_trunk,
+    stack,
 )
 from simulator.specs.model import architecture as arch
 
@@ -81,15 +82,14 @@ def read_mamba2(fields: Fields) -> arch.ModelSpec:
 
 def read_jamba(fields: Fields) -> arch.ModelSpec:
     """JambaConfig: one attention layer in eight, experts on every other layer, norms inside the scan."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
+    depth, hidden_size = fields.depth("num_hidden_layers"), fields.size("hidden_size")
     attention = read_attention(fields, kv_heads_default=8)
     window = fields.optional_size("sliding_window")
     scan = arch.MambaSpec(
-        intermediate_size=fields.size("mamba_expand", default=2) * trunk.hidden_size,
+        intermediate_size=fields.size("mamba_expand", default=2) * hidden_size,
         state_size=fields.size("mamba_d_state", default=16),
         conv_kernel=fields.size("mamba_d_conv", default=4),
-        time_step_rank=_rank(fields, "mamba_dt_rank", hidden_size=trunk.hidden_size),
+        time_step_rank=_rank(fields, "mamba_dt_rank", hidden_size=hidden_size),
         use_bias=fields.flag("mamba_proj_bias", default=False),
         use_conv_bias=fields.flag("mamba_conv_bias", default=True),
         inner_norms=fields.flag("mamba_inner_layernorms", default=True),
@@ -100,13 +100,8 @@ def read_jamba(fields: Fields) -> arch.ModelSpec:
     has_experts = _periodic(fields, "expert_layer", depth=depth, period=2, offset=1)
     attends = _periodic(fields, "attn_layer", depth=depth, period=8, offset=4)
     windowed = attention.model_copy(update={"sliding_window": window})
-    layers = tuple(
-        arch.LayerSpec(
-            mixer=windowed if attend else scan, feed_forward=(sparse if chosen and sparse.num_experts > 1 else dense,)
-        )
-        for attend, chosen in zip(attends, has_experts, strict=True)
-    )
-    return decoder(fields, trunk=trunk, layers=layers)
+    blocks = tuple((sparse if chosen and sparse.num_experts > 1 else dense,) for chosen in has_experts)
+    return stack(fields, [windowed if attend else scan for attend in attends], blocks)
 
 
 def _periodic(fields: Fields, name: str, *, depth: int, period: int, offset: int) -> tuple[bool, ...]:
@@ -247,8 +242,7 @@ def _nemotron_scan(fields: Fields) -> arch.Mamba2Spec:
 def read_lfm2(fields: Fields) -> arch.ModelSpec:
     """Lfm2Config, Lfm2MoeConfig: gated short convolutions between attention with norms over heads. Dense blocks, whose
     width is derived unless told otherwise, or experts behind a few of them."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
+    depth = fields.depth("num_hidden_layers")
     attention = read_attention(fields, kv_heads_default=8, qk_norm="head")
     convolution = arch.ShortConvolutionSpec(
         conv_kernel=fields.size("conv_L_cache", default=3), use_bias=fields.flag("conv_bias", default=False)
@@ -263,11 +257,8 @@ def read_lfm2(fields: Fields) -> arch.ModelSpec:
         bias, first = fields.flag("use_expert_bias", default=True), fields.count("num_dense_layers")
         sparse = read_experts(fields, total="num_experts", correction_bias=bias)
         blocks = choose(fields, tuple(index >= first for index in range(depth)), sparse=sparse, dense=read_mlp(fields))
-    layers = tuple(
-        arch.LayerSpec(mixer=attention if is_full else convolution, feed_forward=block)
-        for is_full, block in zip(full, blocks, strict=True)
-    )
-    return decoder(fields, trunk=trunk, layers=layers, tie_default=fields.flag("tie_embedding", default=True))
+    mixers = [attention if is_full else convolution for is_full in full]
+    return stack(fields, mixers, blocks, tie_default=fields.flag("tie_embedding", default=True))
 
 
 def _lfm2_block(fields: Fields) -> arch.MlpSpec:
@@ -286,8 +277,7 @@ _HYBRID_LAYERS = (*_SCANNING, "attention", FULL)
 
 def read_granite_hybrid(fields: Fields) -> arch.ModelSpec:
     """GraniteMoeHybridConfig: Mamba-2 or attention, then experts beside a shared block, or that block alone."""
-    trunk = read_trunk(fields)
-    depth = trunk.num_hidden_layers
+    depth = fields.depth("num_hidden_layers")
     rotary = fields.text("position_embedding_type", allowed=("nope", "rope"), default="nope") == "rope"
     attention = read_attention(fields).model_copy(update={"rotary": rotary})
     heads, width, state_size = (fields.size(f"mamba_{name}") for name in ("n_heads", "d_head", "d_state"))
@@ -302,7 +292,4 @@ def read_granite_hybrid(fields: Fields) -> arch.ModelSpec:
         block = read_experts(fields, total="num_local_experts", width=width, shared=shared)
     else:
         fields.expect("num_experts_per_tok", value=0, why="there is no expert to pick")
-    layers = tuple(
-        arch.LayerSpec(mixer=scan if kind in _SCANNING else attention, feed_forward=(block,)) for kind in types
-    )
-    return decoder(fields, trunk=trunk, layers=layers)
+    return stack(fields, [scan if kind in _SCANNING else attention for kind in types], block)

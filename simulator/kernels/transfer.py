@@ -67,7 +67,7 @@ TYPICAL: dict[str, dict[str, float]] = {
     "grouped_gemm": {
         "compute_fraction": 0.722,
         "memory_fraction": 0.742,
-        "unit_bandwidth": 6.78,
+        "unit_bandwidth": 6.86,
         "pass_speedup": 0.862,
         "launch_s": 2.28e-5,
     },

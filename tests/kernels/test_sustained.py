@@ -9,7 +9,7 @@ from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.kernels.sustained import SIDE, large_product, sustained_peaks, with_sustained_rates
 from simulator.operators.work import Family, GemmShape, MatmulFormat, decode_step, prefill_step
 from simulator.phases.deployment import deploy
-from simulator.phases.step import estimate_step
+from simulator.phases.step import StepEstimate, estimate_step
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.model.loading import load_model
@@ -157,24 +157,26 @@ def test_a_chip_that_is_no_capped_one_keeps_its_peaks() -> None:
 @pytest.mark.parametrize("model", ["mixtral-8x7b", "qwen3-30b-a3b", "llama-3.1-8b"])
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 def test_a_chip_that_multiplies_8_bits_as_fast_as_16_is_fed_by_half_the_bytes(model: str, engine: str) -> None:
-    """Gaudi 3: the kernels that it borrows reach a smaller share of a rate that is twice as high there."""
-    spec, step = load_hardware("gaudi3"), prefill_step(sequences=1, tokens=[8192.0])
-    wide, narrow = (
-        estimate_step(
-            deploy(
-                model=load_model(model),
-                hardware=spec,
-                precision=PrecisionSpec(weights=weights),
-                engine=EngineSpec(name=engine),
-            ),
-            step,
+    """Gaudi 3: the kernels that it borrows reach a smaller share of a rate that is twice as high there. SGLang's block
+    experts are slower than 16-bit ones there too, in their tables: no law makes up for that here."""
+    step = prefill_step(sequences=1, tokens=[8192.0])
+
+    def estimated(hardware: str, weights: str) -> StepEstimate:
+        deployment = deploy(
+            model=load_model(model),
+            hardware=load_hardware(hardware),
+            precision=PrecisionSpec(weights=weights),
+            engine=EngineSpec(name=engine),
         )
-        for weights in ("bf16", "fp8")
-    )
-    assert narrow.step_s[0] < 1.1 * wide.step_s[0]
+        return estimate_step(deployment, step)
+
+    lent = estimated("gb200", "fp8").step_s[0] / estimated("gb200", "bf16").step_s[0]
+    narrow = estimated("gaudi3", "fp8")
+    assert narrow.step_s[0] < 1.1 * max(1.0, lent) * estimated("gaudi3", "bf16").step_s[0]
+    peak = load_hardware("gaudi3").peak_flops_per_s[Dtype.FP8]
     for row in narrow.rows:
         if row.work.family in (Family.GEMM, Family.MOE):
-            assert row.work.flops[0] / row.timing.seconds[0] <= spec.peak_flops_per_s[Dtype.FP8] * (1 + 1e-9)
+            assert row.work.flops[0] / row.timing.seconds[0] <= peak * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("capped", ["h20-96gb", "l20", "rtx-4090", "rtx-5090"])

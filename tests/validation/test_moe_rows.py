@@ -7,7 +7,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from validation.fit.moe_rows import busiest_rank_load, exchanged_group, kernel_groups, moe_rows, table_of
+from simulator.specs.hardware.accelerator import load_hardware
+from simulator.specs.hardware.calibration import load_calibration
+from validation.fit.moe import BOUNDS, search_bounds
+from validation.fit.moe_rows import KernelGroup, busiest_rank_load, exchanged_group, kernel_groups, moe_rows, table_of
+from validation.silicon.formats import EXPERT_FORMATS
 from validation.silicon.tables import Table
 
 
@@ -94,3 +98,27 @@ def test_skewed_rows_of_few_pairs_are_left_to_ranks_that_hold_all_experts() -> N
     assert sorted(zip(rows["moe_ep_size"], rows["num_tokens"], strict=True)) == [(1, 8), (1, 24), (4, 24)]
     busy = rows[rows["moe_ep_size"] == 4].iloc[0]
     assert busy["assignments"] > 24 * 8 / 4
+
+
+def test_a_chip_whose_watts_nobody_measured_starts_from_the_fit_of_the_one_that_stands_for_it() -> None:
+    group = KernelGroup(variant="", rows=pd.DataFrame())
+    block = next(format for format in EXPERT_FORMATS.values() if format.name == "fp8_block")
+    measured, other = load_hardware("b200-sxm"), load_hardware("b300-sxm")
+    assert search_bounds(group, hardware=measured, library="vllm", format=block) is BOUNDS
+    calibration = load_calibration(measured.name, library="vllm", group="moe")
+    assert calibration is not None
+    (fit,) = (fit for fit in calibration.fits if fit.format == block.name)
+    found = search_bounds(group, hardware=other, library="vllm", format=block)
+    assert {name: bound.start for name, bound in found.items()} == fit.parameters
+    assert search_bounds(group, hardware=other, library="atom", format=block) is BOUNDS
+
+
+@pytest.mark.parametrize(("library", "sibling"), [("vllm", "b300-sxm"), ("sglang", "gb200"), ("trtllm", "b300-sxm")])
+def test_siblings_run_a_kernel_at_shares_of_the_peak_that_power_can_compare(library: str, sibling: str) -> None:
+    shares = []
+    for name in ("b200-sxm", sibling):
+        calibration = load_calibration(name, library=library, group="moe")
+        assert calibration is not None
+        (fit,) = (fit for fit in calibration.fits if (fit.format, fit.variant) == ("fp8_block", ""))
+        shares.append(fit.parameters["compute_fraction"])
+    assert shares[1] == pytest.approx(shares[0], rel=0.25)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from simulator.kernels.gemm import gemm_machine
 from simulator.kernels.moe import BOX_AXES, CORRECTION_AXES, correction_points, moe_seconds
 from simulator.operators.work import MatmulFormat
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
-from simulator.specs.hardware.calibration import KernelFit, LatticeSpec
+from simulator.specs.hardware.calibration import KernelFit, LatticeSpec, load_calibration
 from simulator.units import BITS_PER_BYTE
 from validation.fit.corrected import Fitted, Predicted, report, scored, write_fits
 from validation.fit.files import fit_tables
@@ -31,6 +32,7 @@ from validation.fit.moe_rows import (
     table_of,
 )
 from validation.fit.physics import Bound, fit_parameters, stratified_sample
+from validation.fit.power import RANGES
 from validation.fit.residuals import NOT_SCORED, regime_sigmas
 from validation.silicon.amd_tables import CHIP, CHIPS
 from validation.silicon.formats import EXPERT_FORMATS, WIDENED
@@ -143,6 +145,22 @@ def fit_physics(
     )
 
 
+def search_bounds(
+    group: KernelGroup, *, hardware: AcceleratorSpec, library: str, format: MatmulFormat
+) -> Mapping[str, Bound]:
+    """``BOUNDS``, from where the search for the same kernel ended on the chip whose watts stand for the architecture.
+
+    Times tell a kernel's share of the peak and its half tile only together, and power takes the share for what units
+    execute: chips that run one kernel alike would draw unlike watts for it.
+    """
+    name = RANGES.get(hardware.architecture, hardware.name)
+    calibration = None if name == hardware.name else load_calibration(name, library=library, group="moe")
+    for fit in calibration.fits if calibration else ():
+        if (fit.format, fit.variant) == (format.name, group.variant):
+            return {key: replace(bound, start=fit.parameters[key]) for key, bound in BOUNDS.items()}
+    return BOUNDS
+
+
 def fit_format(
     group: KernelGroup,
     *,
@@ -235,21 +253,28 @@ def fit_library(hardware_name: str, *, library: str, root: Path, directory: Path
     tables = moe_tables(root, hardware=hardware_name, library=library)
     hardware = load_hardware(hardware_name)
     fitted: list[Fitted] = []
+
+    def add(group: KernelGroup, *, format: MatmulFormat, version: str) -> None:
+        bounds = search_bounds(group, hardware=hardware, library=library, format=format)
+        parameters = fit_physics(seen_rows(group.rows), hardware=hardware, format=format, bounds=bounds)
+        file = f"{hardware_name}--{library}.moe.npz"
+        fitted.append(
+            fit_format(group, hardware=hardware, format=format, file=file, version=version, parameters=parameters)
+        )
+        report(fitted[-1], hardware=hardware_name, library=library, points=len(group.rows))
+
     for moe_dtype, format in EXPERT_FORMATS.items():
         table = table_of(tables, moe_dtype=moe_dtype)
         if format.math not in hardware.peak_flops_per_s:
             format = WIDENED.get(moe_dtype, format)
         if table is None or format.math not in hardware.peak_flops_per_s:
             continue
-        file = f"{hardware_name}--{library}.moe.npz"
         for group in kernel_groups(moe_rows(table.rows, moe_dtype=moe_dtype)):
-            fitted.append(fit_format(group, hardware=hardware, format=format, file=file, version=table.version))
-            report(fitted[-1], hardware=hardware_name, library=library, points=len(group.rows))
+            add(group, format=format, version=table.version)
         exchanged = exchanged_group(root, hardware=hardware_name, library=library, moe_dtype=moe_dtype)
         if exchanged is not None:
             version, group = exchanged
-            fitted.append(fit_format(group, hardware=hardware, format=format, file=file, version=version))
-            report(fitted[-1], hardware=hardware_name, library=library, points=len(group.rows))
+            add(group, format=format, version=version)
     write_fits(
         fitted,
         hardware=hardware_name,

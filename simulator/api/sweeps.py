@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 MANIFEST = "_manifest.json"
 """Readers of Parquet pass over files that begin so: the folder is one table to them."""
+OLDER_MANIFEST = "manifest.json"
+"""What it was called until 2026-11-27."""
 SCHEMA_VERSION = "1.0"
 PARTS = 64
 """Parts of a sweep of middling size: enough for every worker to have some, few enough to read together."""
@@ -119,6 +121,8 @@ def _table(spec: SweepSpec, *, folder: Path, form: PartFormat) -> SweepTable:
 def read_table(folder: str) -> SweepTable:
     """The table of a folder that a sweep has written."""
     path = Path(folder) / MANIFEST
+    if not path.exists() and (older := path.with_name(OLDER_MANIFEST)).exists():
+        raise FileError(f"{path}: is missing", field="SWEEP", hint=f"an older version? rename {older} to it")
     try:
         held = parse_json(read_text(path, field="SWEEP"))
         version = held.get("schema_version") if isinstance(held, dict) else None
@@ -130,7 +134,7 @@ def read_table(folder: str) -> SweepTable:
             )
         found = validate(SweepManifest, held, where="")
     except MalformedError:
-        raise FileError(f"{path}: is no manifest of a sweep", field="SWEEP") from None
+        raise FileError(f"{path}: is no manifest of a sweep", field="SWEEP", hint="sweep anew") from None
     except RoofcastError as error:
         if isinstance(error, FileError):
             raise
@@ -221,13 +225,12 @@ def _opened(table: SweepTable, *, resume: bool, force: bool) -> SweepTable:
     folder, there = table.folder, (table.folder / MANIFEST).exists()
     if there and resume:
         held = read_table(str(folder))
-        if json.loads((folder / MANIFEST).read_text("utf-8")) != held.manifest() or held.spec != table.spec:
-            raise FileError(
-                f"{folder} holds another sweep, or the same one by another version of roofcast",
-                field=Option("resume"),
-                hint="another folder, or `force` answers anew",
-            )
-        return held
+        written = json.loads((folder / MANIFEST).read_text("utf-8"))
+        if held.spec == table.spec and written == held.manifest():
+            return held
+        by = "" if held.spec != table.spec else f" by other code of roofcast {written['roofcast']}"
+        hint = "another folder, or `force` answers anew"
+        raise FileError(f"{folder} holds {'this' if by else 'another'} sweep{by}", field=Option("resume"), hint=hint)
     if there and not force:
         raise FileError(f"{folder} holds a sweep", field=Option("out"), hint="`resume` goes on, `force` answers anew")
     if not there and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

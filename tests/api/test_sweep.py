@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import pytest
 
-from simulator import simulate, sweep
+from simulator import __version__, simulate, sweep
 from simulator.api import sweeps
 from simulator.cli.roofcast import app
 from simulator.cli.shared import run
@@ -240,7 +240,7 @@ class TestFolder:
         assert os.stat(tmp_path / "out" / "part-00000.parquet").st_mtime_ns == before
         with monkeypatch.context() as patch:
             patch.setattr(sweeps, "library_digest", lambda: "other")
-            with pytest.raises(FileError, match="another version"):
+            with pytest.raises(FileError, match=f"this sweep by other code of roofcast {__version__}"):
                 sweep(one, out=out, resume=True)
         sweep({**SWEEP, "grid": {"hardware": ["l40s"]}}, out=out, force=True)
         assert [row["hardware"] for row in sweeps.read_answer(out).rows()] == ["l40s"]
@@ -254,6 +254,10 @@ class TestFolder:
         (tmp_path / sweeps.MANIFEST).write_text("[")
         with pytest.raises(FileError, match="no manifest"):
             sweeps.read_answer(str(tmp_path))
+        (tmp_path / sweeps.MANIFEST).rename(tmp_path / sweeps.OLDER_MANIFEST)
+        with pytest.raises(FileError, match="is missing") as refused:
+            sweeps.read_answer(str(tmp_path))
+        assert f"rename {tmp_path / sweeps.OLDER_MANIFEST}" in refused.value.hint
 
     @pytest.mark.parametrize(
         ("field", "value"),

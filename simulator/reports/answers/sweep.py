@@ -89,21 +89,24 @@ _TYPES: Mapping[ColumnKind, tuple[type, ...]] = {
 }
 
 
+_ANEW = "remove it; `resume` answers it anew"
+
+
 def part_rows(path: Path, *, columns: Sequence[SweepColumn], form: PartFormat) -> list[Row]:
     """What a part holds. Raises FileError: it is no part, or not one with these columns."""
     try:
         rows = _json_rows(path) if form == "jsonl" else _parquet_rows(path)
     except (OSError, ValueError, RecursionError) as error:  # pyarrow's own errors are among them
         reason = getattr(error, "strerror", None) or "it is no part of a sweep"
-        raise FileError(f"{path}: cannot be read: {reason}", field="SWEEP", hint="sweep anew") from None
+        raise FileError(f"{path}: cannot be read: {reason}", field="SWEEP", hint=_ANEW) from None
     names = [column.name for column in columns]
     for row in rows:
         if not isinstance(row, dict) or list(row) != names:
-            raise FileError(f"{path}: has other columns than its sweep", field="SWEEP", hint="sweep anew")
+            raise FileError(f"{path}: has other columns than its sweep", field="SWEEP", hint=_ANEW)
         for column in columns:
             value = row[column.name]
             if value is not None and not _is_of(value, column.kind):
-                raise FileError(f"{path}: a {column.name} is no {column.kind}", field="SWEEP", hint="sweep anew")
+                raise FileError(f"{path}: a {column.name} is no {column.kind}", field="SWEEP", hint=_ANEW)
     return rows
 
 

@@ -38,9 +38,12 @@ def keeps_nothing() -> bool:
 
 
 def cache_root() -> Path:
-    """The user's folder for what can be made again: named by ROOFCAST_CACHE_DIR, or where the system keeps such."""
-    root = os.environ.get(CACHE_FOLDER_VARIABLE) or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "roofcast"
+    """The user's folder for what can be made again: named by ROOFCAST_CACHE_DIR, or where the system keeps such.
+
+    Who has no home (a container under any number of user) has none: nothing can be made below the device of that name.
+    """
+    root, home = os.environ.get(CACHE_FOLDER_VARIABLE) or os.environ.get("XDG_CACHE_HOME"), os.path.expanduser("~")
+    return Path(root or (f"{home}/.cache" if os.path.isabs(home) else os.devnull)) / "roofcast"
 
 
 def write_text(text: str, target: str, *, force: bool, flag: str = Option("output")) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -153,6 +154,17 @@ def test_an_answer_that_was_changed_on_disk_is_not_believed(folder: Path) -> Non
 def test_where_nothing_can_be_written_nothing_is_kept(folder: Path, planned: list[PlanSpec]) -> None:
     folder.parent.mkdir(parents=True)
     folder.write_text("a file in its place")
+    assert main(QUESTION) == 0
+    assert main(QUESTION) == 0
+    assert len(planned) == 2
+
+
+def test_who_has_no_home_is_answered(planned: list[PlanSpec], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container under any number of user."""
+    monkeypatch.setenv("ROOFCAST_CACHE", "on")
+    for name in ("ROOFCAST_CACHE_DIR", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda user: {}[user])
     assert main(QUESTION) == 0
     assert main(QUESTION) == 0
     assert len(planned) == 2

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import shutil
+from math import hypot
 from pathlib import Path
 
 from simulator.specs.base import read_yaml, validate
 from simulator.specs.engine.engine import load_engine
-from simulator.specs.engine.fits import EngineFits
+from simulator.specs.engine.fits import LONGEST_FITTED_PROMPT_TOKENS, PROMPT_TOKEN_SPREAD, EngineFits
 from simulator.specs.profiles import list_profiles, profile_root
 from validation.fit.files import write_engine_fits
 
@@ -50,6 +51,19 @@ def test_fitted_numbers_are_written_and_the_others_stay(tmp_path: Path) -> None:
     assert of_vendor.spread == earlier.spread
     assert of_vendor.vendors["amd"].spread == earlier.vendors["amd"].spread.model_copy(update={"pools": 0.3})
     assert of_vendor.vendors["amd"].overheads == earlier.vendors["amd"].overheads
+
+
+def test_first_tokens_of_prompts_longer_than_any_fitted_are_known_less_well() -> None:
+    spread = load_engine("vllm").spread
+    host_s, step_s = 1e-5, 2e-5
+    found = [
+        spread.of_prompts(tokens, prompt_token_s=host_s, ttft_s=(host_s + step_s) * tokens).ttft
+        for tokens in (100, LONGEST_FITTED_PROMPT_TOKENS, 1100, 8000, 100_000)
+    ]
+    assert found[:2] == [spread.ttft] * 2
+    assert found[1:] == sorted(set(found))
+    assert found[-1] < hypot(spread.ttft, PROMPT_TOKEN_SPREAD * host_s / (host_s + step_s))
+    assert spread.of_prompts(8000, prompt_token_s=0.0, ttft_s=0.1) == spread
 
 
 # Kernel libraries have the names of the engines that ship them; launch files are written in each engine's own words.

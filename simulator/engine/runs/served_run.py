@@ -44,6 +44,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.records import dataclass
 from simulator.specs.base import SEEDS
+from simulator.specs.engine.fits import EngineSpread
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.requests import Floats, Outcome
@@ -339,6 +340,13 @@ def _reseeded(workload: WorkloadSpec, number: int) -> WorkloadSpec:
     return workload.model_copy(update={"seed": (workload.seed + number) % SEEDS})
 
 
+def _spread_of(deployment: Deployment, result: ServeResult) -> EngineSpread:
+    """The engine's own, for prompts as long as these."""
+    engine, ttft_s = deployment.engine, result.overall.ttft.mean_s
+    isl_tokens = float(result.requests.prompt_tokens.mean()) if len(result.requests) else 0.0
+    return engine.spread.of_prompts(isl_tokens, prompt_token_s=engine.overheads.prompt_token_s, ttft_s=ttft_s)
+
+
 def _replicas_interval(
     served: ServedDeployment,
     result: ServeResult,
@@ -348,7 +356,7 @@ def _replicas_interval(
 ) -> ServeInterval:
     """80 % interval of a workload's ``result`` on copies of one deployment; errors of all its steps as common."""
     deployment, (prefill, decode) = served.deployment, phases
-    spread = deployment.engine.spread
+    spread = _spread_of(deployment, result)
     prefill_sigma, decode_sigma = phase_sigmas(prefill=prefill, decode=decode, spread=spread)
     share = prompt_share(served, result, prefill=prefill) if decode is not None else 1.0
 
@@ -371,7 +379,7 @@ def _pools_interval(
 ) -> ServeInterval:
     """80 % interval of a workload on two pools whose steps err together; leaves out errors of the link between them."""
     pools, deployment = run.pools, run.pools.prefill.deployment
-    spread = deployment.engine.spread
+    spread = _spread_of(deployment, run.result)
     sigmas = phase_sigmas(prefill=phases[0], decode=phases[1], spread=spread)
     larger = max(sigmas)
 

@@ -1,5 +1,6 @@
 """What was fitted to measured runs of a serving engine: overheads and spreads, by release and vendor."""
 
+from math import hypot
 from typing import Annotated, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
@@ -75,6 +76,14 @@ HOST_TIMES = tuple(name for name in EngineOverheads.model_fields if name.endswit
 """Overheads that a faster host shortens."""
 
 
+LONGEST_FITTED_PROMPT_TOKENS = 1034
+"""Of the serving runs that gave ``prompt_token_s`` its value."""
+PROMPT_TOKEN_SPREAD = 0.65
+"""Of ``prompt_token_s`` beyond them, as a share: the least that it can be is what a tokenizer takes, 1.0 to 1.8 us a
+token of prose and 2.2 to 3.5 us of random text (tokenizers 0.23 with Mistral's vocabulary of 131,072, 500 to 30,000
+tokens, one thread, 2026-11-27), the low end of an 80 % interval around 11.6 us."""
+
+
 class EngineSpread(Spec):
     """Spread of log(measured / predicted) of whole requests beyond that of the kernels, from end-to-end errors.
 
@@ -102,6 +111,13 @@ class EngineSpread(Spec):
         own = self.loops_of.get(model_class, self.loops)
         found = own if not pools or self.pools is None else self.pools
         return self if found is None else self.model_copy(update={"tpot": found, "e2e": found})
+
+    def of_prompts(self, isl_tokens: float, *, prompt_token_s: float, ttft_s: float) -> Self:
+        """The spread of first tokens of prompts that may be longer than any whose host time was fitted."""
+        beyond_s = prompt_token_s * max(isl_tokens - LONGEST_FITTED_PROMPT_TOKENS, 0.0)
+        if beyond_s == 0:
+            return self
+        return self.model_copy(update={"ttft": hypot(self.ttft, PROMPT_TOKEN_SPREAD * beyond_s / ttft_s)})
 
 
 class EngineFit(Spec):

@@ -274,7 +274,7 @@ def plan_question(question: PlanSpec | Given | str | None, fields: Given) -> Pla
     for text in written_objectives(given.pop("objectives")) if _in_words(given.get("objectives")) else ():
         name, _, value = text.partition("=")
         given[name] = value
-    named = {name: _listed(value) for name, value in given.items()}
+    named = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     return plan_spec(named, workload=question if isinstance(question, str) else None)
 
 
@@ -283,10 +283,6 @@ def _in_words(objectives: object) -> bool:
     if isinstance(objectives, list | tuple):
         return all(isinstance(item, str) for item in objectives) and bool(objectives)
     return isinstance(objectives, Mapping | str)
-
-
-def _listed(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def served_spec(hardware: str, fields: Given) -> ServedSpec:

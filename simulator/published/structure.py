@@ -93,11 +93,6 @@ def figures() -> list[PublishedFigure]:
     return [table_figure(row, COMPUTED[row["name"]]) for row in rows_of("structure_figures.csv")]
 
 
-def _capped_peak() -> float:
-    """16-bit peak of an H100 limited to 500 W [FLOP/s]."""
-    return power_capped(load_hardware("h100-sxm-80gb"), 500.0).peak_flops_per_s[Dtype.BF16]
-
-
 def _standard() -> AttentionCost:
     return standard_attention_cost(heads=FLASH_HEADS, tokens=FLASH_TOKENS, head_dim=FLASH_WIDTH)
 
@@ -228,7 +223,9 @@ def _colbert_gib() -> float:
 
 
 COMPUTED: dict[str, Callable[[], float]] = {
-    "power_cap_h100_500_w": lambda: _capped_peak() / TERA,
+    "power_cap_h100_500_w": lambda: (
+        power_capped(load_hardware("h100-sxm-80gb"), 500.0).peak_flops_per_s[Dtype.BF16] / TERA
+    ),
     "context_parallel_1m_s": million_s,
     "context_parallel_128k_s": shorter_s,
     "context_parallel_1m_mfu": million_mfu,

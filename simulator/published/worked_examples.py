@@ -80,10 +80,6 @@ def _output_projection() -> Work:
     return next(row.work for row in _decode(BATCH).rows if row.work.name == "o_proj")
 
 
-def _mbu() -> float:
-    return float(_decode(1).read_bytes[0]) / MBU_TPOT_S / MBU_BYTES_PER_S
-
-
 def _kv_room() -> float:
     replica = deploy(model=load_model("llama-2-13b"), hardware=load_hardware("a100-sxm-40gb"))
     return memory_plan(replica).kv_capacity_bytes
@@ -100,7 +96,7 @@ COMPUTED: dict[str, Callable[[], float]] = {
     "a100_nvlink": lambda: load_hardware("a100-sxm-80gb").scale_up.bytes_per_s_per_direction / GIGA,
     "linear_layer_flops": lambda: float(_output_projection().flops[0]),
     "linear_layer_bytes": lambda: float(_output_projection().bytes[0]),
-    "mbu_7b_at_14_ms": _mbu,
+    "mbu_7b_at_14_ms": lambda: float(_decode(1).read_bytes[0]) / MBU_TPOT_S / MBU_BYTES_PER_S,
     "kv_room_13b_on_40_gb": _kv_room,
     "gpt3_training_flops": lambda: _training("gpt-3-175b", tokens=300 * GIGA),
     "chinchilla_training_flops": lambda: _training("chinchilla-70b", tokens=1.4 * TERA),

@@ -95,7 +95,8 @@ _ANEW = "remove it; `resume` answers it anew"
 def part_rows(path: Path, *, columns: Sequence[SweepColumn], form: PartFormat) -> list[Row]:
     """What a part holds. Raises FileError: it is no part, or not one with these columns."""
     try:
-        rows = _json_rows(path) if form == "jsonl" else _parquet_rows(path)
+        lines = path.read_text("utf-8").splitlines() if form == "jsonl" else ()
+        rows = [json.loads(line) for line in lines] if form == "jsonl" else _parquet_rows(path)
     except (OSError, ValueError, RecursionError) as error:  # pyarrow's own errors are among them
         reason = getattr(error, "strerror", None) or "it is no part of a sweep"
         raise FileError(f"{path}: cannot be read: {reason}", field="SWEEP", hint=_ANEW) from None
@@ -114,10 +115,6 @@ def _is_of(value: object, kind: ColumnKind) -> bool:
     if isinstance(value, bool) or not isinstance(value, _TYPES[kind]):
         return kind == "truth" and isinstance(value, bool)
     return not isinstance(value, float) or isfinite(value)
-
-
-def _json_rows(path: Path) -> list[Row]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 def _parquet_rows(path: Path) -> list[Row]:
@@ -223,7 +220,10 @@ def summary_text(document: Json) -> str:
     moved = document["sensitivity"]["fields"]
     if moved:
         rows = [
-            (item["field"], *(f"{_percent(item[end])} at {item[end]['value']}" for end in ("lowest", "highest")))
+            (
+                item["field"],
+                *(f"{ratio_text(item[end]['ratio'])} at {item[end]['value']}" for end in ("lowest", "highest")),
+            )
             for item in moved
         ]
         blocks.append(
@@ -241,10 +241,6 @@ def summary_text(document: Json) -> str:
 
 
 _ENDS = ("lowest", "median", "highest")
-
-
-def _percent(end: Json) -> str:
-    return ratio_text(end["ratio"])
 
 
 def pareto_chart(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) -> Chart:

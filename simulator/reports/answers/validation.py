@@ -14,7 +14,7 @@ from simulator.reports.tables.validation import end_to_end_lines, score_lines, t
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import TransferRow, calibrated_hardware, load_transfer_table
 from simulator.specs.measured.scores import EndToEndScore, KernelScore, end_to_end_scores, kernel_scores, scored_values
-from simulator.specs.measured.validation_rows import ValidationRow, ValidationTable, load_validation_table
+from simulator.specs.measured.validation_rows import ValidationTable, load_validation_table
 
 LIBRARIES = ("vllm", "sglang", "trtllm", "aiter", "nccl", "torch", "xla", "xpu")
 
@@ -39,11 +39,12 @@ def scorecard(
     """
     _check_libraries(libraries, kernels=kernels)
     name = load_hardware(hardware, profiles=profiles).name if hardware is not None else None
+    runs = [row for row in load_validation_table().rows if name in (None, row.hardware)] if end_to_end else []
     found = Scorecard(
         hardware=name,
         kernels=_kernels(name, libraries=libraries, profiles=profiles) if kernels else None,
         left_out=[row for row in load_transfer_table().nearest if name in (None, row.target)] if kernels else [],
-        runs=end_to_end_scores(_runs(name)) if end_to_end else None,
+        runs=end_to_end_scores(runs) if end_to_end else None,
     )
     if not found.kernels and not found.runs:
         if not kernels:
@@ -68,10 +69,6 @@ def _kernels(name: str | None, *, libraries: Sequence[str], profiles: str | None
         for library in libraries or LIBRARIES
         for score in kernel_scores(library, hardware=name, profiles=profiles)
     ]
-
-
-def _runs(name: str | None) -> list[ValidationRow]:
-    return [row for row in load_validation_table().rows if name in (None, row.hardware)]
 
 
 def _refuse_runs(name: str | None) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from html import escape
 from itertools import pairwise
 
-from simulator.records import dataclass
 from simulator.reports.charts.chart import PALETTE, Annotation, Chart, Series, SeriesKind, series_colors
 from simulator.reports.charts.marks import FONT, Frame, Theme, marks_of, svg_line, svg_text, text_width
 from simulator.reports.charts.scales import Scale, chart_ranges, number_text, ticks_of
@@ -23,21 +22,6 @@ CSS_THEME = Theme(
 _TOP, _RIGHT, _GAP = 14.0, 18.0, 8.0
 _LEGEND_ROW = 20.0
 _SWATCH = 14.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Margins:
-    """Room around the plot [px]."""
-
-    left: float
-    right: float
-    top: float
-    bottom: float
-
-
-def _label_rows(names: tuple[str, ...], *, slot: float) -> int:
-    """Rows of text that the widest category name needs in its slot."""
-    return max((len(wrapped(name, width=slot)) for name in names), default=1)
 
 
 def wrapped(text: str, *, width: float) -> list[str]:
@@ -67,13 +51,14 @@ def _legend_rows(chart: Chart, *, width: float) -> list[list[tuple[int, Series]]
     return rows
 
 
-def _margins(chart: Chart, *, width: float, y_texts: list[str], legend_rows: int) -> _Margins:
+def _margins(chart: Chart, *, width: float, y_texts: list[str]) -> tuple[float, float]:
+    """Room left of the plot and below it [px]."""
     widest = max((text_width(text, size=FONT) for text in y_texts), default=20.0)
     left = widest + 2.5 * _GAP + (FONT * 1.5 if chart.y.label else 0.0)
     slot = (width - left - _RIGHT) / max(len(chart.x.categories), 1)
-    rows = _label_rows(chart.x.categories, slot=slot) if chart.x.categories else 1
-    bottom = _GAP + rows * FONT * 1.2 + (FONT * 1.8 if chart.x.label else 0.0) + _GAP
-    return _Margins(left=left, right=_RIGHT, top=_TOP + legend_rows * _LEGEND_ROW, bottom=bottom)
+    # As many as the widest name of a category needs in its slot.
+    rows = max((len(wrapped(name, width=slot)) for name in chart.x.categories), default=1)
+    return left, _GAP + rows * FONT * 1.2 + (FONT * 1.8 if chart.x.label else 0.0) + _GAP
 
 
 def _x_axis(chart: Chart, frame: Frame, *, theme: Theme, height: float) -> Iterator[str]:
@@ -183,8 +168,8 @@ def static_svg(chart: Chart, *, theme: Theme = LIGHT, width: float = 720.0, heig
     (x_low, x_high), (y_low, y_high) = chart_ranges(chart)
     y_texts = list(chart.y.categories) or [number_text(tick) for tick in ticks_of(chart.y, y_low, y_high)]
     rows = _legend_rows(chart, width=width - 2 * _RIGHT - 40)
-    margins = _margins(chart, width=width, y_texts=y_texts, legend_rows=len(rows))
-    left, right, top, bottom = margins.left, width - margins.right, margins.top, height - margins.bottom
+    left, below = _margins(chart, width=width, y_texts=y_texts)
+    right, top, bottom = width - _RIGHT, _TOP + len(rows) * _LEGEND_ROW, height - below
     frame = Frame(
         x=Scale(low=x_low, high=x_high, first=left, last=right, log=chart.x.is_log),
         # The first category of a horizontal chart stands at the top.

@@ -64,31 +64,19 @@ def _scaled(ends: Sequence[float] | None, factor: float) -> Ends | None:
 def _latency(title: str, *, field: str, bound_s: Callable[[float, float], float]) -> SweepMetric:
     """A latency of the contract's ``field`` in milliseconds."""
 
-    def value(what_if: WhatIf, document: Json) -> float | None:
-        found = document[field]
-        return None if found is None else found / MILLI
-
     return SweepMetric(
         title=title,
         unit="ms",
         higher_is_better=False,
-        value=value,
+        value=lambda what_if, document: None if document[field] is None else document[field] / MILLI,
         ends=lambda what_if, document: _scaled(document["interval"].get(field), 1 / MILLI),
         bound=lambda ttft_s, tpot_s: bound_s(ttft_s, tpot_s) / MILLI,
     )
 
 
-def _per_user(what_if: WhatIf, document: Json) -> float | None:
-    return 1 / document["tpot_s"] if document["tpot_s"] else None
-
-
 def _per_user_ends(what_if: WhatIf, document: Json) -> Ends | None:
     ends, now = document["interval"].get("tpot_s"), document["tpot_s"]
     return inverse_ends(1 / now, now=now, ends=(ends[0], ends[1])) if ends and now else None
-
-
-def _per_device(what_if: WhatIf, document: Json) -> float | None:
-    return float(document["output_tokens_per_s"]) / what_if.devices
 
 
 def _cost_ends(what_if: WhatIf, document: Json) -> Ends | None:
@@ -104,7 +92,7 @@ METRICS = (
         unit="tok/s",
         says_unit=True,
         higher_is_better=True,
-        value=_per_user,
+        value=lambda what_if, document: 1 / document["tpot_s"] if document["tpot_s"] else None,
         ends=_per_user_ends,
         bound=lambda ttft_s, tpot_s: 1 / tpot_s,
     ),
@@ -113,7 +101,7 @@ METRICS = (
         unit="tok/s",
         says_unit=True,
         higher_is_better=True,
-        value=_per_device,
+        value=lambda what_if, document: document["output_tokens_per_s"] / what_if.devices,
         ends=lambda what_if, document: _scaled(document["interval"].get("output_tokens_per_s"), 1 / what_if.devices),
     ),
     _latency("TPOT", field="tpot_s", bound_s=lambda ttft_s, tpot_s: tpot_s),

@@ -287,10 +287,6 @@ def following(cell: Cell, formula: str) -> Cell:
     return replace(cell, follows=formula)
 
 
-def _plain_text(value: float, digits: int | None) -> str:
-    return number_text(value) if digits is None else f"{value:,.{digits}f}"
-
-
 def cell_text(cell: Cell, *, currency: str) -> str:
     """The cell as people read it: a dash where there is nothing, money with its currency code."""
     value = cell.value
@@ -311,7 +307,8 @@ def cell_text(cell: Cell, *, currency: str) -> str:
         case CellKind.COUNT:
             return f"{value:,.0f} {cell.unit}".rstrip()
         case CellKind.NUMBER | CellKind.TEXT:
-            return f"{_plain_text(value, cell.digits)} {cell.unit}".rstrip()
+            shown = number_text(value) if cell.digits is None else f"{value:,.{cell.digits}f}"
+            return f"{shown} {cell.unit}".rstrip()
 
 
 def origin_mark(cell: Cell) -> str:

@@ -138,17 +138,14 @@ def _write_summary(book: Book) -> None:
     for row, fact in enumerate(report.facts(), start=4):
         page.sheet.write(row, 0, fact.label)
         page.cell(row, 1, fact.cell)
-        page.sheet.write(row, 2, _unit(fact.cell, report.currency), styles.name)
+        of_money = fact.cell.kind is doc.CellKind.MONEY
+        page.sheet.write(row, 2, f"{report.currency if of_money else ''} {fact.cell.unit}".strip(), styles.name)
         page.sheet.write(row, 3, fact.remark, styles.note)
     row = len(report.facts()) + 5
     for block in report.sections[0].blocks:
         if isinstance(block, doc.Paragraph | doc.Bullets):
             row = page.block(row, block)
     page.sheet.freeze_panes(4, 1)
-
-
-def _unit(cell: doc.Cell, currency: str) -> str:
-    return f"{currency} {cell.unit}".strip() if cell.kind is doc.CellKind.MONEY else cell.unit
 
 
 def report_xlsx(report: doc.Report, studies: Studies) -> bytes:

@@ -115,10 +115,6 @@ def serving_headline(rate_per_s: float, document: Json, chances: Sequence[Object
     return f"Holds its objectives {at}: {kept}"
 
 
-def _sequences(count: float) -> str:
-    return f"{count:.1f}"
-
-
 def _occupied(key: str, label: str, document: Json, text: Callable[[float], str]) -> Quantity:
     """How full a deployment is. Where every end is the same, nothing is left to be full: no interval says so."""
     value, load = document["overall"][key], document.get("load")
@@ -140,7 +136,7 @@ def serving_quantities(document: Json) -> tuple[Quantity, ...]:
         found.append(quantity("saturation_per_s", "Saturation", load["saturation_per_s"], rate, ends))
     return (
         *found,
-        _occupied("mean_batch", "Mean batch", document, _sequences),
+        _occupied("mean_batch", "Mean batch", document, "{:.1f}".format),
         _occupied("kv_utilization", "KV cache in use", document, percent_text),
     )
 

@@ -18,7 +18,6 @@ from simulator.units import percent_text, plain_text
 if TYPE_CHECKING:
     from simulator.planner.records import FieldValue
     from simulator.specs.question.plan import PlanSpec
-    from simulator.specs.question.plan_values import ObjectiveSpec
 
 _JOINED = ("load_profile",)
 """Lists that are one flag with commas; all others repeat theirs."""
@@ -55,16 +54,13 @@ def plan_command(spec: PlanSpec) -> str:
         if value is False and type(spec).model_fields[name].default is None:
             words.append(flag_of(f"no_{name}"))
         elif name == "objectives":
-            words += [word for item in value for word in _objective(item)]
+            for item in value:
+                words += [f"--{item.metric}-p{item.percentile:g}", f"{item.bound_s:.12g}s"]
         elif name in _JOINED:
             words += [flag_of(name), ",".join(f"{item:.12g}" for item in value)] if value else []
         else:
             words += _words(name, value)
     return shlex.join(words)
-
-
-def _objective(item: ObjectiveSpec) -> list[str]:
-    return [f"--{item.metric}-p{item.percentile:g}", f"{item.bound_s:.12g}s"]
 
 
 _NAMED = re.compile(r"`([a-z0-9_]+)`")

@@ -211,18 +211,13 @@ def _said(name: str, value: str, source: str, origin: ValueOrigin) -> PlanInput:
     return PlanInput(name=name, value=value, source=source, origin=origin, remark=source.removeprefix("default: "))
 
 
-def _way_out(way: records.FewerDevices) -> str:
-    return f"{way.hardware if way.change is None else flag_text(way.change)} needs {way.devices:,}"
-
-
 def _many(item: records.ManyDevices) -> str:
-    ways = dict.fromkeys(_way_out(way) for way in item.ways_out)
+    ways = dict.fromkeys(
+        f"{way.hardware if way.change is None else flag_text(way.change)} needs {way.devices:,}"
+        for way in item.ways_out
+    )
     advice = "; ".join(ways) or "no single change of format or hardware halves that"
     return f"{item.devices:,} GPUs is implausibly many for one model on {item.hardware}: {advice}"
-
-
-def _left_out(item: records.TraceLeftOut) -> str:
-    return f"of the trace the plan leaves out bursts: {burst_text(item.dispersion)}"
 
 
 def _availability(item: records.AvailabilityMissed) -> str:
@@ -263,7 +258,7 @@ def warning_text(item: records.PlanWarning) -> str:
         case records.TraceRepaired():
             return item.note
         case records.TraceLeftOut():
-            return _left_out(item)
+            return f"of the trace the plan leaves out bursts: {burst_text(item.dispersion)}"
         case records.AvailabilityMissed():
             return _availability(item)
         case records.NotConfirmed():

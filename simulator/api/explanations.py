@@ -83,19 +83,12 @@ class ExplainAnswer(TopicAnswer):
         found, example = self.page, self.page.example
         return {
             "schema_version": SCHEMA_VERSION,
-            "topic": found.topic.key,
-            **picked(found.topic, "group", "title"),
-            "model": example.model.name,
-            "hardware": example.hardware.name,
-            "batch": example.batch_size,
-            "context_tokens": example.context_tokens,
+            **picked(found.topic, "topic=key", "group", "title"),
+            **picked(example, "model=model.name", "hardware=hardware.name", "batch=batch_size", "context_tokens"),
             "published": [
                 {
-                    **picked(item.figure, "name", "published"),
-                    "predicted": item.predicted,
-                    "unit": item.figure.unit,
-                    "error": item.error,
-                    "source": item.figure.source,
+                    **picked(item, "name=figure.name", "published=figure.published", "predicted"),
+                    **picked(item, "unit=figure.unit", "error", "source=figure.source"),
                 }
                 for item in found.figures
             ],

@@ -35,18 +35,13 @@ class PublishedAnswer(Answer):
         return [
             {
                 **picked(item.figure, "name", "topic", "published"),
-                "predicted": item.predicted,
-                "unit": item.figure.unit,
-                "error": item.error,
+                **picked(item, "predicted", "unit=figure.unit", "error"),
                 **picked(item.figure, "tolerance", "is_fitted", "is_known_miss"),
                 "is_off": item.is_off,
                 "reason": item.figure.reason or reasons.get(item.figure.name),
                 **picked(item.figure, "statement", "source"),
-                "recipe": {
-                    "commands": list(item.figure.asked_by.commands),
-                    "field": item.figure.asked_by.field or None,
-                    "scale": item.figure.asked_by.scale,
-                },
+                "recipe": picked(item.figure.asked_by, "commands", "field", "scale")
+                | {"field": item.figure.asked_by.field or None},
             }
             for item in self.figures
         ]

@@ -98,10 +98,7 @@ class SweepTable:
             "schema_version": SCHEMA_VERSION,
             "roofcast": __version__,
             "library": library_digest(),
-            "sweep": self.spec.digest,
-            "points": self.spec.points,
-            **picked(self, "points_per_part", "parts"),
-            "format": self.form,
+            **picked(self, "sweep=spec.digest", "points=spec.points", "points_per_part", "parts", "format=form"),
             "columns": {column.name: column.kind for column in self.columns},
             "spec": self.spec.model_dump(mode="json", exclude_defaults=True),
         }
@@ -161,8 +158,7 @@ class SweepAnswer(Answer):
 
         return summary_document(self.rows(), ask=self.table.spec.ask, fields=self.table.spec.fields) | {
             "folder": str(self.table.folder),
-            "format": self.table.form,
-            "points": self.table.spec.points,
+            **picked(self.table, "format=form", "points=spec.points"),
         }
 
     def to_text(self) -> str:

@@ -167,9 +167,7 @@ class EngineCalibrationAnswer(Answer):
         return {
             "schema_version": SCHEMA_VERSION,
             "engine": found.engine,
-            **picked(found.fit, "step_s", "request_s"),
-            "step_per_prompt_s": found.fit.prompt_s,
-            "changed": found.fit.changed,
+            **picked(found.fit, "step_s", "request_s", "step_per_prompt_s=prompt_s", "changed"),
             "runs": [
                 {
                     **picked(item.run, "tool", "ttft_s", "tpot_s"),
@@ -199,8 +197,7 @@ class ReplayAnswer(Answer):
             "schema_version": SCHEMA_VERSION,
             "runs": [
                 {
-                    "id": item.scenario.id,
-                    "tool": item.run.tool,
+                    **picked(item, "id=scenario.id", "tool=run.tool"),
                     "scenario": item.scenario.model_dump(mode="json", exclude_unset=True),
                     "values": [dump(value) | {"error": value.error} for value in item.values],
                 }

@@ -96,8 +96,7 @@ class ModelAnswer(Answer):
         return {
             "schema_version": SCHEMA_VERSION,
             **picked(model, "name", "model_type", "num_hidden_layers", "hidden_size"),
-            "parameters": counts.parameters.total,
-            "active_parameters": counts.parameters.active,
+            **picked(counts, "parameters=parameters.total", "active_parameters=parameters.active"),
             **picked(counts, "context_tokens", "prefill_flops", "decode_flops_per_token", "kv_bytes_per_token"),
             "kv_cache_dtype": counts.plan.kv_dtype.value,
             **picked(counts, "state_bytes_per_sequence", "kv_bytes_at_context"),

@@ -28,13 +28,11 @@ def _case_object(item: ReplayedCase) -> Json:
         "rate_per_replica_per_s": found.rate_per_s,
         "holds": item.holds,
         "held_fraction": found.held_fraction,
-        "margin": item.margin if item.margin is None else finite(item.margin),
+        **picked(item, "margin"),
         **picked(found, "seeds", "requests", "reason"),
         "objectives": [
             {
-                "objective": entry.name,
-                "bound_s": entry.bound_s,
-                "simulated_s": finite(entry.simulated_s),
+                **picked(entry, "objective=name", "bound_s", "simulated_s"),
                 "interval_s": [finite(entry.low_s), finite(entry.high_s)],
             }
             for entry in found.objectives
@@ -103,10 +101,7 @@ class PromiseAnswer(Answer):
             "schema_version": SCHEMA_VERSION,
             "answer": verdict_text(promise),
             **picked(promise, "kept", "reason"),
-            "hardware": fleet.hardware,
-            "setup": fleet.label,
-            "replicas": fleet.replicas,
-            "spare_replicas": fleet.spares,
+            **picked(fleet, "hardware", "setup=label", "replicas", "spare_replicas=spares"),
             "prefill_replicas": fleet.prefill_replicas or None,
             "least_replicas": promise.least_replicas,
             "cases": [_case_object(item) for item in promise.cases],

@@ -132,16 +132,12 @@ class StepAnswer(Answer):
     def to_dict(self) -> Json:
         """The document of ``roofcast step --json``."""
         step = self.step
-        deployment, result, split = step.deployment, step.estimate, step.energy
-        step_s = float(result.step_s[0])
+        deployment, result = step.deployment, step.estimate
         return {
             "schema_version": SCHEMA_VERSION,
-            "model": deployment.model.name,
-            "hardware": deployment.hardware.name,
-            "phase": step.phase,
-            "batch": step.batch_size,
-            "context_tokens": step.context_tokens,
-            "step_s": step_s,
+            **picked(deployment, "model=model.name", "hardware=hardware.name"),
+            **picked(step, "phase", "batch=batch_size", "context_tokens"),
+            "step_s": float(result.step_s[0]),
             "interval": {"step_s": dump(step.interval)},
             "mfu": float(result.mfu[0]),
             "mbu": float(result.mbu[0]),
@@ -149,13 +145,7 @@ class StepAnswer(Answer):
             **picked(step.memory, "fits", "shortfall_bytes"),
             "provenance": Provenance(int(result.provenance[0])).label,
             "breakdown_s": {family: float(values[0]) for family, values in result.breakdown_s.items()},
-            "energy_j": {
-                "total": split.total_j,
-                "idle": split.idle_j,
-                "busy": split.busy_j,
-                "compute": split.compute_j,
-                "memory": split.memory_j,
-            },
+            "energy_j": picked(step.energy, *(f"{of}={of}_j" for of in ("total", "idle", "busy", "compute", "memory"))),
             **_crossover(step),
             "operators": [_row(row, step) for row in result.rows],
             "assumptions": assumption_texts(deployment.assumptions),
@@ -221,14 +211,7 @@ class StepAnswer(Answer):
         return roofline_chart([(self.step.phase, self.step.estimate)], deployment=self.step.deployment)
 
 
-def _gain_object(gain: SpeedupByBatch) -> Json:
-    return {
-        "tokens_per_step": gain.tokens_per_step,
-        "speedup": [float(value) for value in gain.speedup],
-        "best_k": [int(value) for value in gain.best_k],
-        "best_speedup": [float(value) for value in gain.best_speedup],
-        "break_even_batch": gain.break_even_batch,
-    }
+_GAIN = ("tokens_per_step", "speedup", "best_k", "best_speedup", "break_even_batch")
 
 
 def _cell(entry: Json, document: Json, place: int) -> str:
@@ -302,7 +285,7 @@ class CrossoverAnswer(Answer):
                     "interval_s": dump(row.interval_s),
                     "provenance": list(row.provenance),
                     "sequences_that_fit": row.sequences_that_fit,
-                    **({} if row.speculation is None else {"speculation": _gain_object(row.speculation)}),
+                    **({} if row.speculation is None else {"speculation": picked(row.speculation, *_GAIN)}),
                 }
                 for row in found.formats
             ],

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from simulator.phases.deployment import Deployment
 from simulator.phases.late_interaction import RetrievalCost
 from simulator.records import dataclass
-from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
 from simulator.reports.charts.chart import Axis, Chart, bars_chart, lines_chart
 from simulator.reports.content.quantities import bytes_text, seconds_text
 from simulator.reports.formats.text import text_table
@@ -45,8 +45,7 @@ class RetrievalAnswer(Answer):
         return {
             "schema_version": SCHEMA_VERSION,
             **asdict(self.question),
-            "model": self.deployment.model.name,
-            "hardware": self.deployment.hardware.name,
+            **picked(self.deployment, "model=model.name", "hardware=hardware.name"),
             "interactions": [
                 {"interaction": name, **asdict(cost), "total_query_s": cost.total_query_s}
                 for name, cost in self.costs.items()

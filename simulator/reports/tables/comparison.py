@@ -294,9 +294,8 @@ def _object(outcome: ComparedAnswer | None, *, intervals: bool) -> Json | None:
     document, cost = result_object(outcome.answered.result), outcome.answered.cost
     return {
         **{name: document[name] for name in _OF_THE_RESULT},
-        "cost": {**picked(cost, "currency", "offer", "per_hour", "per_million_output_tokens")},
-        "devices": outcome.answered.devices,
-        "quality": outcome.quality,
+        "cost": picked(cost, "currency", "offer", "per_hour", "per_million_output_tokens"),
+        **picked(outcome, "devices=answered.devices", "quality"),
         "provenance": document["provenance"],
         "interval": document["interval"] if intervals else None,
         "notes": document["notes"],
@@ -361,8 +360,7 @@ class ComparisonAnswer(Answer):
         return {
             "schema_version": SCHEMA_VERSION,
             **picked(scenario, "id", "kind"),
-            "model": comparison.base.answered.result.deployment.model.name,
-            "hardware": comparison.base.answered.result.deployment.hardware.name,
+            **picked(comparison.base.answered.result.deployment, "model=model.name", "hardware=hardware.name"),
             "base": _object(comparison.base, intervals=True),
             "steps": [
                 {

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from simulator.reports.answer import Json
     from simulator.reports.answers.promise import PromiseAnswer
     from simulator.reports.charts.chart import Chart
+    from simulator.reports.formats.files import ReportFormat
     from simulator.reports.model_plans import ModelPlansAnswer
     from simulator.specs.question.plan import PlanSpec
 
-_HEAD_CHARACTERS = 80
+_HEAD_CHARACTERS, _OUT = 80, "--out"
 _MOST_SEEDS = 100
 _MOST_REPLICAS = int(MEGA)
 _SAME = 1e-8
@@ -126,13 +127,16 @@ def _refused(error: InfeasibleError, *, spec: PlanSpec, out: str, flag: str) -> 
     error.add_note(f"no plan, {len(written)} files of the refusal in {out}")
 
 
-def check_report_target(out: str, *, formats: str | None = None, force: bool = False, flag: str = "--out") -> None:
-    """Refuse a folder that holds what would be written, before anything is computed."""
+def check_report_target(
+    out: str, *, formats: str | None = None, force: bool = False, flag: str = _OUT
+) -> tuple[ReportFormat, ...]:
+    """The forms asked for. Refuses a folder that holds what would be written, before anything is computed."""
     from simulator.reports.formats.files import ALL_FORMATS, REFUSAL_NAMES, check_targets, parse_formats
 
     chosen = parse_formats(formats) if formats is not None else ALL_FORMATS
     others = REFUSAL_NAMES if formats is None else ()
     check_targets(out, formats=chosen, force=force, flag=flag, others=others)
+    return chosen
 
 
 def report(
@@ -153,56 +157,39 @@ def report(
     Raises InfeasibleError: no fleet answers the question.
     Raises FileError: files exist and ``force`` is not given, or cannot be written.
     """
-    check_report_target(out, formats=formats, force=force)
+    from simulator.reports.formats.files import write_reports
+    from simulator.reports.words.fields import plan_command
+
+    chosen = check_report_target(out, formats=formats, force=force)
     spec, document = _asked(question)
     try:
         found = _in_full(question, spec)
     except InfeasibleError as error:
         if formats is None:
-            _refused(error, spec=spec, out=out, flag="--out")
+            _refused(error, spec=spec, out=out, flag=_OUT)
         raise
     if document is not None and isinstance(question, str):
         _check(found, document, path=question)
-    files = report_files(found, spec=spec, out=out, formats=formats, ownership=ownership, force=force)
-    return ReportAnswer(found, files)
-
-
-def report_files(
-    found: CapacityPlan,
-    *,
-    spec: PlanSpec,
-    out: str,
-    formats: str | None = None,
-    ownership: str | None = None,
-    force: bool = False,
-    flag: str = "--out",
-) -> tuple[Path, ...]:
-    """Write the report of a plan that was answered in full."""
-    from simulator.reports.formats.files import ALL_FORMATS, parse_formats, write_reports
-    from simulator.reports.words.fields import plan_command
-
-    written = write_reports(
-        found,
-        folder=out,
-        formats=parse_formats(formats) if formats is not None else ALL_FORMATS,
-        command=plan_command(spec),
-        force=force,
-        ownership=ownership,
-        flag=flag,
+    command = plan_command(spec)
+    files = write_reports(
+        found, folder=out, formats=chosen, command=command, force=force, ownership=ownership, flag=_OUT
     )
-    return tuple(Path(path) for path in written)
+    return ReportAnswer(found, files)
 
 
 def reported_plan(spec: PlanSpec, *, out: str, force: bool, flag: str) -> ReportAnswer:
     """The plan of ``spec`` without what only its report needs, after that was written; a refusal's is raised."""
     from simulator.planner.capacity_plan import only_asked
+    from simulator.reports.formats.files import write_reports
+    from simulator.reports.words.fields import plan_command
 
     try:
         found = _in_full(spec, spec)
     except InfeasibleError as error:
         _refused(error, spec=spec, out=out, flag=flag)
         raise
-    return ReportAnswer(only_asked(found), report_files(found, spec=spec, out=out, force=force, flag=flag))
+    files = write_reports(found, folder=out, command=plan_command(spec), force=force, flag=flag)
+    return ReportAnswer(only_asked(found), files)
 
 
 def report_schema() -> str:

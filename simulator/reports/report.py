@@ -11,44 +11,44 @@ from simulator.records import dataclass
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content.document import Block, Figure, Paragraph, Report, Section
 from simulator.reports.content.quantities import rate_text
-from simulator.reports.decide.decision import decision_section
-from simulator.reports.decide.risks import acceptance_section, evidence_section, risk_section
-from simulator.reports.sections.appendix import appendix_section
+from simulator.reports.decide.decision import decision_content
+from simulator.reports.decide.risks import acceptance_content, evidence_content, risk_content
+from simulator.reports.sections.appendix import appendix_content
 from simulator.reports.sections.beside_replicas import encoder_blocks, kv_tiers_blocks
-from simulator.reports.sections.cost import cost_section, rental_blocks
+from simulator.reports.sections.cost import cost_content, rental_blocks
 from simulator.reports.sections.gap import gap_sections
-from simulator.reports.sections.growth import growth_blocks, growth_section
-from simulator.reports.sections.inputs import software_section, workload_section
-from simulator.reports.sections.options import length_split_blocks, options_section, pareto_blocks, search_blocks
+from simulator.reports.sections.growth import growth_blocks, growth_content
+from simulator.reports.sections.inputs import software_content, workload_content
+from simulator.reports.sections.options import length_split_blocks, options_content, pareto_blocks, search_blocks
 from simulator.reports.sections.performance import (
     finalist_blocks,
-    performance_section,
+    performance_content,
     replay_text,
     verification_blocks,
 )
 from simulator.reports.sections.resilience import resilience_blocks
-from simulator.reports.sections.sites import energy_section, facilities_section
-from simulator.reports.sections.sizing import measured_blocks, sizing_section
+from simulator.reports.sections.sites import energy_content, facilities_content
+from simulator.reports.sections.sizing import measured_blocks, sizing_content
 from simulator.reports.sections.stock import stock_blocks
-from simulator.reports.sections.uncertainty import sensitivity_section, uncertainty_blocks
+from simulator.reports.sections.uncertainty import sensitivity_content, uncertainty_blocks
 from simulator.reports.studies import Studies, of_each
 
-SECTIONS: tuple[Callable[[Studies], Section], ...] = (
-    decision_section,
-    evidence_section,
-    acceptance_section,
-    workload_section,
-    software_section,
-    options_section,
-    sizing_section,
-    performance_section,
-    sensitivity_section,
-    cost_section,
-    facilities_section,
-    energy_section,
-    growth_section,
-    risk_section,
-    appendix_section,
+SECTIONS: tuple[tuple[str, str, Callable[[Studies], tuple[Block, ...]]], ...] = (
+    ("decision", "Decision", decision_content),
+    ("evidence", "Evidence", evidence_content),
+    ("acceptance", "Assumptions to accept, and sign-off", acceptance_content),
+    ("workload", "Workload and objectives", workload_content),
+    ("software", "Model and software", software_content),
+    ("options", "Options considered", options_content),
+    ("sizing", "Sizing", sizing_content),
+    ("performance", "Performance at the planned load", performance_content),
+    ("sensitivity", "Sensitivity", sensitivity_content),
+    ("cost", "Total cost of ownership", cost_content),
+    ("facilities", "Facilities", facilities_content),
+    ("energy", "Energy and carbon", energy_content),
+    ("growth", "Growth and procurement", growth_content),
+    ("risk", "Risk and uncertainty", risk_content),
+    ("provenance", "Provenance", appendix_content),
 )
 """The parts of a report: three pages to decide and sign by, then what they rest on; numbers follow from the order."""
 
@@ -62,7 +62,7 @@ def build_report(studies: Studies) -> Report:
         created=studies.created,
         currency=studies.currency,
         version=studies.version,
-        sections=numbered(tuple(section(studies) for section in SECTIONS)),
+        sections=numbered(tuple(Section(key=key, title=title, blocks=made(studies)) for key, title, made in SECTIONS)),
     )
 
 

@@ -15,7 +15,7 @@ from simulator.planner.verification import confidence
 from simulator.planner.verification.confidence import confidence_in, evidence_of
 from simulator.reports.content.document import Paragraph, Report, Section, Table
 from simulator.reports.decide.decision import cheapest_elsewhere, lead_text
-from simulator.reports.decide.risks import confidence_text, evidence_section, unsourced_table
+from simulator.reports.decide.risks import confidence_text, evidence_content, unsourced_table
 from simulator.reports.decide.summary import summary_report
 from simulator.reports.formats.markdown import report_markdown
 from simulator.reports.plan_text import plan_text
@@ -108,7 +108,7 @@ def test_options_that_cost_many_times_more_are_dropped_and_counted() -> None:
 
 def test_the_evidence_opens_with_how_sure_the_plan_is_and_lists_every_run_behind_it() -> None:
     studies = studied()
-    lead, runs, *_ = evidence_section(studies).blocks
+    lead, runs, *_ = evidence_content(studies)
     sure = confidence_in(studies.plan)
     assert isinstance(lead, Paragraph)
     assert isinstance(runs, Table)

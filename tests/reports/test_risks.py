@@ -6,7 +6,7 @@ import pytest
 
 from simulator.planner.plan import plan_capacity
 from simulator.reports.content.document import Facts, Table
-from simulator.reports.decide.decision import decision_section
+from simulator.reports.decide.decision import decision_content
 from simulator.reports.decide.risks import top_risks
 from simulator.reports.studies import Studies, gather
 from simulator.specs.question.plan import plan_spec
@@ -35,7 +35,7 @@ def test_a_fleet_without_a_price_says_so_where_its_price_would_stand() -> None:
     assert found.plan.best.cost.per_hour is None
     risks = top_risks(found)
     assert any(text.startswith("Price: the price list default has no spot price of b200-sxm") for text in risks)
-    blocks = decision_section(found).blocks
+    blocks = decision_content(found)
     facts = {fact.key: fact for block in blocks if isinstance(block, Facts) for fact in block.facts}
     assert facts["cost_per_hour"].label == "an hour, rented spot"
     assert facts["cost_per_month"].remark == "no such price in the list default"

@@ -368,9 +368,9 @@ def existing(studies: Studies) -> tuple[doc.Block, ...]:
     return doc.Facts(facts=facts), doc.Paragraph(text=said, tone=doc.Tone.WARNING)
 
 
-def decision_section(studies: Studies) -> doc.Section:
+def decision_content(studies: Studies) -> tuple[doc.Block, ...]:
     """What is decided, the margins, and what has to be verified first: all that a reader needs to decide."""
-    blocks: tuple[doc.Block, ...] = (
+    return (
         doc.Paragraph(text=lead_text(studies), tone=doc.Tone.LEAD),
         *existing(studies),
         _equipment(studies),
@@ -381,4 +381,3 @@ def decision_section(studies: Studies) -> doc.Section:
         doc.Paragraph(text="To verify first, and what speaks against it", tone=doc.Tone.HEAD),
         doc.Bullets(items=top_risks(studies)[:_RISKS]),
     )
-    return doc.Section(key="decision", title="Decision", blocks=blocks)

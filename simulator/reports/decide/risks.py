@@ -16,7 +16,7 @@ from simulator.planner.studies.resilience import Resilience
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.planner.verification.confidence import BOUNDS, FEW, Confidence, Evidence, confidence_in, every_evidence
 from simulator.reports.content import document as doc
-from simulator.reports.content.document import Block, Bullets, Paragraph, Section, Tone
+from simulator.reports.content.document import Block, Bullets, Paragraph, Tone
 from simulator.reports.content.quantities import chance_text, percent_text, signed_percent_text
 from simulator.reports.sections.appendix import figure_words
 from simulator.reports.sections.cost import figure_cell, figure_name, ways_table
@@ -117,10 +117,10 @@ def _lost_server(plan: CapacityPlan) -> list[str]:
     return [f"Failure: at the peak the objectives are missed after the loss of {missed[0]}{needed}"]
 
 
-def risk_section(studies: Studies) -> Section:
+def risk_content(studies: Studies) -> tuple[Block, ...]:
     """Interval, calibration status, range of validity."""
     fleet = studies.plan.best
-    blocks: tuple[Block, ...] = (
+    return (
         Paragraph(
             text=f"Fleet: {fleet.devices} accelerators, 80 % interval "
             f"{fleet.devices_low} to {fleet.devices_high} from errors of the step times on unseen shapes."
@@ -135,7 +135,6 @@ def risk_section(studies: Studies) -> Section:
             tone=Tone.NOTE,
         ),
     )
-    return Section(key="risk", title="Risk and uncertainty", blocks=blocks)
 
 
 ROLES = ("Prepared", "Reviewed", "Approved")
@@ -205,15 +204,10 @@ def unsourced_table(studies: Studies) -> doc.Table:
     )
 
 
-def acceptance_section(studies: Studies) -> doc.Section:
+def acceptance_content(studies: Studies) -> tuple[doc.Block, ...]:
     """What the signers accept, and where they sign."""
     hashed = f"Signed is the plan of question {studies.input_hash[:12]}, made on {studies.created}."
-    blocks: tuple[doc.Block, ...] = (
-        unsourced_table(studies),
-        doc.Paragraph(text=hashed, tone=doc.Tone.NOTE),
-        doc.SignOff(roles=ROLES),
-    )
-    return doc.Section(key="acceptance", title="Assumptions to accept, and sign-off", blocks=blocks)
+    return (unsourced_table(studies), doc.Paragraph(text=hashed, tone=doc.Tone.NOTE), doc.SignOff(roles=ROLES))
 
 
 _OFFERS = 10
@@ -313,13 +307,12 @@ def _offers(studies: Studies) -> doc.Table:
     )
 
 
-def evidence_section(studies: Studies) -> doc.Section:
+def evidence_content(studies: Studies) -> tuple[doc.Block, ...]:
     """The runs, the kernels and the offers that the decision rests on."""
-    blocks: tuple[doc.Block, ...] = (
+    return (
         doc.Paragraph(text=confidence_text(confidence_in(studies.plan)), tone=doc.Tone.LEAD),
         _runs_table(tuple(dict.fromkeys(chain(*every_evidence(studies.plan))))),
         _kernels(studies),
         _offers(studies),
         ways_table(studies),
     )
-    return doc.Section(key="evidence", title="Evidence", blocks=blocks)

@@ -180,7 +180,7 @@ def _configuration(model: ModelSpec) -> str:
     return f"the configuration of {model.profile}, which it shares"
 
 
-def appendix_section(studies: Studies) -> doc.Section:
+def appendix_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Provenance and launch commands."""
     schema = ("report schema", f"{doc.REPORT_SCHEMA_VERSION}; roofcast report --schema prints it")
     reproduce = reproduce_table(
@@ -193,4 +193,4 @@ def appendix_section(studies: Studies) -> doc.Section:
     blocks += [doc.Bullets(items=handoff.notes), *hardware_tables(studies)]
     log = "Change log: first version of this report; later versions are compared by their hash."
     blocks.append(doc.Paragraph(text=log))
-    return doc.Section(key="provenance", title="Provenance", blocks=tuple(blocks))
+    return tuple(blocks)

@@ -135,7 +135,7 @@ def _inputs(studies: Studies) -> doc.Table:
     )
 
 
-def cost_section(studies: Studies) -> doc.Section:
+def cost_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Capital, operation, present value, renting, break-even, cash flow, tokens."""
     cost, owning = studies.cost, studies.cost.owning
     blocks: list[doc.Block] = [doc.Paragraph(text=buying_text(cost), tone=doc.Tone.LEAD)]
@@ -160,7 +160,7 @@ def cost_section(studies: Studies) -> doc.Section:
     unmixed = "Renting by the hour of the day is not planned: the price list has no hourly price to mix."
     mix = rental_blocks(studies.plan) or (doc.Paragraph(text=unmixed, tone=doc.Tone.MISSING),)
     blocks += [_flows(cost), doc.Figure(chart=cash_flow_chart(cost)), *mix, _inputs(studies)]
-    return doc.Section(key="cost", title="Total cost of ownership", blocks=tuple(blocks))
+    return tuple(blocks)
 
 
 def rental_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:

@@ -97,10 +97,9 @@ def growth_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     )
 
 
-def growth_section(studies: Studies) -> doc.Section:
+def growth_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Demand to come, capacity steps, order-by dates."""
-    blocks = (*_illustration(studies), *of_each(studies.plan, growth_blocks)) if studies.growth is not None else ()
-    return doc.Section(key="growth", title="Growth and procurement", blocks=blocks)
+    return (*_illustration(studies), *of_each(studies.plan, growth_blocks)) if studies.growth is not None else ()
 
 
 def capacity_demand_chart(growth: Growth, *, devices_now: int) -> Chart:

@@ -61,11 +61,11 @@ def _demand_table(studies: Studies) -> doc.Table:
     return doc.table("demand", "Demand", doc.columns("Quantity", "Value", words=("Quantity",)), rows, note=note)
 
 
-def workload_section(studies: Studies) -> doc.Section:
+def workload_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Demand, lengths, objectives, and every assumption with its source."""
     plan = studies.plan
     mix = plan.demand.mix
-    blocks = (
+    return (
         _demand_table(studies),
         doc.table(
             "lengths",
@@ -88,7 +88,6 @@ def workload_section(studies: Studies) -> doc.Section:
             (_assumption(plan_input(item)) for item in plan.assumptions if not item.key.startswith(_OF_REPLICA)),
         ),
     )
-    return doc.Section(key="workload", title="Workload and objectives", blocks=blocks)
 
 
 def _model_rows(studies: Studies) -> tuple[tuple[str, doc.Cell], ...]:
@@ -147,14 +146,14 @@ def _cache_text(replica: Replica) -> str:
     )
 
 
-def software_section(studies: Studies) -> doc.Section:
+def software_content(studies: Studies) -> tuple[doc.Block, ...]:
     """The model, its formats, the engine and its limits, and how memory divides."""
     fleet = studies.plan.best
     heads = doc.columns("Property", "Value", words=("Property",))
     label = f"{fleet.pools[-1].hardware} {fleet.pools[-1].label}"
     role = f" {fleet.pools[-1].role}".rstrip()
     ranks = fleet.replica.deployment.parallelism.dp_size
-    blocks = (
+    return (
         doc.table("software", f"One{role} replica", heads, _model_rows(studies)),
         doc.Paragraph(text=_cache_text(fleet.replica), tone=doc.Tone.NOTE),
         doc.table(
@@ -165,4 +164,3 @@ def software_section(studies: Studies) -> doc.Section:
         ),
         doc.Figure(chart=memory_stack_chart([(label, fleet.replica.memory)], ranks=ranks)),
     )
-    return doc.Section(key="software", title="Model and software", blocks=blocks)

@@ -121,7 +121,7 @@ def _offered(name: str, price: MarketPrice | None, studies: Studies) -> doc.Row:
     return doc.row(name, low, price.low_provider, middle, high, doc.count(price.providers), sold, newest, server)
 
 
-def options_section(studies: Studies) -> doc.Section:
+def options_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Every accelerator with the best that it can do, those that cannot serve, and the studies of the choice."""
     plan = studies.plan
     options = _options_table(studies)
@@ -136,7 +136,7 @@ def options_section(studies: Studies) -> doc.Section:
     blocks: list[doc.Block] = [options, *families, *money, doc.Figure(chart=pareto_chart(plan))]
     blocks += [refused] if refused.rows else []
     blocks += [*choice_blocks(plan), *stock_money_blocks(studies)]
-    return doc.Section(key="options", title="Options considered", blocks=tuple(blocks))
+    return tuple(blocks)
 
 
 def choice_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:

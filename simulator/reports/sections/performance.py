@@ -141,7 +141,7 @@ def _intervals(studies: Studies) -> str:
     return f" 80 % intervals by the errors of the step times: {' and '.join(ends)}."
 
 
-def performance_section(studies: Studies) -> doc.Section:
+def performance_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Percentiles with everything up and with the spares down, and the curve they lie on."""
     plan, fleet = studies.plan, studies.plan.best
     up, down = fleet.replicas + fleet.spares, fleet.replicas
@@ -159,7 +159,7 @@ def performance_section(studies: Studies) -> doc.Section:
         "plan in the event simulation.",
         tone=doc.Tone.NOTE,
     )
-    blocks: tuple[doc.Block, ...] = (
+    return (
         doc.Paragraph(text=said, tone=doc.Tone.LEAD),
         *tables,
         doc.Figure(chart=replica_load_chart(studies.load, plan=plan)),
@@ -167,7 +167,6 @@ def performance_section(studies: Studies) -> doc.Section:
         *(verification_blocks(plan) if plan.verification is not None else (unchecked,)),
         *finalist_blocks(plan),
     )
-    return doc.Section(key="performance", title="Performance at the planned load", blocks=blocks)
 
 
 def _why_not(item: Finalist) -> str:

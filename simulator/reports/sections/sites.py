@@ -56,7 +56,7 @@ def _of_rack(value_w: float | None, each: str) -> doc.Cell:
     return doc.following(doc.kilo(value_w, "kW"), f"servers_per_rack*{each}/1000") if value_w else _NOTHING
 
 
-def facilities_section(studies: Studies) -> doc.Section:
+def facilities_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Racks, power, heat, circuits."""
     rooms, fleet, owning = studies.rooms, studies.plan.best, studies.ownership
     limit = f"at most {owning.rack_power_limit_w.value / KILO:g} kW and {owning.rack_units_usable.value:g} units a rack"
@@ -93,10 +93,10 @@ def facilities_section(studies: Studies) -> doc.Section:
         )
         blocks.append(doc.Paragraph(text=overdrawn, tone=doc.Tone.WARNING))
     blocks.append(doc.Paragraph(text="Switches, storage and their power are not counted.", tone=doc.Tone.NOTE))
-    return doc.Section(key="facilities", title="Facilities", blocks=tuple(blocks))
+    return tuple(blocks)
 
 
-def energy_section(studies: Studies) -> doc.Section:
+def energy_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Energy of a year, per token, and emissions by both methods."""
     energy, owning, pue = studies.energy, studies.ownership, studies.prices.pue
     location, market = owning.grid_location_kg_per_kwh, owning.grid_market_kg_per_kwh
@@ -132,5 +132,4 @@ def energy_section(studies: Studies) -> doc.Section:
         ("made, once", doc.number(energy.embodied_t, "t CO2e", digits=1), made),
     )
     scopes = "Scope 2 by both methods of the GHG Protocol."
-    blocks = (doc.Facts(facts=facts), doc.table("energy", "Energy and carbon", _heads(), rows, note=scopes))
-    return doc.Section(key="energy", title="Energy and carbon", blocks=blocks)
+    return doc.Facts(facts=facts), doc.table("energy", "Energy and carbon", _heads(), rows, note=scopes)

@@ -74,11 +74,11 @@ def _derivation(studies: Studies) -> doc.Table:
     return doc.table("sizing", "From demand to devices", heads, rows)
 
 
-def sizing_section(studies: Studies) -> doc.Section:
+def sizing_content(studies: Studies) -> tuple[doc.Block, ...]:
     """The derivation, the bottleneck and what failures do."""
     fleet = studies.plan.best
     roofline = roofline_chart(studies.steps, deployment=fleet.replica.deployment)
-    blocks: tuple[doc.Block, ...] = (
+    return (
         doc.Paragraph(
             text=f"Bottleneck: {resource_text(fleet.limit)}; {detail_text(fleet.limit)}.", tone=doc.Tone.LEAD
         ),
@@ -88,7 +88,6 @@ def sizing_section(studies: Studies) -> doc.Section:
         doc.Paragraph(text="The same in full", tone=doc.Tone.HEAD),
         doc.Bullets(items=tuple(line for line in explanation(studies.plan) if not line.startswith("refused "))),
     )
-    return doc.Section(key="sizing", title="Sizing", blocks=blocks)
 
 
 KNOWN = "measured by you"

@@ -20,10 +20,9 @@ _NO_MARGIN = 0.005
 _PERCENTILES = attrgetter("p10", "p50", "p90")
 
 
-def sensitivity_section(studies: Studies) -> doc.Section:
+def sensitivity_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Tornado, what breaks first, scenarios, figures of owning."""
-    blocks = (*of_each(studies.plan, moving_blocks), _scenarios(studies), *owning_blocks(studies.owning))
-    return doc.Section(key="sensitivity", title="Sensitivity", blocks=blocks)
+    return (*of_each(studies.plan, moving_blocks), _scenarios(studies), *owning_blocks(studies.owning))
 
 
 def uncertainty_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:

@@ -81,6 +81,7 @@ def verdict_text(verdict: PlanVerdict, plan: CapacityPlan) -> str:
 
 _ASKED = 3
 _RISKS = 5
+_PER_MILLION_REQUESTS = "plan_cost_per_hour/(served_rate*3600/1000000)"
 
 
 def lead_text(studies: Studies) -> str:
@@ -131,37 +132,19 @@ def _money(studies: Studies) -> doc.Facts:
     if cost.per_hour is not None:
         low, high = fleet.ends_of(cost.per_hour)
         offer, ends = f"price: {offers_text(cost)}", f"80 %: {low:,.0f} to {high:,.0f}"
-    priced = cost.per_hour is not None
-    named = [
-        ("cost_per_hour", f"an hour, rented {_terms(studies)}", doc.money(cost.per_hour), "plan_cost_per_hour", ends),
-        ("cost_per_month", "a month, rented", doc.money(cost.per_month, digits=0), "plan_cost_per_month", offer),
-        (
-            "cost_per_million_input_tokens",
-            "per million input tokens",
-            doc.money(cost.per_million_input_tokens, digits=4),
-            "plan_per_million_input",
-            "split by time",
-        ),
-        (
-            "cost_per_million_output_tokens",
-            "per million output tokens",
-            doc.money(cost.per_million_output_tokens, digits=4),
-            "plan_per_million_output",
-            "",
-        ),
-        (
-            "cost_per_million_requests",
-            "per million requests",
-            doc.money(cost.per_million_requests, digits=2),
-            "plan_cost_per_hour/(served_rate*3600/1000000)",
-            "",
-        ),
-    ]
-    facts = tuple(
-        doc.fact(key, label, doc.following(cell, formula) if priced and cell.value is not None else cell, remark)
-        for key, label, cell, formula, remark in named
+    rows = (
+        ("cost_per_hour", f"an hour, rented {_terms(studies)}", 2, "plan_cost_per_hour", ends),
+        ("cost_per_month", "a month, rented", 0, "plan_cost_per_month", offer),
+        ("cost_per_million_input_tokens", "per million input tokens", 4, "plan_per_million_input", "split by time"),
+        ("cost_per_million_output_tokens", "per million output tokens", 4, "plan_per_million_output", ""),
+        ("cost_per_million_requests", "per million requests", 2, _PER_MILLION_REQUESTS, ""),
     )
-    return doc.Facts(facts=facts)
+    facts = []
+    for key, label, digits, formula, remark in rows:
+        cell = doc.money(getattr(cost, key.removeprefix("cost_")), digits=digits)
+        shown = doc.following(cell, formula) if cost.per_hour is not None and cell.value is not None else cell
+        facts.append(doc.fact(key, label, shown, remark))
+    return doc.Facts(facts=tuple(facts))
 
 
 def _limits(studies: Studies) -> doc.Facts:

@@ -20,28 +20,11 @@ from simulator.specs.question.plan_values import MONTHS_PER_YEAR
 from simulator.units import HOURS_PER_MONTH, KILO
 
 COLUMNS = (
-    "BilledCost",
-    "EffectiveCost",
-    "ListCost",
-    "ContractedCost",
-    "BillingCurrency",
-    "BillingPeriodStart",
-    "BillingPeriodEnd",
-    "ChargePeriodStart",
-    "ChargePeriodEnd",
-    "ChargeCategory",
-    "ChargeDescription",
-    "ServiceCategory",
-    "ServiceName",
-    "ProviderName",
-    "PricingCategory",
-    "PricingQuantity",
-    "PricingUnit",
-    "ListUnitPrice",
-    "RegionId",
-    "ResourceId",
-    "SubAccountId",
-    "Tags",
+    *("BilledCost", "EffectiveCost", "ListCost", "ContractedCost", "BillingCurrency"),
+    *("BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd"),
+    *("ChargeCategory", "ChargeDescription", "ServiceCategory", "ServiceName", "ProviderName"),
+    *("PricingCategory", "PricingQuantity", "PricingUnit", "ListUnitPrice"),
+    *("RegionId", "ResourceId", "SubAccountId", "Tags"),
 )
 _PRICING = {"spot": "Dynamic", "reserved_1y": "Committed", "reserved_3y": "Committed"}
 

@@ -51,19 +51,18 @@ def _bill(owning: Owning) -> doc.Table:
 
 def _owning_facts(owning: Owning) -> doc.Table:
     discounted = f"discounted at {percent_text(owning.discount_rate)}"
-    annual, total = _paid(owning.annual, "owning_annual"), _paid(owning.total, "owning_total")
-    residual, present = _paid(owning.residual, "residual_value"), _paid(owning.present_value, _PRESENT)
-    straight = _paid(owning.depreciation_per_year, "depreciation_per_year")
-    fine = _paid(owning.per_device_hour, "owning_per_device_hour", digits=4)
+    straight = f"straight line over {owning.years} years"
+    annual = _paid(owning.annual, "owning_annual")
+    hourly = _paid(owning.per_device_hour, "owning_per_device_hour", digits=4)
     tokens_in = _paid(owning.per_million_input_tokens, "owning_per_million_input", digits=4)
     tokens_out = _paid(owning.per_million_output_tokens, "owning_per_million_output", digits=4)
     rows = (
-        ("residual after the last year", residual, "of the server price"),
-        ("depreciation, a year", straight, f"straight line over {owning.years} years"),
-        ("total over the years", total, "undiscounted, less the residual"),
-        ("present value", present, discounted),
+        ("residual after the last year", _paid(owning.residual, "residual_value"), "of the server price"),
+        ("depreciation, a year", _paid(owning.depreciation_per_year, "depreciation_per_year"), straight),
+        ("total over the years", _paid(owning.total, "owning_total"), "undiscounted, less the residual"),
+        ("present value", _paid(owning.present_value, _PRESENT), discounted),
         doc.row("equivalent annual cost", annual, "the same every year with the same present value", total=True),
-        ("an accelerator-hour", fine, "equivalent annual cost over devices and 8,760 h"),
+        ("an accelerator-hour", hourly, "equivalent annual cost over devices and 8,760 h"),
         ("a million input tokens", tokens_in, "by the share of time that prompts take"),
         ("a million output tokens", tokens_out, "by the rest of the time"),
     )

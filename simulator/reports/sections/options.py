@@ -102,21 +102,11 @@ def _offered(name: str, price: MarketPrice | None, studies: Studies) -> doc.Row:
         bought = None
     server = doc.money(bought, digits=0)
     if price is None:
-        return doc.row(
-            name,
-            doc.money(None),
-            "nobody",
-            doc.money(None),
-            doc.money(None),
-            doc.count(0),
-            doc.EMPTY,
-            doc.EMPTY,
-            server,
-        )
+        none = doc.money(None)
+        return doc.row(name, none, "nobody", none, none, doc.count(0), doc.EMPTY, doc.EMPTY, server)
     offers = offers_of(studies.prices, hardware=name, rule=plan_rule(studies.spec))
     sold = terms_text(tuple(dict.fromkeys(offer.kind for offer in offers)))
-    ends = (doc.number(value, digits=2) for value in (price.low, price.median, price.high))
-    low, middle, high = ends
+    low, middle, high = (doc.number(value, digits=2) for value in (price.low, price.median, price.high))
     newest = max(offer.date for offer in offers)
     return doc.row(name, low, price.low_provider, middle, high, doc.count(price.providers), sold, newest, server)
 

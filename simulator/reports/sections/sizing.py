@@ -117,23 +117,13 @@ def measured_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     if found is None:
         return ()
     heads = columns("known as", "setup", "GPUs", "cost/h", "per 1M requests", "kW", words=("known as", "setup"))
+    fleets = (
+        (KNOWN, found.label, found.devices, found.cost_per_hour, found.cost_per_million_requests, found.typical_w),
+        (best.provenance, best.label, best.devices, best.cost.per_hour, best.cost.per_million_requests, best.typical_w),
+    )
     rows = [
-        (
-            KNOWN,
-            found.label,
-            count(found.devices),
-            price(found.cost_per_hour),
-            price(found.cost_per_million_requests),
-            kilowatts(found.typical_w),
-        ),
-        (
-            best.provenance,
-            best.label,
-            count(best.devices),
-            price(best.cost.per_hour),
-            price(best.cost.per_million_requests),
-            kilowatts(best.typical_w),
-        ),
+        (known, label, count(devices), price(hourly), price(by_request), kilowatts(power_w))
+        for known, label, devices, hourly, by_request, power_w in fleets
     ]
     said = [
         f"{found.rate_per_gpu_per_s:g} requests/s a GPU where prediction plans for {found.predicted_per_gpu_per_s:.3g} "

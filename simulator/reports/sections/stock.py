@@ -10,7 +10,18 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.money.stock_money import rent_of, stock_money
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.reports.charts.chart import Gauge
-from simulator.reports.content.document import Table, columns, count, kilo, kilowatts, money, number, seconds, table
+from simulator.reports.content.document import (
+    Cell,
+    Table,
+    columns,
+    count,
+    kilo,
+    kilowatts,
+    money,
+    number,
+    seconds,
+    table,
+)
 from simulator.reports.content.quantities import (
     Quantity,
     chance_text,
@@ -121,36 +132,23 @@ def stock_money_blocks(studies: Studies) -> tuple[Table, ...]:
     rate, years = studies.ownership.discount_rate.value, int(studies.ownership.depreciation_years.value)
     capital = owning.capex_total if owning is not None else None
     discounted, existing = f"discounted at {percent_text(rate)}", found.existing_electricity_per_year
-    rows = (
+
+    def whole(with_stock: float | None, alone: float | None) -> tuple[Cell, Cell]:
+        return money(with_stock, digits=0), money(alone, digits=0)
+
+    energy = [number(value, "kWh", digits=0) for value in (found.facility_kwh, studies.energy.facility_kwh)]
+    emitted = [number(value, "t CO2e", digits=1) for value in (found.location_t, studies.energy.location_t)]
+    included = "beside the rent, which includes its own"
+    rows: tuple[tuple[Cell | str, ...], ...] = (
         ("accelerators to obtain", count(stock.bought), count(fleet.devices), ""),
         ("rent, an hour", money(ours.per_hour), money(new.per_hour), fleet.cost.offer),
-        ("rent, a year", money(ours.per_year, digits=0), money(new.per_year, digits=0), "x 8,760 h"),
-        (
-            f"present value of the rent, {years} years",
-            money(ours.present_value, digits=0),
-            money(new.present_value, digits=0),
-            discounted,
-        ),
-        ("capital, if bought instead", money(found.capital, digits=0), money(capital, digits=0), "as in total cost"),
-        (
-            "electricity of the existing, a year",
-            money(existing, digits=0),
-            money(0.0, digits=0),
-            "beside the rent, which includes its own",
-        ),
+        ("rent, a year", *whole(ours.per_year, new.per_year), "x 8,760 h"),
+        (f"present value of the rent, {years} years", *whole(ours.present_value, new.present_value), discounted),
+        ("capital, if bought instead", *whole(found.capital, capital), "as in total cost"),
+        ("electricity of the existing, a year", *whole(existing, 0.0), included),
         ("expected power", kilo(found.typical_w, "kW"), kilo(fleet.typical_w, "kW"), ""),
-        (
-            "energy of a year, at the meter",
-            number(found.facility_kwh, "kWh", digits=0),
-            number(studies.energy.facility_kwh, "kWh", digits=0),
-            f"PUE {studies.prices.pue:g}",
-        ),
-        (
-            "location-based emissions, a year",
-            number(found.location_t, "t CO2e", digits=1),
-            number(studies.energy.location_t, "t CO2e", digits=1),
-            "grid as in energy",
-        ),
+        ("energy of a year, at the meter", *energy, f"PUE {studies.prices.pue:g}"),
+        ("location-based emissions, a year", *emitted, "grid as in energy"),
     )
     return (
         table(

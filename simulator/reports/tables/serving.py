@@ -142,18 +142,8 @@ def serving_quantities(document: Json) -> tuple[Quantity, ...]:
 
 
 STAGE_COLUMNS = (
-    "stage",
-    "offered/s",
-    "served/s",
-    "out tok/s",
-    "batch",
-    "KV used",
-    "busy",
-    "prefix hits",
-    "preempted",
-    "rejected",
-    "timed out",
-    "verdict",
+    *("stage", "offered/s", "served/s", "out tok/s", "batch", "KV used", "busy"),
+    *("prefix hits", "preempted", "rejected", "timed out", "verdict"),
 )
 LATENCY_COLUMNS = ("stage", "metric", "mean", "80 % interval", "p50", "p90", "p95", "p99", "80 % interval of p95")
 OVERALL = "overall"

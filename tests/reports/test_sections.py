@@ -40,10 +40,10 @@ from simulator.reports.sections.answer import fleets_table
 from simulator.reports.sections.appendix import reproduce_table
 from simulator.reports.sections.cost import break_even_chart, tco_waterfall_chart
 from simulator.reports.sections.growth import capacity_demand_chart
-from simulator.reports.sections.inputs import workload_section
-from simulator.reports.sections.performance import performance_section
-from simulator.reports.sections.sites import energy_section, facilities_section
-from simulator.reports.sections.sizing import sizing_section
+from simulator.reports.sections.inputs import workload_content
+from simulator.reports.sections.performance import performance_content
+from simulator.reports.sections.sites import energy_content, facilities_content
+from simulator.reports.sections.sizing import sizing_content
 from simulator.reports.sections.uncertainty import tornado_chart
 from simulator.reports.studies import gather
 from simulator.reports.words.fields import plan_command
@@ -152,15 +152,15 @@ def test_json_totals_are_the_facts() -> None:
 @pytest.mark.parametrize(
     ("make", "keys"),
     [
-        (workload_section, ["demand", "lengths", "objectives", "assumptions"]),
-        (sizing_section, ["sizing", "resilience"]),
-        (facilities_section, ["facilities"]),
-        (energy_section, ["energy"]),
-        (performance_section, ["at_peak", "degraded", "degraded_cases"]),
+        (workload_content, ["demand", "lengths", "objectives", "assumptions"]),
+        (sizing_content, ["sizing", "resilience"]),
+        (facilities_content, ["facilities"]),
+        (energy_content, ["energy"]),
+        (performance_content, ["at_peak", "degraded", "degraded_cases"]),
     ],
 )
 def test_sections_have_their_tables(make, keys: list[str]) -> None:  # type: ignore[no-untyped-def]
-    found = [block.key for block in make(studied()).blocks if isinstance(block, Table)]
+    found = [block.key for block in make(studied()) if isinstance(block, Table)]
     assert found[: len(keys)] == keys
 
 

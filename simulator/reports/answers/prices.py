@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import date
+from functools import partial
 
 from simulator.planner.money.market import (
     RENTALS,
@@ -152,27 +153,16 @@ def comparison_text(prices: PriceProfile, *, asked: PriceFilter, quotes: PricePr
 def _market_table(found: Sequence[tuple[PriceRule, MarketPrice]], prices: PriceProfile) -> Table:
     words = ("accelerator", "term", "lowest of", "highest of", "taken", "newest")
     ends = ("low", "lowest of", "median", "high", "highest of", "high/low")
-    return table(
-        "market",
-        "",
-        columns("accelerator", "term", *ends, "providers", "taken", "newest", words=words),
-        [
-            (
-                item.hardware,
-                rule.kind or _PLAN,
-                price_text(item.low, prices.currency),
-                item.low_provider,
-                price_text(item.median, prices.currency),
-                price_text(item.high, prices.currency),
-                item.high_provider,
-                f"{item.spread:.1f}",
-                count(item.providers),
-                f"{price_text(item.per_hour, prices.currency)} {taken_text(item)}",
-                item.date,
-            )
-            for rule, item in found
-        ],
-    )
+    paid = partial(price_text, currency=prices.currency)
+    rows = [
+        (
+            *(item.hardware, rule.kind or _PLAN, paid(item.low), item.low_provider, paid(item.median)),
+            *(paid(item.high), item.high_provider, f"{item.spread:.1f}", count(item.providers)),
+            *(f"{paid(item.per_hour)} {taken_text(item)}", item.date),
+        )
+        for rule, item in found
+    ]
+    return table("market", "", columns("accelerator", "term", *ends, "providers", "taken", "newest", words=words), rows)
 
 
 def quotes_table(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfile) -> Table:

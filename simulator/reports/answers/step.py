@@ -72,6 +72,12 @@ def _operator_text(row: Json) -> str:
     return row["operator"] if row["most_keys"] is None else f"{row['operator']} ({row['most_keys']:g} keys)"
 
 
+def _operator_cells(row: Json) -> tuple[str, ...]:
+    floor = "-" if row["roofline_floor_s"] is None else number_text(row["roofline_floor_s"] / MICRO)
+    amounts = (row["flops"] / GIGA, row["bytes"] / MEGA, row["seconds"] / MICRO)
+    return _operator_text(row), f"{row['count']:g}", *map(number_text, amounts), floor, row["bound"], row["provenance"]
+
+
 def _too_large(document: Json, *, tp_size: int) -> str:
     short = document["shortfall_bytes"]
     why = f"a device is {bytes_text(short)} short" if short else "nothing is left for the KV cache"
@@ -185,26 +191,12 @@ class StepAnswer(Answer):
         Operators without work, as an encoder's in a decode step, are left out."""
         operators = sorted(_alike([row for row in self.rows() if row["seconds"]]), key=lambda item: -item["seconds"])
         beside = {part: float(self.step.estimate.breakdown_s.get(part, np.zeros(1))[0]) for part in BESIDE}
-        return COLUMNS, [
-            *(
-                (part, "-", "-", "-", number_text(part_s / MICRO), "-", BESIDE[part], "-")
-                for part, part_s in beside.items()
-                if part_s
-            ),
-            *(
-                (
-                    _operator_text(row),
-                    f"{row['count']:g}",
-                    number_text(row["flops"] / GIGA),
-                    number_text(row["bytes"] / MEGA),
-                    number_text(row["seconds"] / MICRO),
-                    "-" if row["roofline_floor_s"] is None else number_text(row["roofline_floor_s"] / MICRO),
-                    row["bound"],
-                    row["provenance"],
-                )
-                for row in operators
-            ),
+        apart = [
+            (part, "-", "-", "-", number_text(part_s / MICRO), "-", BESIDE[part], "-")
+            for part, part_s in beside.items()
+            if part_s
         ]
+        return COLUMNS, [*apart, *map(_operator_cells, operators)]
 
     def chart(self) -> Chart:
         """Operators under the roofline of one device."""

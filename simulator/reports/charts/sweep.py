@@ -30,10 +30,10 @@ class SweepMetric:
 
     title: str
     unit: str
-    higher_is_better: bool
     value: Callable[[WhatIf, Json], float | None]
     ends: Callable[[WhatIf, Json], Ends | None]
     bound: Callable[[float, float], float | None] = lambda ttft_s, tpot_s: None
+    higher_is_better: bool = False
     says_unit: bool = False
 
     @property
@@ -67,7 +67,6 @@ def _latency(title: str, *, field: str, bound_s: Callable[[float, float], float]
     return SweepMetric(
         title=title,
         unit="ms",
-        higher_is_better=False,
         value=lambda what_if, document: None if document[field] is None else document[field] / MILLI,
         ends=lambda what_if, document: _scaled(document["interval"].get(field), 1 / MILLI),
         bound=lambda ttft_s, tpot_s: bound_s(ttft_s, tpot_s) / MILLI,
@@ -109,17 +108,10 @@ METRICS = (
     SweepMetric(
         title="Cost per 1M tokens out",
         unit="list price",
-        higher_is_better=False,
         value=lambda what_if, document: what_if.cost.per_million_output_tokens,
         ends=_cost_ends,
     ),
-    SweepMetric(
-        title="Power",
-        unit="W",
-        higher_is_better=False,
-        value=lambda what_if, document: document["power_w"],
-        ends=lambda what_if, document: None,
-    ),
+    SweepMetric(title="Power", unit="W", value=lambda _, document: document["power_w"], ends=lambda *_: None),
 )
 
 

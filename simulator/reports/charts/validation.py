@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content.quantities import percent_text, signed_percent_text
@@ -26,25 +27,19 @@ def error_by_source_chart(rows: Sequence[ValidationRow]) -> Chart:
     spread = {source: error_quantiles(items) for source, items in _by_source(rows).items()}
     names = sorted(spread, key=lambda name: spread[name][1])
     low, middle, high = (tuple(_PERCENT * spread[name][place] for name in names) for place in range(3))
+    labels = tuple(f"median {value:.1f} %" for value in middle)
     return Chart(
         key="error_by_source",
         title=f"Medians from {middle[0]:.1f} % ({names[0]}) to {middle[-1]:.1f} % ({names[-1]})",
         x=Axis(title="", categories=tuple(names)),
         y=Axis(title="Absolute error", unit="%", low=0.0, high=1.05 * max(high)),
-        series=(
-            Series(
-                name="median error",
-                kind=SeriesKind.BAR,
-                x=places(len(names)),
-                y=middle,
-                low=low,
-                high=high,
-                labels=tuple(f"median {value:.1f} %" for value in middle),
-                color=0,
-            ),
-        ),
+        series=(replace(_bars("median error", middle, color=0), low=low, high=high, labels=labels),),
         caption="Median by source; whiskers from the tenth to the ninetieth percentile of the absolute errors.",
     )
+
+
+def _bars(name: str, values: Sequence[float], *, color: int) -> Series:
+    return Series(name=name, kind=SeriesKind.BAR, x=places(len(values)), y=tuple(values), color=color)
 
 
 def coverage_by_source_chart(rows: Sequence[ValidationRow]) -> Chart:
@@ -59,15 +54,7 @@ def coverage_by_source_chart(rows: Sequence[ValidationRow]) -> Chart:
         title=share,
         x=Axis(title="", categories=tuple(names)),
         y=Axis(title="In the 80 % interval", unit="%", low=0.0, high=_PERCENT),
-        series=(
-            Series(
-                name="in the 80 % interval",
-                kind=SeriesKind.BAR,
-                x=places(len(names)),
-                y=tuple(found[name] for name in names),
-                color=2,
-            ),
-        ),
+        series=(_bars("in the 80 % interval", [found[name] for name in names], color=2),),
         annotations=(Annotation(text="", y=_LEVEL),),
         caption="The line is the promised share; well above it intervals are wider than they need to be.",
     )

@@ -29,7 +29,7 @@ class Form(StrEnum):
     NUMBER = "#,##0.###"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class InputLine:
     """A cell that people may edit, under a name that formulas use."""
 
@@ -93,16 +93,9 @@ def written_workbook() -> WrittenWorkbook:
 
 def _figure(name: str, written: WrittenFigure, studies: Studies) -> InputLine:
     figure: SourcedFigure = getattr(studies.ownership, written.field or name)
-    return InputLine(
-        name=name,
-        label=written.label,
-        value=figure.value,
-        form=Form[written.form.upper()],
-        unit=studies.currency if written.form == "money" else written.unit,
-        source=f"{figure.source}; {figure.note}" if figure.note else figure.source,
-        date=figure.date,
-        assumed=figure.assumed,
-    )
+    unit = studies.currency if written.form == "money" else written.unit
+    source, form = f"{figure.source}; {figure.note}" if figure.note else figure.source, Form[written.form.upper()]
+    return InputLine(name, written.label, figure.value, form, unit, source, figure.date, figure.assumed)
 
 
 def _plan_inputs(studies: Studies) -> list[InputLine]:
@@ -123,9 +116,7 @@ def _plan_inputs(studies: Studies) -> list[InputLine]:
         ("prompt_share", "share of time that prompts take", studies.cost.tokens.prompt_share, Form.SHARE, ""),
     )
     return [
-        InputLine(
-            name=name, label=label, value=float(value), form=form, unit=unit, source="this plan", date=studies.created
-        )
+        InputLine(name, label, float(value), form, unit, "this plan", studies.created)
         for name, label, value, form, unit in rows
     ]
 
@@ -137,50 +128,37 @@ def _per_server(studies: Studies) -> int:
 
 def _price_inputs(studies: Studies) -> list[InputLine]:
     prices, cost, fleet = studies.prices, studies.cost, studies.plan.best
-    owning = cost.owning
-    rows = [
-        InputLine(
-            name="purchase_price",
-            label="purchase price of an accelerator with its server",
-            value=owning.offer.per_device or 0.0 if owning else 0.0,
-            form=Form.MONEY,
-            unit=prices.currency,
-            source=f"{owning.offer.provider}: {owning.offer.source}; {owning.offer.note}"
-            if owning
-            else "enter a quote",
-            date=owning.offer.date if owning else "",
-            assumed=owning is None or not owning.quoted,
-        ),
-        InputLine(
-            name="plan_rate",
-            label=f"device-hour of the plan, {terms_text(fleet.cost.terms)}",
-            value=fleet.cost.per_device_hour or 0.0,
-            form=Form.FINE,
-            unit=prices.currency,
-            source=fleet.cost.offer,
-            date=prices.date,
-        ),
-    ]
-    rows += [
-        InputLine(
-            name=f"rate_{item.kind}",
-            label=f"device-hour, {RENTAL_NAMES[item.kind]}",
-            value=item.per_device_hour,
-            form=Form.FINE,
-            unit=prices.currency,
-            source=f"{item.provider}: {item.source}",
-            date=item.date,
-        )
-        for item in cost.renting
-    ]
-    for name, label, value, source in (
+    owning, money = cost.owning, prices.currency
+    price, source, day, assumed = 0.0, "enter a quote", "", True
+    if owning is not None:
+        offer, day, assumed = owning.offer, owning.offer.date, not owning.quoted
+        price, source = offer.per_device or 0.0, f"{offer.provider}: {offer.source}; {offer.note}"
+    bought, rented = (
+        "purchase price of an accelerator with its server",
+        f"device-hour of the plan, {terms_text(fleet.cost.terms)}",
+    )
+    rate = fleet.cost.per_device_hour or 0.0
+    site = (
         ("power_per_kwh", "electricity of a kWh", prices.power_per_kwh, prices.power_source),
         ("pue_ratio", "power usage effectiveness (PUE)", prices.pue, prices.pue_source),
-    ):
-        rows.append(
-            InputLine(name=name, label=label, value=value, form=Form.FINE, unit="", source=source, date=prices.date)
-        )
-    return rows
+    )
+    return [
+        InputLine("purchase_price", bought, price, Form.MONEY, money, source, day, assumed),
+        InputLine("plan_rate", rented, rate, Form.FINE, money, fleet.cost.offer, prices.date),
+        *(
+            InputLine(
+                f"rate_{item.kind}",
+                f"device-hour, {RENTAL_NAMES[item.kind]}",
+                item.per_device_hour,
+                Form.FINE,
+                money,
+                f"{item.provider}: {item.source}",
+                item.date,
+            )
+            for item in cost.renting
+        ),
+        *(InputLine(name, label, value, Form.FINE, "", source, prices.date) for name, label, value, source in site),
+    ]
 
 
 def inputs_of(studies: Studies) -> tuple[InputLine, ...]:

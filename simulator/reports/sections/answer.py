@@ -242,27 +242,19 @@ def price_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     found = plan.price_ranking
     if found is None:
         return ()
-    cases = doc.table(
-        "price_ranking",
-        "The choice at other prices",
-        doc.columns(
-            *("Prices", "Chosen", "Devices", "cost/h", "Next", "cost/h then", "Options priced"),
-            words=("Prices", "Chosen", "Next"),
-            wide="Chosen",
-        ),
-        [
-            (
-                CASES[case.name],
-                f"{case.hardware} {case.setup}",
-                doc.count(case.devices),
-                doc.price(case.cost_per_hour),
-                case.next_hardware or doc.EMPTY,
-                doc.price(case.next_cost_per_hour),
-                doc.count(case.priced),
-            )
-            for case in found.cases
-        ],
-    )
+    names = ("Prices", "Chosen", "Devices", "cost/h", "Next", "cost/h then", "Options priced")
+    rows = []
+    for case in found.cases:
+        chosen = (
+            CASES[case.name],
+            f"{case.hardware} {case.setup}",
+            doc.count(case.devices),
+            doc.price(case.cost_per_hour),
+        )
+        rival = (case.next_hardware or doc.EMPTY, doc.price(case.next_cost_per_hour), doc.count(case.priced))
+        rows.append((*chosen, *rival))
+    heads = doc.columns(*names, words=("Prices", "Chosen", "Next"), wide="Chosen")
+    cases = doc.table("price_ranking", "The choice at other prices", heads, rows)
     lines = ranking_texts(found, plan.best)
     return (doc.Paragraph(text=steady_text(found)), cases, *((doc.Bullets(items=lines),) if lines else ()))
 

@@ -37,28 +37,21 @@ def saved_text(*, devices: int, per_hour: float | None, currency: str) -> str:
 def kv_tiers_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
     """What prompts find in each tier, and what the fleet takes without them."""
     found = plan.study(KvTiersFound)
-    return () if found is None else (_tiers(found, plan.best.cost.currency),)
-
-
-def _tiers(found: KvTiersFound, currency: str) -> doc.Table:
+    if found is None:
+        return ()
     names = ("Cache", "Tokens a replica", "Hits", "LRU would hold", "Load of a token", "Worth loading from")
-    return doc.table(
-        "kv_tiers",
-        "Tiers below the cache of each replica",
-        doc.columns(*names, words=("Cache", "Worth loading from")),
-        [
-            (
-                tier.medium,
-                doc.count(tier.capacity_tokens),
-                doc.fraction(tier.hit_fraction),
-                doc.fraction(tier.reuse_fraction),
-                doc.seconds(tier.load_s_per_token or None),
-                "never" if tier.break_even_tokens is None else f"{tier.break_even_tokens:,} tokens",
-            )
-            for tier in found.levels
-        ],
-        note=_tiers_verdict(found, currency),
-    )
+    rows = [
+        (
+            *(tier.medium, doc.count(tier.capacity_tokens)),
+            *(doc.fraction(tier.hit_fraction), doc.fraction(tier.reuse_fraction)),
+            doc.seconds(tier.load_s_per_token or None),
+            "never" if tier.break_even_tokens is None else f"{tier.break_even_tokens:,} tokens",
+        )
+        for tier in found.levels
+    ]
+    heads = doc.columns(*names, words=("Cache", "Worth loading from"))
+    note = _tiers_verdict(found, plan.best.cost.currency)
+    return (doc.table("kv_tiers", "Tiers below the cache of each replica", heads, rows, note=note),)
 
 
 def _tiers_verdict(found: KvTiersFound, currency: str) -> str:
@@ -97,25 +90,21 @@ def _reasons(refused: Sequence[NotPossible]) -> str:
 
 def _encoders(found: EncoderFleet, currency: str, *, limited: bool) -> doc.Table:
     saved = saved_text(devices=found.saved_devices, per_hour=found.saved_per_hour, currency=currency)
+    behind, heads = (
+        f"{found.fleet_hardware} {found.fleet_label}",
+        ("Part", "Fleet", "Replicas", "Devices", f"{currency}/h"),
+    )
+    fleets = (
+        ("encoders", found.hardware, found.replicas, found.spares, found.devices, found.cost_per_hour),
+        ("replicas", behind, found.fleet_replicas, found.fleet_spares, found.fleet_devices, found.fleet_cost_per_hour),
+    )
     return doc.table(
         "encoder_pool",
         "Pictures encoded on accelerators of their own",
-        doc.columns("Part", "Fleet", "Replicas", "Devices", f"{currency}/h", words=("Part", "Fleet", "Replicas")),
+        doc.columns(*heads, words=heads[:3]),
         [
-            (
-                "encoders",
-                found.hardware,
-                f"{found.replicas} + {found.spares}",
-                doc.count(found.devices),
-                doc.money(found.cost_per_hour, digits=0),
-            ),
-            (
-                "replicas",
-                f"{found.fleet_hardware} {found.fleet_label}",
-                f"{found.fleet_replicas} + {found.fleet_spares}",
-                doc.count(found.fleet_devices),
-                doc.money(found.fleet_cost_per_hour, digits=0),
-            ),
+            (part, fleet, f"{replicas} + {spares}", doc.count(devices), doc.money(hourly, digits=0))
+            for part, fleet, replicas, spares, devices, hourly in fleets
         ],
         note=f"A request is encoded in {seconds_text(found.request_s)} after up to {seconds_text(found.wait_p95_s)} of "
         f"waiting (p95, closed form) and {seconds_text(found.transfer_s)} over {found.link}; encoders are busy "

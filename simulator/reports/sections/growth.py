@@ -49,25 +49,20 @@ def _bridge(growth: Growth) -> str:
 
 def _steps(growth: Growth) -> doc.Table:
     names = ("Needed from", "Order by", "Before", "After", "Status")
-    return doc.table(
-        "capacity_steps",
-        "Capacity steps",
-        doc.columns(*names, words=("Needed from", "Order by", "Status")),
-        [
-            (
-                step.date,
-                step.order_by,
-                doc.count(step.devices_before),
-                doc.count(step.devices_after),
-                "late" if step.late else "in time",
-            )
-            for step in growth.steps
-        ],
-        note=f"Order dates are of what is bought: lead time {growth.lead_time_days:g} days "
-        f"({growth.lead_time_source}); orders for a quarter at a time."
-        + ("" if growth.steps else " The fleet carries the base band to the end: no step.")
-        + _bridge(growth),
+    rows = [
+        (
+            *(step.date, step.order_by, doc.count(step.devices_before), doc.count(step.devices_after)),
+            "late" if step.late else "in time",
+        )
+        for step in growth.steps
+    ]
+    note = (
+        f"Order dates are of what is bought: lead time {growth.lead_time_days:g} days ({growth.lead_time_source}); "
+        "orders for a quarter at a time."
     )
+    carried = "" if growth.steps else " The fleet carries the base band to the end: no step."
+    heads = doc.columns(*names, words=("Needed from", "Order by", "Status"))
+    return doc.table("capacity_steps", "Capacity steps", heads, rows, note=f"{note}{carried}{_bridge(growth)}")
 
 
 def rent_text(growth: Growth, currency: str) -> str:
@@ -110,32 +105,24 @@ def capacity_demand_chart(growth: Growth, *, devices_now: int) -> Chart:
     corners = tuple(month for month in months[1:] for _ in range(2))
     edges = (months[0], *corners)
     owned = [float(growth.in_place(item.date, now=devices_now)) for item in growth.months]
-    first_late = next((step for step in growth.steps if step.late), None)
+    low, high = (_held([float(end(item.devices)) for item in growth.months]) for end in (min, max))
+    expected = tuple(float(item.devices[base]) for item in growth.months)
+    names = [
+        f"needed, {name}" for name in (f"{growth.bands[0].name} to {growth.bands[-1].name}", growth.bands[base].name)
+    ]
+    series = (
+        Series(name=names[0], kind=SeriesKind.BAND, x=edges, low=low, high=high, color=1),
+        Series(name=names[1], kind=SeriesKind.STEP, x=months, y=expected, color=1, dashed=True),
+        Series(name="capacity", kind=SeriesKind.STEP, x=months, y=tuple(owned), color=0),
+    )
+    late = [Annotation(text=f"order at once: needed {step.date}", x=0.0) for step in growth.steps if step.late]
     return Chart(
         key="capacity_demand",
         title=_growth_title(growth),
         x=Axis(title=f"Months from {growth.start}", low=0.0, high=months[-1]),
         y=Axis(title="Accelerators", low=0.0),
-        series=(
-            Series(
-                name=f"needed, {growth.bands[0].name} to {growth.bands[-1].name}",
-                kind=SeriesKind.BAND,
-                x=edges,
-                low=_held([float(min(item.devices)) for item in growth.months]),
-                high=_held([float(max(item.devices)) for item in growth.months]),
-                color=1,
-            ),
-            Series(
-                name=f"needed, {growth.bands[base].name}",
-                kind=SeriesKind.STEP,
-                x=months,
-                y=tuple(float(item.devices[base]) for item in growth.months),
-                color=1,
-                dashed=True,
-            ),
-            Series(name="capacity", kind=SeriesKind.STEP, x=months, y=tuple(owned), color=0),
-        ),
-        annotations=(Annotation(text=f"order at once: needed {first_late.date}", x=0.0),) if first_late else (),
+        series=series,
+        annotations=tuple(late[:1]),
         caption=f"Lead time {growth.lead_time_days:g} days ({growth.lead_time_source}).",
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
@@ -164,40 +166,27 @@ def _searched(search: SearchSummary) -> doc.Paragraph:
 
 def pareto_blocks(plan: CapacityPlan, *, energy: bool = True) -> tuple[doc.Table, ...]:
     """Fleets that no other beats; ``energy``: with that of an output token."""
-    found = plan.study(ParetoSet)
-    return () if found is None else (_pareto(found, plan.best.cost.currency, energy=energy),)
-
-
-def _pareto(pareto: ParetoSet, currency: str, *, energy: bool) -> doc.Table:
+    pareto, currency = plan.study(ParetoSet), plan.best.cost.currency
+    if pareto is None:
+        return ()
     joules = ("J/token",) if energy else ()
     names = ("Fleet", "Devices", f"{currency}/h", "kW", *joules, "TTFT p95", "TPOT p95", "E2E p95", "Answers")
-    return doc.table(
-        "pareto",
-        f"{len(pareto.points)} of {pareto.considered} fleets that no other beats",
-        doc.columns(*names, words=("Fleet",), wide="Answers"),
-        [
-            (
-                f"{point.hardware} {point.label}",
-                doc.count(point.devices),
-                doc.money(point.cost_per_hour, digits=0),
-                doc.kilowatts(point.typical_w),
-                *((doc.number(point.energy_per_output_token_j),) if energy else ()),
-                doc.seconds(point.ttft_p95_s),
-                doc.seconds(point.tpot_p95_s),
-                doc.seconds(point.e2e_p95_s),
-                point.quality,
-            )
-            for point in pareto.points
-        ],
-        note=f"No other fleet is at least as good in {', '.join(pareto.axes)} at once. By rising cost; fleets without "
-        "a known price stand at the end.",
+    rows: list[tuple[doc.Cell | str, ...]] = [
+        (
+            *(f"{point.hardware} {point.label}", doc.count(point.devices), doc.money(point.cost_per_hour, digits=0)),
+            doc.kilowatts(point.typical_w),
+            *([doc.number(point.energy_per_output_token_j)] if energy else []),
+            *map(doc.seconds, (point.ttft_p95_s, point.tpot_p95_s, point.e2e_p95_s)),
+            point.quality,
+        )
+        for point in pareto.points
+    ]
+    title = f"{len(pareto.points)} of {pareto.considered} fleets that no other beats"
+    note = (
+        f"No other fleet is at least as good in {', '.join(pareto.axes)} at once. By rising cost; fleets without a "
+        "known price stand at the end."
     )
-
-
-def length_split_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
-    """Two fleets by prompt length."""
-    found = plan.study(LengthSplit)
-    return () if found is None else (_split(found, plan.best.cost.currency),)
+    return (doc.table("pareto", title, doc.columns(*names, words=("Fleet",), wide="Answers"), rows, note=note),)
 
 
 def _split_text(split: TriedSplit, currency: str) -> str:
@@ -219,28 +208,26 @@ def _split_verdict(split: LengthSplit, currency: str) -> str:
     return f"The best split that was tried; it {verdict} accelerators against one fleet for all: {advice}."
 
 
-def _split(split: LengthSplit, currency: str) -> doc.Table:
+def length_split_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
+    """Two fleets by prompt length."""
+    split, currency = plan.study(LengthSplit), plan.best.cost.currency
+    if split is None:
+        return ()
     tried = "; ".join(_split_text(item, currency) for item in split.splits)
     names = ("Prompt tokens", "Requests/s", "Fleet", "Replicas", "Devices", f"{currency}/h")
-    return doc.table(
-        "pools",
-        "Short and long prompts on fleets of their own",
-        doc.columns(*names, words=("Prompt tokens", "Fleet", "Replicas")),
-        [
-            (
-                f"{fleet.from_tokens:,.0f} to {fleet.to_tokens:,.0f}"
-                if fleet.to_tokens is not None
-                else f"from {fleet.from_tokens:,.0f}",
-                doc.number(fleet.rate_per_s),
-                f"{fleet.hardware} {fleet.label}",
-                f"{fleet.replicas} + {fleet.spares}",
-                doc.count(fleet.devices),
-                doc.money(fleet.cost_per_hour, digits=0),
-            )
-            for fleet in split.fleets
-        ],
-        note=_split_verdict(split, currency) + (f" Splits that were tried: {tried}." if tried else ""),
-    )
+    rows: list[tuple[doc.Cell | str, ...]] = [
+        (
+            f"from {fleet.from_tokens:,.0f}"
+            if fleet.to_tokens is None
+            else f"{fleet.from_tokens:,.0f} to {fleet.to_tokens:,.0f}",
+            *(doc.number(fleet.rate_per_s), f"{fleet.hardware} {fleet.label}"),
+            *(f"{fleet.replicas} + {fleet.spares}", doc.count(fleet.devices), doc.money(fleet.cost_per_hour, digits=0)),
+        )
+        for fleet in split.fleets
+    ]
+    heads = doc.columns(*names, words=("Prompt tokens", "Fleet", "Replicas"))
+    note = _split_verdict(split, currency) + (f" Splits that were tried: {tried}." if tried else "")
+    return (doc.table("pools", "Short and long prompts on fleets of their own", heads, rows, note=note),)
 
 
 def pareto_chart(plan: CapacityPlan) -> Chart:
@@ -257,17 +244,8 @@ def pareto_chart(plan: CapacityPlan) -> Chart:
     ]
     if len(front) > 1:
         line = sorted(front, key=lambda fleet: fleet.degraded.ttft_p95_s)
-        series.insert(
-            0,
-            Series(
-                name="",
-                kind=SeriesKind.STEP,
-                x=tuple(fleet.degraded.ttft_p95_s for fleet in line),
-                y=tuple(fleet.cost.per_hour or 0.0 for fleet in line),
-                color=0,
-                dashed=True,
-            ),
-        )
+        joined = replace(_points("", line, color=0), kind=SeriesKind.STEP, labels=(), dashed=True)
+        series.insert(0, joined)
     return Chart(
         key="pareto",
         title=f"{plan.best.hardware} is the cheapest of {len(fleets)} priced options",
@@ -296,30 +274,27 @@ def plan_options_chart(plan: CapacityPlan) -> Chart:
     fleets = fleets or list(plan.fleets[:_CHARTED])
     currency = plan.best.cost.currency
     values = [(fleet.cost.per_month or 0.0) / KILO if priced else float(fleet.devices) for fleet in fleets]
-    ends = [fleet.ends_of(value) for fleet, value in zip(fleets, values, strict=True)]
-    labels = [_label(fleet) for fleet in fleets]
-    names = tuple(f"{fleet.hardware} {fleet.label}" for fleet in fleets)
+    lows, highs = zip(*map(Fleet.ends_of, fleets, values), strict=True)
+    names, labels = tuple(f"{fleet.hardware} {fleet.label}" for fleet in fleets), tuple(map(_label, fleets))
+    y = Axis(title="Rent per month", unit=f"thousand {currency}") if priced else Axis(title="Devices")
+    bars = Series(
+        name=y.title,
+        kind=SeriesKind.BAR,
+        x=places(len(fleets)),
+        y=tuple(values),
+        low=lows,
+        high=highs,
+        labels=labels,
+        color=0,
+    )
     return Chart(
         key="plan_options",
         title=f"{fleets[0].hardware} carries this demand for the least",
         x=Axis(title="", categories=names),
-        y=Axis(title="Rent per month", unit=f"thousand {currency}") if priced else Axis(title="Devices"),
-        series=(
-            Series(
-                name="Rent per month" if priced else "Devices",
-                kind=SeriesKind.BAR,
-                x=places(len(fleets)),
-                y=tuple(values),
-                low=tuple(low for low, _ in ends),
-                high=tuple(high for _, high in ends),
-                labels=tuple(labels),
-                color=0,
-            ),
-        ),
-        caption=(
-            "Best setup of each accelerator, spares and whole servers included; "
-            f"prices {terms_text(plan.best.cost.terms)}. Whiskers: 80 % interval."
-        ),
+        y=y,
+        series=(bars,),
+        caption="Best setup of each accelerator, spares and whole servers included; "
+        f"prices {terms_text(plan.best.cost.terms)}. Whiskers: 80 % interval.",
     )
 
 

@@ -20,26 +20,17 @@ def cases_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     if found is None:
         return ()
     names = ("Lost", "Replicas left", "Load", "TTFT p95", "TPOT p95", "E2E p95", "Objectives")
-    return (
-        table(
-            "degraded_cases",
-            "After something fails, at the peak",
-            columns(*names, words=("Lost", "Objectives")),
-            [
-                (
-                    case.name,
-                    count(case.replicas_left),
-                    fraction(case.load),
-                    seconds(case.ttft_p95_s),
-                    seconds(case.tpot_p95_s),
-                    seconds(case.e2e_p95_s),
-                    "held" if case.holds else "missed",
-                )
-                for case in found.cases
-            ],
-            note="Steps as predicted: the room that the plan leaves for slower ones helps here.",
-        ),
-    )
+    rows = [
+        (
+            *(case.name, count(case.replicas_left), fraction(case.load)),
+            *map(seconds, (case.ttft_p95_s, case.tpot_p95_s, case.e2e_p95_s)),
+            "held" if case.holds else "missed",
+        )
+        for case in found.cases
+    ]
+    heads = columns(*names, words=("Lost", "Objectives"))
+    note = "Steps as predicted: the room that the plan leaves for slower ones helps here."
+    return (table("degraded_cases", "After something fails, at the peak", heads, rows, note=note),)
 
 
 def _availability(item: Availability) -> tuple[str, str]:
@@ -110,33 +101,24 @@ def loss_cases_chart(found: Resilience, *, fleet: Fleet) -> Chart:
     shown = [(name, 100 * load) for name, load in loads if isfinite(load)]
     gone = [name for name, load in loads if not isfinite(load)]
     allowed = 100 * found.load_target.by_objectives
-    ends = [load_range(load, fleet=fleet) for _, load in shown]
-    tallest = max([allowed, *(high for _, high in ends)])
+    lows, highs = zip(*(load_range(load, fleet=fleet) for _, load in shown), strict=True)
+    values, names = tuple(load for _, load in shown), tuple(name for name, _ in shown)
+    labels = tuple(f"{load:.0f} %" for load in values)
+    bars = Series(
+        name="load", kind=SeriesKind.BAR, x=places(len(shown)), y=values, low=lows, high=highs, labels=labels, color=0
+    )
+    caption = (
+        f"The line is what the objectives allow: {allowed:.0f} %. Spares carry load until they are needed. Whiskers: "
+        "80 % interval; above 100 % the queue grows."
+    )
     return Chart(
         key="loss_cases",
         title=_loss_title(found),
-        x=Axis(title="Lost at the planned peak", categories=tuple(name for name, _ in shown)),
-        y=Axis(title="Load of what is left", unit="% of saturation", low=0.0, high=with_room(tallest)),
-        series=(
-            Series(
-                name="load",
-                kind=SeriesKind.BAR,
-                x=places(len(shown)),
-                y=tuple(load for _, load in shown),
-                low=tuple(low for low, _ in ends),
-                high=tuple(high for _, high in ends),
-                labels=tuple(f"{load:.0f} %" for _, load in shown),
-                color=0,
-            ),
-        ),
+        x=Axis(title="Lost at the planned peak", categories=names),
+        y=Axis(title="Load of what is left", unit="% of saturation", low=0.0, high=with_room(max([allowed, *highs]))),
+        series=(bars,),
         annotations=(Annotation(text="", y=allowed),),
-        caption=" ".join(
-            [
-                f"The line is what the objectives allow: {allowed:.0f} %. Spares carry load until they are needed. "
-                "Whiskers: 80 % interval; above 100 % the queue grows.",
-                *([f"No replica is left after losing {' or '.join(gone)}."] if gone else []),
-            ]
-        ),
+        caption=caption + (f" No replica is left after losing {' or '.join(gone)}." if gone else ""),
     )
 
 

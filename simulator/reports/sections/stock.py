@@ -42,29 +42,18 @@ def stock_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
         return ()
     cost = f"{plan.best.cost.currency}/h"
     names = ("Fleet", "Replicas", "Devices", "Existing", "To obtain", "Requests/s", "TTFT p95", "TPOT p95", cost, "kW")
-    return (
-        table(
-            "stock",
-            f"With what exists: {stock.devices} accelerators, {stock.bought} of them to obtain",
-            columns(*names, words=("Fleet", "Replicas")),
-            [
-                (
-                    f"{share.hardware} {share.label}",
-                    f"{share.replicas} + {share.spares}",
-                    count(share.devices),
-                    count(share.from_stock),
-                    count(share.bought),
-                    number(share.rate_per_s),
-                    seconds(None if share.seen is None else share.seen.ttft_p95_s),
-                    seconds(None if share.seen is None else share.seen.tpot_p95_s),
-                    money(share.cost_per_hour, digits=0),
-                    kilowatts(share.typical_w),
-                )
-                for share in stock.shares
-            ],
-            note=_note(stock),
-        ),
-    )
+    rows: list[tuple[Cell | str, ...]] = [
+        (
+            *(f"{share.hardware} {share.label}", f"{share.replicas} + {share.spares}"),
+            *map(count, (share.devices, share.from_stock, share.bought)),
+            number(share.rate_per_s),
+            *(seconds(None if share.seen is None else getattr(share.seen, key)) for key in _SLOWEST),
+            *(money(share.cost_per_hour, digits=0), kilowatts(share.typical_w)),
+        )
+        for share in stock.shares
+    ]
+    title = f"With what exists: {stock.devices} accelerators, {stock.bought} of them to obtain"
+    return (table("stock", title, columns(*names, words=("Fleet", "Replicas")), rows, note=_note(stock)),)
 
 
 _SLOWEST: Mapping[str, str] = MappingProxyType({"ttft_p95_s": "TTFT p95", "tpot_p95_s": "TPOT p95"})

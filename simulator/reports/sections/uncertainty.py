@@ -57,24 +57,18 @@ def _tornado_table(best: Fleet, found: Uncertainty) -> doc.Table:
     priced = found.cost_per_hour is not None
     costs = (f"{currency}/h low", f"{currency}/h high") if priced else ()
     names = ("Input", "From", "To", "Devices low", "Devices high", *costs)
-    return doc.table(
-        "tornado",
-        "Each input alone",
-        doc.columns(*names, words=names[:3]),
-        [
-            (
-                bar.name,
-                bar.low,
-                bar.high,
-                doc.count(bar.devices_low),
-                doc.count(bar.devices_high),
-                *(doc.number(cost, digits=digits) for cost in bar.costs_per_hour if priced),
-            )
-            for bar in found.tornado
-        ],
-        note="MFU and MBU: kernels that reach a fifth more or less of the peaks; step time: its 80 % interval; prices "
-        "run over the published offers, the other ends are chosen.",
+    rows: list[tuple[doc.Cell | str, ...]] = [
+        (
+            *(bar.name, bar.low, bar.high, doc.count(bar.devices_low), doc.count(bar.devices_high)),
+            *(doc.number(cost, digits=digits) for cost in bar.costs_per_hour if priced),
+        )
+        for bar in found.tornado
+    ]
+    note = (
+        "MFU and MBU: kernels that reach a fifth more or less of the peaks; step time: its 80 % interval; prices run "
+        "over the published offers, the other ends are chosen."
     )
+    return doc.table("tornado", "Each input alone", doc.columns(*names, words=names[:3]), rows, note=note)
 
 
 def breaks_text(item: BreaksFirst) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from inspect import Parameter
@@ -227,6 +228,15 @@ def _several(models: Sequence[str]) -> bool:
         return True
 
 
+def _pulse() -> AbstractContextManager[object]:
+    """A bar where somebody looks on; what nobody sees is not loaded."""
+    if not sys.stderr.isatty():
+        return nullcontext()
+    from simulator.cli.progress import progress_bar
+
+    return progress_bar("planning", pulses=True)
+
+
 def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutput, explain: bool, program: str) -> str:
     folder, models = parameters.get("report"), parameters.get("model")
     several = tuple(models) if isinstance(models, list | tuple) and models and _several(models) else ()
@@ -242,16 +252,18 @@ def _answer(spec: PlanSpec, parameters: Mapping[str, object], *, form: PlanOutpu
             from simulator.api.planning import plan
 
             keep_freed_memory()
-            if several:
-                answer = _composed_models(spec, several, form=form)
-            else:
-                with evaluations_kept(spec):
-                    answer = _composed(plan(spec).plan, form=form, explain=explain)
+            with _pulse():
+                if several:
+                    answer = _composed_models(spec, several, form=form)
+                else:
+                    with evaluations_kept(spec):
+                        answer = _composed(plan(spec).plan, form=form, explain=explain)
             keep_answer(digest, answer)
     else:
         from simulator.api.planning import reported_plan
 
-        found = reported_plan(spec, out=str(folder), force=bool(parameters.get("force")), flag="--report")
+        with _pulse():
+            found = reported_plan(spec, out=str(folder), force=bool(parameters.get("force")), flag="--report")
         # Where the files went is no result of the plan and goes to stderr.
         print(f"{program}: {len(found.files)} files in {folder}", file=sys.stderr)
         answer = _composed(found.plan, form=form, explain=explain)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from simulator.cli.progress import progress_bar
 from simulator.cli.shared import AsJson, Force, Profiles, grouped
 from simulator.cli.validate_command import SERVED, served_of
 from simulator.errors import ExitCode, RoofcastError
@@ -58,7 +59,8 @@ def report(
             field="PLAN",
             hint="plan-capacity ... --json > plan.json, then roofcast report plan.json",
         )
-    files = planning.report(plan, out=out, formats=formats, ownership=ownership, force=force).files
+    with progress_bar("reporting", pulses=True):
+        files = planning.report(plan, out=out, formats=formats, ownership=ownership, force=force).files
     if as_json:
         typer.echo(json.dumps({"schema_version": "1.0", "files": [str(file) for file in files]}, indent=2))
     else:
@@ -80,7 +82,8 @@ def verify(
     """
     from simulator.api import planning
 
-    found = planning.verify(plan, seeds=seeds)
+    with progress_bar("replaying", pulses=True):
+        found = planning.verify(plan, seeds=seeds)
     typer.echo(json.dumps(found.to_dict(), indent=2) if as_json else found.to_text(), nl=as_json)
     if not found.promise.kept:
         raise typer.Exit(ExitCode.INFEASIBLE)
@@ -140,16 +143,17 @@ def calibrate(
     """
     from simulator.api import measurements
 
-    found = measurements.calibrate(
-        measured,
-        hardware=hardware,
-        results=bench or (),
-        only=only or (),
-        out=out,
-        profiles=profiles,
-        force=force,
-        **served_of(context.params),
-    )
+    with progress_bar("fitting", pulses=True):
+        found = measurements.calibrate(
+            measured,
+            hardware=hardware,
+            results=bench or (),
+            only=only or (),
+            out=out,
+            profiles=profiles,
+            force=force,
+            **served_of(context.params),
+        )
     typer.echo(found.to_text(), nl=False)
 
 

@@ -180,7 +180,7 @@ def serve(
         check_request_format(Path(requests).suffix.lower(), flag=REQUESTS_FLAG)
     keep_freed_memory()
     spec = _read(scenario, context.params, command="roofcast serve")
-    with progress_bar("simulating") as progress:
+    with progress_bar("simulating", pulses=True) as progress:
         found = scenarios.serve(
             spec,
             objectives=tuple(slo or ()),
@@ -259,7 +259,7 @@ def capacity(
     check_target(output, flag="--output", force=force)
     keep_freed_memory()
     spec = _read(scenario, context.params, command="roofcast capacity")
-    with progress_bar("searching") as progress:
+    with progress_bar("searching", pulses=True) as progress:
         found = scenarios.capacity(
             spec, objectives=tuple(slo or ()), seeds=seeds, requests=requests, profiles=profiles, progress=progress
         )
@@ -345,7 +345,7 @@ def compare(
     for text in changes:  # before the scenario, which may be read from standard input
         parse_change(text)
     spec = _base(scenario, context.params)
-    with progress_bar("comparing") as progress:
+    with progress_bar("comparing", pulses=True) as progress:
         found = scenarios.compare(
             spec,
             changes=changes,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from simulator.cli.progress import progress_bar
 from simulator.cli.shared import AsJson, Profiles, grouped, own_options
 from simulator.errors import Option, ignored_option, missing_field
 
@@ -100,7 +101,8 @@ def validate(
     found: Answer
     if bench:
         _refuse_idle({"today": today, **sampled, **stored}, beside="with --from")
-        found = _replayed(bench, hardware=hardware, how=how, served=served, profiles=profiles)
+        with progress_bar("predicting", pulses=True):
+            found = _replayed(bench, hardware=hardware, how=how, served=served, profiles=profiles)
     elif today:
         chosen = {name: context.params[name] for name in CHOICES}
         idle = {name: value for name, value in served.items() if name not in CHOICES}
@@ -109,7 +111,8 @@ def validate(
     else:
         _refuse_idle(sampled, beside="without --today")
         _refuse_idle({**served, **how}, beside="without --from")
-        found = _scorecard(part, hardware=hardware, libraries=library or (), profiles=profiles)
+        with progress_bar("predicting", pulses=True):
+            found = _scorecard(part, hardware=hardware, libraries=library or (), profiles=profiles)
     typer.echo(json.dumps(found.to_dict(), allow_nan=False) + "\n" if as_json else found.to_text(), nl=False)
 
 
@@ -152,14 +155,13 @@ def _replayed(
 
 def _today(chosen: Mapping[str, str | None], *, anew: bool, every: int, profiles: str | None) -> Answer:
     from simulator.api import scored_runs
-    from simulator.cli.progress import progress_bar
     from simulator.specs.hardware.accelerator import load_hardware
     from simulator.specs.measured.validation_rows import RunChoice
 
     hardware = chosen["hardware"]
     name = load_hardware(hardware, profiles=profiles).name if hardware else None
     choice = RunChoice(**{**chosen, "hardware": name})
-    with progress_bar("predicting") as progress:
+    with progress_bar("predicting", pulses=True) as progress:
         return scored_runs.today(choice, anew=anew, every=every, profiles=profiles, report=progress)
 
 

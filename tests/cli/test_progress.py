@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from contextlib import redirect_stderr
 
 import pytest
@@ -64,3 +65,24 @@ def test_a_long_run_shows_its_title_and_share_and_ends_even_when_it_fails(
     assert "Sweep" in shown
     assert "50%" in shown
     assert shown.rstrip("\r").count("\x1b[?25h") == 1, "the cursor is back"
+
+
+def test_what_reports_nothing_shows_that_it_goes_on(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.05)
+    with redirect_stderr(terminal), progress_bar("Plan", pulses=True):
+        deadline_s = time.monotonic() + 20
+        while "Plan" not in terminal.getvalue():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+    shown = terminal.getvalue()
+    assert ("0:00:0" in shown, "%" in shown) == (True, False), "the time that went by, and no share of unknown work"
+    assert shown.rstrip("\r").count("\x1b[?25h") == 1, "the cursor is back"
+
+
+def test_what_ends_early_leaves_no_thread_that_shows_it(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.05)
+    with redirect_stderr(terminal):
+        with progress_bar("Plan", pulses=True):
+            pass
+        time.sleep(0.2)
+    assert terminal.getvalue() == ""

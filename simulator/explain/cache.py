@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.explain.formats import known_schemes
-from simulator.explain.topic import Example, Value, Worked, bars, facts, lines, rows_table
+from simulator.explain.topic import Example, Value, bars, facts, lines, rows_table
 from simulator.operators.parallelism import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.work import Family
 from simulator.phases.deployment import Deployment
@@ -292,18 +292,3 @@ def _tiers(example: Example) -> tuple[Block, ...]:
         lines("tiers", "A prefix, computed or loaded", x="log Tokens", y="log Time [s]", at=lengths,
               of={"computed": computed.tolist(), "loaded": loaded.tolist()}),
     )  # fmt: skip
-
-
-WORKED: dict[str, Worked] = {
-    "kv-cache": _kv_cache,
-    "attention-heads": _heads,
-    "memory": _memory,
-    "paged-attention": _paged,
-    "kv-eviction": _eviction,
-    "flash-attention": _flash,
-    "long-context": _long_context,
-    "offload": _offload,
-    "kv-tiers": _tiers,
-    "sequence-mixers": _mixers,
-}
-"""Topic -> its example."""

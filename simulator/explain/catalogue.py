@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 
 from simulator.errors import FileError, Option, RoofcastError, did_you_mean, ignored_option, no_effect
-from simulator.explain import cache, decoding, formats, hardware, scale
 from simulator.explain.topic import Equation, Example, Topic, Value, rows_table
 from simulator.phases.memory import memory_plan
 from simulator.published.catalogue import (
@@ -32,7 +31,6 @@ TOPICS: tuple[Topic, ...] = tuple(
     for group, topics in read_yaml(FILE).items()
     for key, given in topics.items()
 )
-WORKED = hardware.WORKED | decoding.WORKED | cache.WORKED | formats.WORKED | scale.WORKED
 NEAREST = 4
 """Topics named where one does not apply."""
 
@@ -93,7 +91,7 @@ def page(topic: Topic, example: Example) -> Page:
         raise ignored_option(f"has no effect on {topic.key}", field=Option("tpot"), hint=f"for {takes}")
     figures = _compared(topic)
     equations, worked = topic.stated, f"{example.model.name} on {example.hardware.name}"
-    example_blocks = (*_limits(example), *WORKED[topic.key](example))
+    example_blocks = (*_limits(example), *topic.example_of(example))
     compared = Section(key="published", title="Published beside predicted", blocks=_published(figures))
     found = (
         Section(key="topic", title=topic.title, blocks=(Paragraph(text=topic.question, tone=Tone.LEAD),)),

@@ -14,19 +14,7 @@ from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.engine.uniform.loops import closed_loop, static_batch
 from simulator.engine.uniform.speculation_gain import speedup_by_batch
 from simulator.errors import RoofcastError
-from simulator.explain.topic import (
-    Example,
-    Value,
-    Worked,
-    bars,
-    columns_table,
-    facts,
-    lines,
-    rows_table,
-    shares,
-    times,
-    whole,
-)
+from simulator.explain.topic import Example, Value, bars, columns_table, facts, lines, rows_table, shares, times, whole
 from simulator.operators.moe import distinct_experts
 from simulator.operators.transformer import parameter_counts
 from simulator.phases.crossover import crossover_batch
@@ -345,18 +333,3 @@ def _encoder_pool(example: Example) -> tuple[Block, ...]:
         columns_table("encoders", "Wait at p95 for one of several encoders, Poisson arrivals", columns),
         lines("encoders", "p95 wait over the load", x="Load", y="Wait [s]", at=loads.tolist(), of=waits),
     )
-
-
-WORKED: dict[str, Worked] = {
-    "prefill-decode": _phases,
-    "offline-online": _offline,
-    "batching": _batching,
-    "encoder-pool": _encoder_pool,
-    "queueing": _queue,
-    "speculation": _speculation,
-    "acceptance": _acceptance,
-    "early-exit": _early_exit,
-    "contextual-sparsity": _deja_vu,
-    "experts": _experts,
-}
-"""Topic -> its example."""

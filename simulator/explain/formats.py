@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.explain.topic import Example, Value, Worked, bars, facts, lines, rows_table
+from simulator.explain.topic import Example, Value, bars, facts, lines, rows_table
 from simulator.operators.formats.schemes import SCALE_BITS, scheme_named
 from simulator.operators.formats.sparse_formats import bitmap_bits, pattern_bits
 from simulator.operators.work import GemmShape
@@ -254,14 +254,3 @@ def _pruning(example: Example) -> tuple[Block, ...]:
         bars("pruning", "Speedup over dense", y="Speedup", names=names,
              of={"prompt": [prompts[0] / value for value in prompts], "decode": [steps[0] / value for value in steps]}),
     )  # fmt: skip
-
-
-WORKED: dict[str, Worked] = {
-    "number-formats": _formats,
-    "quantization-granularity": _granularity,
-    "activation-quantization": _activations,
-    "weight-quantization": _weights,
-    "preparation-cost": _preparation,
-    "pruning": _pruning,
-}
-"""Topic -> its example."""

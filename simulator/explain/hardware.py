@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.explain.formats import known_schemes
-from simulator.explain.topic import Example, Worked, bars, facts, generates, lines, rows_table
+from simulator.explain.topic import Example, bars, facts, generates, lines, rows_table
 from simulator.kernels.roofline import ridge_point
 from simulator.kernels.sustained import cache_rate
 from simulator.operators.work import Array
@@ -238,14 +238,3 @@ def _width(example: Example) -> tuple[Block, ...]:
         lines("width", "Time of a layer", x="log Hidden size", y="log Time [ms]", at=[width for width, _ in times],
               of={"layer": [layer_s / MILLI for _, layer_s in times]}),
     )  # fmt: skip
-
-
-WORKED: dict[str, Worked] = {
-    "roofline": _roofline,
-    "arithmetic-intensity": _intensity,
-    "mbu-mfu": _utilisation,
-    "energy": _energy,
-    "fusion": _fusion,
-    "latency-width": _width,
-}
-"""Topic -> its example."""

@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.explain.topic import Example, Value, Worked, bars, columns_table, facts, lines, rows_table, times, whole
+from simulator.explain.topic import Example, Value, bars, columns_table, facts, lines, rows_table, times, whole
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import CollectiveShape, Family, prefill_step
 from simulator.phases.late_interaction import INTERACTIONS, retrieval_cost
@@ -223,15 +223,3 @@ def _retrieval(example: Example) -> tuple[Block, ...]:
         bars("retrieval", "Time of a query", y="log Query [ms]", names=list(costs),
              of={"query": [cost.total_query_s / MILLI for cost in costs.values()]}),
     )  # fmt: skip
-
-
-WORKED: dict[str, Worked] = {
-    "parallelism": _parallelism,
-    "prefix-cache": _prefixes,
-    "fine-tuning": _fine_tuning,
-    "adapters": _adapters,
-    "distillation": _students,
-    "training-cost": _training,
-    "retrieval": _retrieval,
-}
-"""Topic -> its example."""

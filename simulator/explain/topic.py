@@ -136,6 +136,7 @@ class Topic(Spec):
     group: str
     title: str
     question: str
+    worked: str
     equations: tuple[str, ...] = ()
     formula: tuple[str, ...] = ()
     published: tuple[str, ...] = ()
@@ -149,6 +150,11 @@ class Topic(Spec):
     def why_not(self, example: Example) -> str:
         """Why it says nothing of the example, or ""."""
         return next((reason for need in self.needs if (reason := NEEDS[need](example))), "")
+
+    def example_of(self, example: Example) -> tuple[Block, ...]:
+        """It worked with an example."""
+        made: Worked = resolve_name(f"simulator.explain.{self.worked}")
+        return made(example)
 
     @property
     def stated(self) -> tuple[Equation, ...]:

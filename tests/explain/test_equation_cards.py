@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import RoofcastError
-from simulator.explain.catalogue import TOPICS, WORKED, citation, topic_named, topics_section
+from simulator.explain import cache, decoding, formats, hardware, scale
+from simulator.explain.catalogue import TOPICS, citation, topic_named, topics_section
 from simulator.explain.topic import Value, bars, columns_table, equation_of, facts, lines, rows_table, shares, whole
 from simulator.reports.content.document import Cell, CellKind, Table
 from tests.for_every import for_every
@@ -123,7 +124,18 @@ def test_a_line_that_goes_on_and_units_of_several_quantities_are_read() -> None:
 
 
 def test_every_topic_is_worked_and_every_worked_example_is_a_topic() -> None:
-    assert {topic.key for topic in TOPICS} == set(WORKED)
+    named = [f"simulator.explain.{topic.worked}".replace(":", ".") for topic in TOPICS]
+    assert len(set(named)) == len(named)
+    working = {
+        f"{module.__name__}.{name}": inspect.getsource(module).count(f"{name}(")
+        for module in (cache, decoding, formats, hardware, scale)
+        for name, made in inspect.getmembers(module, inspect.isfunction)
+        if made.__module__ == module.__name__
+        and list(inspect.signature(made).parameters) == ["example"]
+        and inspect.signature(made).return_annotation == "tuple[Block, ...]"
+    }
+    assert set(named) <= set(working)
+    assert all(name in named for name, uses in working.items() if uses == 1), "each that no other calls is a topic's"
 
 
 @for_every(TOPICS)

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.explain import cache, decoding, formats, hardware, scale, topic
+from simulator.explain import topic
+from simulator.explain.catalogue import topic_named
 from simulator.explain.topic import Example
 from simulator.reports.content.document import Cell, CellKind, Facts, Figure, Table
 from simulator.specs.hardware.accelerator import load_hardware
@@ -30,9 +31,8 @@ Rows = list[dict[str, Any]]
 
 @kept
 def worked(topic: str, *, model: str = "llama-3.1-8b", device: str = "h100", batch: int = BATCH) -> tuple[Any, ...]:
-    modules = (hardware, decoding, cache, formats, scale)
     example = Example(model=load_model(model), hardware=load_hardware(device), batch_size=batch, context_tokens=CONTEXT)
-    return next(module.WORKED[topic](example) for module in modules if topic in module.WORKED)
+    return topic_named(topic).example_of(example)
 
 
 def table(topic: str, key: str, **of: Any) -> Rows:

@@ -274,20 +274,14 @@ def sensitivity_chart(document: Json) -> Chart:
     moved = list(reversed(document["sensitivity"]["fields"]))
     column = document["sensitivity"]["figure"]
     title = next(figure.title for figure in FIGURES[document["ask"]] if figure.column == column)
+    low, high = (tuple(item[end]["ratio"] for item in moved) for end in ("lowest", "highest"))
+    at, base = places(len(moved)), (1.0,) * len(moved)
+    labels = tuple(f"{item['lowest']['value']} / {item['highest']['value']}" for item in moved)
+    ends = Series(name=title, kind=SeriesKind.TORNADO, x=at, y=base, low=low, high=high, labels=labels)
     return Chart(
         key="sweep_sensitivity",
         title=f"What moves {title}",
         x=Axis(title=f"{title} over the mean of all points"),
         y=Axis(title="", categories=tuple(item["field"] for item in moved)),
-        series=(
-            Series(
-                name=title,
-                kind=SeriesKind.TORNADO,
-                x=places(len(moved)),
-                y=(1.0,) * len(moved),
-                low=tuple(item["lowest"]["ratio"] for item in moved),
-                high=tuple(item["highest"]["ratio"] for item in moved),
-                labels=tuple(f"{item['lowest']['value']} / {item['highest']['value']}" for item in moved),
-            ),
-        ),
+        series=(ends,),
     )

@@ -125,21 +125,13 @@ def step_timeline_chart(name: str, phase: PhaseEstimate) -> Chart:
     ends_s = np.cumsum([seconds for _, seconds in lanes])
     starts_s = (0.0, *ends_s[:-1].tolist())
     longest, seconds = max(lanes, key=lambda lane: lane[1])
-    starts = tuple(start / MILLI for start in starts_s)
+    starts, ends = (tuple(float(at) / MILLI for at in moments) for moments in (starts_s, ends_s))
+    spans = Series(name=name, kind=SeriesKind.TORNADO, x=places(len(lanes)), y=starts, low=starts, high=ends)
     return Chart(
         key="step_timeline",
         title=f"{_takes(longest)} {percent_text(seconds / float(ends_s[-1]))} of a {name.lower()} step",
         x=Axis(title=f"Time within the {name.lower()} step", unit="ms"),
         y=Axis(title="", categories=tuple(f"{lane}, {seconds_text(seconds)}" for lane, seconds in lanes)),
-        series=(
-            Series(
-                name=name,
-                kind=SeriesKind.TORNADO,
-                x=places(len(lanes)),
-                y=starts,
-                low=starts,
-                high=tuple(float(end) / MILLI for end in ends_s),
-            ),
-        ),
+        series=(spans,),
         caption="Mean step, each operator over all layers, in the order in which a layer runs them.",
     )

@@ -113,28 +113,12 @@ def _row(charge: _Charge, studies: Studies, *, start: date, end: date) -> tuple[
     fleet = studies.plan.best
     tags = {"model": fleet.replica.deployment.model.name, "hardware": fleet.hardware, "plan": studies.input_hash[:12]}
     period = (f"{start.isoformat()}T00:00:00Z", f"{end.isoformat()}T00:00:00Z")
-    return (
-        _amount(charge.billed),
-        _amount(charge.effective),
-        _amount(charge.billed),
-        _amount(charge.billed),
-        studies.currency,
-        *period,
-        *period,
-        charge.category,
-        charge.description,
-        "AI and Machine Learning",
-        charge.service,
-        charge.provider,
-        charge.pricing,
-        _amount(charge.quantity),
-        charge.unit,
-        _amount(charge.unit_price),
-        "",
-        f"{fleet.hardware}-fleet",
-        charge.scenario,
-        json.dumps(tags, sort_keys=True),
-    )
+    paid = _amount(charge.billed)
+    said = (charge.category, charge.description, "AI and Machine Learning", charge.service, charge.provider)
+    priced = (charge.pricing, _amount(charge.quantity), charge.unit, _amount(charge.unit_price))
+    whose = ("", f"{fleet.hardware}-fleet", charge.scenario, json.dumps(tags, sort_keys=True))
+    costs = (paid, _amount(charge.effective), paid, paid, studies.currency)
+    return (*costs, *period, *period, *said, *priced, *whose)
 
 
 def scenario_name(kind: RentKind) -> str:

@@ -180,24 +180,15 @@ def rental_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
         f"{percent_text(rental.saved_fraction)} less; {per_token}. Profile: {rental.profile_source}; "
         f"{min(rental.devices)} to {max(rental.devices)} devices."
     )
-    return (
-        doc.table(
-            "rental_mix",
-            f"Cheapest mix over the {rental.period}",
-            doc.columns("Rented", "Devices", "Mean in use", "Device-hour", "A month", words=("Rented",)),
-            [
-                (
-                    f"{f'{share.hardware}, ' if plan.best.is_unlike else ''}{RENTAL_NAMES.get(share.kind, share.kind)}",
-                    doc.count(share.devices),
-                    doc.number(share.mean_devices),
-                    doc.money(share.per_device_hour, digits=4),
-                    doc.money(share.per_month),
-                )
-                for share in rental.shares
-            ],
-            note=" ".join([said, *(f"{note[:1].upper()}{note[1:]}." for note in rental.notes)]),
-        ),
-    )
+    rows = []
+    for share in rental.shares:
+        name = RENTAL_NAMES.get(share.kind, share.kind)
+        rented = f"{share.hardware}, {name}" if plan.best.is_unlike else name
+        used, hourly = doc.number(share.mean_devices), doc.money(share.per_device_hour, digits=4)
+        rows.append((rented, doc.count(share.devices), used, hourly, doc.money(share.per_month)))
+    heads = doc.columns("Rented", "Devices", "Mean in use", "Device-hour", "A month", words=("Rented",))
+    note = " ".join([said, *(f"{note[:1].upper()}{note[1:]}." for note in rental.notes)])
+    return (doc.table("rental_mix", f"Cheapest mix over the {rental.period}", heads, rows, note=note),)
 
 
 def owning_range_text(owning: Owning, *, fleet: Fleet, currency: str) -> str:

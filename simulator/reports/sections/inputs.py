@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from simulator.reports.charts.memory_stack import memory_stack_chart
 from simulator.reports.content import document as doc
 from simulator.reports.studies import Studies
 from simulator.reports.words.plan_inputs import PlanInput, plan_input
-from simulator.specs.base import ValueOrigin
+from simulator.specs.base import Assumption, ValueOrigin
 from simulator.traffic.lengths import LengthDistribution
 from simulator.units import GIGA, KILO
 
@@ -63,31 +64,33 @@ def _demand_table(studies: Studies) -> doc.Table:
 
 def workload_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Demand, lengths, objectives, and every assumption with its source."""
-    plan = studies.plan
-    mix = plan.demand.mix
+    plan, mix = studies.plan, studies.plan.demand.mix
+    lengths = doc.columns("", "Mean", "P50", "P95", "cv", words=("",))
+    bounds = doc.columns("Objective", "At most", words=("Objective",))
+    given = [item for item in plan.assumptions if not item.key.startswith(_OF_REPLICA)]
     return (
         _demand_table(studies),
         doc.table(
             "lengths",
             "Tokens of a request",
-            doc.columns("", "Mean", "P50", "P95", "cv", words=("",)),
+            lengths,
             (_lengths("prompt (ISL)", mix.isl), _lengths("answer (OSL)", mix.osl)),
             note="Log-normal with the stated mean and coefficient of variation.",
         ),
         doc.table(
             "objectives",
             "Objectives",
-            doc.columns("Objective", "At most", words=("Objective",)),
+            bounds,
             [(item.name, doc.seconds(item.bound_s)) for item in plan.objectives],
             note=DEFINITIONS,
         ),
-        doc.table(
-            "assumptions",
-            "Every input and where it comes from",
-            doc.columns("Input", "Value", "Source", words=("Input", "Value"), wide="Source"),
-            (_assumption(plan_input(item)) for item in plan.assumptions if not item.key.startswith(_OF_REPLICA)),
-        ),
+        _inputs("assumptions", "Every input and where it comes from", given),
     )
+
+
+def _inputs(key: str, title: str, items: Iterable[Assumption]) -> doc.Table:
+    heads = doc.columns("Input", "Value", "Source", words=("Input", "Value"), wide="Source")
+    return doc.table(key, title, heads, map(_assumption, map(plan_input, items)))
 
 
 def _model_rows(studies: Studies) -> tuple[tuple[str, doc.Cell], ...]:
@@ -153,14 +156,10 @@ def software_content(studies: Studies) -> tuple[doc.Block, ...]:
     label = f"{fleet.pools[-1].hardware} {fleet.pools[-1].label}"
     role = f" {fleet.pools[-1].role}".rstrip()
     ranks = fleet.replica.deployment.parallelism.dp_size
+    of_replica = [item for item in studies.plan.assumptions if item.key.startswith(_OF_REPLICA)]
     return (
         doc.table("software", f"One{role} replica", heads, _model_rows(studies)),
         doc.Paragraph(text=_cache_text(fleet.replica), tone=doc.Tone.NOTE),
-        doc.table(
-            "engine_inputs",
-            "Formats and limits, and where they come from",
-            doc.columns("Input", "Value", "Source", words=("Input", "Value"), wide="Source"),
-            (_assumption(plan_input(item)) for item in studies.plan.assumptions if item.key.startswith(_OF_REPLICA)),
-        ),
+        _inputs("engine_inputs", "Formats and limits, and where they come from", of_replica),
         doc.Figure(chart=memory_stack_chart([(label, fleet.replica.memory)], ranks=ranks)),
     )

@@ -97,20 +97,13 @@ def drawn_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
     drawn = doc.table("quantiles", "Monte Carlo over demand and step times", heads, rows, note=note)
     if len(found.regrets) < 2:
         return (drawn,)
-    regret_names = ("Option", "Mean regret an hour", "Best in")
-    return (
-        drawn,
-        doc.table(
-            "regret",
-            "What choosing wrongly costs",
-            doc.columns(*regret_names, words=("Option",)),
-            [
-                (f"{item.hardware} {item.label}", doc.money(item.mean_regret_per_hour), doc.fraction(item.best_share))
-                for item in found.regrets
-            ],
-            note="Regret: cost above the best choice of each draw. Where two cost the same, both are best.",
-        ),
-    )
+    rows = [
+        doc.row(f"{item.hardware} {item.label}", doc.money(item.mean_regret_per_hour), doc.fraction(item.best_share))
+        for item in found.regrets
+    ]
+    heads = doc.columns("Option", "Mean regret an hour", "Best in", words=("Option",))
+    note = "Regret: cost above the best choice of each draw. Where two cost the same, both are best."
+    return drawn, doc.table("regret", "What choosing wrongly costs", heads, rows, note=note)
 
 
 def _scenarios(studies: Studies) -> doc.Table:
@@ -180,21 +173,13 @@ def cost_tornado_chart(uncertainty: Uncertainty, *, base_per_hour: float, curren
 def _chart(key: str, title: str, bars: list[TornadoBar], *, base: float, axis: Axis, money: bool) -> Chart:
     low = tuple((bar.cost_per_hour_low or 0.0) if money else float(bar.devices_low) for bar in bars)
     high = tuple((bar.cost_per_hour_high or 0.0) if money else float(bar.devices_high) for bar in bars)
+    at, labels = places(len(bars)), tuple(f"{bar.low} to {bar.high}" for bar in bars)
+    ends = Series(name="", kind=SeriesKind.TORNADO, x=at, y=(base,) * len(bars), low=low, high=high, labels=labels)
     return Chart(
         key=key,
         title=f"{title[:1].upper()}{title[1:]}",
         x=axis,
         y=Axis(title="", categories=tuple(bar.name for bar in bars)),
-        series=(
-            Series(
-                name="",
-                kind=SeriesKind.TORNADO,
-                x=places(len(bars)),
-                y=(base,) * len(bars),
-                low=low,
-                high=high,
-                labels=tuple(f"{bar.low} to {bar.high}" for bar in bars),
-            ),
-        ),
+        series=(ends,),
         caption="Each input alone moves from its low to its high end; the line is the plan.",
     )

@@ -25,10 +25,9 @@ def _case_object(item: ReplayedCase) -> Json:
         "promised": item.case in PROMISED,
         "replicas": item.replicas,
         "prefill_replicas": item.prefill_replicas or None,
-        "rate_per_replica_per_s": found.rate_per_s,
-        "holds": item.holds,
-        "held_fraction": found.held_fraction,
-        **picked(item, "margin"),
+        **picked(
+            item, "rate_per_replica_per_s=found.rate_per_s", "holds", "held_fraction=found.held_fraction", "margin"
+        ),
         **picked(found, "seeds", "requests", "reason"),
         "objectives": [
             {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Any
 
 from simulator.records import dataclass
@@ -25,10 +26,7 @@ def score_row(score: TodayScore) -> tuple[str, ...]:
     """One score in the order of COLUMNS."""
     coverage = score.together.coverage
     return (
-        score.hardware,
-        score.engine,
-        score.model_class,
-        score.mode,
+        *attrgetter("hardware", "engine", "model_class", "mode")(score),
         str(score.runs),
         *(_error(score.metrics.get(metric)) for metric in METRICS),
         "-" if coverage is None else percent_text(coverage),

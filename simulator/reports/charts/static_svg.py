@@ -170,21 +170,11 @@ def static_svg(chart: Chart, *, theme: Theme = LIGHT, width: float = 720.0, heig
     rows = _legend_rows(chart, width=width - 2 * _RIGHT - 40)
     left, below = _margins(chart, width=width, y_texts=y_texts)
     right, top, bottom = width - _RIGHT, _TOP + len(rows) * _LEGEND_ROW, height - below
-    frame = Frame(
-        x=Scale(low=x_low, high=x_high, first=left, last=right, log=chart.x.is_log),
-        # The first category of a horizontal chart stands at the top.
-        y=Scale(
-            low=y_low,
-            high=y_high,
-            first=top if chart.horizontal else bottom,
-            last=bottom if chart.horizontal else top,
-            log=chart.y.is_log,
-        ),
-        left=left,
-        right=right,
-        top=top,
-        bottom=bottom,
-    )
+    # The first category of a horizontal chart stands at the top.
+    first, last = (top, bottom) if chart.horizontal else (bottom, top)
+    x = Scale(low=x_low, high=x_high, first=left, last=right, log=chart.x.is_log)
+    y = Scale(low=y_low, high=y_high, first=first, last=last, log=chart.y.is_log)
+    frame = Frame(x=x, y=y, left=left, right=right, top=top, bottom=bottom)
     colors, crowded = series_colors(chart), _crowded(chart.annotations, frame)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 
 from simulator.engine.runs.answers import ScenarioResult
@@ -55,21 +56,12 @@ def _point(name: str, what_if: WhatIf, document: Json, place: int) -> Series:
     price, tpot_s = cost.per_million_output_tokens or 0.0, document["tpot_s"]
     fast_s, slow_s = document["interval"]["tpot_s"]
     cheap, dear = per_token_ends(document, price) or (price, price)
-    return Series(
-        name=name,
-        kind=SeriesKind.SCATTER,
-        x=(tpot_s / MILLI,),
-        y=(price,),
-        x_low=(fast_s / MILLI,),
-        x_high=(slow_s / MILLI,),
-        low=(cheap,),
-        high=(dear,),
-        labels=(
-            f"{name}: {seconds_text(tpot_s)} per token ({range_text((fast_s, slow_s), seconds_text)}), "
-            f"{money_text(price, cost.currency)} per 1M output tokens",
-        ),
-        color=place,
+    said = (
+        f"{name}: {seconds_text(tpot_s)} per token ({range_text((fast_s, slow_s), seconds_text)}), "
+        f"{money_text(price, cost.currency)} per 1M output tokens"
     )
+    across = Series(name=name, kind=SeriesKind.SCATTER, x=(tpot_s / MILLI,), y=(price,), labels=(said,), color=place)
+    return replace(across, x_low=(fast_s / MILLI,), x_high=(slow_s / MILLI,), low=(cheap,), high=(dear,))
 
 
 _LEAST_AXIS = 10.0

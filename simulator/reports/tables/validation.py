@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from simulator.kernels.fits import fit_set
 from simulator.kernels.timing import Provenance
@@ -74,6 +75,10 @@ def provenance_rows(rows: Sequence[ValidationRow]) -> list[tuple[Cell | str, ...
     return [(*names, *_score(items)) for names, items in ordered]
 
 
+_WHAT_RAN = attrgetter("source", "hardware", "engine", "mode")
+_KERNEL = attrgetter("hardware", "library", "family", "format", "group")
+
+
 def worst_first(rows: Sequence[ValidationRow]) -> list[ValidationRow]:
     """The rows by the size of their error."""
     return sorted(rows, key=lambda row: -abs(row.error))
@@ -83,10 +88,7 @@ def run_rows(rows: Sequence[ValidationRow]) -> list[tuple[Cell | str, ...]]:
     """Every run, the worst first, in the order of RUN_COLUMNS."""
     return [
         (
-            row.source,
-            row.hardware,
-            row.engine,
-            row.mode,
+            *_WHAT_RAN(row),
             deployment_text(row),
             load_text(row),
             metric_word(row.metric),
@@ -137,11 +139,7 @@ def score_lines(rows: Sequence[KernelScore]) -> list[str]:
     heading = ("accelerator", "library", "family", "format", "group", "error", "bias", "in 80 %", "points")
     cells = [
         (
-            row.hardware,
-            row.library,
-            row.family,
-            row.format,
-            row.group,
+            *_KERNEL(row),
             _percent(row.mape),
             _percent(row.bias, pattern="+.1f"),
             _percent(row.coverage_80, pattern=".0f"),

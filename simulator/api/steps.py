@@ -81,15 +81,12 @@ def step(
     """
     if phase is not None:
         check_phase(phase)
+    sizes = {"tp_size": tp_size, "pp_size": pp_size, "ep_size": ep_size, "dp_size": dp_size, "cp_size": cp_size}
     deployment = _deployment(
         model,
         hardware,
         engine=engine,
-        degrees=validate(
-            ParallelismSpec,
-            {"tp_size": tp_size, "pp_size": pp_size, "ep_size": ep_size, "dp_size": dp_size, "cp_size": cp_size},
-            where="",
-        ),
+        degrees=validate(ParallelismSpec, sizes, where=""),
         power_cap_w=power_cap_w,
         precision=precision,
         techniques=techniques,

@@ -97,16 +97,15 @@ def _model_rows(studies: Studies) -> tuple[tuple[str, doc.Cell], ...]:
     deployment, memory = studies.plan.best.replica.deployment, studies.plan.best.replica.memory
     model, engine, plan = deployment.model, deployment.engine, deployment.plan
     each = " of an attention rank" if deployment.parallelism.dp_size > 1 else ""
+    formats = f"{plan.weights.value}, {plan.activations.value}, {plan.kv_dtype.value}"
+    switched = ", ".join("on" if on else "off" for on in (engine.prefix_caching, engine.chunked_prefill))
     return (
         ("model", doc.text(model.name)),
         ("weights served", doc.text(studies.model_id)),
         ("parameters", doc.number(studies.parameters.total / GIGA, "billion")),
         ("active per token", doc.number(studies.parameters.active / GIGA, "billion")),
         ("layers", doc.count(model.num_hidden_layers)),
-        (
-            "weights, products, KV cache",
-            doc.text(f"{plan.weights.value}, {plan.activations.value}, {plan.kv_dtype.value}"),
-        ),
+        ("weights, products, KV cache", doc.text(formats)),
         ("KV cache of a token, one device", doc.number(memory.kv_bytes_per_token / KILO, "kB")),
         ("engine", doc.text(f"{engine.name} {engine.version}")),
         ("accelerators", doc.text(f"{studies.plan.best.replica.devices}: {studies.plan.best.pools[-1].label}")),
@@ -114,15 +113,8 @@ def _model_rows(studies: Studies) -> tuple[tuple[str, doc.Cell], ...]:
         (f"tokens of a step{each}, at most", doc.count(engine.max_num_batched_tokens)),
         ("longest request", doc.count(engine.max_model_len, "tokens")),
         ("memory for the engine", doc.fraction(engine.gpu_memory_utilization)),
-        (
-            "prefix caching, chunked prefill",
-            doc.text(f"{_word(engine.prefix_caching)}, {_word(engine.chunked_prefill)}"),
-        ),
+        ("prefix caching, chunked prefill", doc.text(switched)),
     )
-
-
-def _word(is_on: bool) -> str:
-    return "on" if is_on else "off"
 
 
 def _cache_text(replica: Replica) -> str:

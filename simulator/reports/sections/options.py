@@ -44,18 +44,10 @@ def _why_not(fleet: Fleet, best: Fleet) -> str:
 
 
 def _option(fleet: Fleet, best: Fleet) -> doc.Row:
-    return doc.row(
-        f"{fleet.hardware} {fleet.label}",
-        doc.count(fleet.devices),
-        f"{fleet.devices_low:,}–{fleet.devices_high:,}",
-        doc.money(fleet.cost.per_hour, digits=0),
-        doc.kilowatts(fleet.typical_w),
-        doc.seconds(fleet.degraded.ttft_p95_s),
-        doc.seconds(fleet.degraded.tpot_p95_s),
-        fleet.provenance,
-        _why_not(fleet, best),
-        total=fleet is best,
-    )
+    name, spread = f"{fleet.hardware} {fleet.label}", f"{fleet.devices_low:,}–{fleet.devices_high:,}"
+    taken = (doc.count(fleet.devices), spread, doc.money(fleet.cost.per_hour, digits=0), doc.kilowatts(fleet.typical_w))
+    latencies = (doc.seconds(fleet.degraded.ttft_p95_s), doc.seconds(fleet.degraded.tpot_p95_s))
+    return doc.row(name, *taken, *latencies, fleet.provenance, _why_not(fleet, best), total=fleet is best)
 
 
 def is_far(fleet: Fleet, best: Fleet) -> bool:

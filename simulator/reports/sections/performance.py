@@ -49,21 +49,18 @@ def finalist_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     skipped = [item.name for item in found.members if item.verdict is Verdict.NOT_SIMULATED]
     how = "under the replayed trace, over all its requests" if found.replayed else "at the planned peak"
     names = ("Finalist", "Replicas", "Objective", "At most", "Planned", "Simulated", "80 % from", "to", "Verdict")
-    made = doc.table(
-        "finalists",
-        f"Finalists in the event simulation, {how}, spares down",
-        doc.columns(*names, words=_WORDS),
-        [
-            (item.name, doc.count(replicas), *line)
-            for item in found.members
-            for replicas, state in _states(item)
-            for line in _checked(state)
-        ],
-        note=f"Not simulated: {', '.join(skipped)}." if skipped else "",
-    )
+    rows: list[tuple[doc.Cell | str, ...]] = [
+        (item.name, doc.count(replicas), *line)
+        for item in found.members
+        for replicas, state in _states(item)
+        for line in _checked(state)
+    ]
+    title, heads = f"Finalists in the event simulation, {how}, spares down", doc.columns(*names, words=_WORDS)
+    note = f"Not simulated: {', '.join(skipped)}." if skipped else ""
+    made = [doc.table("finalists", title, heads, rows, note=note)] if rows else []
     outcome = finalists_outcome(found)
     said = doc.Paragraph(text=f"{outcome[:1].upper()}{outcome[1:]}.", tone=doc.Tone.NOTE)
-    return (said, *([made] if made.rows else []))
+    return (said, *made)
 
 
 def replay_text(plan: CapacityPlan) -> str:
@@ -113,22 +110,16 @@ def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> doc
     at = (studies.plan.best.at_peak, studies.plan.best.degraded)[index]
     means = {LatencyMetric.TTFT: at.ttft_mean_s, LatencyMetric.TPOT: at.tpot_mean_s, LatencyMetric.E2E: at.e2e_mean_s}
     known = doc.known_as(studies.plan.best.provenance)
-    return doc.table(
-        key,
-        title,
-        doc.columns("Metric", "Mean", *(f"P{percentile:g}" for percentile in PERCENTILES), words=("Metric",)),
-        [
-            (
-                point.metric.value.upper(),
-                doc.seconds(means[point.metric], origin=known),
-                *map(doc.seconds, point.values_s),
-            )
-            for point in studies.load.at[index]
-        ],
-        note=f"{at.rate_per_s:,.3g} requests/s a replica, {percent_text(at.load)} of saturation, "
-        f"{at.mean_sequences:,.0f} sequences decoding on average, KV cache {percent_text(at.kv_utilization)} full."
-        + (_intervals(studies) if key == "degraded" else ""),
+    heads = doc.columns("Metric", "Mean", *(f"P{percentile:g}" for percentile in PERCENTILES), words=("Metric",))
+    rows: list[tuple[doc.Cell | str, ...]] = [
+        (point.metric.value.upper(), doc.seconds(means[point.metric], origin=known), *map(doc.seconds, point.values_s))
+        for point in studies.load.at[index]
+    ]
+    note = (
+        f"{at.rate_per_s:,.3g} requests/s a replica, {percent_text(at.load)} of saturation, {at.mean_sequences:,.0f} "
+        f"sequences decoding on average, KV cache {percent_text(at.kv_utilization)} full."
     )
+    return doc.table(key, title, heads, rows, note=note + (_intervals(studies) if key == "degraded" else ""))
 
 
 def _intervals(studies: Studies) -> str:

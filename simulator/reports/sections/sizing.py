@@ -40,18 +40,14 @@ def _replica_steps(studies: Studies, pool: FleetPool) -> tuple[_Step, ...]:
     """From the rate that saturates a replica to the replicas of its pool."""
     peak_per_s, known = studies.plan.demand.planned_rate_per_s, doc.known_as(studies.plan.best.provenance)
     replica, name = pool.replica, f"{pool.role} replica".strip()
+    saturating, planned = (
+        doc.number(rate_per_s, "requests/s", origin=known)
+        for rate_per_s in (replica.saturation_per_s, replica.capacity_per_s)
+    )
     return (
-        (
-            f"rate that saturates a {name}",
-            doc.number(replica.saturation_per_s, "requests/s", origin=known),
-            "steady state of batching",
-        ),
+        (f"rate that saturates a {name}", saturating, "steady state of batching"),
         ("share of it that is planned", doc.number(100 * replica.utilization, "%", digits=0), detail_text(pool.limit)),
-        (
-            f"planned rate of a {name}",
-            doc.number(replica.capacity_per_s, "requests/s", origin=known),
-            "product of the two",
-        ),
+        (f"planned rate of a {name}", planned, "product of the two"),
         (f"{name}s for the peak", doc.count(pool.replicas), _rounded(peak_per_s, replica)),
         (f"spare {name}s", doc.count(pool.spares), "for failure and maintenance"),
         (f"devices of a {name}", doc.count(replica.devices), pool.label),

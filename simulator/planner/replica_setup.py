@@ -44,16 +44,16 @@ class ReplicaSetup:
     link: str = ""
 
 
-def _setup(candidate: Candidate, *, name: str) -> ReplicaSetup:
+def _setup(asked: Candidate | ScenarioSpec, *, name: str, power_cap_w: float | None) -> ReplicaSetup:
     return ReplicaSetup(
         name=name,
         role="",
-        hardware=candidate.hardware,
-        parallelism=candidate.parallelism,
-        precision=candidate.precision,
-        engine=candidate.engine,
-        techniques=candidate.techniques,
-        power_cap_w=candidate.platform.hardware.power_cap_w,
+        hardware=asked.hardware,
+        parallelism=asked.parallelism,
+        precision=asked.precision,
+        engine=asked.engine,
+        techniques=asked.techniques,
+        power_cap_w=power_cap_w,
     )
 
 
@@ -67,7 +67,7 @@ def _setups(
 ) -> tuple[ReplicaSetup, ...]:
     return tuple(
         replace(
-            _setup(part.candidate, name=name),
+            _setup(part.candidate, name=name, power_cap_w=part.candidate.platform.hardware.power_cap_w),
             role=part.role,
             replicas=count,
             rate_per_s=rate_per_s / count,
@@ -133,21 +133,12 @@ def pools_setup(prefill: ReplicaSetup, decode: ReplicaSetup) -> PoolsSetup:
 
 def refused_setup(candidate: Candidate) -> ReplicaSetup:
     """A candidate that no fleet is made of, on its own."""
-    return _setup(candidate, name=f"{candidate.hardware} {candidate.label}")
+    name = f"{candidate.hardware} {candidate.label}"
+    return _setup(candidate, name=name, power_cap_w=candidate.platform.hardware.power_cap_w)
 
 
 def scenario_setup(scenario: ScenarioSpec, *, name: str) -> ReplicaSetup:
     """The deployment of a scenario, with the sequences or the rate that it was asked about."""
     rate = scenario.workload.stages[0].rate_per_s if scenario.workload is not None else None
-    return ReplicaSetup(
-        name=name,
-        role="",
-        hardware=scenario.hardware,
-        parallelism=scenario.parallelism,
-        precision=scenario.precision,
-        engine=scenario.engine,
-        techniques=scenario.techniques,
-        rate_per_s=rate,
-        sequences=scenario.batch_size,
-        power_cap_w=scenario.power_cap_w,
-    )
+    setup = _setup(scenario, name=name, power_cap_w=scenario.power_cap_w)
+    return replace(setup, rate_per_s=rate, sequences=scenario.batch_size)

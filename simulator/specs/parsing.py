@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from yaml.events import MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
 
-from simulator.errors import FileError, shown
+from simulator.errors import FileError, RoofcastError, shown
 from simulator.units import GIGA, MEGA
 
 if TYPE_CHECKING:
@@ -70,6 +70,14 @@ def read_text(path: str | Path, *, field: str = "") -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise MalformedError(f"not UTF-8 text (byte {error.start})") from None
+
+
+def argument_text(source: str, *, field: str) -> str:
+    """``read_text`` of a file that a command names; text that is not UTF-8 is a refusal of ``field`` too."""
+    try:
+        return read_text(source, field=field)
+    except MalformedError as error:
+        raise RoofcastError(f"{source}: {error}", field=field) from None
 
 
 class _StrictLoader(_Loader):

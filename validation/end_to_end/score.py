@@ -12,12 +12,13 @@ from simulator.reports.answer import result_object
 from simulator.reports.tables.validation import COLUMNS, score_cells
 from simulator.specs.base import validate
 from simulator.specs.measured.scores import EndToEndScore, end_to_end_scores
+from simulator.specs.measured.validation_rows import Predicted
 from simulator.specs.question.scenario import ScenarioSpec
 from validation.end_to_end.runs import MeasuredRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class Prediction(Predicted):
     """One measured value beside its prediction and 80 % interval."""
 
     source: str
@@ -27,18 +28,6 @@ class Prediction:
     predicted: float
     low: float | None
     high: float | None
-
-    @property
-    def error(self) -> float:
-        """Signed relative error."""
-        return self.predicted / self.measured - 1
-
-    @property
-    def is_covered(self) -> bool | None:
-        """Whether the measured value lies in the 80 % interval; None without one."""
-        if self.low is None or self.high is None:
-            return None
-        return self.low <= self.measured <= self.high
 
 
 def _prediction(run: MeasuredRun, result: Mapping[str, Any], metric: str) -> Prediction:

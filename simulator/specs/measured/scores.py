@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from statistics import fmean
-from typing import Protocol
 
 import numpy as np
 
 from simulator.records import dataclass
 from simulator.specs.hardware.calibration import CalibrationGroup, FitError, calibrated_hardware, load_calibration
-from simulator.specs.measured.validation_rows import ValidationRow
+from simulator.specs.measured.validation_rows import Predicted, ValidationRow, coverage
 
 GROUPS: tuple[CalibrationGroup, ...] = (
     "gemm",
@@ -89,35 +87,6 @@ def _mean(errors: Sequence[FitError], of: Callable[[FitError], float]) -> float 
 _TAIL = 0.95
 
 
-class Predicted(Protocol):
-    """A measured value with its prediction."""
-
-    @property
-    def source(self) -> str:
-        """Who published the measurement."""
-        ...
-
-    @property
-    def hardware(self) -> str:
-        """What it ran on."""
-        ...
-
-    @property
-    def metric(self) -> str:
-        """What was measured."""
-        ...
-
-    @property
-    def error(self) -> float:
-        """Signed relative error."""
-        ...
-
-    @property
-    def is_covered(self) -> bool | None:
-        """Whether the measured value lies in the 80 % interval; None without one."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorScore:
     """Errors of some values, as fractions.
@@ -153,14 +122,13 @@ def error_score(items: Sequence[Predicted]) -> ErrorScore:
     """What is said of the errors of at least one value."""
     errors = np.array([item.error for item in items])
     sizes = np.abs(errors)
-    covered = [item.is_covered for item in items if item.is_covered is not None]
     return ErrorScore(
         runs=len(items),
         mean=float(sizes.mean()),
         median=float(np.median(sizes)),
         p95=float(np.quantile(sizes, _TAIL)),
         bias=float(errors.mean()),
-        coverage=fmean(covered) if covered else None,
+        coverage=coverage(items),
     )
 
 

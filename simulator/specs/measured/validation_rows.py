@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -76,9 +77,34 @@ class RunFacts:
         return None if self.prefill_replicas is None else tuple(size or 1 for size in found)
 
 
+class Predicted:
+    """A measured value and its prediction in SI units, with its 80 % interval; NaN or None where none is stated."""
+
+    __slots__ = ()
+    source: str
+    hardware: str
+    metric: str
+    measured: float
+    predicted: float
+    low: float | None
+    high: float | None
+
+    @property
+    def error(self) -> float:
+        """Signed relative error."""
+        return self.predicted / self.measured - 1
+
+    @property
+    def is_covered(self) -> bool | None:
+        """Whether the measured value lies in the 80 % interval; None without one."""
+        if self.low is None or self.high is None or math.isnan(self.low):
+            return None
+        return self.low <= self.measured <= self.high
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationRow(RunFacts):
-    """One measured value and its prediction, SI units; low, high : the 80 % interval, NaN where none is stated."""
+class ValidationRow(RunFacts, Predicted):
+    """One measured value of a run and its prediction, SI units; low, high : NaN where no interval is stated."""
 
     metric: str
     measured: float
@@ -92,20 +118,10 @@ class ValidationRow(RunFacts):
         numbers = {name: float(f"{getattr(self, name):.4g}") for name in ("measured", "predicted", "low", "high")}
         return replace(self, **numbers)  # type: ignore[arg-type]
 
-    @property
-    def error(self) -> float:
-        """Signed relative error."""
-        return self.predicted / self.measured - 1
 
-    @property
-    def is_covered(self) -> bool | None:
-        """Whether the measured value lies in the 80 % interval; None without one."""
-        return None if math.isnan(self.low) else self.low <= self.measured <= self.high
-
-
-def coverage(rows: Iterable[ValidationRow]) -> float | None:
-    """Share of the rows with an interval whose measured value lies in it; None without any."""
-    covered = [row.is_covered for row in rows if row.is_covered is not None]
+def coverage(items: Iterable[Predicted]) -> float | None:
+    """Share of the values with an interval that lie in it; None without any."""
+    covered = [item.is_covered for item in items if item.is_covered is not None]
     return sum(covered) / len(covered) if covered else None
 
 
@@ -197,6 +213,17 @@ def _predicting_files() -> Iterator[tuple[str, Path]]:
                 yield f"{kind}/{inside.as_posix()}", path
 
 
+@contextmanager
+def _shipped(path: Path) -> Iterator[None]:
+    """Refusals of a file of the package that is missing or not as it was packed."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror or error}", hint="reinstall roofcast") from error
+    except (ValueError, TypeError) as error:
+        raise FileError(f"{path}: is damaged: {error}", hint="reinstall roofcast") from error
+
+
 def validation_file() -> Path:
     """Where the rows are stored."""
     return profile_root("hardware_profiles") / "validation" / "end_to_end.csv"
@@ -241,16 +268,11 @@ def _rows(lines: Iterable[str]) -> Iterator[ValidationRow]:
 def load_validation_table() -> ValidationTable:
     """The stored rows with their date, version and digest."""
     path = validation_file()
-    try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            heading = _HEADING_PATTERN.fullmatch(stream.readline())
-            if heading is None:
-                raise FileError(f"{path}: the first line does not say when it was predicted", hint="reinstall roofcast")
-            rows = tuple(_rows(stream))
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror or error}", hint="reinstall roofcast") from error
-    except ValueError as error:
-        raise FileError(f"{path}: is damaged: {error}", hint="reinstall roofcast") from error
+    with _shipped(path), path.open(encoding="utf-8", newline="") as stream:
+        heading = _HEADING_PATTERN.fullmatch(stream.readline())
+        if heading is None:
+            raise ValueError("the first line does not say when it was predicted")
+        rows = tuple(_rows(stream))
     return ValidationTable(date=heading[1], version=heading[2], digest=heading[3], rows=rows)
 
 
@@ -299,12 +321,8 @@ def runs_file() -> Path:
 def load_today_runs() -> PackedRuns:
     """The packed runs, in the order of their source. Raises FileError: the file is missing or damaged."""
     path = runs_file()
-    try:
+    with _shipped(path):
         heading, *lines = path.read_text(encoding="utf-8").splitlines()
         origin = RunsOrigin(**json.loads(heading))
         found = tuple(WholeRun(source=origin.source, **json.loads(line)) for line in lines)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read: {error.strerror or error}", hint="reinstall roofcast") from error
-    except (ValueError, TypeError) as error:
-        raise FileError(f"{path}: is damaged: {error}", hint="reinstall roofcast") from error
     return PackedRuns(origin=origin, runs=found)

@@ -30,30 +30,13 @@ NOMINAL_LENGTHS = ("isl_tokens", "osl_tokens")
 DRAWN_LENGTHS = ("range_ratio", "isl_cv", "osl_cv", "seed")
 """What says how the lengths of a closed loop are drawn around the nominal ones, where they are not those of a file."""
 _LOOP_FIELDS = (*DRAWN_LENGTHS, "lengths_trace", "ramp_s")
+_SERVE_FIELDS = ("encoder_pool", "routing", "slo")
 # Fields that would silently change nothing under a kind are refused there.
+_IN_BATCHES = (*_LOOP_FIELDS, "disaggregation", *_SERVE_FIELDS)
 IDLE_FIELDS: dict[str, tuple[str, ...]] = {
-    "batch": (
-        "concurrency",
-        "workload",
-        "num_requests",
-        "answers_per_request",
-        *_LOOP_FIELDS,
-        "disaggregation",
-        "encoder_pool",
-        "routing",
-        "slo",
-    ),
-    "closed_loop": ("batch_size", "workload", "encoder_pool", "routing", "slo"),
-    "offline": (
-        "batch_size",
-        "concurrency",
-        "workload",
-        *_LOOP_FIELDS,
-        "disaggregation",
-        "encoder_pool",
-        "routing",
-        "slo",
-    ),
+    "batch": ("concurrency", "workload", "num_requests", "answers_per_request", *_IN_BATCHES),
+    "closed_loop": ("batch_size", "workload", *_SERVE_FIELDS),
+    "offline": ("batch_size", "concurrency", "workload", *_IN_BATCHES),
     "serve": ("batch_size", "concurrency", "num_requests", "answers_per_request", *_LOOP_FIELDS),
 }
 # The same of the engine: a static batch has no scheduler, and only kind serve has a cache of many prompts.

@@ -12,7 +12,7 @@ from simulator.records import dataclass
 from simulator.specs.base import validate, yaml_mapping
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.model.precision import PrecisionSpec
-from simulator.specs.parsing import MalformedError, parse_json, parse_yaml, read_text
+from simulator.specs.parsing import MalformedError, argument_text, parse_json, parse_yaml
 from simulator.specs.question.plan_values import SHORT_FIELDS
 from simulator.specs.question.scenario import Kind, ScenarioSpec, kind_of
 from simulator.specs.question.technique_words import technique_value
@@ -148,12 +148,7 @@ class ScenarioChanges:
 
 
 def _text(source: str) -> str:
-    if source == STANDARD_STREAM:
-        return sys.stdin.read()
-    try:
-        return read_text(source, field="SCENARIO")
-    except MalformedError as error:
-        raise RoofcastError(f"{source}: {error}", field="SCENARIO") from None
+    return sys.stdin.read() if source == STANDARD_STREAM else argument_text(source, field="SCENARIO")
 
 
 def _mapping(text: str, *, source: str) -> dict[str, Any]:

@@ -4,14 +4,14 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, PositiveInt, model_validator
 
-from simulator.errors import FileError, ProfileError, RoofcastError
+from simulator.errors import ProfileError, RoofcastError
 from simulator.specs.base import Seed, Spec, validate, yaml_mapping
+from simulator.specs.parsing import argument_text
 
 Point = dict[str, Any]
 """Values of the fields that vary, by dotted name."""
@@ -229,12 +229,7 @@ def asked_fields(base: Mapping[str, Any], point: Point) -> dict[str, Any]:
 
 def read_sweep(source: str) -> SweepSpec:
     """A sweep from a YAML or JSON file."""
-    try:
-        text = Path(source).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RoofcastError(f"{source}: not UTF-8 text (byte {error.start})", field="SWEEP") from None
-    except OSError as error:
-        raise FileError(f"{source}: cannot be read: {error.strerror or error}", field="SWEEP") from None
+    text = argument_text(source, field="SWEEP")
     try:
         return validate(SweepSpec, yaml_mapping(text, where=source), where=source)
     except ProfileError as error:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from simulator.errors import InfeasibleError, Option, RoofcastError, contradiction, no_effect
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
+from simulator.planner.records import total_of
 from simulator.records import dataclass
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import SUM_TOLERANCE, model_share
@@ -93,9 +94,7 @@ class ModelPlans:
     @property
     def cost_per_hour(self) -> float | None:
         """Of all fleets together; None where a price is unknown."""
-        costs = [plan.best.cost.per_hour for _, plan in self.planned]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if len(known) == len(costs) else None
+        return total_of([plan.best.cost.per_hour for _, plan in self.planned])
 
     @property
     def steps(self) -> tuple[StepDown, ...]:

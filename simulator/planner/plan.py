@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
+from math import prod
 from typing import TYPE_CHECKING
 
 from simulator.errors import Option, RoofcastError, contradiction
@@ -57,16 +58,11 @@ def check_contradictions(spec: PlanSpec) -> None:
         )
     if spec.max_gpus is None or spec.stock:
         return
-    tp, pp, dp, cp = (min(v, default=1) for v in (spec.tp_size, spec.pp_size, spec.dp_size, spec.cp_size))
+    degrees = {name: min(getattr(spec, name), default=1) for name in ("tp_size", "pp_size", "dp_size", "cp_size")}
     spares = spec.spares or 0
-    needed = tp * pp * dp * cp * (1 + spares)
+    needed = prod(degrees.values()) * (1 + spares)
     if needed > spec.max_gpus:
-        degrees = {
-            name: value
-            for name, value in (("tp_size", tp), ("pp_size", pp), ("dp_size", dp), ("cp_size", cp))
-            if value > 1
-        }
-        fixed = degrees | ({"spares": spares} if spares else {})
+        fixed = {name: value for name, value in degrees.items() if value > 1} | ({"spares": spares} if spares else {})
         raise _refused(
             "max_gpus",
             f"{spec.max_gpus} contradicts {' and '.join(f'`{name}` {value}' for name, value in fixed.items())}: "

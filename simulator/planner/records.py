@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar
 
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.traffic.lengths import RequestMix, WorkloadPreset
+
+
+def total_of(costs: Sequence[float | None]) -> float | None:
+    """All of them together; None where one is not known."""
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

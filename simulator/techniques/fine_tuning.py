@@ -112,28 +112,22 @@ def adapter_parameters(model: ModelSpec, *, spec: AdaptersSpec) -> float:
     check_adapters(spec, model=model)
     if spec.prompt_tokens is not None:
         return float(spec.prompt_tokens * model.hidden_size)
-    rows = _rows(model)
-    plan = precision_plan(model, PrecisionSpec(weights=Dtype.BF16))
-    context = RowContext(
-        model=model, plan=plan, parallelism=ParallelismSpec(), step=prefill_step(sequences=1, tokens=1), stage=0
-    )
+    rows, context = _rows(model)
     adapted = AdapterRows(spec=spec)(rows, context)
     return sum(row.count * row.parameters for row in adapted) - sum(row.count * row.parameters for row in rows)
 
 
-def _rows(model: ModelSpec) -> tuple[Work, ...]:
-    return operator_list(
-        model,
-        parallelism=ParallelismSpec(),
-        plan=precision_plan(model, PrecisionSpec(weights=Dtype.BF16)),
-        step=prefill_step(sequences=1, tokens=1),
-    )
+def _rows(model: ModelSpec) -> tuple[tuple[Work, ...], RowContext]:
+    """The rows of one token on one device in 16 bits, and what they are of."""
+    plan, step = precision_plan(model, PrecisionSpec(weights=Dtype.BF16)), prefill_step(sequences=1, tokens=1)
+    context = RowContext(model=model, plan=plan, parallelism=ParallelismSpec(), step=step, stage=0)
+    return operator_list(model, parallelism=context.parallelism, plan=plan, step=step), context
 
 
 def _block_parameters(model: ModelSpec) -> float:
     """Parameters of the linear layers inside the blocks."""
-    plan = precision_plan(model, PrecisionSpec(weights=Dtype.BF16))
-    return sum(row.count * row.parameters for row in _rows(model) if row.role in plan.quantised_roles)
+    rows, context = _rows(model)
+    return sum(row.count * row.parameters for row in rows if row.role in context.plan.quantised_roles)
 
 
 def _activation_bytes(model: ModelSpec, *, tokens: float, element_bytes: float) -> float:

@@ -75,16 +75,16 @@ class GapOption:
 
     name: str
     given: tuple[FieldValue, ...]
-    hardware: str
-    label: str
-    devices: int | None
+    hardware: str = ""
+    label: str = ""
+    devices: int | None = None
     taken: tuple[float | None, ...]
-    closes: bool
+    closes: bool = False
     reason: str
     quality: str
     quality_loss: float | None
-    cost_per_hour: float | None
-    spec: PlanSpec | None
+    cost_per_hour: float | None = None
+    spec: PlanSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

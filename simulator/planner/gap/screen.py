@@ -240,16 +240,10 @@ def _nothing(change: GapChange, overrun: Overrun) -> GapOption:
     return GapOption(
         name=change.name,
         given=change.given,
-        hardware="",
-        label="",
-        devices=None,
         taken=(None,) * len(overrun.limits),
-        closes=False,
         reason="nothing serves with it alone",
         quality=change.quality.note,
         quality_loss=change.quality.loss,
-        cost_per_hour=None,
-        spec=None,
     )
 
 

@@ -19,7 +19,7 @@ from simulator.planner.fleet.records import Housing, housing_of
 from simulator.planner.gap.limits import Overrun, fleet_limits, within
 from simulator.planner.money.facilities import racked
 from simulator.planner.money.market import market_price, plan_rule
-from simulator.planner.records import Study
+from simulator.planner.records import Study, total_of
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import try_platforms
@@ -90,8 +90,7 @@ class EncoderFleet(Study):
     @property
     def total_per_hour(self) -> float | None:
         """Of both; None where one has no price."""
-        costs = (self.cost_per_hour, self.fleet_cost_per_hour)
-        return None if None in costs else sum(cost or 0.0 for cost in costs)
+        return total_of((self.cost_per_hour, self.fleet_cost_per_hour))
 
     @property
     def rank(self) -> tuple[bool, float, int]:

@@ -10,7 +10,7 @@ from simulator.errors import InfeasibleError, Option, no_effect
 from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import CapacityPlan, StudyContext
 from simulator.planner.fleet.fleet import Sized
-from simulator.planner.records import Demand, Study
+from simulator.planner.records import Demand, Study, total_of
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import search
@@ -157,8 +157,7 @@ class _Splitter:
 
 
 def _cost(fleets: tuple[SplitFleet, ...]) -> float | None:
-    costs = [fleet.cost_per_hour for fleet in fleets if fleet.cost_per_hour is not None]
-    return sum(costs) if len(costs) == len(fleets) else None
+    return total_of([fleet.cost_per_hour for fleet in fleets])
 
 
 def _devices(fleets: tuple[SplitFleet, ...]) -> int:

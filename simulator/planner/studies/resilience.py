@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, inf
 from typing import ClassVar
 
@@ -43,10 +44,10 @@ class LossCase:
     replicas_lost: int
     replicas_left: int
     load: float
-    ttft_p95_s: float
-    tpot_p95_s: float
-    e2e_p95_s: float
-    holds: bool
+    ttft_p95_s: float = inf
+    tpot_p95_s: float = inf
+    e2e_p95_s: float = inf
+    holds: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,22 +180,12 @@ def loss_case(question: Question, sized: Sized, *, name: str, lost: Counts) -> L
     shape, rate, objectives = sized.evaluated, question.demand.planned_rate_per_s, question.objectives
     left = tuple(max(0, total - gone) for total, gone in zip(sized.totals, lost, strict=True))
     load = shape.load(rate, left)
-    ttft_p95_s = tpot_p95_s = e2e_p95_s = inf
-    holds = False
-    if load < 1:
-        (at,) = shape.at_counts(rate, left, objectives=objectives)
-        ttft_p95_s, tpot_p95_s, e2e_p95_s = at.ttft_p95_s, at.tpot_p95_s, at.e2e_p95_s
-        holds = all(value <= item.bound_s for value, item in zip(at.objectives_s, objectives, strict=True))
-    return LossCase(
-        name=name,
-        replicas_lost=sum(lost),
-        replicas_left=sum(left),
-        load=load,
-        ttft_p95_s=ttft_p95_s,
-        tpot_p95_s=tpot_p95_s,
-        e2e_p95_s=e2e_p95_s,
-        holds=holds,
-    )
+    case = LossCase(name=name, replicas_lost=sum(lost), replicas_left=sum(left), load=load)
+    if load >= 1:
+        return case
+    (at,) = shape.at_counts(rate, left, objectives=objectives)
+    holds = all(value <= item.bound_s for value, item in zip(at.objectives_s, objectives, strict=True))
+    return replace(case, ttft_p95_s=at.ttft_p95_s, tpot_p95_s=at.tpot_p95_s, e2e_p95_s=at.e2e_p95_s, holds=holds)
 
 
 def availability_of(question: Question, sized: Sized) -> Availability | None:

@@ -6,7 +6,7 @@ from dataclasses import field
 from typing import ClassVar
 
 from simulator.kernels.timing import Provenance
-from simulator.planner.records import NotConfirmed, PlanWarning, Study
+from simulator.planner.records import NotConfirmed, PlanWarning, Study, total_of
 from simulator.planner.serving.replica_load import LatencyRange
 from simulator.planner.serving.shapes import Counts, Shape, operating_steps
 from simulator.planner.verified import FleetVerification
@@ -108,8 +108,7 @@ class StockPlan(Study):
     @property
     def cost_per_hour(self) -> float | None:
         """Of what has to be obtained, in the price list's currency; None where a price is unknown."""
-        costs = [share.cost_per_hour for share in self.shares]
-        return None if None in costs else sum(cost or 0.0 for cost in costs)
+        return total_of([share.cost_per_hour for share in self.shares])
 
     @property
     def chances(self) -> tuple[float, ...]:

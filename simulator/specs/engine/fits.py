@@ -143,7 +143,7 @@ class VendorFit(EngineFit):
         return self if before is None else self.releases[before]
 
 
-class EngineFits(Spec):
+class EngineFits(EngineFit):
     """An engine's fits (YAML under hardware_profiles/calibration/engines/), written by validation/fit.
 
     cache_logged_on : accelerators on which the memory plan was compared with the engine's own logs
@@ -154,8 +154,5 @@ class EngineFits(Spec):
     engine: str
     date: str
     cache_logged_on: tuple[str, ...] = ()
-    overheads: EngineOverheads
-    spread: EngineSpread
-    sources: dict[str, Source]
     releases: dict[str, EngineFit] = Field(default_factory=dict)
     vendors: dict[str, VendorFit] = Field(default_factory=dict)

@@ -32,15 +32,14 @@ _PRECISION_NAME = "Number formats"
 class RunCost:
     """What a running deployment costs at a price list's hourly rate; None where no price is known.
 
-    per_hour : of all devices of all replicas; per_million_* : at the throughput of the scenario, all of the bill on
-    the output tokens, or spread over prompts and answers alike
+    per_hour : of all devices of all replicas; per_million_output_tokens : at the throughput of the scenario, all of the
+    bill on the answers
     """
 
     currency: str
     offer: str
-    per_hour: float | None
-    per_million_output_tokens: float | None
-    per_million_tokens: float | None
+    per_hour: float | None = None
+    per_million_output_tokens: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,27 +96,18 @@ def run_cost(
     """Price a scenario that runs all the time at its throughput."""
     listed = load_prices(prices, profiles=profiles)
     rule = PriceRule(kind=price_kind)
-    terms = " or ".join(rule.terms)
     price = market_price(listed, hardware=result.deployment.hardware.name, rule=rule)
     prices_of = {name: market_price(listed, hardware=name, rule=rule) for name, _ in accelerators(result)}
     known = {name: found.per_hour for name, found in prices_of.items() if found is not None}
     if price is None or len(known) < len(prices_of):
-        return RunCost(
-            currency=listed.currency,
-            offer=f"no {terms} price is known",
-            per_hour=None,
-            per_million_output_tokens=None,
-            per_million_tokens=None,
-        )
+        return RunCost(currency=listed.currency, offer=f"no {' or '.join(rule.terms)} price is known")
     per_hour = sum(known[name] * count for name, count in accelerators(result))
     output_millions = result.output_tokens_per_s * SECONDS_PER_HOUR / MEGA
-    total_millions = result.total_tokens_per_s * SECONDS_PER_HOUR / MEGA
     return RunCost(
         currency=listed.currency,
         offer=str(price),
         per_hour=per_hour,
         per_million_output_tokens=per_hour / output_millions,
-        per_million_tokens=per_hour / total_millions,
     )
 
 

@@ -95,24 +95,21 @@ class Path:
             if item is not None and change.is_in(item.evaluated.candidate):
                 tried.append(Taken(change=change, item=item, state=joined))
         best = min(tried, key=self._preference, default=None)
-        if best is None or (self.now is not None and not self._is_nearer(best.item, self.now)):
+        order = screen.overrun.order
+        if best is None or (self.now is not None and order(best.item)[0] >= order(self.now)[0]):
             return None
         return best
 
     def _preference(self, taken: Taken) -> tuple[float, float, object]:
         """Of changes that close the gap the one with the smallest known loss, then the cheapest fleet."""
         over, rank = self._screen.overrun.order(taken.item)
-        loss = taken.change.quality.loss
-        return over, float("inf") if loss is None else loss, rank
-
-    def _is_nearer(self, item: Sized, than: Sized) -> bool:
-        return self._screen.overrun.order(item)[0] < self._screen.overrun.order(than)[0]
+        return over, _loss(taken.change), rank
 
     def drop_needless(self) -> None:
         """Leave out changes that later ones made superfluous, the dearest in quality first."""
         if not self.is_done:
             return
-        for taken in sorted(self.taken, key=lambda item: -_cost_of(item.change)):
+        for taken in sorted(self.taken, key=lambda item: -_loss(item.change)):
             rest = [item.change for item in self.taken if item.change is not taken.change]
             end = self._screen.exact(_joined(rest))
             if rest and end is not None and self._screen.overrun.holds(end):
@@ -140,7 +137,7 @@ def _joined(changes: Sequence[GapChange]) -> GapState:
     return state
 
 
-def _cost_of(change: GapChange) -> float:
+def _loss(change: GapChange) -> float:
     return float("inf") if change.quality.loss is None else change.quality.loss
 
 

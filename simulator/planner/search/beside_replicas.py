@@ -23,14 +23,12 @@ def _compared(question: Question) -> Iterator[tuple[AcceleratorSpec, Parallelism
         yield from ((platform.hardware, item) for item in found)
 
 
-def _host_bytes_per_s(hardware: AcceleratorSpec, parallelism: ParallelismSpec) -> float:
-    return hardware.host_link.bytes_per_s_per_direction * parallelism.devices
-
-
 def _check_tiers(question: Question) -> None:
     """Refuse tiers that are faster than the host links of every replica to compare."""
     spec, engine, refused = question.spec, asked_engine(question.spec), None
-    for hardware, parallelism in sorted(_compared(question), key=lambda pair: -_host_bytes_per_s(*pair)):
+    for hardware, parallelism in sorted(
+        _compared(question), key=lambda pair: -pair[0].host_link.bytes_per_s_per_direction * pair[1].devices
+    ):
         try:
             kv_tiers(engine, True, hardware=hardware, parallelism=parallelism, profiles=spec.profiles)
         except RoofcastError as error:

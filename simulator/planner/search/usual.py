@@ -39,7 +39,6 @@ from simulator.planner.serving.shapes import Aggregated, Shape, evaluate_prepare
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.model.architecture import ModelSpec
-from simulator.specs.question.plan import PlanSpec
 from simulator.traffic.lengths import RequestMix
 
 Answer = TypeVar("Answer")
@@ -337,13 +336,10 @@ def _try_replicas(question: Question, platform: Platform) -> Trial:
         tried, trial = tried + larger, trial.with_more(_evaluate(question, larger))
     if not trial.sized and spec.hardware and not spec.pp_size and trial.all_too_small:
         depths = tuple(depth for depth in PIPELINE_DEPTHS if depth <= model.num_hidden_layers)
-        deeper = spec.model_copy(update={"pp_size": depths, "tp_size": _largest_tp(tried, spec)})
+        largest = spec.tp_size or (max((candidate.parallelism.tp_size for candidate in tried), default=1),)
+        deeper = spec.model_copy(update={"pp_size": depths, "tp_size": largest})
         trial = trial.with_more(_evaluate(question, candidates(deeper, model=model, platform=platform)))
     return trial
-
-
-def _largest_tp(tried: Sequence[Candidate], spec: PlanSpec) -> tuple[int, ...]:
-    return spec.tp_size or (max((candidate.parallelism.tp_size for candidate in tried), default=1),)
 
 
 def evaluate_all(question: Question, tried: Sequence[Candidate]) -> Trial:

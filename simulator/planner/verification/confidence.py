@@ -175,13 +175,11 @@ def _grade(levels: tuple[Evidence, ...]) -> tuple[int, str]:
     worst = _LETTERS.index("D")
     for found, step in ((exact, 0), (kind, 1), (hardware, 2), (engine, 3)):
         if found.score is not None and found.runs >= FEW:
-            place = max(step, _LETTERS.index(_letter(found.score.mean)) + (same_class.runs == 0))
+            mean = found.score.mean
+            letter = next((letter for bound, letter in BOUNDS if mean <= bound), _LETTERS[-1])
+            place = max(step, _LETTERS.index(letter) + (same_class.runs == 0))
             return min(place, worst), _defence(found, exact, same_class)
     return worst, f"no whole runs of {hardware.names} or {engine.names}"
-
-
-def _letter(mean_error: float) -> str:
-    return next((letter for bound, letter in BOUNDS if mean_error <= bound), _LETTERS[-1])
 
 
 def _defence(found: Evidence, exact: Evidence, same_class: Evidence) -> str:

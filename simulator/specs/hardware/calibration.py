@@ -23,9 +23,16 @@ from pydantic import (
 )
 
 from simulator.errors import ProfileError
-from simulator.specs.base import IsoDate, LogSigma, LogSpread, Spec, read_yaml, validate
+from simulator.specs.base import IsoDate, LogSigma, LogSpread, Spec
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.profiles import find_profile, list_profiles, load_spec, profile_root, profiles_changed_ns
+from simulator.specs.profiles import (
+    find_profile,
+    list_profiles,
+    load_file,
+    load_spec,
+    profile_root,
+    profiles_changed_ns,
+)
 from simulator.units import MEGA
 
 Fitted = TypeVar("Fitted")
@@ -325,8 +332,7 @@ class TransferTable(Spec):
 @lru_cache(maxsize=1)
 def load_transfer_table() -> TransferTable:
     """The table shipped with the package (hardware_profiles/calibration/transfer.yaml)."""
-    path = profile_root("hardware_profiles") / "calibration" / "transfer.yaml"
-    return validate(TransferTable, read_yaml(path), where=str(path), profile=True)
+    return load_file(TransferTable, profile_root("hardware_profiles") / "calibration" / "transfer.yaml")
 
 
 class PowerRange(Spec):
@@ -387,5 +393,4 @@ class PowerFits(Spec):
 @lru_cache(maxsize=1)
 def load_power_fits() -> PowerFits:
     """The fits shipped with the package (hardware_profiles/calibration/power.yaml)."""
-    path = profile_root("hardware_profiles") / "calibration" / "power.yaml"
-    return validate(PowerFits, read_yaml(path), where=str(path))
+    return load_file(PowerFits, profile_root("hardware_profiles") / "calibration" / "power.yaml")

@@ -14,7 +14,7 @@ from pydantic import PositiveFloat, PositiveInt
 
 from simulator.errors import plain_word
 from simulator.records import dataclass
-from simulator.specs.base import Source, Spec, read_yaml, validate
+from simulator.specs.base import Source, Spec
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
 from simulator.specs.model.precision import GGUF_MIXES, Dtype
 from simulator.specs.profiles import load_file, profile_root
@@ -295,5 +295,4 @@ class QualityTable(Spec):
 @lru_cache(maxsize=1)
 def load_quality_table() -> QualityTable:
     """The table shipped with the package (model_profiles/quality/published.yaml)."""
-    path = profile_root("model_profiles") / "quality" / "published.yaml"
-    return validate(QualityTable, read_yaml(path), where=str(path))
+    return load_file(QualityTable, profile_root("model_profiles") / "quality" / "published.yaml")

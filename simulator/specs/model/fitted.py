@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from simulator.specs.base import LogSpread, Source, Spec, SpecT, read_yaml, validate
+from simulator.specs.base import LogSpread, Source, Spec, SpecT
 from simulator.specs.model.architecture import MoeSpec
 from simulator.specs.profiles import load_file, profile_root
 from simulator.specs.question.techniques import SpeculationMethod, Task
@@ -52,8 +52,7 @@ class RoutingFit(Spec):
 
 def _shipped(fit: type[SpecT], name: str) -> SpecT:
     """A fit of the package, from hardware_profiles/calibration."""
-    path = profile_root("hardware_profiles") / "calibration" / name
-    return validate(fit, read_yaml(path), where=str(path))
+    return load_file(fit, profile_root("hardware_profiles") / "calibration" / name)
 
 
 @lru_cache(maxsize=1)

@@ -9,8 +9,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from simulator.errors import RoofcastError, did_you_mean, plain_word
-from simulator.specs.base import LogSigma, Spec, open_field, read_yaml, validate
-from simulator.specs.profiles import profile_root
+from simulator.specs.base import LogSigma, Spec, open_field
+from simulator.specs.profiles import load_file, profile_root
 
 
 def _by_spelling(spellings: Mapping[str, str]) -> Mapping[str, str]:
@@ -291,5 +291,4 @@ class FormatKernelTable(Spec):
 @lru_cache(maxsize=1)
 def load_format_kernels() -> FormatKernelTable:
     """The table shipped with the package (hardware_profiles/calibration/format_kernels.yaml)."""
-    path = profile_root("hardware_profiles") / "calibration" / "format_kernels.yaml"
-    return validate(FormatKernelTable, read_yaml(path), where=str(path), profile=True)
+    return load_file(FormatKernelTable, profile_root("hardware_profiles") / "calibration" / "format_kernels.yaml")

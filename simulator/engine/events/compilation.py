@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -153,7 +154,7 @@ class Loop:
 
     @property
     def mark(self) -> Path | None:
-        """The file that says that machine code of this loop lies beside it."""
+        """The file that says that machine code of this loop lies in the folder beside it, and its digest."""
         folder = _cache_folder()
         return None if folder is None else folder / f"{self.name}{_READY}"
 
@@ -184,7 +185,7 @@ def _machine_code(loop: Loop) -> Callable[..., None]:
     from numba.core import event
 
     _register_parts()
-    folder = _cache_folder()
+    folder = _whole_folder(loop)
     settings: Any = numba_config
     before = settings.CACHE_DIR
     # The compiler reads its cache folder when a function is decorated.
@@ -193,8 +194,9 @@ def _machine_code(loop: Loop) -> Callable[..., None]:
         made: Any = numba.njit(**_ENTRY, cache=folder is not None)(loop.function)
     finally:
         settings.CACHE_DIR = before
-    if loop.mark is not None:
-        made._cache.save_overload = _kept_where_there_is_room(made._cache.save_overload, mark=loop.mark)
+    if folder is not None and loop.mark is not None:
+        save = _kept_where_there_is_room(made._cache.save_overload, folder=folder, mark=loop.mark)
+        made._cache.save_overload = save
 
     class Announcement(event.Listener):  # type: ignore[misc, unused-ignore]
         """Says when the loop is compiled, which takes seconds; what is found on the disk is not."""
@@ -215,13 +217,32 @@ def _machine_code(loop: Loop) -> Callable[..., None]:
     return ran
 
 
-def _kept_where_there_is_room(save: Callable[..., None], *, mark: Path) -> Callable[..., None]:
+def _digest(folder: Path) -> bytes:
+    """Of all that lies in the folder of a loop."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(folder.glob("*/*")))).digest()
+
+
+def _whole_folder(loop: Loop) -> Path | None:
+    """Where the machine code of a loop lies or will lie. The compiler believes whatever it finds there, so that what is
+    not as its mark says is removed, and where that cannot be, nothing is kept."""
+    if loop.mark is None:
+        return None
+    folder = loop.mark.with_suffix("")
+    try:
+        if folder.exists() and not (loop.mark.exists() and loop.mark.read_bytes() == _digest(folder)):
+            shutil.rmtree(folder)
+    except OSError:
+        return None
+    return folder
+
+
+def _kept_where_there_is_room(save: Callable[..., None], *, folder: Path, mark: Path) -> Callable[..., None]:
     """Keep machine code, and then leave the mark; on a full disk it lasts as long as its process."""
 
     def kept(*arguments: Any) -> None:
         with suppress(OSError):
             save(*arguments)
-            mark.touch()
+            mark.write_bytes(_digest(folder))
 
     return kept
 

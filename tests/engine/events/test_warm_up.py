@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -114,3 +115,53 @@ def test_after_a_warm_up_nothing_is_compiled(tmp_path: Path) -> None:
     found = roofcast("simulate", "-")
     assert not any("error" in json.loads(answer) for answer in found.stdout.splitlines())
     assert SAID not in found.stderr
+
+
+class TestDamage:
+    """The compiler believes what lies in its folder: a bit of machine code that fell over would be another answer."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr(compilation, "_cache_folder", lambda: tmp_path)
+        self.loop = Loop(function=lambda *given: None, name="any")
+        folder = tmp_path / "any"
+        assert compilation._whole_folder(self.loop) == folder
+        assert self.loop.mark is not None
+
+        def save(content: bytes) -> None:
+            (folder / "events").mkdir(parents=True)
+            (folder / "events" / "run.1.nbc").write_bytes(content)
+            (folder / "events" / "run.nbi").write_bytes(b"index")
+
+        compilation._kept_where_there_is_room(save, folder=folder, mark=self.loop.mark)(b"machine code")
+        return folder
+
+    def test_what_is_whole_stays(self, folder: Path) -> None:
+        assert compilation._whole_folder(self.loop) == folder
+        assert len(list(folder.glob("*/*"))) == 2
+
+    @pytest.mark.parametrize("damage", ["a bit", "half", "index", "mark", "binary mark", "no mark"])
+    def test_what_is_damaged_is_made_anew(self, folder: Path, damage: str) -> None:
+        code, mark = folder / "events" / "run.1.nbc", folder.with_suffix(".ready")
+        if damage == "no mark":
+            mark.unlink()
+        else:
+            path, content = {
+                "a bit": (code, b"lachine code"),
+                "half": (code, b"machin"),
+                "index": (folder / "events" / "run.nbi", b""),
+                "mark": (mark, b""),
+                "binary mark": (mark, b"\xff\xfe"),
+            }[damage]
+            path.write_bytes(content)
+        assert compilation._whole_folder(self.loop) == folder
+        assert not folder.exists()
+
+    def test_what_cannot_be_removed_is_not_used(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder / "events" / "run.nbi").write_bytes(b"")
+
+        def refuses(path: Path) -> None:
+            raise PermissionError(path)
+
+        monkeypatch.setattr(shutil, "rmtree", refuses)
+        assert compilation._whole_folder(self.loop) is None

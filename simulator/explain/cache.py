@@ -52,18 +52,11 @@ def _kv_cache(example: Example) -> tuple[Block, ...]:
         (number(length, digits=0), size, size * example.batch_size, _sequences(replica, tokens=float(length)))
         for length, size in zip(lengths, held.tolist(), strict=True)
     ]
-    batch = f"GB of {example.batch_size}"
+    heads, of = f"tokens | GB of a sequence | GB of {example.batch_size} | sequences that fit", example.half.value
     return (
         facts(("kv_bytes_per_token", "one token", number(each / KIB, "KiB"))),
-        rows_table("kv", "Cache by length", f"tokens | GB of a sequence | {batch} | sequences that fit", rows),
-        lines(
-            "kv",
-            "Cache of a sequence",
-            x="log Tokens",
-            y="log Cache [GB]",
-            at=lengths,
-            of={example.half.value: held.tolist()},
-        ),
+        rows_table("kv", "Cache by length", heads, rows),
+        lines("kv", "Cache of a sequence", x="log Tokens", y="log Cache [GB]", at=lengths, of={of: held.tolist()}),
     )
 
 

@@ -181,22 +181,12 @@ def _speculation(example: Example) -> tuple[Block, ...]:
         )
         for name, gain in gains.items()
     ]
-    speedups = f"speedup at 1 | at {BATCHES[-1]} | best k at 1 | loses from batch"
+    columns = f"speedup at 1 | at {BATCHES[-1]} | best k at 1 | loses from batch"
+    heads = f"method: | tokens a step | {columns} | acceptance from:"
+    speedups: dict[str, list[float]] = {name: gain.speedup.tolist() for name, gain in gains.items()}
     return (
-        rows_table(
-            "methods",
-            f"Speedup of decoding at {example.context_tokens} tokens",
-            f"method: | tokens a step | {speedups} | acceptance from:",
-            rows,
-        ),
-        lines(
-            "methods",
-            "Speedup over the batch",
-            x="log Batch",
-            y="Speedup",
-            at=BATCHES,
-            of={name: gain.speedup.tolist() for name, gain in gains.items()},
-        ),
+        rows_table("methods", f"Speedup of decoding at {example.context_tokens} tokens", heads, rows),
+        lines("methods", "Speedup over the batch", x="log Batch", y="Speedup", at=BATCHES, of=speedups),
     )
 
 

@@ -177,11 +177,10 @@ def _granularity(example: Example) -> tuple[Block, ...]:
             (name, number(scales[name], digits=0), extra, BITS[Dtype.INT4] + extra, BITS[Dtype.INT4] + 2 * extra)
         )
     heads = "granularity: | scales | bits a weight of scales | int4 with scales | and zero points of 16 bits"
+    added = {"scales": shares}
     return (
         rows_table("granularity", "Scales of the linear layers", heads, rows),
-        bars(
-            "granularity", "Bits a weight that scales add", y="Scales [bit]", names=GRANULARITIES, of={"scales": shares}
-        ),
+        bars("granularity", "Bits a weight that scales add", y="Scales [bit]", names=GRANULARITIES, of=added),
     )
 
 

@@ -56,22 +56,16 @@ def _roofline(example: Example) -> tuple[Block, ...]:
         for name, held, rate, origin in _levels(replica)
     ]
     ridges = [
-        (
-            f"ridge_{dtype.value}",
-            f"ridge of {dtype.value}",
-            number(ridge_point(example.hardware, dtype=dtype), "FLOP/byte"),
-        )
-        for dtype in example.hardware.peak_flops_per_s
+        (f"ridge_{dtype.value}", f"ridge of {dtype.value}", number(ridge_point(hardware, dtype=dtype), "FLOP/byte"))
+        for dtype in hardware.peak_flops_per_s
     ]
+    note = "a kernel whose data stays in a level is bound by that level's ridge [FLOP/byte]"
+    if load_facts().on_chip_of(hardware) is None:
+        note += "; the memory beside the compute units has no source here"
     return (
         facts(*ridges),
         rows_table(
-            "levels",
-            "Levels of memory",
-            f"level: | size: | rate: | ridge {example.half.value}",
-            rows,
-            note="a kernel whose data stays in a level is bound by that level's ridge [FLOP/byte]"
-            + ("" if load_facts().on_chip_of(hardware) else "; the memory beside the compute units has no source here"),
+            "levels", "Levels of memory", f"level: | size: | rate: | ridge {example.half.value}", rows, note=note
         ),
         Figure(chart=roofline_chart(example.phases(replica), deployment=replica)),
     )
@@ -98,18 +92,9 @@ def _intensity(example: Example) -> tuple[Block, ...]:
         return (shown,)
     steps = example.decode(replica, batch=BATCHES)
     intensity = (_step_sum(steps, "flops") / _step_sum(steps, "bytes")).tolist()
-    return (
-        *_turning(example),
-        shown,
-        lines(
-            "intensity",
-            "Arithmetic intensity of a decode step",
-            x="log Batch",
-            y="log Intensity [FLOP/byte]",
-            at=BATCHES,
-            of={"step": intensity, "ridge": [ridge] * len(BATCHES)},
-        ),
-    )
+    title, of = "Arithmetic intensity of a decode step", {"step": intensity, "ridge": [ridge] * len(BATCHES)}
+    curves = lines("intensity", title, x="log Batch", y="log Intensity [FLOP/byte]", at=BATCHES, of=of)
+    return (*_turning(example), shown, curves)
 
 
 def _turning(example: Example) -> tuple[Block, ...]:
@@ -147,15 +132,11 @@ def _utilisation(example: Example) -> tuple[Block, ...]:
         if isinstance(step_s.value, float)
     ]
     title = f"A decode step of {example.batch_size} at {example.context_tokens} tokens"
+    shares = {"MBU": steps.mbu.tolist(), "MFU": steps.mfu.tolist()}
     return (
         rows_table("utilisation", title, "time: | TPOT: | GB read | MBU | MFU", rows),
         lines(
-            "utilisation",
-            "Utilisation of a decode step",
-            x="log Batch",
-            y="Share of the peak",
-            at=BATCHES,
-            of={"MBU": steps.mbu.tolist(), "MFU": steps.mfu.tolist()},
+            "utilisation", "Utilisation of a decode step", x="log Batch", y="Share of the peak", at=BATCHES, of=shares
         ),
     )
 

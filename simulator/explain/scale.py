@@ -173,16 +173,12 @@ def _students(example: Example) -> tuple[Block, ...]:
     teachers = _distilled(example)
     phases = " | ".join(("prefill", "decode")[: len(steps_s)])
     heads = f"model: | billion parameters | {phases} | last faster by | quality:"
-    names = ["teacher", *STUDENTS]
+    names, title = ["teacher", *STUDENTS], f"Published students of {DISTILLED_FROM} on {example.hardware.name}"
+    compared = "model: | method: | last faster by | metric: | of the teacher | of the student | source:"
+    note = "a student's speed is that of its size, however it was trained"
     return (
         rows_table("students", "Shallower students", heads, rows),
-        rows_table(
-            "distilled",
-            f"Published students of {DISTILLED_FROM} on {example.hardware.name}",
-            "model: | method: | last faster by | metric: | of the teacher | of the student | source:",
-            teachers,
-            note="a student's speed is that of its size, however it was trained",
-        ),
+        rows_table("distilled", title, compared, teachers, note=note),
         bars("students", "Time of a step", y="Time [ms]", names=names, of={"last phase": taken}),
     )
 

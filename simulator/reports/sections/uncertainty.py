@@ -119,23 +119,17 @@ def _scenarios(studies: Studies) -> doc.Table:
     if found is not None:
         rows.insert(0, ("low: demand and step times, P10", found.devices.p10, drawn.p10 if drawn else None))
         rows.append(("high: demand and step times, P90", found.devices.p90, drawn.p90 if drawn else None))
-    return doc.table(
-        "scenarios",
-        "Scenarios: low, base, high",
-        doc.columns("Scenario", "Devices", f"{studies.currency}/h", "Against the plan", words=("Scenario",)),
-        [
-            doc.row(
-                name,
-                doc.count(devices, origin=doc.known_as(fleet.provenance)),
-                doc.money(cost_per_hour),
-                signed_percent_text(fleet.changed_by(devices=devices, cost_per_hour=cost_per_hour)),
-                total=name.startswith("base"),
-            )
-            for name, devices, cost_per_hour in rows
-        ],
-        note="Fast and slow kernels: the ends of the 80 % interval of the step times. P10 and P90 are of the "
-        "cheapest fleet sized for each draw, which may be of another accelerator.",
+    heads = doc.columns("Scenario", "Devices", f"{studies.currency}/h", "Against the plan", words=("Scenario",))
+    known, shown = doc.known_as(fleet.provenance), []
+    for name, devices, cost_per_hour in rows:
+        change = signed_percent_text(fleet.changed_by(devices=devices, cost_per_hour=cost_per_hour))
+        cells = (doc.count(devices, origin=known), doc.money(cost_per_hour), change)
+        shown.append(doc.row(name, *cells, total=name.startswith("base")))
+    note = (
+        "Fast and slow kernels: the ends of the 80 % interval of the step times. P10 and P90 are of the cheapest fleet "
+        "sized for each draw, which may be of another accelerator."
     )
+    return doc.table("scenarios", "Scenarios: low, base, high", heads, shown, note=note)
 
 
 def owning_blocks(bars: Iterable[OwningBar]) -> tuple[doc.Table, ...]:

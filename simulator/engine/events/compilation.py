@@ -90,7 +90,7 @@ def compiler_version() -> str | None:
 
 @lru_cache(maxsize=1)
 def _cache_folder() -> Path | None:
-    """A folder that can be written, or None: then every process compiles for itself."""
+    """A folder of this user's that can be written, or None: then every process compiles for itself."""
     digest = hashlib.sha256(str(compiler_version()).encode())
     # All files of this folder: which of them end up in the loop is the compiler's business.
     for source in [*sorted(Path(__file__).parent.glob("*.py")), Path(tables.__file__)]:
@@ -101,7 +101,8 @@ def _cache_folder() -> Path | None:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
-        if os.access(folder, os.W_OK):
+        # What another user put into a folder that all may write would be run.
+        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.geteuid():
             return folder
     return None
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,14 @@ class TestDamage:
 
         monkeypatch.setattr(shutil, "rmtree", refuses)
         assert compilation._whole_folder(self.loop) is None
+
+
+def test_machine_code_of_another_user_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a folder for temporary files, where anybody may come first."""
+    monkeypatch.setenv("ROOFCAST_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = compilation._cache_folder.__wrapped__()
+    assert found is not None
+    assert found.parent == tmp_path / "roofcast"
+    monkeypatch.setattr(os, "geteuid", lambda: found.stat().st_uid + 1)
+    assert compilation._cache_folder.__wrapped__() is None

@@ -49,6 +49,11 @@ def of_servers() -> int:
     return int(_place()[1])
 
 
+def is_first() -> bool:
+    """Whether this server does what one does for all."""
+    return _place()[0] == "0"
+
+
 def own_cookie() -> tuple[tuple[bytes, bytes], ...]:
     """The header that tells a browser to stay with this server; none where there is one alone."""
     place, _, port = _place()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -17,14 +18,18 @@ if _HOME not in sys.path:
 # Imported before anybody visits: the pages bring pandas and plotly with them.
 from app import front, shell, turns, work, workers  # noqa: E402, F401 - found through the line above
 from app.page_answers import PageAnswers  # noqa: E402
+from simulator.engine.events.warm_up import is_warm  # noqa: E402
 from simulator.errors import RoofcastError  # noqa: E402
 
 
 def _warm_up() -> None:
-    """Read the calibrations of the first page before its first visitor waits for them."""
+    """Read the calibrations of the first page, and see to machine code, before the first visitor waits for either."""
     with suppress(RoofcastError):
         work.warm_up()
     workers.keep_what_is_read()
+    if front.is_first() and not is_warm():
+        # In a process of its own, which is gone after it; whoever asks meanwhile is answered by Python.
+        subprocess.run((sys.executable, "-m", "simulator.cli.roofcast", "warm-up"), cwd=_HOME, stdout=2, check=False)
 
 
 workers.start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
+from simulator.engine.events.warm_up import leave_compiling
 from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.load_sweep import LoadSweep, load_sweep
 from simulator.engine.runs.scenario_setup import ServeOptions, scenario_options
@@ -96,5 +97,6 @@ def report_file(plan: CapacityPlan, command: str, form: ReportFormat) -> bytes:
 
 
 def warm_up() -> None:
-    """Read the calibrations of the first page before its first visitor waits for them."""
+    """Read the calibrations of the first page before its first visitor waits for them; nor is a compiler waited for."""
+    leave_compiling()
     planned(plan_spec({"rps": PLANNED_RATE_PER_S, "model": PLANNED_MODEL}))

@@ -107,9 +107,14 @@ def _cache_folder() -> Path | None:
     return None
 
 
+def can_keep() -> bool:
+    """Whether other processes find the machine code that one has made."""
+    return compiler_version() is not None and _cache_folder() is not None
+
+
 def loops_on_disk() -> frozenset[str]:
     """Names of the loops whose machine code an earlier process left."""
-    folder = _cache_folder() if compiler_version() is not None else None
+    folder = _cache_folder() if can_keep() else None
     return frozenset(path.stem for path in folder.glob(f"*{_READY}")) if folder is not None else frozenset()
 
 

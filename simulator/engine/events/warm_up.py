@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 
 import numpy as np
 
 from simulator.engine.events import scheduler_lists, scheduler_walk
-from simulator.engine.events.compilation import FASTER, compiler_version
+from simulator.engine.events.compilation import FASTER, can_keep, compiler_version, loops_on_disk
 from simulator.engine.events.loop import loop_of
 from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import Scheduler
@@ -27,6 +28,18 @@ SCHEDULERS: Mapping[str, tuple[SchedulerPolicy, Scheduler]] = {
     ),
 }
 """By what a reader knows of it, each scheduler with a policy of it."""
+
+
+def is_warm() -> bool:
+    """Whether nobody will wait for a compiler: an earlier process left everything, or there is no compiler."""
+    return compiler_version() is None or loops_on_disk() >= {loop_of(kind).name for _, kind in SCHEDULERS.values()}
+
+
+def leave_compiling() -> None:
+    """Let this process load machine code as soon as another has made it, and make none; Python serves until then."""
+    if can_keep():
+        for _, scheduler in SCHEDULERS.values():
+            loop_of(scheduler).worth_compiling = sys.maxsize
 
 
 def warm_up() -> dict[str, float]:

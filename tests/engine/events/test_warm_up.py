@@ -73,6 +73,19 @@ class TestChoice:
         loop.for_requests(1)()
         assert self.ran == ["python", "machine"]
 
+    def test_who_leaves_compiling_to_another_process_loads_what_it_made(
+        self, loop: Loop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(warming, "loop_of", lambda _: loop)
+        assert not warming.is_warm()
+        warming.leave_compiling()
+        loop.for_requests(100 * WORTH_COMPILING_REQUESTS)()
+        assert loop.mark is not None
+        loop.mark.touch()
+        assert warming.is_warm()
+        loop.for_requests(1)()
+        assert self.ran == ["python", "machine"]
+
     def test_requests_of_many_processes_add_up(self, loop: Loop) -> None:
         ran = []
         for _ in range(3):

@@ -60,7 +60,6 @@ def _dressed(spec: dict[str, Any], *, height: int) -> None:
     layout["modebar"] = {"bgcolor": "rgba(0,0,0,0)", "color": "rgba(128,128,128,0.7)", "activecolor": "#7A8593"}
     for axis, room in (("xaxis", 20), ("yaxis", 24)):
         layout[axis]["title"] |= {"font": _AXIS_TITLE, "standoff": room}
-    layout["xaxis"] |= {"showgrid": False, "zeroline": False}
 
 
 def _drawn(described: Chart, *, sideways: bool = False, height: int = _HEIGHT) -> dict[str, Any]:
@@ -78,6 +77,8 @@ def _drawn(described: Chart, *, sideways: bool = False, height: int = _HEIGHT) -
     # Room for values is known beforehand: a browser that finds it out draws everything again, twice.
     for axis in ("xaxis", "yaxis"):
         layout[axis]["automargin"] = _has_names(described, axis, sideways=sideways)
+    # Lines lead from values to marks; names need none.
+    layout["yaxis" if layout["yaxis"]["automargin"] else "xaxis"] |= {"showgrid": False, "zeroline": False}
     crowded = max((len(series.x) for series in described.series), default=0) > _MANY_POINTS
     for trace in spec["data"]:
         trace["name"] = controls.named(trace["name"])

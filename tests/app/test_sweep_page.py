@@ -66,6 +66,13 @@ def test_the_page_shows_what_the_command_prints_and_its_best_point_holds() -> No
     assert {"held", "missed"} == set(table["objectives"])
 
 
+def test_money_is_said_in_its_currency() -> None:
+    page = opened("sweep", {"y": "Cost per 1M tokens out (list price)"})
+    assert ": $" in headline(page)
+    assert "list price" not in headline(page)
+    assert all("$" in cell for cell in tables(page)[0]["Cost per 1M tokens out (list price)"])
+
+
 def test_a_rate_is_swept_and_points_open_elsewhere() -> None:
     page = opened("sweep", {"axis": "rate", "axis_2": "weights", "x": METRICS[2].name, "y": METRICS[4].name})
     assert not page.exception

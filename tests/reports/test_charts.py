@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, series_colors
+from simulator.reports.charts.chart import PALETTE, Annotation, Axis, Chart, Series, SeriesKind, ink_on, series_colors
 from simulator.reports.charts.scales import Scale, chart_ranges, linear_ticks, log_ticks, number_text, waterfall_bars
 from simulator.reports.charts.static_svg import CSS_THEME, LIGHT, static_svg
 from simulator.reports.content.document import Figure
@@ -153,3 +153,25 @@ def test_annotations_at_points_lines_and_outside_of_the_range() -> None:
     notes = (Annotation(text="at", x=0.5, y=0.5), Annotation(text="down", x=0.9), Annotation(text="across", y=0.2))
     noted = Chart(key="k", title="t", x=chart.x, y=chart.y, series=chart.series, annotations=notes)
     assert all(f">{note.text}<" in static_svg(noted) for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("lines", "sides"), [((4.0, 9.0), "ll"), ((4.0, 7.0, 8.0), "lrl"), ((7.0, 7.5, 8.0), "rll"), ((0.5, 2.0), "ll")]
+)
+def test_the_name_of_an_upright_line_is_not_crossed_by_the_next(lines: tuple[float, ...], sides: str) -> None:
+    plotly_spec = pytest.importorskip("simulator.reports.charts.plotly_figure").plotly_spec
+    chart = line_chart((0.0, 10.0), (0.0, 1.0))
+    notes = tuple(Annotation(text=f"{at}", x=at) for at in lines)
+    noted = Chart(key="k", title="t", x=chart.x, y=chart.y, series=chart.series, annotations=notes)
+    assert "".join(note["xanchor"][0] for note in plotly_spec(noted)["layout"]["annotations"]) == sides
+
+
+@pytest.mark.parametrize("color", PALETTE)
+def test_numbers_inside_bars_stand_out(color: str) -> None:
+    def luminance(text: str) -> float:
+        parts = (int(text[place : place + 2], 16) / 255 for place in (1, 3, 5))
+        linear = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+    dark, light = sorted((luminance(color), luminance(ink_on(color))))
+    assert (light + 0.05) / (dark + 0.05) > 4

@@ -15,6 +15,13 @@ GAIN, LOSS, NEUTRAL = 2, 3, 7
 """Indices in PALETTE for what falls, what rises and what is only a total."""
 
 
+def ink_on(color: str) -> str:
+    """White, or black where a ground such as ``#56B4E9`` is nearer to white: at least 4:1 on the palette."""
+    red, green, blue = (int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    # At this luminance both stand out alike.
+    return "#1b1f24" if 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 > 0.2 else "#ffffff"
+
+
 class SeriesKind(StrEnum):
     """How a series is drawn."""
 

@@ -7,7 +7,7 @@ from html import escape
 from itertools import pairwise
 
 from simulator.records import dataclass
-from simulator.reports.charts.chart import PALETTE, Chart, Series, SeriesKind
+from simulator.reports.charts.chart import PALETTE, Chart, Series, SeriesKind, ink_on
 from simulator.reports.charts.scales import Scale, number_text, waterfall_bars
 
 _BAR_SHARE = 0.62
@@ -138,7 +138,8 @@ def _stacks(chart: Chart, frame: Frame, colors: tuple[int, ...], theme: Theme) -
                 frame.x.at(x) - width / 2, top, width, bottom - top, color=PALETTE[colors[index]], name=name
             )
             if bottom - top > _INSIDE_BAR and text_width(text, size=FONT) < width:
-                yield svg_text(frame.x.at(x), (top + bottom) / 2 + FONT * 0.35, text, fill="#ffffff")
+                ink = ink_on(PALETTE[colors[index]])
+                yield svg_text(frame.x.at(x), (top + bottom) / 2 + FONT * 0.35, text, fill=ink)
 
 
 def _waterfall(series: Series, frame: Frame, theme: Theme) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from simulator.engine.uniform.record import CacheUse
 from simulator.phases.memory import MemoryPlan
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
-from simulator.reports.content.quantities import percent_text, seconds_text
+from simulator.reports.content.quantities import percent_text
 from simulator.units import GIGA
 
 _PARTS = (
@@ -67,7 +67,7 @@ def memory_over_time_chart(plan: MemoryPlan, use: CacheUse) -> Chart:
     return Chart(
         key="memory_over_time",
         title=f"The KV cache fills to {percent_text(max(use.used))}",
-        x=Axis(title="Time", categories=tuple(seconds_text(moment) for moment in use.moments_s)),
+        x=Axis(title="Time", unit="s", categories=tuple(f"{moment:.3g}" for moment in use.moments_s)),
         y=Axis(title="Memory per device", unit="GB"),
         series=tuple(replace(item, labels=()) for item in series),
         caption="The fullest device of the first replica, at the fullest moment of each stretch, within the engine's "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from math import log10
+from math import inf, log10
 from typing import TYPE_CHECKING, Any
 
 from simulator.reports.charts.chart import (
@@ -29,6 +29,8 @@ Trace = dict[str, Any]
 """A trace of plotly's JSON schema."""
 
 _SOFT = 0.18
+_NAME_WIDTH = 1 / 5
+"""What the name of a line takes of a chart on a phone, assumed."""
 _SCREEN_NEUTRAL = "#7A8593"
 """In place of the palette's own grey, which is made for paper: at least 3:1 on light and on dark pages."""
 _GRID = "rgba(128,128,128,0.25)"
@@ -213,7 +215,8 @@ def _annotated(layout: Trace, note: Annotation, chart: Chart) -> None:
         if ends := note.shaded(chart.x):
             layout["shapes"].append(area | {"x0": ends[0], "x1": ends[1], "y0": 0, "y1": 1, "yref": "y domain"})
         layout["shapes"].append(line | {"x0": at, "x1": at, "xref": "x", "y0": 0, "y1": 1, "yref": "y domain"})
-        text |= {"y": 1, "yref": "y domain", "xanchor": "left", "yanchor": "top"}
+        side = "right" if _is_crossed(note.x, chart) else "left"
+        text |= {"y": 1, "yref": "y domain", "xanchor": side, "yanchor": "top"}
     elif note.x is None and note.y is not None:
         if ends := note.shaded(chart.y):
             layout["shapes"].append(area | {"y0": ends[0], "y1": ends[1], "x0": 0, "x1": 1, "xref": "x domain"})
@@ -228,6 +231,15 @@ def _annotated(layout: Trace, note: Annotation, chart: Chart) -> None:
     layout["annotations"].append(text)
 
 
+def _is_crossed(at: float, chart: Chart) -> bool:
+    """Whether another upright line stands where this one's name would, on its right, and there is more room left."""
+    xs = [at, *(value for series in chart.series for value in series.x)]
+    lines = [note.x for note in chart.annotations if note.y is None and note.x is not None]
+    right = min((x - at for x in lines if x > at), default=inf)
+    left = min((at - x for x in (min(xs), *lines) if x < at), default=0.0)
+    return right < min(_NAME_WIDTH * (max(xs) - min(xs)), left)
+
+
 def _annotation_place(axis: Axis, value: float) -> Any:
     """Plotly places annotations on a log axis by the logarithm, unlike everything else."""
     if axis.categories:
@@ -237,6 +249,8 @@ def _annotation_place(axis: Axis, value: float) -> Any:
 
 def _axis(axis: Axis, *, reverse: bool = False) -> Trace:
     found: Trace = {"title": {"text": axis.label}, "gridcolor": _GRID, "zerolinecolor": _GRID}
+    # As tables write numbers, 10,000 behind 1,000; from 100k on a prefix has less width.
+    found |= {"separatethousands": True, "minexponent": 4}
     if axis.is_log:
         found["type"] = "log"
     if axis.low is not None and axis.high is not None:

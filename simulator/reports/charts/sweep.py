@@ -11,7 +11,7 @@ from simulator.records import dataclass
 from simulator.reports.answer import Json
 from simulator.reports.charts.chart import NEUTRAL, Annotation, Axis, Chart, Series, SeriesKind
 from simulator.reports.content.document import BEST, Cell, number, ordered
-from simulator.reports.content.quantities import number_text, range_text
+from simulator.reports.content.quantities import money_text, number_text, range_text
 from simulator.units import MILLI
 
 Ends = tuple[float, float]
@@ -35,11 +35,16 @@ class SweepMetric:
     bound: Callable[[float, float], float | None] = lambda ttft_s, tpot_s: None
     higher_is_better: bool = False
     says_unit: bool = False
+    is_money: bool = False
 
     @property
     def name(self) -> str:
         """``TPOT (ms)``; a title that says its unit says it once."""
         return self.title if self.says_unit else f"{self.title} ({self.unit})"
+
+    def text(self, value: float, what_if: WhatIf) -> str:
+        """``27.7``; money as ``$0.684``, whose title has no currency."""
+        return money_text(value, what_if.cost.currency) if self.is_money else number_text(value)
 
     @property
     def in_sentence(self) -> str:
@@ -108,6 +113,7 @@ METRICS = (
     SweepMetric(
         title="Cost per 1M tokens out",
         unit="list price",
+        is_money=True,
         value=lambda what_if, document: what_if.cost.per_million_output_tokens,
         ends=_cost_ends,
     ),
@@ -272,18 +278,20 @@ def sweep_headline(best: SweptPoint | None, *, metric: SweepMetric, axes: tuple[
     if best is None:
         return "No point of the sweep holds both objectives"
     value = metric.value(best.what_if, best.document)
-    said = "unknown" if value is None else f"{number_text(value)} {metric.unit}"
+    said = "unknown" if value is None else metric.text(value, best.what_if)
+    unit = "" if value is None or metric.is_money else f" {metric.unit}"
     word = "most" if metric.higher_is_better else "least"
     point = point_label(best.point, *axes)
-    return f"{point[:1].upper()}{point[1:]} has the {word} {metric.in_sentence} within the objectives: {said}"
+    return f"{point[:1].upper()}{point[1:]} has the {word} {metric.in_sentence} within the objectives: {said}{unit}"
 
 
 def _cell(item: SweptPoint, metric: SweepMetric, *, best: SweptPoint | None) -> Cell:
     value = metric.value(item.what_if, item.document)
     if value is None:
         return number(None)
-    ends = metric.ends(item.what_if, item.document)
-    text = f"{number_text(value)} ({range_text(ends, number_text)})" if ends else number_text(value)
+    ends, text = metric.ends(item.what_if, item.document), metric.text(value, item.what_if)
+    if ends:
+        text += f" ({range_text(ends, lambda end: metric.text(end, item.what_if))})"
     return ordered(f"{BEST} {text}" if item is best else text, value)
 
 

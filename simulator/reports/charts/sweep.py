@@ -9,7 +9,7 @@ from simulator.planner.deployment_sweep import SweepAxis, SweepPoint
 from simulator.planner.what_if import WhatIf
 from simulator.records import dataclass
 from simulator.reports.answer import Json
-from simulator.reports.charts.chart import NEUTRAL, Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.charts.chart import NEUTRAL, Annotation, Axis, Chart, Series, SeriesKind, with_room
 from simulator.reports.content.document import BEST, Cell, number, ordered
 from simulator.reports.content.quantities import money_text, number_text, range_text
 from simulator.units import MILLI
@@ -207,7 +207,8 @@ def _axis(metric: SweepMetric, series: Sequence[Series], *, upward: bool, bound:
     """From zero to the largest value, so that the side of an objective that misses it can be shaded."""
     values = [value for item in series for value in ((item.y, item.high) if upward else (item.x, item.x_high))]
     high = max((*(number for part in values for number in part), bound or 0.0))
-    return Axis(title=metric.name, low=0.0, high=high * _ROOM)
+    # Above the marks there is room for the name of an upright line.
+    return Axis(title=metric.name, low=0.0, high=with_room(high) if upward else high * _ROOM)
 
 
 def sweep_chart(

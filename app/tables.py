@@ -58,6 +58,11 @@ def _column(cells: Line, *, currency: str, marked: bool) -> list[str] | list[_Re
     return [None if order is None else _Read(order, text) for order, text in zip(orders, texts, strict=True)]
 
 
+def _guessed(lengths: Sequence[int]) -> int:
+    """The longest of what the browser's table looks at: it takes what is twice as long as the mean for an exception."""
+    return max((length for length in lengths if length * len(lengths) < 2 * sum(lengths)), default=0)
+
+
 def _widths(columns: Mapping[str, Sequence[Any]], *, wide: Sequence[str]) -> dict[str, Any]:
     """Room for sentences, and for what the browser's guess would cut, which looks at the first rows alone.
 
@@ -67,7 +72,7 @@ def _widths(columns: Mapping[str, Sequence[Any]], *, wide: Sequence[str]) -> dic
     found: dict[str, Any] = {name: st.column_config.TextColumn(width="large") for name in wide}
     for name, cells in columns.items():
         lengths = [len(cell.text if isinstance(cell, _Read) else cell or "") for cell in cells]
-        most, seen = max(lengths, default=0), max((len(name), *lengths[:_GUESSED_ROWS]))
+        most, seen = max(lengths, default=0), max(len(name), _guessed(lengths[:_GUESSED_ROWS]))
         if name in found:
             continue
         if any(isinstance(cell, _Read) for cell in cells):

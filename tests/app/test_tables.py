@@ -6,6 +6,7 @@ import pytest
 from pandas.api.types import is_numeric_dtype
 from streamlit.testing.v1 import AppTest
 
+from app.tables import _widths
 from simulator.reports.charts.sweep import METRICS
 from simulator.reports.content.document import BEST
 from tests.app.pages import opened, tables
@@ -64,3 +65,8 @@ def test_the_best_of_a_sweep_is_marked_once_a_metric() -> None:
         marked = [place for place, text in enumerate(read[metric.name]) if str(text).startswith(BEST)]
         kept = held[held["objectives"] == "held"][metric.name]
         assert marked == [kept.idxmax() if metric.higher_is_better else kept.idxmin()]
+
+
+@pytest.mark.parametrize(("first", "wider"), [("prefill TP1 fp8 + decode TP1 fp8", True), ("TP1 bf16", False)])
+def test_a_long_text_on_top_of_short_ones_is_not_cut(first: str, wider: bool) -> None:
+    assert ("setup" in _widths({"setup": [first, *9 * ["TP1 fp8"]]}, wide=())) == wider

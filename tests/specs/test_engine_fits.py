@@ -9,7 +9,7 @@ from pathlib import Path
 
 from simulator.specs.base import read_yaml, validate
 from simulator.specs.engine.engine import load_engine
-from simulator.specs.engine.fits import LONGEST_FITTED_PROMPT_TOKENS, PROMPT_TOKEN_SPREAD, EngineFits
+from simulator.specs.engine.fits import LONGEST_FITTED_PROMPT_TOKENS, PROMPT_TOKEN_SPREAD, EngineFits, EngineSpread
 from simulator.specs.profiles import list_profiles, profile_root
 from validation.fit.files import write_engine_fits
 
@@ -88,3 +88,15 @@ def test_no_module_knows_an_engine_by_its_name() -> None:
             tree = ast.parse(path.read_text(encoding="utf-8"))
             found = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)} & names
             assert not found, f"{where} names {found}"
+
+
+def test_a_loop_is_as_wide_as_its_class_on_its_architecture_else_its_class_else_the_widest() -> None:
+    spread = EngineSpread(
+        ttft=0.0, tpot=0.01, e2e=0.01, loops=0.3, loops_of={"dense": 0.1, "dense on blackwell": 0.2}, pools=0.4
+    )
+
+    def width(model_class: str, architecture: str, *, pools: bool = False) -> float:
+        return spread.of_loop(model_class, architecture=architecture, pools=pools).tpot
+
+    assert [width("dense", name) for name in ("blackwell", "blackwell-ultra", "ada")] == [0.2, 0.2, 0.1]
+    assert (width("MoE", "blackwell"), width("dense", "blackwell", pools=True)) == (0.3, 0.4)

@@ -2,15 +2,15 @@
 
 ``python -m validation.fit.loop_spread --data DIR [--pools] [--vendor amd] [--every N] [--write]``: InferenceX's runs on
 machines, releases and recipes of others, with prediction layers and without, ``--pools`` the disaggregated ones. One
-spread an engine and vendor for time per token and throughput, without ``--pools`` also one a class of models: the
-smallest that holds 80 % of its rows, those left out whose kernels are known so little that their own spread covers all;
-for the score it is fitted without the accelerator, model and weight format of each row.
+spread an engine and vendor for time per token and throughput, without ``--pools`` also one a class of models, alone and
+on an architecture: the smallest that holds 80 % of its rows, those left out whose kernels are known so little that
+their own spread covers all; for the score it is fitted without the accelerator, model and weight format of each row.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import log, sqrt
@@ -25,6 +25,7 @@ from simulator.errors import RoofcastError
 from simulator.kernels.timing import DEVIATE
 from simulator.reports.answer import result_object
 from simulator.specs.base import Source, validate
+from simulator.specs.engine.fits import class_on
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.techniques.speculation.acceptance import pace_sigma
@@ -45,6 +46,7 @@ class LoopResidual:
     engine: str
     vendor: str
     model_class: str
+    architecture: str
     left_out: tuple[str, str, str]
     metric: str
     error: float
@@ -80,6 +82,7 @@ def residuals(items: Sequence[TodayRun]) -> list[LoopResidual]:
                     engine=result.deployment.engine.name,
                     vendor=result.deployment.hardware.vendor,
                     model_class=result.deployment.model.model_class,
+                    architecture=result.deployment.hardware.architecture,
                     left_out=(item.hardware, item.model, item.weights),
                     metric=metric,
                     error=error,
@@ -95,10 +98,23 @@ FEWEST = 20
 
 
 def spreads(rows: Sequence[LoopResidual]) -> tuple[float, dict[str, float]]:
-    """The spread of all rows, and of each class with enough of them."""
-    by_class = {name: [row.missing for row in rows if row.model_class == name] for name in _classes(rows)}
-    own = {name: covering(missing) for name, missing in by_class.items() if len(missing) >= FEWEST}
+    """The spread of all rows, and of each class, alone and on an architecture, with enough of them."""
+    of_class: dict[str, list[float]] = {}
+    for row in rows:
+        for name in _names(row):
+            of_class.setdefault(name, []).append(row.missing)
+    own = {name: covering(missing) for name, missing in sorted(of_class.items()) if len(missing) >= FEWEST}
     return covering([row.missing for row in rows]), own
+
+
+def _names(row: LoopResidual) -> tuple[str, str]:
+    return class_on(row.model_class, row.architecture), row.model_class
+
+
+def _width(row: LoopResidual, *, overall: float, own: Mapping[str, float]) -> float:
+    """Of a row: its class's there, its class's, or, of a class that nobody ran, the widest."""
+    known = (own[name] for name in _names(row) if name in own)
+    return next(known, max(overall, *own.values(), 0.0))
 
 
 def _classes(rows: Sequence[LoopResidual]) -> list[str]:
@@ -114,7 +130,7 @@ def held(rows: Sequence[LoopResidual], *, by_class: bool) -> list[bool]:
             overall, own = spreads(others)
             own = own if by_class else {}
             same = [row for row in rows if row.left_out == group]
-            inside += [row.missing <= own.get(row.model_class, overall) for row in same]
+            inside += [row.missing <= _width(row, overall=overall, own=own) for row in same]
     return inside
 
 
@@ -159,7 +175,9 @@ def main() -> None:
                 )
         if arguments.write:
             name = "pools" if arguments.pools else "loops"
-            found: dict[str, float | dict[str, float]] = {name: spread}
+            # A class that nobody ran is as far off as the worst of those that were.
+            widest = spread if arguments.pools else max(spread, *classes.values(), 0.0)
+            found: dict[str, float | dict[str, float]] = {name: widest}
             if not arguments.pools:
                 found["loops_of"] = classes
             write_engine_fits(engine, vendor=vendor, spread=found, sources={name: _source(arguments, said)})
@@ -168,7 +186,7 @@ def main() -> None:
 def _source(arguments: argparse.Namespace, said: str) -> Source:
     kind = "over two pools" if arguments.pools else "of one pool, with prediction layers and without"
     return Source(
-        source=f"InferenceX closed loops {kind} (database of 2026-07-20), every {arguments.every}th run, "
+        source=f"InferenceX closed loops {kind} (database of 2026-07-20), one run in {arguments.every}, "
         "validation/fit/loop_spread.py",
         date=datetime.now(UTC).date().isoformat(),
         note=f"{said}.",

@@ -184,7 +184,8 @@ def run_intervals(scenario: ScenarioSpec, deployment: Deployment, run: UniformRu
     spread = deployment.engine.spread
     if scenario.kind == "closed_loop":
         assert isinstance(run, UniformRun), "a closed loop is no served load"
-        spread = spread.of_loop(deployment.model.model_class, pools=run.pools is not None).of_prompts(
+        architecture, pools = deployment.hardware.architecture, run.pools is not None
+        spread = spread.of_loop(deployment.model.model_class, architecture=architecture, pools=pools).of_prompts(
             run.isl_tokens, prompt_token_s=deployment.engine.overheads.prompt_token_s, ttft_s=run.ttft_s
         )
     means = mean_intervals(

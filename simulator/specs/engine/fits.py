@@ -84,6 +84,11 @@ token of prose and 2.2 to 3.5 us of random text (tokenizers 0.23 with Mistral's 
 tokens, one thread, 2026-11-27), the low end of an 80 % interval around 11.6 us."""
 
 
+def class_on(model_class: str, architecture: str) -> str:
+    """How ``EngineSpread.loops_of`` names a class on an architecture; the parts of one generation are one."""
+    return f"{model_class} on {architecture.removesuffix('-ultra')}"
+
+
 class EngineSpread(Spec):
     """Spread of log(measured / predicted) of whole requests beyond that of the kernels, from end-to-end errors.
 
@@ -91,7 +96,8 @@ class EngineSpread(Spec):
         never makes one early
     loops : of time per token and throughput of closed loops on others' machines, releases and recipes, in place of
         ``tpot`` and ``e2e``; None where none were measured
-    loops_of : the same by class of the model (`ModelSpec.model_class`), where runs of that class were measured
+    loops_of : the same by class of the model (`ModelSpec.model_class`), where runs of that class were measured, and by
+        class and architecture (``dense on hopper``), as releases and kernels err alike on one
     pools : the same of closed loops over a prefill and a decode pool
     steps : share of the spread of calibrated step times that is left in whole runs, because the overheads were fitted
         on whole runs and take up part of what the kernels' errors have in common
@@ -106,9 +112,10 @@ class EngineSpread(Spec):
     pools: LogSpread | None = None
     steps: float = Field(default=1.0, gt=0, le=1)
 
-    def of_loop(self, model_class: str, *, pools: bool) -> Self:
+    def of_loop(self, model_class: str, *, architecture: str, pools: bool) -> Self:
         """The spread of a closed loop of a model of this class, over two pools or not."""
-        own = self.loops_of.get(model_class, self.loops)
+        of_class = self.loops_of.get(model_class, self.loops)
+        own = self.loops_of.get(class_on(model_class, architecture), of_class)
         found = own if not pools or self.pools is None else self.pools
         return self if found is None else self.model_copy(update={"tpot": found, "e2e": found})
 

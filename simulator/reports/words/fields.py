@@ -215,7 +215,7 @@ def source_text(item: Assumption) -> str:
 
 
 def _plainly(item: Assumption) -> str:
-    if isinstance(item.value, LengthDistribution):
+    if isinstance(item.value, LengthDistribution) and item.value.uncut_cv is not None:
         return f"{item.key}: {cut_text(item.value)}"
     return str(item.detail) if item.value is None else f"{item.key} = {item.value} ({source_text(item)})"
 

@@ -212,7 +212,7 @@ def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False
         latencies = (first, doc.EMPTY if per_request else last)
         if brief:
             return [*kind, replicas_text(fleet), bought, doc.price(by_unit), *latencies, fleet.provenance]
-        spread = doc.ordered(f"{fleet.devices_low}-{fleet.devices_high}", fleet.devices_low)
+        spread = doc.ordered(f"{fleet.devices_low:,} – {fleet.devices_high:,}", fleet.devices_low)
         parts = doc.ordered(replicas_text(fleet), fleet.hosts)
         hourly = doc.ordered(hourly_text(fleet), cost.per_device_hour)
         made = (spread, parts, bought, hourly)

@@ -10,7 +10,7 @@ from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.tco_records import OwningBar
 from simulator.planner.studies.sensitivity import BreaksFirst, TornadoBar
 from simulator.planner.studies.uncertainty import Uncertainty
-from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import percent_text, signed_percent_text
 from simulator.reports.studies import Studies, of_each
@@ -175,5 +175,6 @@ def _chart(key: str, title: str, bars: list[TornadoBar], *, base: float, axis: A
         x=axis,
         y=Axis(title="", categories=tuple(bar.name for bar in bars)),
         series=(ends,),
+        annotations=(Annotation(text="", x=base),),
         caption="Each input alone moves from its low to its high end; the line is the plan.",
     )

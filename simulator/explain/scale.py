@@ -1,4 +1,4 @@
-"""Topics of many devices and of changing a model: parallelism, caches of answers, adapters, students, training."""
+"""Topics of many devices and of changing a model: parallelism, pools, cached answers, adapters, students, training."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import get_args
 
 import numpy as np
 
+from simulator.engine.runs.disaggregation import shown_transfer_s
 from simulator.errors import RoofcastError
 from simulator.explain.topic import Example, Value, bars, columns_table, facts, lines, rows_table, times, whole
+from simulator.operators.parallelism import kv_bytes_per_sequence
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import CollectiveShape, Family, prefill_step
 from simulator.phases.late_interaction import INTERACTIONS, retrieval_cost
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.published.worked_examples import CHINCHILLA_TOKENS_PER_PARAMETER, training_flops
-from simulator.reports.content.document import Block, fraction, seconds
+from simulator.reports.content.document import Block, fraction, number, seconds
 from simulator.specs.model.checkpoints import DENSE, load_quality_table
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import AdaptersSpec, StructureSpec, TechniquesSpec
@@ -33,6 +35,9 @@ ADAPTERS = 100
 TRAINING_MFU = 0.4
 """Of large runs, 38 to 43 % on A100 [Touvron2023]; from memory, verify."""
 DOCUMENTS, CANDIDATES, DOCUMENT_TOKENS = 100_000.0, 1000, 128
+ANSWER_TOKENS = (64, 256, 1024, 4096)
+NETWORK_GBIT_PER_S = (100, 400)
+"""Of the cards of a server for each of its accelerators."""
 
 
 def _collective_bytes(estimate: StepEstimate) -> float:
@@ -62,6 +67,37 @@ def _parallelism(example: Example) -> tuple[Block, ...]:
         rows_table("parallelism", f"Tensor parallelism over {example.hardware.scale_up.kind}", heads, rows),
         bars("parallelism", "Step by degree", y="Time [ms]", names=names, of={"compute": spent, "collectives": waited}),
     )
+
+
+def _disaggregation(example: Example) -> tuple[Block, ...]:
+    """One pool for prompts and answers beside two, and the caches that the two exchange."""
+    replica, batch, length = example.deployed(), example.batch_size, example.context_tokens
+    prompt, step = example.prefill(replica), example.decode(replica)
+    prompt_s, step_s = float(prompt.step_s[0]), float(step.step_s[0])
+    answers = np.array(ANSWER_TOKENS, dtype=float)
+    together, ratio = step_s + batch * prompt_s / answers, batch * prompt_s / (answers * step_s)
+    rows = [
+        (number(tokens, digits=0), seconds(together[place]), seconds(step_s, origin=example.known(step)), ratio[place])
+        for place, tokens in enumerate(ANSWER_TOKENS)
+    ]
+    held = kv_bytes_per_sequence(example.model, plan=replica.plan, tp_size=1, context_tokens=length)[0]
+    domain = example.hardware.scale_up
+    links = {domain.kind: domain.bytes_per_s_per_direction}
+    links |= {f"{speed} Gb/s network": speed * GIGA / 8 for speed in NETWORK_GBIT_PER_S}
+    sent = []
+    for name, bytes_per_s in links.items():
+        whole_s, layers = held / bytes_per_s, example.model.num_hidden_layers
+        shown_s = shown_transfer_s(whole_s, prompt_s=prompt_s, layers=layers)
+        sent.append((name, seconds(whole_s), seconds(shown_s), fraction(min(1.0, whole_s / prompt_s))))
+    return (
+        rows_table("pools", f"Prompts of {length} tokens, {batch} answers at a time",
+                   "answer's tokens | TPOT in one pool | TPOT in a pool of its own | prefill replicas a decode replica",
+                   rows, note=f"prompt's pass {prompt_s / MILLI:.3g} ms ({example.known(prompt).value})"),
+        rows_table("transfer", f"Its cache of {held / MEGA:.3g} MB on the way",
+                   "link: | after the prompt | layer by layer | link busy while prompts follow each other", sent),
+        lines("pools", "Prefill replicas a decode replica", x="log Tokens of an answer", y="log Ratio",
+              at=list(ANSWER_TOKENS), of={"ratio": ratio.tolist()}),
+    )  # fmt: skip
 
 
 def _prefixes(example: Example) -> tuple[Block, ...]:

@@ -293,6 +293,22 @@ class TestFormats:
 
 
 class TestScale:
+    def test_pools_are_as_large_as_their_work(self) -> None:
+        rows = table("disaggregation", "pools")
+        for row in rows:
+            alone, tokens = row["TPOT in a pool of its own"], row["answer's tokens"]
+            # What prompts add to a token in one pool is the time that their own replicas take.
+            assert row["TPOT in one pool"] == pytest.approx(alone * (1 + row["prefill replicas a decode replica"]))
+            work = tokens * row["prefill replicas a decode replica"]
+            assert work == pytest.approx(rows[0]["answer's tokens"] * rows[0]["prefill replicas a decode replica"])
+
+    def test_a_cache_takes_its_bytes_over_the_link(self) -> None:
+        sent = {row["link"]: row for row in table("disaggregation", "transfer")}
+        whole = sent["400 Gb/s network"]["after the prompt"]
+        assert whole == pytest.approx(CONTEXT * KV_BYTES_PER_TOKEN / 50e9)
+        assert sent["100 Gb/s network"]["after the prompt"] == pytest.approx(4 * whole)
+        assert sent["400 Gb/s network"]["layer by layer"] == pytest.approx(whole / 32)
+
     def test_ranks_share_weights_and_send_what_one_does_not(self) -> None:
         rows = {(row["degree"], row["phase"]): row for row in table("parallelism", "parallelism")}
         one, two, eight = (rows[f"TP {degree}", "decode"] for degree in (1, 2, 8))

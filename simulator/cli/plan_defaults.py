@@ -69,6 +69,6 @@ def command_defaults(command: str) -> Mapping[str, str]:
     return _said("every_command", *(["serve"] if command == "capacity" else []), command)
 
 
-def meant_by(word: str) -> str | None:
-    """What to type in place of a word for a command of another name; None where nobody calls one so."""
-    return next((command for command, words in _written()["meant"].items() if word in words.split()), None)
+def meant_by(word: str, *, table: str = "meant") -> str | None:
+    """What to type in place of a word for a command, or an option, of another name; None where nobody calls one so."""
+    return next((text for text, words in _written()[table].items() if word in words.split()), None)

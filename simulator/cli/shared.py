@@ -117,11 +117,13 @@ def _usage_line(error: typer.TyperException) -> str:
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if option is not None and context is not None and "no such option" in message.lower():
         known = [name for parameter in context.command.params for name in parameter.opts]
-        elsewhere = _commands_that_take(option, context.find_root().command)
-        if elsewhere:
-            take = "takes" if len(elsewhere) == 1 else "take"
-            return f"unknown option {option} of {context.info_name} ({' and '.join(elsewhere)} {take} it)"
-        return f"unknown option {option} ({did_you_mean(option, known)})"
+        from simulator.cli.plan_defaults import meant_by
+
+        meant = meant_by(option.lstrip("-"), table="meant_options")
+        if not meant and (elsewhere := _commands_that_take(option, context.find_root().command)):
+            them = f"{' and '.join(elsewhere)} {'takes' if len(elsewhere) == 1 else 'take'} it"
+            return f"unknown option {option} of {context.info_name} ({them})"
+        return f"unknown option {option} ({f'you may want {meant}' if meant else did_you_mean(option, known)})"
     return message
 
 
@@ -143,10 +145,8 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
     """Run ``app`` and return its exit code; with --debug among the arguments, errors raise instead."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
-    words = [word for word in words if word != "--debug"]
+    words = [word for word in words if word != "--debug"] or ["--help"]
     command = typer.main.get_command(app)
-    if not words:
-        words = ["--help"]
     try:
         code = command.main(args=checked_words(command, words), prog_name=name, standalone_mode=False)
         if sys.stdout is not None:  # one that was closed before is none

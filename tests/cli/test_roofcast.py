@@ -239,6 +239,23 @@ def test_a_word_for_a_command_of_another_name_says_which_to_type(capsys: pytest.
     assert call(capsys, "zzz")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("plan", "--disaggregation", "x"), "roofcast plan --serving disaggregated"),
+        (("serve", "--disaggregated"), "disaggregation in a scenario"),
+        (("plan", "--decode-ffn", "2"), "decode_ffn of disaggregation in a scenario of roofcast serve"),
+    ],
+)
+def test_an_option_of_another_name_says_which_to_type(
+    words: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = call(capsys, *words)
+    assert (code, out) == (2, "")
+    assert f"unknown option {words[1]} (you may want " in err
+    assert meant in err
+
+
 @pytest.mark.parametrize("words", [("report",), ("verify",), ("serve",), ("plan", "--rps", "1", "--workload")])
 def test_an_empty_file_is_said_to_be_empty(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]

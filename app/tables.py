@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any, Literal
 
 import pandas as pd
@@ -60,7 +61,7 @@ def _column(cells: Line, *, currency: str, marked: bool) -> list[str] | list[_Re
 
 def _guessed(lengths: Sequence[int]) -> int:
     """The longest of what the browser's table looks at: it takes what is twice as long as the mean for an exception."""
-    return max((length for length in lengths if length * len(lengths) < 2 * sum(lengths)), default=0)
+    return max((length for length in lengths if fmean((0, length)) < fmean(lengths)), default=0)
 
 
 def _widths(columns: Mapping[str, Sequence[Any]], *, wide: Sequence[str]) -> dict[str, Any]:

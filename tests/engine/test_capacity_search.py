@@ -24,6 +24,7 @@ from simulator.engine.runs.capacity_search import (
 from simulator.engine.runs.serving import ServedDeployment
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.deployment import deploy
+from simulator.reports.tables.capacity import capacity_text
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
@@ -222,6 +223,20 @@ def test_pools_are_simulated_in_their_ratio() -> None:
     for times, found in zip((25, 10**12), many, strict=True):
         assert found.rate_per_s == pytest.approx(times * few.rate_per_s)
         assert (found.served.prefill.replicas, found.served.decode.replicas) == (4 * times, 12 * times)
+
+
+@pytest.mark.parametrize(("requests", "too_few"), [(200, True), (1500, False)])
+def test_requests_too_few_to_fill_the_batches_are_said_to_be(requests: int, too_few: bool) -> None:
+    """300 of them made pools look saturated at two fifths of what they carry."""
+    many = {"name": "vllm", "max_num_seqs": 128, "max_num_batched_tokens": 2048}
+    found = _sustained(
+        engine=many, workload={"isl_tokens": 300, "osl_tokens": 300}, slo=["e2e-p95=60s"], requests=requests
+    )
+    batch = next(point.mean_batch for point in found.points if point.rate_per_s == found.rate_per_s)
+    # Runs that are short never reach what they fill, on average over their time.
+    assert 3.6 * batch < found.fewest_requests < 8 * batch
+    assert (found.requests_per_seed < found.fewest_requests) == too_few
+    assert ("too short to tell" in capacity_text(found, listed=False)) == too_few
 
 
 @pytest.mark.slow

@@ -126,6 +126,7 @@ class CapacityResult:
     seed_interval : from the scatter of seeds alone; failing_rate_per_s : lowest rate seen to fail
     binding : the objective that fails there, None for a growing queue
     steady_state_rate_per_s : where the search started; provenance : of the worse known of the two kinds of step
+    fewest_requests : of a run that tell a queue that grows from batches that fill, at this rate
     scenario, served : what was asked, and what was searched
     """
 
@@ -140,6 +141,7 @@ class CapacityResult:
     saturation_rate_per_s: float
     seeds: int
     requests_per_seed: int
+    fewest_requests: int
     provenance: Provenance
     assumptions: tuple[Assumption, ...]
     scenario: ScenarioSpec = field(metadata=INSIDE)
@@ -276,7 +278,7 @@ def sustained_rate(
     source = workload_source(workload, block_size_tokens=engine.block_size_tokens, context_tokens=engine.max_model_len)
     mix = mix_of_requests(source(LEAST_REQUESTS, workload.seed))
     served, share = _searched(scenario, whole, mix=mix, objectives=options.objectives, seeds=seeds, requests=requests)
-    found = capacity_by_simulation(
+    searched = capacity_by_simulation(
         served,
         source=source,
         objectives=options.objectives,
@@ -285,8 +287,8 @@ def sustained_rate(
         requests=requests,
         progress=progress,
     )
-    interval = capacity_interval(served, source=source, capacity=found)
-    found = found.times(1 / share)
+    interval = capacity_interval(served, source=source, capacity=searched)
+    found = searched.times(1 / share)
     detail = f"a group of them was simulated, {share:.3g} of all: rates are in proportion"
     told = (Assumption(key="replicas", origin=ValueOrigin.RULE, detail=detail),) if share < 1 else ()
     return CapacityResult(
@@ -301,6 +303,7 @@ def sustained_rate(
         saturation_rate_per_s=found.saturation_per_s,
         seeds=found.seeds,
         requests_per_seed=found.requests,
+        fewest_requests=searched.fewest_requests,
         provenance=interval.provenance,
         assumptions=(*assumed_of_pools(served.prefill.deployment, served.decode.deployment), *told),
         scenario=scenario,

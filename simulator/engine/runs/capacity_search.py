@@ -103,6 +103,13 @@ class SimulatedCapacity:
         """The point at the highest rate that holds."""
         return next(point for point in self.points if point.rate_per_s == self.rate_per_s)
 
+    @property
+    def fewest_requests(self) -> int:
+        """Requests of a run that fill what decodes at once often enough: the rate times the time that each takes for
+        its answer (Little's law), known to LONGER as the length of runs is."""
+        answer_s = self.at_capacity.e2e.mean_s - self.at_capacity.ttft.mean_s
+        return ceil(FEWEST_TIMES / LONGER * self.rate_per_s * answer_s)
+
     def at_scale(self, scale: float) -> float:
         """The highest rate that holds where all times of the deployment are that many times as long [1/s].
 

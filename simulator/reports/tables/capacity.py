@@ -83,6 +83,12 @@ def capacity_text(capacity: CapacityResult, *, listed: bool) -> str:
         f"seeds of {capacity.requests_per_seed} requests alone.",
         steady,
     ]
+    if capacity.requests_per_seed < capacity.fewest_requests:
+        parts.append(
+            f"Runs of {capacity.requests_per_seed:,} requests are too short to tell a queue that grows from batches "
+            f"that fill (at this rate at least {capacity.fewest_requests:,}): the capacity may be much higher. Without "
+            "--requests runs are as long as it takes."
+        )
     if listed:
         parts += ["", "Assumptions", *(f"- {text}" for text in assumption_texts(capacity.assumptions))]
     else:

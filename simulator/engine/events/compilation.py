@@ -26,7 +26,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from simulator.files import cache_root
-from simulator.phases import compiled as tables
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -49,9 +48,7 @@ _INNER: dict[str, Any] = {"error_model": "numpy", "_nrt": False, "no_cpython_wra
 # Runs share nothing, so that threads may make several at once (nogil).
 _ENTRY: dict[str, Any] = {**_INNER, "no_cpython_wrapper": False, "nogil": True}
 
-_PARTS: list[tuple[Callable[..., Any], Callable[..., Any], Any]] = [
-    (function, function, {"nopython": True}) for function in tables.SCALAR_FUNCTIONS
-]
+_PARTS: list[tuple[Callable[..., Any], Callable[..., Any], Any]] = []
 """Functions that the loop calls, what is compiled for each, and how; to Python they stay what they are."""
 
 
@@ -93,7 +90,8 @@ def _cache_folder() -> Path | None:
     """A folder of this user's that can be written, or None: then every process compiles for itself."""
     digest = hashlib.sha256(str(compiler_version()).encode())
     # All files of this folder: which of them end up in the loop is the compiler's business.
-    for source in [*sorted(Path(__file__).parent.glob("*.py")), Path(tables.__file__)]:
+    here = Path(__file__).parent
+    for source in [*sorted(here.glob("*.py")), here.parents[1] / "phases" / "compiled.py"]:
         digest.update(source.read_bytes())
     for parent in (cache_root(), Path(tempfile.gettempdir()) / "roofcast"):
         folder = parent / f"compiled-{digest.hexdigest()[:16]}"
@@ -258,5 +256,8 @@ def _register_parts() -> None:
     """Let compiled code call the parts of the loop, plain functions: compiled ones would keep it out of the cache."""
     from numba.extending import overload
 
-    for called, function, options in _PARTS:
+    from simulator.phases.compiled import SCALAR_FUNCTIONS
+
+    tables = [(function, function, {"nopython": True}) for function in SCALAR_FUNCTIONS]
+    for called, function, options in tables + _PARTS:
         overload(called, jit_options=options, strict=False)(lambda *_, made=function: made)

@@ -22,7 +22,6 @@ import numpy as np
 
 from simulator.errors import FileError, RoofcastError
 from simulator.files import write_new_files
-from simulator.phases.power import power_capped
 from simulator.planner.search.usual import Remembered, remember, remembered
 from simulator.specs.base import Spec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, load_hardware, load_server
@@ -44,7 +43,11 @@ _BUILT_IN = frozenset({("builtins", "set"), ("builtins", "frozenset"), ("copyreg
 
 def _read_again(kind: type[Spec], name: str, profiles: str | None, power_cap_w: float | None) -> Spec:
     found = _READERS[kind](name, profiles=profiles)
-    return power_capped(found, power_cap_w) if isinstance(found, AcceleratorSpec) else found
+    if power_cap_w is None or not isinstance(found, AcceleratorSpec):
+        return found
+    from simulator.phases.power import power_capped
+
+    return power_capped(found, power_cap_w)
 
 
 def _array_of(content: bytes, kind: str, shape: tuple[int, ...]) -> Array:

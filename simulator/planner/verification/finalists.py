@@ -16,7 +16,6 @@ from math import isclose
 
 import numpy as np
 
-from simulator.engine.events.compilation import loops_on_disk
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.demand import replays_trace
@@ -199,16 +198,11 @@ def _busiest(plan: CapacityPlan) -> float:
     )
 
 
-_LOOPS = frozenset({"scheduler_lists", "scheduler_walk"})
-
-
 def with_check(plan: CapacityPlan) -> CapacityPlan:
     """``plan`` with its best fleet simulated, all replicas up and with the spares down. As it was where it is not the
-    answer alone (a measured rate), and where the event simulation is not compiled or does not model it."""
+    answer alone (a measured rate), and where the event simulation does not model it."""
     spec = plan.spec
     if not plan.objectives or spec.measured_rps_per_gpu is not None:
-        return plan
-    if not loops_on_disk() >= _LOOPS:
         return plan
     question, sized = plan.basis.question, plan.basis.shown[0]
     try:

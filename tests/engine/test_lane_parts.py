@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from simulator.engine.lanes.load_curve import LaneLimits, load_curve
-from simulator.engine.lanes.occupancy import lane_state, slot_occupancy
+from simulator.engine.lanes.occupancy import lane_state, rows_of_one, slot_occupancy
 from simulator.engine.lanes.prompt_queue import SAMPLES, Draw, compound_s, delayed_s, sampled_lengths
-from simulator.engine.lanes.rows import rows_of_one
 from simulator.operators.work import StepShape
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
 from tests.engine.queue_laws import erlang_c

@@ -1,13 +1,28 @@
-"""What requests cost one replica as its batch grows. One lane is one scheduler's batch: as many as pipeline stages."""
+"""What requests cost one replica as its batch grows. One lane is one scheduler's batch: as many as pipeline stages.
+
+Load curves of several replicas stand side by side as arrays, so that one evaluation answers for all of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
 
-from simulator.engine.lanes.pricing import SIZE_WEIGHTS, NodeSteps, PromptCosts, StepTimes, node_steps, prompt_costs
+from simulator.engine.lanes.pricing import (
+    SIZE_WEIGHTS,
+    LaneCosts,
+    NodeSteps,
+    Places,
+    PromptCosts,
+    StepTimes,
+    node_steps,
+    padded,
+    prompt_costs,
+    stack_costs,
+)
 from simulator.engine.lanes.queueing import arrival_rate_per_s
 from simulator.operators.work import StepShape
 from simulator.phases.deployment import Deployment
@@ -266,3 +281,60 @@ def lane_curve(deployment: Deployment, *, mix: RequestMix) -> LoadCurve:
 def lanes(deployment: Deployment) -> int:
     """Lanes of one replica: one per pipeline stage, for each attention-data-parallel rank."""
     return deployment.parallelism.pp_size * deployment.parallelism.dp_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerSequence:
+    """A quantity of every lane over its sequences n = 0, 1, ..., slots, [lanes, most slots + 1], and its steps up."""
+
+    values: Array
+    rises: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lanes:
+    """Load curves for one mix of requests. Numbers are arrays over the lanes, as in ``LoadCurve`` and ``LaneLimits``.
+
+    held_tokens : of cache that a running sequence holds
+    """
+
+    mix: RequestMix
+    slots: Places
+    batched_tokens: Array
+    kv_tokens: Array
+    held_tokens: Array
+    request_s: Array
+    prompt_token_s: Array
+    decode_s: PerSequence
+    prefill_s: PerSequence
+    prompt_step_tokens: PerSequence
+    size_variance: PerSequence
+    full_prompt_s: PerSequence
+    costs: LaneCosts
+
+
+def _per_sequence(arrays: Sequence[Array]) -> PerSequence:
+    values = padded(arrays)
+    rises = np.zeros_like(values)
+    np.subtract(values[:, 1:], values[:, :-1], out=rises[:, :-1])
+    return PerSequence(values=values, rises=rises)
+
+
+def stack(curves: Sequence[LoadCurve]) -> Lanes:
+    """Lanes that serve the same requests, side by side; all of them have slots, or none has."""
+    mix, limits = curves[0].mix, [curve.limits for curve in curves]
+    return Lanes(
+        mix=mix,
+        slots=np.array([curve.slots for curve in curves], dtype=np.intp),
+        batched_tokens=np.array([float(limit.batched_tokens) for limit in limits]),
+        kv_tokens=np.array([limit.kv_tokens for limit in limits]),
+        held_tokens=np.array([held_tokens(mix, limits=limit) for limit in limits]),
+        request_s=np.array([limit.request_s for limit in limits]),
+        prompt_token_s=np.array([limit.prompt_token_s for limit in limits]),
+        decode_s=_per_sequence([curve.decode_s for curve in curves]),
+        prefill_s=_per_sequence([curve.prefill_s for curve in curves]),
+        prompt_step_tokens=_per_sequence([curve.prompt_step_tokens for curve in curves]),
+        size_variance=_per_sequence([curve.size_variance for curve in curves]),
+        full_prompt_s=_per_sequence([curve.full_prompt_s for curve in curves]),
+        costs=stack_costs([curve.costs for curve in curves]),
+    )

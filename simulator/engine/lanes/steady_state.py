@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.engine.lanes.load_curve import LoadCurve
-from simulator.engine.lanes.occupancy import LaneState, lane_states
+from simulator.engine.lanes.occupancy import HIGHEST_LOAD, LaneRows, LaneState, lane_states, rows_of_one
 from simulator.engine.lanes.prompt_queue import (
     SAMPLES,
     Draw,
@@ -27,7 +27,6 @@ from simulator.engine.lanes.prompt_queue import (
     uniform,
 )
 from simulator.engine.lanes.queueing import Followers, followers, window_factor
-from simulator.engine.lanes.rows import HIGHEST_LOAD, LaneRows, rows_of_one
 from simulator.records import dataclass
 from simulator.traffic.lengths import Array
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.lanes.load_curve import LaneLimits, filled_sequences, kv_slots
+from simulator.engine.lanes.occupancy import carrying_prompts
 from simulator.engine.lanes.prompt_queue import company_correlation
 from simulator.engine.lanes.queueing import (
     arrival_rate_per_s,
@@ -22,7 +23,6 @@ from simulator.engine.lanes.queueing import (
     gg1_wait_mean_s,
     window_factor,
 )
-from simulator.engine.lanes.rows import carrying_prompts
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.planner.candidate import SearchSpace
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable

@@ -15,8 +15,8 @@ from sys import float_info
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import LoadCurve, SlotLimit, lanes, saturation
-from simulator.engine.lanes.rows import lane_rows, stack
+from simulator.engine.lanes.load_curve import LoadCurve, SlotLimit, lanes, saturation, stack
+from simulator.engine.lanes.occupancy import lane_rows
 from simulator.engine.lanes.steady_state import (
     LatencyMetric,
     Objective,

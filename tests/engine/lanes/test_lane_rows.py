@@ -7,8 +7,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, load_curve, saturation
-from simulator.engine.lanes.rows import lane_rows, rows_of_one, stack
+from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, load_curve, saturation, stack
+from simulator.engine.lanes.occupancy import lane_rows, rows_of_one
 from simulator.engine.lanes.steady_state import SteadyState, steady_state, steady_states
 from simulator.traffic.lengths import LengthDistribution, RequestMix
 from tests.engine.batching_simulation import affine_steps

@@ -21,6 +21,18 @@ def test_a_limit_of_devices_is_met_by_whichever_family_comes_nearest() -> None:
     assert limited.best.cost.per_hour >= free.best.cost.per_hour
 
 
+def test_who_is_named_beside_others_is_searched_as_if_alone() -> None:
+    """H200 took 408 GPUs beside four others and 312 by itself: its engine limits were searched there alone."""
+    asked = {"rps": 1000, "model": "llama-3.1-70b"}
+    rivals = ("mi355x", "b200", "h100", "h200", "gb200")
+    together = plan_capacity(plan_spec({**asked, "hardware": rivals}))
+    for name in ("h200-sxm-141gb", "gb200"):
+        alone = plan_capacity(plan_spec({**asked, "hardware": (name,)})).best
+        beside = next(fleet for fleet in together.fleets if fleet.hardware == name)
+        assert (beside.label, beside.devices) == (alone.label, alone.devices)
+    assert "on the best accelerators" not in families_text(together)
+
+
 def test_to_compare_guesses_as_well_never_makes_a_plan_dearer() -> None:
     """Pools do not guess: with guesses to compare they were not searched, and two pools are the cheapest here."""
     asked = {"rps": 200, "model": "deepseek-r1", "hardware": ("mi355x",)}

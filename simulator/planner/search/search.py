@@ -1,9 +1,9 @@
 """Which fleets a question gets: the usual ones, or widely over arrays, and then the families that people deploy.
 
-What is deployed beside an engine's own limits is searched on the best accelerators of a usual search: running
-requests and token budgets, data-parallel attention with expert parallelism, pools for prompts and for answers. All are
-screened on tables that they share, two pools as arrays of either; the best of each family on each accelerator is
-evaluated exactly.
+What is deployed beside an engine's own limits is searched on the best accelerators of a usual search, or on all that
+are named, which somebody compares: running requests and token budgets, data-parallel attention with expert parallelism,
+pools for prompts and for answers. All are screened on tables that they share, two pools as arrays of either; the best
+of each family on each accelerator is evaluated exactly.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _cost_to_beat(question: Question, trial: Trial) -> float:
 
 
 SEARCHED, SEARCHED_WITH_EXPERTS = 3, 5
-"""Accelerators whose families are searched; experts move the order of accelerators more."""
+"""Accelerators whose families are searched where none is named; experts move the order of accelerators more."""
 WORTH = {SearchFamily.LIMITS: 0.03, SearchFamily.EXPERTS: 0.03, SearchFamily.POOLS: 0.1}
 """Least saving for which a fleet of a family stands among the options: flags cost little, two pools to run much."""
 
@@ -219,13 +219,15 @@ def _saving(item: Sized, than: Sized | None) -> float:
 
 
 def search_families(question: Question, tried: Sequence[Platform], trial: Trial, *, evaluate: Evaluate) -> Searched:
-    """Search the open families on the best accelerators of ``trial``, on all where none of its candidates can serve.
+    """Search the open families on the best accelerators of ``trial``, on all that are named and can serve, on all where
+    none can.
 
     Where the fleet has limits, those are the best that hold them or come near: what saves there is what is asked for.
     """
     bests, families = _bests(trial), families_of(question)
     most = SEARCHED_WITH_EXPERTS if question.model.has_experts else SEARCHED
-    names = _nearest(question, bests)[:most] or [item.hardware.name for item in tried]
+    nearest = _nearest(question, bests)[: None if question.spec.hardware else most]
+    names = nearest or [item.hardware.name for item in tried]
     chosen = tuple(item for item in tried if item.hardware.name in names)
     if not families or not chosen:
         return Searched()

@@ -373,7 +373,8 @@ def families_text(plan: CapacityPlan) -> str:
     left = [(name, flag) for name, flag, asked in open_options if not asked]
     names, flags = ", ".join(name for name, _ in left), ", ".join(flag for _, flag in left)
     said = f" Left out: {names} ({flags})." if left else ""
-    return f"Searched as well on the best accelerators: {'; '.join(found)}.{said}"
+    where = "" if spec.hardware else " on the best accelerators"
+    return f"Searched as well{where}: {'; '.join(found)}.{said}"
 
 
 def _found(item: FamilyFound) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.fleet import Sized
-from simulator.planner.fleet.length_curves import answer_curve, capacity_at_speed_per_s, fitted_curve, prompt_curve
+from simulator.planner.fleet.length_curves import answer_curve, capacities_at_speed_per_s, fitted_curve, prompt_curve
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
@@ -109,7 +110,7 @@ def test_more_requests_and_tokens_need_more_and_better_kernels_and_caches_less(
     bars: dict[str, TornadoBar], sized: Sized
 ) -> None:
     for name in RISING:
-        values = [float(end.split("/")[0].split(" ")[0]) for end in (bars[name].low, bars[name].high)]
+        values = [float(end.split("/")[0].split(" ")[0].replace(",", "")) for end in (bars[name].low, bars[name].high)]
         assert values[0] < values[1], name
         assert bars[name].devices_low < sized.devices < bars[name].devices_high, name
     assert bars["prefix cache hits"].devices_low < sized.devices == bars["prefix cache hits"].devices_high
@@ -127,14 +128,26 @@ def test_no_change_is_the_plan(question: Question, sized: Sized, monkeypatch: py
 
 def test_kernels_twice_as_fast_carry_at_most_twice_as_much(question: Question, sized: Sized) -> None:
     base = sized.evaluated.replica.capacity_per_s
-    assert capacity_at_speed_per_s(question, sized) == pytest.approx(base)
+    assert capacities_at_speed_per_s(question, sized)[-1] == pytest.approx(base)
     faster = [
-        capacity_at_speed_per_s(question, sized, compute=compute, memory=memory) / base
+        capacities_at_speed_per_s(question, sized, compute=compute, memory=memory)[-1] / base
         for compute, memory in ((2, 1), (1, 2), (2, 2))
     ]
     assert min(faster[:2]) > 1
     assert max(faster[:2]) < faster[2] <= 2.02
-    assert capacity_at_speed_per_s(question, sized, compute=0.5, memory=0.5) / base == pytest.approx(0.5, rel=0.2)
+    assert capacities_at_speed_per_s(question, sized, compute=0.5, memory=0.5)[-1] / base == pytest.approx(0.5, rel=0.2)
+
+
+def test_slower_arithmetic_asks_for_more_of_the_pool_that_is_bound_by_it() -> None:
+    """Prompts are products of many tokens, answers wait for memory: each pool is sized by its own kernels."""
+    question = resolve(plan_spec({**ASKED, "hardware": "h100", "rps": 3000, "serving": "disaggregated"}))
+    fleet = try_platform(question, platforms(question.spec)[0]).sized[0]
+    slower = capacities_at_speed_per_s(question, fleet, compute=0.8)
+    planned = [part.replica.capacity_per_s for part in fleet.evaluated.parts]
+    prompts, answers = (now / then for now, then in zip(slower, planned, strict=True))
+    assert prompts < answers <= 1.0
+    bar = next(bar for bar in tornado(question, fleet) if bar.name == "MFU of the kernels")
+    assert bar.devices_high == sum(ceil(3000 / capacity_per_s) for capacity_per_s in slower)
 
 
 @pytest.mark.parametrize("make", [prompt_curve, answer_curve])

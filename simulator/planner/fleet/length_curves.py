@@ -26,15 +26,16 @@ def scaled_lengths(lengths: LengthDistribution, factor: float) -> LengthDistribu
     return replace(lengths, mean_tokens=mean_tokens).within(lengths.longest_tokens)
 
 
-def capacity_per_s(
+def capacities_per_s(
     question: Question,
     sized: Sized,
     *,
     mix: RequestMix | None = None,
     utilization: float | None = None,
     candidate: Candidate | None = None,
-) -> float:
-    """Of the same replica under another mix, highest load or on changed kernels, 0 where it cannot serve [1/s]."""
+) -> tuple[float, ...]:
+    """Of a replica of each part under another mix, highest load or on changed kernels, 0 where they cannot serve
+    [1/s]."""
     policy, tried = question.policy, candidate or sized.evaluated.candidate
     if utilization is not None:
         policy = replace(policy, utilization=utilization)
@@ -46,7 +47,9 @@ def capacity_per_s(
     outcome = evaluated(
         tried, model=question.model, mix=mix or question.demand.mix, objectives=question.objectives, policy=policy
     )
-    return 0.0 if isinstance(outcome, Rejection) else outcome.replica.capacity_per_s
+    if isinstance(outcome, Rejection):
+        return (0.0,) * len(tried.parts)
+    return tuple(part.replica.capacity_per_s for part in outcome.parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +117,7 @@ def answer_curve(question: Question, sized: Sized) -> LengthCurve:
 
 
 def _curve(question: Question, sized: Sized, mixes: dict[float, RequestMix]) -> LengthCurve:
-    found = {scale: capacity_per_s(question, sized, mix=mix) for scale, mix in mixes.items()}
+    found = {scale: capacities_per_s(question, sized, mix=mix)[-1] for scale, mix in mixes.items()}
     return fitted_curve({scale: capacity for scale, capacity in found.items() if capacity > 0})
 
 
@@ -132,7 +135,9 @@ def _at_speed(platform: Platform, *, compute: float, memory: float) -> Platform:
     return replace(platform, hardware=hardware.model_copy(update=peaks))
 
 
-def capacity_at_speed_per_s(question: Question, sized: Sized, *, compute: float = 1.0, memory: float = 1.0) -> float:
-    """Of the same replica with kernels that reach so many times their MFU and MBU, 0 where it cannot serve [1/s]."""
+def capacities_at_speed_per_s(
+    question: Question, sized: Sized, *, compute: float = 1.0, memory: float = 1.0
+) -> tuple[float, ...]:
+    """`capacities_per_s` with kernels that reach so many times their MFU and MBU."""
     candidate = sized.evaluated.candidate.on_platforms(lambda item: _at_speed(item, compute=compute, memory=memory))
-    return capacity_per_s(question, sized, candidate=candidate)
+    return capacities_per_s(question, sized, candidate=candidate)

@@ -13,8 +13,8 @@ from simulator.planner.fleet.length_curves import (
     RELATIVE_END,
     LengthCurve,
     answer_curve,
-    capacity_at_speed_per_s,
-    capacity_per_s,
+    capacities_at_speed_per_s,
+    capacities_per_s,
     prompt_curve,
 )
 from simulator.planner.fleet.resizing import Resizer, resizer
@@ -76,6 +76,10 @@ def owning_bars(
         _points("cost of capital", rate, of_rate, by=RATE_END),
     ]
     return sorted(bars, key=lambda bar: -bar.swing)
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,13 +175,14 @@ def _price_ends(question: Question, sized: Sized) -> tuple[float, float] | None:
 class _Fleet:
     """The recommended fleet, and how its ends are made.
 
-    steady_per_s : capacity of a replica in the steady state; that of ``resizer`` may be less, by simulation [1/s]
+    steady_per_s : capacity of a replica of each part in the steady state; by simulation that of ``resizer`` may be less
+        [1/s]
     """
 
     question: Question
     sized: Sized
     resizer: Resizer
-    steady_per_s: float
+    steady_per_s: tuple[float, ...]
 
     @property
     def rate_per_s(self) -> float:
@@ -197,31 +202,33 @@ class _Fleet:
     def of_lengths(self, planned_tokens: float, *, curve: LengthCurve, scale: float, prompts: bool) -> _End:
         """An end with other lengths; a pool for prompts takes time in proportion to prompts, none for answers."""
         capacity = self.resizer.capacity_per_s * curve.share(scale)
-        end = self.end(f"{max(1.0, planned_tokens * scale):.4g} tokens", capacity=capacity)
+        end = self.end(f"{_figure(max(1.0, planned_tokens * scale))} tokens", capacity=capacity)
         return replace(end, prefill_factor=1 / scale if prompts else 1.0)
 
     def of_hits(self, share: float) -> _End:
         """An end with another share of prompt tokens in the prefix cache; more of them are never more work."""
         mix = self.question.demand.mix
-        changed = capacity_per_s(self.question, self.sized, mix=replace(mix, prefix_hit_fraction=share))
-        better = share > mix.prefix_hit_fraction
-        factor = max(changed / self.steady_per_s, 1.0) if better else min(changed / self.steady_per_s, 1.0)
-        end = self.end(percent_text(share), capacity=self.resizer.capacity_per_s * factor)
+        changed = capacities_per_s(self.question, self.sized, mix=replace(mix, prefix_hit_fraction=share))
+        end = self.of_parts(percent_text(share), changed, better=share > mix.prefix_hit_fraction)
         return replace(end, prefill_factor=(1 - mix.prefix_hit_fraction) / (1 - share))
 
     def of_kernels(self, factor: float, *, compute: bool) -> _End:
         """An end where kernels reach another MFU (or MBU); faster ones never carry less."""
-        found = capacity_at_speed_per_s(
-            self.question, self.sized, compute=factor if compute else 1.0, memory=1.0 if compute else factor
-        )
-        share = found / self.steady_per_s
-        share = max(share, 1.0) if factor > 1 else min(share, 1.0)
-        return self.end(f"x {factor:.2f}", capacity=self.resizer.capacity_per_s * share)
+        compute_factor, memory_factor = (factor, 1.0) if compute else (1.0, factor)
+        found = capacities_at_speed_per_s(self.question, self.sized, compute=compute_factor, memory=memory_factor)
+        return self.of_parts(f"x {factor:.2f}", found, better=factor > 1)
 
     def of_load(self, utilization: float) -> _End:
         """An end with another highest load."""
-        changed = capacity_per_s(self.question, self.sized, mix=self.question.demand.mix, utilization=utilization)
-        return self.end(percent_text(utilization), capacity=self.resizer.capacity_per_s * changed / self.steady_per_s)
+        changed = capacities_per_s(self.question, self.sized, utilization=utilization)
+        return self.of_parts(percent_text(utilization), changed, better=utilization > self.question.policy.utilization)
+
+    def of_parts(self, shown: str, changed_per_s: tuple[float, ...], *, better: bool) -> _End:
+        """An end where a replica of each part sustains that; none less for the better, none more for the worse."""
+        limit = max if better else min
+        shares = [limit(now / then, 1.0) for now, then in zip(changed_per_s, self.steady_per_s, strict=True)]
+        end = self.end(shown, capacity=self.resizer.capacity_per_s * shares[-1])
+        return replace(end, prefill_factor=shares[0])
 
 
 _Pair = tuple[str, _End, _End]
@@ -237,7 +244,7 @@ def _demand_pairs(fleet: _Fleet) -> list[_Pair]:
     )
     hit = mix.prefix_hit_fraction
     of_hits = [fleet.of_hits(share) for share in (min(hit + SHARE_END, 1 - SHARE_END), max(hit - SHARE_END, 0.0))]
-    of_rates = [fleet.end(f"{rate * factor:.4g}/s", rate=rate * factor) for factor in (down, up)]
+    of_rates = [fleet.end(f"{_figure(rate * factor)}/s", rate=rate * factor) for factor in (down, up)]
     return [
         ("request rate", of_rates[0], of_rates[1]),
         ("prompt length", of_prompts[0], of_prompts[1]),
@@ -262,15 +269,16 @@ def _supply_pairs(fleet: _Fleet) -> list[_Pair]:
     ]
     prices = _price_ends(fleet.question, fleet.sized)
     if prices is not None:
-        low, high = (fleet.end(f"{price:.4g}", price=price) for price in prices)
+        low, high = (fleet.end(f"{price:,.2f}", price=price) for price in prices)
         pairs.append(("price of a device-hour", low, high))
     return pairs
 
 
 def tornado(question: Question, sized: Sized) -> tuple[TornadoBar, ...]:
     """Bars of the recommended fleet, widest first: the same set-up evaluated with the changed input and sized again."""
-    steady_per_s = capacity_per_s(question, sized, mix=question.demand.mix)
-    fleet = _Fleet(question=question, sized=sized, resizer=resizer(sized), steady_per_s=steady_per_s)
+    fleet = _Fleet(
+        question=question, sized=sized, resizer=resizer(sized), steady_per_s=capacities_per_s(question, sized)
+    )
     kept = fleet.resizer
     most = int(kept.devices(kept.replicas(fleet.rate_per_s)) / SHARE_END)
     pairs = [*_demand_pairs(fleet), *_supply_pairs(fleet)]

@@ -65,8 +65,9 @@ def _tornado_table(best: Fleet, found: Uncertainty) -> doc.Table:
         for bar in found.tornado
     ]
     note = (
-        "MFU and MBU: kernels that reach a fifth more or less of the peaks; step time: its 80 % interval; prices run "
-        "over the published offers, the other ends are chosen."
+        "MFU and MBU: kernels that reach a fifth more or less of the peaks; step time: its 80 % interval, for all "
+        "of which the plan's margin for slower steps is kept; prices run over the published offers, the other ends are "
+        "chosen."
     )
     return doc.table("tornado", "Each input alone", doc.columns(*names, words=names[:3]), rows, note=note)
 

@@ -283,8 +283,13 @@ class TestGrowth:
 
     def test_calendar(self) -> None:
         assert month_later(date(2026, 12, 15), 0) == date(2026, 12, 15)
-        assert month_later(date(2026, 12, 15), 1) == date(2027, 1, 1)
-        assert month_later(date(2026, 1, 31), 13) == date(2027, 2, 1)
+        assert month_later(date(2026, 12, 15), 1) == date(2027, 1, 15)
+        assert month_later(date(2026, 1, 31), 13) == date(2027, 2, 28)
+
+    def test_no_month_of_growth_is_shorter_than_a_month(self) -> None:
+        """Four days after a start on the 27th no month's growth has come: the first of the next month was counted."""
+        days = [month_later(date(2026, 11, 27), months) for months in range(25)]
+        assert all(28 <= (then - now).days <= 31 for now, then in itertools.pairwise(days))
 
     def test_an_order_is_in_place_when_it_is_first_needed_and_not_before(self) -> None:
         plan = planned(growth="5%/month", start="2024-02-29", horizon=24)
@@ -303,14 +308,14 @@ class TestGrowth:
     def test_order_dates_across_a_leap_day_by_hand(self) -> None:
         months = tuple(
             GrowthMonth(
-                month=place, date=month_later(date(2024, 1, 10), place).isoformat(), rates_per_s=(), devices=(need,)
+                month=place, date=month_later(date(2024, 1, 1), place).isoformat(), rates_per_s=(), devices=(need,)
             )
             for place, need in enumerate((8, 8, 16, 16))
         )
-        (step,) = capacity_steps(months, start=date(2024, 1, 10), band=0, lead_time_days=30)
+        (step,) = capacity_steps(months, start=date(2024, 1, 1), band=0, lead_time_days=30)
         assert (step.date, step.order_by, step.late) == ("2024-03-01", "2024-01-31", False)
-        (late,) = capacity_steps(months, start=date(2024, 1, 10), band=0, lead_time_days=52)
-        assert (late.order_by, late.late) == ("2024-01-09", True)
+        (late,) = capacity_steps(months, start=date(2024, 1, 1), band=0, lead_time_days=61)
+        assert (late.order_by, late.late) == ("2023-12-31", True)
 
     def test_what_no_order_can_bring_in_time_is_rented(self) -> None:
         plan = planned(growth="10%/month", start="2026-01-01", horizon=6, lead_time=95)
@@ -327,8 +332,8 @@ class TestGrowth:
     def test_a_horizon_of_one_month_has_one_quarter(self) -> None:
         growth = planned(growth="50%/month", horizon=1, start="2026-12-31").study(Growth)
         assert growth is not None
-        assert [month.date for month in growth.months] == ["2026-12-31", "2027-01-01"]
-        assert [step.date for step in growth.steps] == ["2027-01-01"]
+        assert [month.date for month in growth.months] == ["2026-12-31", "2027-01-31"]
+        assert [step.date for step in growth.steps] == ["2027-01-31"]
 
     def test_a_seller_says_how_long_a_purchase_takes(self, tmp_path: Path) -> None:
         path = tmp_path / "list.yaml"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calendar import monthrange
 from datetime import date, timedelta
 from typing import ClassVar
 
@@ -98,11 +99,10 @@ _LOW, _HIGH = 1 / 2, 3 / 2
 
 
 def month_later(start: date, months: int) -> date:
-    """The first of the month that many months after the one of ``start``; ``start`` itself for 0."""
-    if months == 0:
-        return start
+    """The same day so many months after ``start``, in a shorter month its last one."""
     years, month = divmod(start.month - 1 + months, MONTHS_PER_YEAR)
-    return date(start.year + years, month + 1, 1)
+    year = start.year + years
+    return date(year, month + 1, min(start.day, monthrange(year, month + 1)[1]))
 
 
 def _month(fleet: Resizer, *, start: date, month: int, rate_per_s: float, bands: tuple[DemandBand, ...]) -> GrowthMonth:

@@ -19,7 +19,7 @@ import pytest
 
 from simulator.planner.money.tco import total_cost
 from simulator.planner.plan import plan_capacity
-from simulator.reports.content.document import Bullets
+from simulator.reports.content.document import Bullets, Table
 from simulator.reports.formats.files import ReportFormat, render
 from simulator.reports.formats.finance_inputs import inputs_of
 from simulator.reports.formats.finance_model import FormulaLine, groups_of
@@ -260,3 +260,18 @@ def test_numbers_stand_under_their_headings() -> None:
         sides = {cell.value: cell.alignment.horizontal for cell in book[name][4]}
         assert sides["Value"] == "right"
         assert sides["Unit"] is None
+
+
+def test_numbers_of_a_section_show_their_unit() -> None:
+    """``31.6`` of a rack was no power, ``54.2`` of a load no share, where the PDF says kW and %."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.load_workbook(BytesIO(rendered(ReportFormat.XLSX)))
+    shown = set()
+    for section in (item for item in whole_report().sections if item.number > 1):
+        sheet = book[sheet_name(section)]
+        formats = {cell.number_format for row in sheet.iter_rows() for cell in row if cell.value is not None}
+        for table in (block for block in section.blocks if isinstance(block, Table) and block.key != "cash_flow"):
+            units = {cell.unit for row in table.rows for cell in row.cells if cell.unit and cell.value is not None}
+            assert all(any(form.endswith(f'"{unit}"') for form in formats) for unit in units), (section.key, units)
+            shown |= units
+    assert {"kW", "U", "requests/s"} <= shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from io import BytesIO
 from math import ceil, isfinite
@@ -137,7 +138,7 @@ def _write_summary(book: Book) -> None:
     page.heads(3, "Figure", "Value", "Unit", "Remark")
     for row, fact in enumerate(report.facts(), start=4):
         page.sheet.write(row, 0, fact.label)
-        page.cell(row, 1, fact.cell)
+        page.cell(row, 1, replace(fact.cell, unit=""))
         of_money = fact.cell.kind is doc.CellKind.MONEY
         page.sheet.write(row, 2, f"{report.currency if of_money else ''} {fact.cell.unit}".strip(), styles.name)
         page.sheet.write(row, 3, fact.remark, styles.note)
@@ -226,12 +227,12 @@ class Styles:
         return self._number(form.value, total=total)
 
     def cell(self, cell: doc.Cell) -> Format:
-        """The number format of a report's cell."""
-        live = bool(cell.follows)
-        if cell.kind is doc.CellKind.MONEY:
-            digits = 2 if cell.digits is None else cell.digits
-            return self._number("#,##0" + ("." + "0" * digits if digits else ""), live=live)
-        return self._number(_FORMS.get(cell.kind, Form.NUMBER).value, live=live)
+        """The number format of a report's cell, which shows its unit too."""
+        form, unit = _FORMS.get(cell.kind, Form.NUMBER).value, "s" if cell.kind is doc.CellKind.SECONDS else cell.unit
+        digits = 2 if cell.kind is doc.CellKind.MONEY and cell.digits is None else cell.digits
+        if digits is not None:
+            form = "#,##0" + ("." + "0" * digits if digits else "")
+        return self._number(form + (f' "{unit}"' if unit else ""), live=bool(cell.follows))
 
 
 _LONGEST_SHEET_NAME = 31

@@ -239,8 +239,8 @@ def _runs_table(levels: Sequence[Evidence]) -> doc.Table:
             for item in levels
         ],
         note="Errors over latencies, token rates and energy; bias: positive where predictions are high. The first line "
-        f"with {FEW} runs or more decides: {bounds}, D beyond; at best B on the second line, C on the fourth; one "
-        f"less where no model of this class ran. Sources: {', '.join(sources) or 'none'}.",
+        f"but the third with {FEW} runs or more decides: {bounds}, D beyond; at best B on the second line, C on the "
+        f"fourth; one less where the third has none. Sources: {', '.join(sources) or 'none'}.",
     )
 
 

@@ -27,6 +27,8 @@ _GROUPS: dict[str, CalibrationGroup] = {
     "embedding": "elementwise",
 }
 """Calibration group of each operator family; collectives are fitted by link, not by accelerator."""
+_ENDS = 45
+"""Lines of a script that are printed from either end: longer ones list what nobody reads on paper."""
 
 
 _NAMES = {
@@ -180,6 +182,14 @@ def _configuration(model: ModelSpec) -> str:
     return f"the configuration of {model.profile}, which it shares"
 
 
+def _printed(script: str) -> str:
+    """A script, of which a long one, such as the addresses of hundreds of replicas, is cut in the middle."""
+    lines = script.splitlines(keepends=True)
+    middle = lines[_ENDS:-_ENDS]
+    said = [f"... {len(middle)} lines more, which stand in the file ...\n"]
+    return "".join([*lines[:_ENDS], *said, *lines[-_ENDS:]]) if middle else script
+
+
 def appendix_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Provenance and launch commands."""
     schema = ("report schema", f"{doc.REPORT_SCHEMA_VERSION}; roofcast report --schema prints it")
@@ -189,7 +199,8 @@ def appendix_content(studies: Studies) -> tuple[doc.Block, ...]:
     blocks: list[doc.Block] = [reproduce, _profiles(studies), calibration_table(studies)]
     blocks.append(doc.Paragraph(text="Run it", tone=doc.Tone.HEAD))
     handoff = studies.handoff
-    blocks += [doc.Code(title=f"{file.title} ({file.name})", text=file.text) for file in handoff.files if file.printed]
+    scripts = (file for file in handoff.files if file.printed)
+    blocks += [doc.Code(title=f"{file.title} ({file.name})", text=_printed(file.text)) for file in scripts]
     blocks += [doc.Bullets(items=handoff.notes), *hardware_tables(studies)]
     log = "Change log: first version of this report; later versions are compared by their hash."
     blocks.append(doc.Paragraph(text=log))

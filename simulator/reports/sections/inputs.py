@@ -101,7 +101,7 @@ def _model_rows(studies: Studies) -> tuple[tuple[str, doc.Cell], ...]:
     switched = ", ".join("on" if on else "off" for on in (engine.prefix_caching, engine.chunked_prefill))
     return (
         ("model", doc.text(model.name)),
-        ("weights served", doc.text(studies.model_id)),
+        ("published as", doc.text(studies.model_id)),
         ("parameters", doc.number(studies.parameters.total / GIGA, "billion")),
         ("active per token", doc.number(studies.parameters.active / GIGA, "billion")),
         ("layers", doc.count(model.num_hidden_layers)),

@@ -55,10 +55,16 @@ def is_far(fleet: Fleet, best: Fleet) -> bool:
     return fleet.size_ratio(best) > _FAR
 
 
+def _options(plan: CapacityPlan) -> list[Fleet]:
+    """What is no option is left out, but for the best of an accelerator that was named."""
+    firsts = {fleet.hardware: fleet for fleet in reversed(plan.fleets)} if plan.spec.hardware else {}
+    return [item for item in plan.fleets if item is firsts.get(item.hardware) or not is_far(item, plan.best)]
+
+
 def _options_table(studies: Studies) -> doc.Table:
     plan = studies.plan
-    far = [fleet for fleet in plan.fleets if is_far(fleet, plan.best)]
-    near = [fleet for fleet in plan.fleets if not is_far(fleet, plan.best)]
+    near = _options(plan)
+    far = [fleet for fleet in plan.fleets if fleet not in near]
     names = ("Option", "Devices", "80 %", f"{studies.currency}/h", "kW", "TTFT p95", "TPOT p95", "Known", "Verdict")
     left = [f"{len(far)} that cost or need over {_FAR:g} times as much"] if far else []
     left += [f"{len(near[_SHOWN:])} more of those"] if near[_SHOWN:] else []
@@ -75,9 +81,7 @@ def _options_table(studies: Studies) -> doc.Table:
 def _market_table(studies: Studies) -> doc.Table:
     """Low, median and high of every accelerator among the options, who sells it, and what buying takes."""
     plan, rule = studies.plan, plan_rule(studies.spec)
-    kinds = dict.fromkeys(
-        item.hardware for fleet in plan.fleets if not is_far(fleet, plan.best) for item in fleet.housing
-    )
+    kinds = dict.fromkeys(item.hardware for fleet in _options(plan) for item in fleet.housing)
     heads = ("Accelerator", "Low", "Of", "Median", "High", "Providers", "Terms", "Newest", "Server listed")
     return doc.table(
         "market",

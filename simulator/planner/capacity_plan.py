@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.candidate import Rejection
@@ -174,7 +174,8 @@ class StudyKind:
     """A kind of study.
 
     key : of its record (``Study.key``); asked : whether a question wants it
-    module : has ``study(context)``, which returns the record, or None where there is no answer
+    module : has ``study(context)``, which returns the record, or None where there is no answer; of stock also
+        ``parts(plan, spec)``, the fleets that serve side by side
     in_reports : every report has it, so it can be made later from the shown fleets alone
     of_serving : where something exists it is of each fleet that serves (``CapacityPlan.serving``), not of a new one
     """
@@ -187,14 +188,20 @@ class StudyKind:
 
     def study(self, context: StudyContext) -> Study | None:
         """Compute it."""
-        made: Study | None = import_module(f"simulator.planner.{self.module}").study(context)
+        made: Study | None = self.loaded.study(context)
         return made
 
+    @property
+    def loaded(self) -> Any:
+        """Its module, imported only where it is asked for."""
+        return import_module(f"simulator.planner.{self.module}")
 
+
+STOCK = StudyKind(key="stock", module="studies.stock", asked=lambda spec: bool(spec.stock))
 KINDS = (
     StudyKind(key="pareto", module="studies.pareto", asked=lambda spec: spec.pareto),
     StudyKind(key="gap", module="gap.closing", asked=lambda spec: spec.explain_gap),
-    StudyKind(key="stock", module="studies.stock", asked=lambda spec: bool(spec.stock)),
+    STOCK,
     StudyKind(
         key="measured_rate", module="studies.measured_rate", asked=lambda spec: spec.measured_rps_per_gpu is not None
     ),
@@ -258,10 +265,10 @@ def with_studies(
 
 def _with_parts(plan: CapacityPlan, spec: PlanSpec) -> CapacityPlan:
     """``plan`` with each fleet that serves side by side, and what ``spec`` asks of it, where something exists."""
-    if not spec.stock:
-        return plan
-    made: CapacityPlan = import_module("simulator.planner.studies.stock").with_parts(plan, spec)
-    return made
+    alone = STOCK.loaded.parts(plan, spec) if spec.stock else ()
+    parts = tuple(with_report_studies(part, part.basis.question, shown=part.basis.shown) for part in alone)
+    warned = [item for part in parts for item in part.warnings if item not in plan.warnings]
+    return replace(plan, parts=parts, warnings=(*plan.warnings, *warned)) if parts else plan
 
 
 def with_report_studies(plan: CapacityPlan, question: Question, *, shown: Sequence[Sized]) -> CapacityPlan:

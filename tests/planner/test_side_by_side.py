@@ -8,7 +8,7 @@ from simulator.planner.capacity_plan import CapacityPlan, only_asked
 from simulator.planner.plan import completed, is_complete, plan_capacity
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.resilience import Resilience
-from simulator.planner.studies.stock import with_parts
+from simulator.planner.studies.stock import parts
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.studies.uncertainty import Uncertainty
 from simulator.specs.question.plan import plan_spec
@@ -29,7 +29,7 @@ def test_a_plan_without_stock_has_nothing_side_by_side() -> None:
     plan = planned(stock=(), resilience=True)
     assert plan.serving == (plan,)
     assert plan.study(Resilience)
-    assert with_parts(plan, plan.spec) is plan
+    assert parts(plan, plan.spec) == ()
 
 
 def test_parts_carry_the_demand_and_show_what_their_requests_see() -> None:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from simulator.errors import InfeasibleError, Option, contradiction
 from simulator.planner.candidate import Platform
-from simulator.planner.capacity_plan import CapacityPlan, PlanBasis, StudyContext, with_report_studies
+from simulator.planner.capacity_plan import CapacityPlan, PlanBasis, StudyContext
 from simulator.planner.fleet.fleet import Sized, complete, housed, size, sized_as, spares_of
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.search.candidates import platforms
@@ -306,31 +306,26 @@ def _held(context: StudyContext, stock: StockPlan) -> StockPlan:
     """
     slower: dict[tuple[str, str], Shape] = {}
     for left in reversed(range(_ROUNDS)):
-        parts = [alone(context.plan, share, context.question.spec) for share in stock.shares]
-        checks = [check_fleet(part.basis.question, part.basis.shown[0]) for part in parts]
+        fleets = [alone(context.plan, share, context.question.spec).basis for share in stock.shares]
+        checks = [check_fleet(fleet.question, fleet.shown[0]) for fleet in fleets]
         grown = [(share, item) for share, item in zip(stock.shares, checks, strict=True) if item.is_grown]
         if not grown or not left:
             break
         slower |= {(share.hardware, share.label): item.sized.evaluated for share, item in grown}
         stock = stock_plan(context.question, list(context.allowed), slower=slower) or stock
-    found = [full_verification(part.basis.question, item) for part, item in zip(parts, checks, strict=True)]
+    found = [full_verification(fleet.question, item) for fleet, item in zip(fleets, checks, strict=True)]
     return with_simulated(stock, found)
 
 
-def with_parts(plan: CapacityPlan, spec: PlanSpec) -> CapacityPlan:
-    """``plan`` with each of them in whole servers and the studies that ``spec`` asks for; as it was where nothing
-    exists. Studies count no rent where a part of a fleet is paid for.
-    """
+def parts(plan: CapacityPlan, spec: PlanSpec) -> tuple[CapacityPlan, ...]:
+    """Each of them in whole servers, a plan of its own; none where nothing exists."""
     stock = plan.study(StockPlan)
-    if stock is None:
-        return plan
-    parts = tuple(alone(plan, share, spec) for share in stock.shares)
-    warned = [item for part in parts for item in part.warnings if item not in plan.warnings]
-    return replace(plan, parts=parts, warnings=(*plan.warnings, *warned))
+    return () if stock is None else tuple(alone(plan, share, spec) for share in stock.shares)
 
 
 def alone(plan: CapacityPlan, share: FleetShare, spec: PlanSpec) -> CapacityPlan:
-    """One of them, with the studies that ``spec`` asks for. What is all there already may be a part of a server."""
+    """One of them as ``spec`` asks for it. What is all there already may be a part of a server. Studies of it count no
+    rent where a part of a fleet is paid for."""
     whole = plan.basis.question
     kept = spec if share.bought else spec.model_copy(update={"round_to": "device"})
     part = share.rate_per_s / whole.demand.planned_rate_per_s
@@ -343,7 +338,7 @@ def alone(plan: CapacityPlan, share: FleetShare, spec: PlanSpec) -> CapacityPlan
         unpriced = [(None, item.devices) for item in sized.housing]
         cost = fleet_cost(prices=prices, bill=unpriced, demand=demand, prompt_share=sized.prompt_share)
         sized = replace(sized, cost=cost)
-    found = replace(
+    return replace(
         plan,
         demand=demand,
         best=best,
@@ -356,7 +351,6 @@ def alone(plan: CapacityPlan, share: FleetShare, spec: PlanSpec) -> CapacityPlan
         finalists=None,
         parts=(),
     )
-    return with_report_studies(found, question, shown=found.basis.shown)
 
 
 def with_simulated(stock: StockPlan, checks: Sequence[FleetVerification | None]) -> StockPlan:

@@ -21,7 +21,7 @@ from simulator.engine.runs.load_sweep import LoadSweep
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.gap.highest import DemandField, Highest
+from simulator.planner.gap.largest_demand import DemandField, LargestDemand
 from simulator.planner.serving.replica_load import LatencyRange
 from simulator.planner.what_if import TechniqueStep, WhatIf, run_cost, technique_steps
 from simulator.reports.answer import result_object
@@ -151,11 +151,11 @@ def checked(plan: CapacityPlan) -> CapacityPlan:
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)
-def _highest(question: str, field: DemandField, most: float, _spec: PlanSpec) -> Highest:
+def _highest(question: str, field: DemandField, most: float, _spec: PlanSpec) -> LargestDemand:
     return CREW.ask(work.solved, _spec, field, most)
 
 
-def solved(spec: PlanSpec, *, field: DemandField, most: float) -> Highest:
+def solved(spec: PlanSpec, *, field: DemandField, most: float) -> LargestDemand:
     """The highest demand that the limits of a plan allow; refusals are raised."""
     return _highest(spec.model_dump_json(), field, most, spec)
 

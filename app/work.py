@@ -12,7 +12,7 @@ from simulator.engine.runs.scenario_setup import ServeOptions, scenario_options
 from simulator.engine.runs.served_run import served_of
 from simulator.planner import plan as planner
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.gap.highest import DemandField, Highest, highest
+from simulator.planner.gap.largest_demand import DemandField, LargestDemand, largest_demand
 from simulator.planner.serving.replica_load import LatencyRange, latency_range
 from simulator.reports.answer import result_object
 from simulator.reports.decide.decision import PlanVerdict, plan_verdict
@@ -65,9 +65,9 @@ def check_of(plan: CapacityPlan) -> dict[str, Any]:
     return {name: value for name, value, before in pairs if value is not before}
 
 
-def solved(spec: PlanSpec, field: DemandField, most: float) -> Highest:
+def solved(spec: PlanSpec, field: DemandField, most: float) -> LargestDemand:
     """The highest demand that the limits of a plan allow; refusals are raised."""
-    return highest(spec, field=field, most=most)
+    return largest_demand(spec, field=field, most=most)
 
 
 def served(scenario: ScenarioSpec, profiles: str | None) -> Served:

@@ -44,9 +44,9 @@ from simulator.planner.verification.promise import (
     SignedFleet,
     replayed_promise,
 )
+from simulator.planner.verification.records import Verification
 from simulator.planner.verification.simulation import ENOUGH, SteadyCheck
 from simulator.planner.verification.traces import once_each, steady_states
-from simulator.planner.verified import Verification
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import PROMISE_SEEDS
 from simulator.traffic.requests import Requests, make_requests

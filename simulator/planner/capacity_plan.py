@@ -24,7 +24,7 @@ from simulator.specs.question.plan import PlanSpec
 
 if TYPE_CHECKING:
     from simulator.planner.money.cost import PriceRanking
-    from simulator.planner.verified import Finalists, FleetVerification
+    from simulator.planner.verification.records import Finalists, FleetVerification
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

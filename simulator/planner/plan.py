@@ -277,7 +277,7 @@ def _worth_trying(change: Change, best: Fleet) -> list[Platform]:
 def _fewer(question: Question, best: Fleet) -> list[records.FewerDevices]:
     """Single changes that need at most half the accelerators, each one tried."""
     from simulator.planner.gap.changes import single_changes
-    from simulator.planner.search.usual import usual_search
+    from simulator.planner.search.usual_search import usual_search
 
     found = []
     for change in single_changes(question):

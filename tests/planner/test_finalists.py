@@ -18,9 +18,9 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.fleet import complete
 from simulator.planner.plan import plan_capacity
 from simulator.planner.verification.fleet_check import MOST_ADDED, TOLD_APART, sized_again, smallest_that_holds, surer
+from simulator.planner.verification.records import Verdict, Verification
 from simulator.planner.verification.simulation import bar_chance, chance_below, refused
 from simulator.planner.verification.traces import MOST_SHARES, TraceCheck, surest_simulation
-from simulator.planner.verified import Verdict, Verification
 from simulator.reports.plan_text import plan_text
 from simulator.reports.sections.performance import finalists_outcome
 from simulator.reports.tables.plan_document import plan_document

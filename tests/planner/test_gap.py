@@ -21,7 +21,7 @@ from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
-from simulator.planner.search.usual import try_platform
+from simulator.planner.search.usual_search import try_platform
 from simulator.planner.search.wide_search import screen_space
 from simulator.reports.formats.text import sections_text
 from simulator.reports.sections.gap import gap_sections

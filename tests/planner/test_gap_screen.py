@@ -20,7 +20,7 @@ from simulator.planner.gap.screen import (
 )
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.search.usual import usual_search
+from simulator.planner.search.usual_search import usual_search
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.plan import plan_spec
 

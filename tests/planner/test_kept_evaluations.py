@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from simulator.planner.plan import plan_capacity
-from simulator.planner.search import kept_evaluations, usual
+from simulator.planner.search import kept_evaluations, usual_search
 from simulator.planner.search.kept_evaluations import find_evaluations, keep_evaluations
 from simulator.reports.tables.plan_document import plan_document
 from simulator.specs.model.loading import load_model
@@ -29,7 +29,7 @@ def document(**fields: object) -> str:
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a new process knows: nothing."""
     for name in ("_OUTCOMES", "_OF_POOLS", "_PREPARED"):
-        monkeypatch.setattr(usual, name, usual._Kept())
+        monkeypatch.setattr(usual_search, name, usual_search._Kept())
 
 
 def keep(path: Path, *, known: int = 0) -> None:
@@ -63,7 +63,7 @@ def test_another_process_evaluates_nothing_again_and_says_the_same(
         raise AssertionError("evaluated again")
 
     for name in ("prepare_all", "evaluate_prepared"):
-        monkeypatch.setattr(usual, name, refuse)
+        monkeypatch.setattr(usual_search, name, refuse)
     monkeypatch.setattr("simulator.planner.serving.disaggregated.evaluate_pools", refuse)
     assert document(rps=300.0, **fields) == fresh
 
@@ -91,7 +91,7 @@ def test_what_is_damaged_is_not_believed(kept: Path, damage: object) -> None:
     assert callable(damage)
     kept.write_bytes(damage(kept.read_bytes()))
     assert find_evaluations(kept) == 0
-    assert not any(usual.remembered(load_model(MODEL)))
+    assert not any(usual_search.remembered(load_model(MODEL)))
 
 
 def test_a_file_of_another_user_is_not_read(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from simulator.planner.fleet.length_curves import answer_curve, fitted_curve, pr
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.search.usual import try_platform
+from simulator.planner.search.usual_search import try_platform
 from simulator.planner.serving.shapes import DEVIATE_80
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.techniques import SpeculationSpec

@@ -17,10 +17,10 @@ from simulator.planner.fleet.records import pack
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import PriceRule, market_price
 from simulator.planner.plan import plan_capacity
-from simulator.planner.search import search, usual
+from simulator.planner.search import search
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
-from simulator.planner.search.usual import usual_search
+from simulator.planner.search.usual_search import usual_search
 from simulator.planner.serving.replica import LoadPolicy
 from simulator.planner.serving.shapes import Aggregated, evaluate, replicas_for
 from simulator.reports.words.derivation import resource_text
@@ -277,7 +277,7 @@ class TestWarnings:
         spec = plan_spec({"model": MODEL, "rps": 10_000, **fields})
         offered = len(platforms(spec))
         monkeypatch.setattr(search, "usual_search", counted)
-        monkeypatch.setattr(usual, "usual_search", counted)
+        monkeypatch.setattr("simulator.planner.search.usual_search.usual_search", counted)
         plan = plan_capacity(spec)
         assert plan.best.devices >= 1000
         assert tried[0] == offered

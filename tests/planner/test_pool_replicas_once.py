@@ -9,7 +9,7 @@ import pytest
 from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.search.candidates import candidates, in_pools, platforms
 from simulator.planner.search.question import resolve
-from simulator.planner.search.usual import evaluate_all
+from simulator.planner.search.usual_search import evaluate_all
 from simulator.planner.serving import capacity, disaggregated
 from simulator.specs.question.plan import plan_spec
 

@@ -12,9 +12,9 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.plan import checked, completed, is_complete, plan_capacity
 from simulator.planner.search.question import Question
 from simulator.planner.verification.finalists import with_check
+from simulator.planner.verification.records import Verdict
 from simulator.planner.verification.simulation import MANY, SEEDS, bar_chance, chance_below
 from simulator.planner.verification.traces import LONGER, CheckOf, simulation, sure_simulation, surest_simulation
-from simulator.planner.verified import Verdict
 from simulator.reports.sections.answer import checked_text
 from simulator.reports.words.fields import plan_command
 from simulator.specs.question.plan import plan_spec

@@ -21,7 +21,7 @@ from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.search import search
-from simulator.planner.search.usual import usual_search
+from simulator.planner.search.usual_search import usual_search
 from simulator.specs.question.plan import plan_spec
 
 ASKED: dict[str, object] = {"rps": 20, "model": "llama-3.1-8b", "hardware": ("l4",), "isl": 2000, "osl": 100}

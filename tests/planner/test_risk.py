@@ -26,7 +26,7 @@ from simulator.planner.money.tco import token_year
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import resolve
-from simulator.planner.search.usual import try_platform
+from simulator.planner.search.usual_search import try_platform
 from simulator.planner.studies.growth import Growth, GrowthMonth, capacity_steps, month_later
 from simulator.planner.studies.rental import RentalMix
 from simulator.planner.studies.resilience import Resilience

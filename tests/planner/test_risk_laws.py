@@ -16,7 +16,7 @@ from simulator.planner.fleet.length_curves import answer_curve, capacities_at_sp
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.search.usual import try_platform
+from simulator.planner.search.usual_search import try_platform
 from simulator.planner.studies import sensitivity
 from simulator.planner.studies.sensitivity import TornadoBar, tornado
 from simulator.planner.studies.uncertainty import Uncertainty, uncertainty_of

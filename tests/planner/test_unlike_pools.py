@@ -20,11 +20,11 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import NoUnlikePools
-from simulator.planner.search import candidates, usual
+from simulator.planner.search import candidates, usual_search
 from simulator.planner.search.candidates import platforms, unlike_pairs
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.search import search
-from simulator.planner.search.usual import Made, try_pair
+from simulator.planner.search.usual_search import Made, try_pair
 from simulator.planner.search.wide_search import pool_finalists, screen_space
 from simulator.planner.serving.disaggregated import Disaggregated
 from simulator.planner.studies.length_split import length_split_of
@@ -89,7 +89,7 @@ class TestSearch:
         question = _question(hardware="h100", serving="disaggregated")
         (platform,) = platforms(question.spec)
         alone = try_pair(question, platform, platform).sized[0]
-        monkeypatch.setattr(usual._Pools, "_unlike", True)
+        monkeypatch.setattr(usual_search._Pools, "_unlike", True)
         same = try_pair(question, platform, platform).sized[0]
         assert (same.counts, same.spare, same.housing, same.cost) == (
             *(alone.counts, alone.spare, alone.housing),
@@ -109,13 +109,13 @@ class TestSearch:
     def test_what_costs_more_than_is_known_is_not_worked_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
         question = _question(hardware="h200", prefill_hardware="h100", serving="disaggregated")
         (pair,) = unlike_pairs(question.spec)
-        worked_out, evaluate = [], usual.evaluate_pair
+        worked_out, evaluate = [], usual_search.evaluate_pair
 
         def counted(*args: object, **kwargs: object) -> object:
             worked_out.append(args[0])
             return evaluate(*args, **kwargs)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(usual, "evaluate_pair", counted)
+        monkeypatch.setattr(usual_search, "evaluate_pair", counted)
         every = try_pair(question, *pair, made=Made()).sized
         of_all = len(worked_out)
         found = try_pair(question, *pair, made=Made(), below=0.0).sized

@@ -11,8 +11,8 @@ from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.plan import plan_capacity
+from simulator.planner.verification.records import FleetVerification
 from simulator.planner.verification.simulation import SEEDS, steady_check
-from simulator.planner.verified import FleetVerification
 from simulator.reports.content.document import Table
 from simulator.reports.formats.text import sections_text
 from simulator.reports.report import study_sections

@@ -21,7 +21,7 @@ from simulator.fitting.replay import ReplayedRun, ReplayedValue
 from simulator.planner.serving.capacity import Latencies
 from simulator.planner.studies.measured_rate import MeasuredObjective, MeasuredRate
 from simulator.planner.verification.promise import Promise, PromiseCase, ReplayedCase, SignedFleet
-from simulator.planner.verified import ObjectiveVerification, Verification
+from simulator.planner.verification.records import ObjectiveVerification, Verification
 from simulator.reports.answers.calibration import REPLAY_COLUMNS, EngineCalibrationAnswer, ReplayAnswer, replay_rows
 from simulator.reports.answers.prices import (
     PriceFilter,

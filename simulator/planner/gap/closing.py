@@ -33,7 +33,7 @@ from simulator.planner.gap.screen import (
 )
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import search
-from simulator.planner.search.usual import evaluate_all
+from simulator.planner.search.usual_search import evaluate_all
 from simulator.records import dataclass
 from simulator.specs.question.plan import PlanSpec
 from simulator.units import percent_text, plain_text

@@ -15,7 +15,7 @@ from simulator.planner.gap.records import GapOption, MissedBound
 from simulator.planner.records import FieldValue
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
-from simulator.planner.search.usual import evaluate_all, usual_search
+from simulator.planner.search.usual_search import evaluate_all, usual_search
 from simulator.planner.serving.capacity import UNLOADED_SHARE
 from simulator.planner.serving.shapes import Shape
 from simulator.specs.base import LARGEST_NUMBER

@@ -29,7 +29,7 @@ from simulator.planner.search.question import (
 from simulator.planner.search.screen_tables import ScreenTable, TableMaker
 from simulator.planner.search.screened_space import candidate_of, of_all_ranks, screened_load
 from simulator.planner.search.screening import screen
-from simulator.planner.search.usual import evaluate_all, evaluate_together, usual_search
+from simulator.planner.search.usual_search import evaluate_all, evaluate_together, usual_search
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.techniques.applied import works_on
 from simulator.traffic.lengths import Array

@@ -1,6 +1,6 @@
 """Evaluated replicas in a file, from which a later process starts when it plans another rate or price.
 
-A file holds what ``search.usual`` remembers of one model. It names profiles instead of storing them; reading it loads
+A file holds what ``usual_search`` remembers of one model. It names profiles instead of storing them; reading it loads
 them anew, so that evaluations refer to the very objects of the next question. The caller derives the file's name from
 everything that an evaluation depends on. Files that are damaged, truncated or owned by another user are not read.
 """
@@ -22,7 +22,7 @@ import numpy as np
 
 from simulator.errors import FileError, RoofcastError
 from simulator.files import write_new_files
-from simulator.planner.search.usual import Remembered, remember, remembered
+from simulator.planner.search.usual_search import Remembered, remember, remembered
 from simulator.specs.base import Spec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, load_hardware, load_server
 from simulator.specs.model.architecture import ModelSpec

@@ -23,7 +23,7 @@ from simulator.planner.search.candidates import platforms, unlike_pairs
 from simulator.planner.search.question import Question, check_decodes
 from simulator.planner.search.screen_tables import ScreenTable
 from simulator.planner.search.screened_space import ScreenedSpace, cheapest, finalists, search_summary
-from simulator.planner.search.usual import evaluate_all, try_pair, usual_search
+from simulator.planner.search.usual_search import evaluate_all, try_pair, usual_search
 from simulator.planner.search.wide_search import pool_finalists, screen_space
 from simulator.planner.serving.disaggregated import Made
 from simulator.records import dataclass

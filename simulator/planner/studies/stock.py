@@ -20,7 +20,7 @@ from simulator.planner.serving.replica_load import latency_range, meeting_chance
 from simulator.planner.serving.shapes import Counts, Shape
 from simulator.planner.studies.stock_fleets import FleetShare, Seen, StockPlan
 from simulator.planner.verification.fleet_check import check_fleet, full_verification
-from simulator.planner.verified import FleetVerification
+from simulator.planner.verification.records import FleetVerification
 from simulator.records import dataclass
 from simulator.specs.question.plan import PlanSpec
 from simulator.specs.question.plan_values import stock_entry

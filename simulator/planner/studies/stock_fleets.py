@@ -9,7 +9,7 @@ from simulator.kernels.timing import Provenance
 from simulator.planner.records import NotConfirmed, PlanWarning, Study, total_of
 from simulator.planner.serving.replica_load import LatencyRange
 from simulator.planner.serving.shapes import Counts, Shape, operating_steps
-from simulator.planner.verified import FleetVerification
+from simulator.planner.verification.records import FleetVerification
 from simulator.records import INSIDE, dataclass
 from simulator.units import HOURS_PER_MONTH
 

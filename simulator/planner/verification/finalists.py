@@ -25,9 +25,9 @@ from simulator.planner.records import BusiestMinute, NotConfirmed
 from simulator.planner.search.question import Question
 from simulator.planner.search.screened_space import pareto_front
 from simulator.planner.verification.fleet_check import HOLDING, Checked, check_fleet, full_verification, sized_again
+from simulator.planner.verification.records import Finalist, Finalists, FleetVerification
 from simulator.planner.verification.simulation import SURE, beside, hold_chance
 from simulator.planner.verification.traces import CheckOf, steady_states, sure_simulation, surest_simulation
-from simulator.planner.verified import Finalist, Finalists, FleetVerification
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 

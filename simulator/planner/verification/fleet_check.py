@@ -10,6 +10,7 @@ from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, size
 from simulator.planner.gap.limits import fleet_limits, within
 from simulator.planner.search.question import Question
+from simulator.planner.verification.records import FleetVerification, Verdict, Verification
 from simulator.planner.verification.simulation import SURE, beside, hold_chance, refused
 from simulator.planner.verification.traces import (
     FINE_STEPS,
@@ -20,7 +21,6 @@ from simulator.planner.verification.traces import (
     sure_simulation,
     surest_simulation,
 )
-from simulator.planner.verified import FleetVerification, Verdict, Verification
 from simulator.records import dataclass
 
 MOST_ADDED = 1.0

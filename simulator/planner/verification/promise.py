@@ -16,9 +16,9 @@ from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized
 from simulator.planner.search.question import Question
 from simulator.planner.verification.fleet_check import smallest_that_holds
+from simulator.planner.verification.records import Verification
 from simulator.planner.verification.simulation import ENOUGH, refused
 from simulator.planner.verification.traces import FINE_STEPS, CheckOf, once_each, simulation, steady_states
-from simulator.planner.verified import Verification
 from simulator.records import dataclass
 from simulator.specs.question.plan_values import PROMISE_SEEDS
 from simulator.traffic.lengths import RequestMix

@@ -18,7 +18,7 @@ from simulator.phases.deployment import Deployment
 from simulator.planner.records import Demand
 from simulator.planner.serving.capacity import Latencies
 from simulator.planner.serving.shapes import Counts
-from simulator.planner.verified import ObjectiveVerification, Verification
+from simulator.planner.verification.records import ObjectiveVerification, Verification
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import ServerSpec
 from simulator.specs.question.plan_values import ObjectiveSpec

@@ -19,6 +19,7 @@ from simulator.planner.fleet.fleet import Sized
 from simulator.planner.search.question import Question
 from simulator.planner.serving.capacity import Latencies
 from simulator.planner.serving.shapes import DEVIATE_80, Shape
+from simulator.planner.verification.records import Verification
 from simulator.planner.verification.simulation import (
     MANY,
     SEEDS,
@@ -30,7 +31,6 @@ from simulator.planner.verification.simulation import (
     steady_check,
     verification_of,
 )
-from simulator.planner.verified import Verification
 from simulator.records import dataclass
 from simulator.traffic.recorded.traces import RequestTrace, read_trace, replica_shares, summarise
 from simulator.traffic.requests import LARGEST_REQUESTS, Requests

@@ -31,7 +31,7 @@ from simulator.reports.words.derivation import CASES, ranking_texts, resource_te
 if TYPE_CHECKING:
     from simulator.planner.serving.replica_load import LatencyRange
     from simulator.planner.studies.stock_fleets import FleetShare, StockPlan
-    from simulator.planner.verified import Finalists, Verification
+    from simulator.planner.verification.records import Finalists, Verification
 
 _NEARLY_ALL = 0.99
 
@@ -158,7 +158,7 @@ def checked_text(plan: CapacityPlan) -> str:
     tried = plan.spec.verify or plan.finalists is not None
     ending = "" if plan.verification.holds or tried else "; --verify sizes a fleet that holds"
     if plan.finalists and plan.verification.holds:
-        from simulator.planner.verified import Verdict
+        from simulator.planner.verification.records import Verdict
 
         chosen = plan.finalists.chosen
         if chosen.verdict is Verdict.RESIZED:
@@ -338,7 +338,7 @@ def fleet_equation(plan: CapacityPlan) -> str:
 
 def covered_text(finalists: Finalists) -> str:
     """Which requests the objectives of a replayed trace are over; that it was not replayed where it was not."""
-    from simulator.planner.verified import Verdict
+    from simulator.planner.verification.records import Verdict
 
     if finalists.chosen.verdict is Verdict.NOT_SIMULATED:
         return "The trace was not replayed: this fleet is sized for its busiest minute as a steady rate."

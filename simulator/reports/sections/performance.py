@@ -7,7 +7,7 @@ from pathlib import Path
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.serving.replica_load import PERCENTILES
-from simulator.planner.verified import Finalist, Finalists, Verdict, Verification
+from simulator.planner.verification.records import Finalist, Finalists, Verdict, Verification
 from simulator.reports.charts.load import replica_load_chart
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import counted_text, percent_text

@@ -17,7 +17,7 @@ from simulator.planner.capacity_plan import KEYS, KINDS, CapacityPlan
 from simulator.planner.fleet.records import Fleet, Housing
 from simulator.planner.gap.records import Gap, GapError, GapLimit, GapOption, GapStep
 from simulator.planner.serving.capacity import Latencies, Limit, Replica
-from simulator.planner.verified import Finalists, FleetVerification, Verification
+from simulator.planner.verification.records import Finalists, FleetVerification, Verification
 from simulator.reports.answer import dump, picked
 from simulator.reports.sections.answer import sentence
 from simulator.reports.sections.performance import finalists_outcome

@@ -8,10 +8,10 @@ import pytest
 
 from simulator.planner.candidate import Candidate, Rejection
 from simulator.planner.plan import plan_capacity
-from simulator.planner.search import usual
+from simulator.planner.search import usual_search
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
-from simulator.planner.search.usual import evaluate_once, evaluate_together
+from simulator.planner.search.usual_search import evaluate_once, evaluate_together
 from simulator.planner.serving import disaggregated
 from simulator.planner.serving.replica import LoadPolicy
 from simulator.planner.serving.shapes import Aggregated, Shape, evaluate
@@ -58,7 +58,7 @@ def test_another_rate_works_out_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     def refuse(*args: object, **words: object) -> None:
         raise AssertionError("evaluated again")
 
-    monkeypatch.setattr(usual, "evaluate_prepared", refuse)
+    monkeypatch.setattr(usual_search, "evaluate_prepared", refuse)
     small, large = (plan_capacity(plan_spec({**fixed, "rps": rate})) for rate in (20.0, 2000.0))
     assert small.best.replicas < large.best.replicas
 
@@ -125,7 +125,7 @@ def test_other_objectives_and_another_load_price_nothing(monkeypatch: pytest.Mon
     def refuse(*args: object, **words: object) -> None:
         raise AssertionError("priced again")
 
-    monkeypatch.setattr(usual, "prepare_all", refuse)
+    monkeypatch.setattr(usual_search, "prepare_all", refuse)
     tighter, _ = _question(ttft_p95=0.3)
     found = _outcome(tighter, candidate, policy=replace(question.policy, utilization=0.6))
     fresh = evaluate(

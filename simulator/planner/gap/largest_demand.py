@@ -32,7 +32,7 @@ def _asked(spec: PlanSpec, field: DemandField) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Highest:
+class LargestDemand:
     """The value of the field, and the accelerators on which a fleet for it holds the limits: with stock those asked."""
 
     field: DemandField
@@ -82,7 +82,7 @@ class _Probes:
         return True
 
 
-def highest(spec: PlanSpec, *, field: DemandField, most: float) -> Highest:
+def largest_demand(spec: PlanSpec, *, field: DemandField, most: float) -> LargestDemand:
     """The highest value of a field of the demand, to three digits and at most ``most``, all else as asked.
 
     Found by doubling, then by halving between what holds and what does not: a plan for it on the accelerators that
@@ -109,4 +109,4 @@ def highest(spec: PlanSpec, *, field: DemandField, most: float) -> Highest:
         tried.holds(rounded(2 * tried.low))
     while tried.low < (middle := rounded(sqrt(tried.low * min(tried.high, most)))) < tried.high:
         tried.holds(middle)
-    return Highest(field=field, value=tried.low, hardware=tried.hardware)
+    return LargestDemand(field=field, value=tried.low, hardware=tried.hardware)

@@ -9,7 +9,7 @@ from app.answers import Steps, stepped
 from app.commands import step_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
-from simulator.phases.roofline import RooflinePoint, roofline_points
+from simulator.phases.one_step import RooflinePoint, roofline_points
 from simulator.reports.charts.roofline import passes_chart, roofline_chart, shape_text
 from simulator.reports.content.document import EMPTY, Cell, count, fraction, number, ordered, seconds
 from simulator.reports.content.quantities import bytes_text, count_text, range_text, seconds_text

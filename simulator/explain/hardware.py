@@ -16,8 +16,8 @@ from simulator.kernels.sustained import cache_rate
 from simulator.operators.work import Array
 from simulator.phases.crossover import crossover_batch
 from simulator.phases.deployment import Deployment
+from simulator.phases.one_step import roofline_points
 from simulator.phases.power import energy_prices, energy_split
-from simulator.phases.roofline import roofline_points
 from simulator.phases.step import StepEstimate
 from simulator.published.facts import load_facts
 from simulator.reports.charts.roofline import roofline_chart

@@ -7,7 +7,7 @@ import pytest
 from simulator.engine.runs.answers import answer
 from simulator.engine.uniform.record import UniformRun
 from simulator.kernels.sustained import cache_rate
-from simulator.phases.roofline import roofline_points
+from simulator.phases.one_step import roofline_points
 from simulator.phases.step import StepEstimate
 from simulator.planner.what_if import native_scenario, technique_steps, what_if
 from simulator.reports.answer import result_object

@@ -9,7 +9,7 @@ from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.engine.runs.served_run import ServedRun
 from simulator.engine.uniform.record import UniformRun
-from simulator.phases.roofline import roofline_points
+from simulator.phases.one_step import roofline_points
 from simulator.planner.what_if import technique_steps, what_if
 from simulator.reports.answer import Json, result_object
 from simulator.reports.charts.chart import PALETTE, SeriesKind

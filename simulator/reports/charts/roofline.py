@@ -10,7 +10,7 @@ from simulator.kernels.roofline import math_dtype, ridge_point
 from simulator.kernels.sustained import cache_rate
 from simulator.operators.work import Array, AttentionShape, GemmShape, MoeShape, RecurrentShape, Work
 from simulator.phases.deployment import Deployment
-from simulator.phases.roofline import RooflinePoint, reached_share, roofline_points
+from simulator.phases.one_step import RooflinePoint, reached_share, roofline_points
 from simulator.phases.step import StepEstimate
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, apart
 from simulator.reports.content.quantities import bytes_text, percent_text, seconds_text

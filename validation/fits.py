@@ -76,13 +76,13 @@ def summary_lines(fits: Sequence[NamedFit]) -> Iterator[str]:
     for item in fits:
         by_model[item.fit.model].append(item)
     for model, items in sorted(by_model.items()):
-        free = len(BOUNDS.get(model, ()))
+        free = round(fmean(len(BOUNDS.get(model, {}).keys() & item.fit.parameters) for item in items)) or "-"
         errors = [item.fit.error.score_mape for item in items]
         stuck = Counter(name for item in items for name in at_bounds(item.fit))
         wrong = sum(len(outside(item.fit)) for item in items)
         often = ", ".join(f"{name} {count}" for name, count in stuck.most_common(6))
         yield (
-            f"{model}: {len(items)} fits, {free or '-'} free parameters, {wrong} outside; unseen shapes median "
+            f"{model}: {len(items)} fits, {free} free parameters, {wrong} outside; unseen shapes median "
             f"{median(errors):.1%}, worst {max(errors):.1%}; at a bound: {often or 'none'}"
         )
 

@@ -27,6 +27,12 @@ RECURRENT_AXES = ("tiles", "tokens")
 CHUNK_TOKENS = 64.0
 """Tokens that a scan takes at once [Yang2024]."""
 
+SHARED: dict[str, float] = {"start_cycles": 0.0, "scratch": 4.0, "l2_speedup": 2.0, "overlap": 1.5}
+LEAST_CHUNK, WAVE_QUANTISATION = 0.5, 0.3
+"""What tables do not tell: the first two of a step of one token, the others of prompts, and of both how full a scan's
+last wave and last chunk are. Medians of fits that had them free, half of which stood at a bound. With them fixed, and
+one scan a unit, accelerators left out err less than before (validation/fit/recurrent.py)."""
+
 VARIANT_LOG_SIGMA = 0.35
 """Added spread where the fit of another kind of recurrence is used instead (Mamba's scan is not measured); an
 estimate."""
@@ -89,16 +95,17 @@ def scan_seconds(
 
     t = launch_s + smooth_max(waves x (start_cycles + chunks x chunk_cycles), bytes / bandwidth)
 
-    A chunk costs ``chunk_cycles`` at a state of 128 x 128 and in proportion to the state otherwise; waves lie between
-    x and ceil(x) of x = sequences x heads / (compute units x residency), at least 1. The bytes are the state, read
-    and written, and the tokens, with ``scratch`` numbers per value that pass between the kernels of a chunk;
-    ``cold`` denies the state the L2, as in a serving step. Valid for positive sizes.
+    A chunk costs ``chunk_cycles`` at a state of 128 x 128 and in proportion to the state otherwise, one that is not
+    full at least LEAST_CHUNK of it; waves lie between x and ceil(x) of x = sequences x heads / compute units, at least
+    1. The bytes are the state, read and written, and the tokens, with ``scratch`` numbers per value that pass between
+    the kernels of a chunk; ``cold`` denies the state the L2, as in a serving step. Valid for positive sizes.
+    parameters : of the fit; of what its phase does not tell SHARED
     """
-    p = parameters
+    p = {**SHARED, **parameters}
     state = cases.key_width * cases.value_width
-    filled = cases.tiles / (machine.compute_units * p["residency"])
-    waves = np.maximum(filled + p["wave_quantisation"] * (np.ceil(filled) - filled), 1.0)
-    chunks = np.maximum(cases.tokens / CHUNK_TOKENS, p["least_chunk"])
+    filled = cases.tiles / machine.compute_units
+    waves = np.maximum(filled + WAVE_QUANTISATION * (np.ceil(filled) - filled), 1.0)
+    chunks = np.maximum(cases.tokens / CHUNK_TOKENS, LEAST_CHUNK)
     cycles = p["start_cycles"] + chunks * p["chunk_cycles"] * state / REFERENCE_STATE
     compute = waves * cycles / machine.clock_hz
     states = 2.0 * cases.tiles * state * cases.state_element_bytes

@@ -31,9 +31,6 @@ from simulator.specs.model.precision import Dtype
 NAME = "h100-sxm-80gb"
 PLAIN = {
     "launch_s": 1e-5,
-    "residency": 1.0,
-    "wave_quantisation": 1.0,
-    "least_chunk": 0.01,
     "start_cycles": 1.0,
     "chunk_cycles": 1000.0,
     "memory_fraction": 1.0,

@@ -8,6 +8,7 @@ a launch or a merge can take. Collectives name their parameters ``algorithm.quan
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from dataclasses import dataclass
 
 from simulator.specs.hardware.calibration import KernelFit
@@ -66,7 +67,7 @@ BOUNDS: dict[str, dict[str, Bound]] = {
     "latent_decode_attention": LATENT_BOUNDS,
     "tiled_gemm": gemm.BOUNDS | gemm.QUANTISE_BOUNDS,
     "grouped_gemm": moe.BOUNDS,
-    "chunked_scan": recurrent.CONV_BOUNDS | recurrent.SCAN_BOUNDS,
+    "chunked_scan": dict(ChainMap(recurrent.CONV_BOUNDS, recurrent.SCAN_BOUNDS, *recurrent.PHASE_BOUNDS.values())),
 }
 """Model -> bounds of its search."""
 

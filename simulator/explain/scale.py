@@ -7,7 +7,7 @@ from typing import get_args
 
 import numpy as np
 
-from simulator.engine.runs.disaggregation import shown_transfer_s
+from simulator.engine.pools import shown_transfer_s
 from simulator.errors import RoofcastError
 from simulator.explain.topic import Example, Value, bars, columns_table, facts, lines, rows_table, times, whole
 from simulator.operators.parallelism import kv_bytes_per_sequence

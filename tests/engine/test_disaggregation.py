@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.engine.pools import HAND_OVER_S, Pool, transfer_ends_s, transfer_link
+from simulator.engine.pools import HAND_OVER_S, Pool, token_transfer_s, transfer_ends_s, transfer_link
 from simulator.engine.runs.answers import answer
-from simulator.engine.runs.disaggregation import ServedPools, serve_disaggregated, served_pools, token_transfer_s
+from simulator.engine.runs.disaggregation import ServedPools, serve_disaggregated, served_pools
 from simulator.engine.runs.load_sweep import demand_of, load_sweep
 from simulator.engine.runs.scenario_setup import ServeOptions, pool_deployments
 from simulator.engine.uniform.record import UniformRun

@@ -18,7 +18,7 @@ from simulator.engine.encoders import EncoderPool, at_scale
 from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import BUSY_S
-from simulator.engine.pools import HAND_OVER_S, Pool, transfer_ends_s, transfer_link
+from simulator.engine.pools import HAND_OVER_S, Pool, token_transfer_s, transfer_ends_s, transfer_link
 from simulator.engine.runs.kv_tiers import TierUse, tier_uses
 from simulator.engine.runs.metrics import ServeResult, serve_result
 from simulator.engine.runs.serving import (
@@ -31,12 +31,9 @@ from simulator.engine.runs.serving import (
 )
 from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.errors import RoofcastError
-from simulator.operators.work import prefill_step
 from simulator.phases.attention_ffn import AttentionFfn, decode_tables
 from simulator.phases.compiled import scale_tables
 from simulator.phases.deployment import Deployment
-from simulator.phases.memory import memory_plan
-from simulator.phases.step import estimate_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import DisaggregationSpec, TransferOrder
 from simulator.specs.hardware.accelerator import ServerSpec
@@ -92,50 +89,6 @@ class DisaggregatedResult:
     link: str
     link_busy_fraction: float
     kv_tiers: tuple[TierUse, ...] = ()
-
-
-def shown_transfer_s(transfer_s: float, *, prompt_s: float, layers: int) -> float:
-    """What of a cache's transfer is left when its prompt is done, sent layer by layer [s].
-
-    Equation
-    --------
-    s = max(t / L, t - p (L - 1) / L)
-
-    Parameters
-    ----------
-    transfer_s : the whole cache over the link t [s]
-    prompt_s : computation of the prompt p [s]
-    layers : layers L of equal time and equal cache [-]
-
-    Range of validity
-    -----------------
-    Each layer's cache sets out when the layer is done, so that the last one's is never hidden. Leaves out the set-up
-    of each transfer (``HAND_OVER_S``).
-
-    References
-    ----------
-    [Patel2024a] section 4.2, optimised KV-cache transfer.
-
-    Examples
-    --------
-    >>> shown_transfer_s(0.2, prompt_s=1.0, layers=10)
-    0.02
-    """
-    return max(transfer_s / layers, transfer_s - prompt_s * (layers - 1) / layers)
-
-
-def token_transfer_s(
-    prefill: Pool, decode: Pool, *, link_bytes_per_s: float, transfer: TransferOrder, prompt_tokens: int
-) -> float:
-    """Time that moving one token's KV cache adds to its prompt [s]: all devices at once, the side with more of it on
-    each sets the pace. ``prompt_tokens`` is the length at which the time of a prompt is taken."""
-    each = (memory_plan(pool.deployment).kv_bytes_per_token for pool in (prefill, decode))
-    token_s = max(each) / link_bytes_per_s
-    if transfer == "after_prefill":
-        return token_s
-    prompt = estimate_step(prefill.deployment, prefill_step(sequences=1, tokens=prompt_tokens))
-    layers = prefill.deployment.model.num_hidden_layers
-    return shown_transfer_s(token_s, prompt_s=float(prompt.step_s[0]) / prompt_tokens, layers=layers)
 
 
 def _compiled(pool: Pool, *, scale: float = 1.0) -> Pool:

@@ -7,8 +7,7 @@ from math import inf
 
 import numpy as np
 
-from simulator.engine.pools import HAND_OVER_S, Pool, transfer_link
-from simulator.engine.runs.disaggregation import token_transfer_s
+from simulator.engine.pools import HAND_OVER_S, Pool, token_transfer_s, transfer_link
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths
 from simulator.engine.uniform.loops import (
     REQUESTS_PER_CLIENT,

@@ -21,8 +21,8 @@ from simulator.engine.runs.load_sweep import LoadSweep
 from simulator.phases.deployment import Deployment
 from simulator.phases.step import StepEstimate
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.gap.largest_demand import DemandField, LargestDemand
-from simulator.planner.serving.replica_load import LatencyRange
+from simulator.planner.fleet.replica_load import LatencyRange
+from simulator.planner.largest_demand import DemandField, LargestDemand
 from simulator.planner.what_if import TechniqueStep, WhatIf, run_cost, technique_steps
 from simulator.reports.answer import result_object
 from simulator.reports.decide.decision import PlanVerdict

@@ -9,7 +9,7 @@ import streamlit as st
 from app import controls, glossary, inputs, widgets
 from app.answers import solved
 from simulator.errors import RoofcastError
-from simulator.planner.gap.largest_demand import DemandField
+from simulator.planner.largest_demand import DemandField
 from simulator.specs.question.plan import PlanSpec
 
 _NO_LIMIT, _NOTHING = "no limit", "nothing"

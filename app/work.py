@@ -12,8 +12,8 @@ from simulator.engine.runs.scenario_setup import ServeOptions, scenario_options
 from simulator.engine.runs.served_run import served_of
 from simulator.planner import plan as planner
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.gap.largest_demand import DemandField, LargestDemand, largest_demand
-from simulator.planner.serving.replica_load import LatencyRange, latency_range
+from simulator.planner.fleet.replica_load import LatencyRange, latency_range
+from simulator.planner.largest_demand import DemandField, LargestDemand, largest_demand
 from simulator.reports.answer import result_object
 from simulator.reports.decide.decision import PlanVerdict, plan_verdict
 from simulator.reports.formats.files import ReportFormat, render

@@ -13,12 +13,12 @@ from simulator.operators.transformer import ParameterCounts, is_encoder_only, pa
 from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.planner.capacity_plan import CapacityPlan, S
+from simulator.planner.fleet.replica_load import LatencyRange, ReplicaLoad, latency_range, replica_load
 from simulator.planner.handoff.launch import Handoff, launch_handoff
 from simulator.planner.money.facilities import Facilities, facilities
 from simulator.planner.money.tco import EnergyCarbon, energy_and_carbon, total_cost
 from simulator.planner.money.tco_records import OwningBar, TotalCost
 from simulator.planner.plan import completed
-from simulator.planner.serving.replica_load import LatencyRange, ReplicaLoad, latency_range, replica_load
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.sensitivity import owning_bars
 from simulator.planner.studies.stock_fleets import StockPlan

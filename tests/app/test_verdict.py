@@ -6,8 +6,8 @@ from html import escape
 
 import pytest
 
+from simulator.planner.fleet.replica_load import meeting_chances
 from simulator.planner.plan import plan_capacity
-from simulator.planner.serving.replica_load import meeting_chances
 from simulator.planner.studies.uncertainty import Uncertainty, drawn_fleet
 from simulator.planner.what_if import fitting_changes
 from simulator.reports.content.quantities import chance_text, count_text, percent_text

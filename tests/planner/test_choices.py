@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from simulator.errors import ExitCode, InfeasibleError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.fleet.replica_load import latency_range, meeting_chances
 from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.plan import plan_capacity
-from simulator.planner.serving.replica_load import latency_range, meeting_chances
 from simulator.planner.studies.length_split import LengthSplit, truncated_lengths
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.reports.sections.answer import sentence

@@ -24,6 +24,7 @@ from simulator.planner.candidate import Candidate, Rejection
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.fleet import size
 from simulator.planner.fleet.records import pack
+from simulator.planner.fleet.replica_load import latency_range, replica_load
 from simulator.planner.gap.closing import carried_rate_per_s
 from simulator.planner.gap.limits import Overrun, fleet_limits
 from simulator.planner.handoff.launch import launch_handoff
@@ -35,7 +36,6 @@ from simulator.planner.search.wide_search import screen_pools, screen_space
 from simulator.planner.serving.capacity import Latencies
 from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pools
 from simulator.planner.serving.pool_states import _scattered
-from simulator.planner.serving.replica_load import latency_range, replica_load
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.verification.simulation import LEAST_DECODING, MOST_REPLICAS
 from simulator.reports.plan_text import plan_markdown, plan_text

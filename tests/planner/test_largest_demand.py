@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from simulator.errors import InfeasibleError, RoofcastError
-from simulator.planner.gap.largest_demand import DemandField, largest_demand
+from simulator.planner.largest_demand import DemandField, largest_demand
 from simulator.planner.plan import plan_capacity
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.specs.question.plan import plan_spec

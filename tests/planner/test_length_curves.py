@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.planner.fleet.fleet import Sized
-from simulator.planner.fleet.length_curves import answer_curve, fitted_curve, prompt_curve
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.usual_search import try_platform
 from simulator.planner.serving.shapes import DEVIATE_80
+from simulator.planner.studies.length_curves import answer_curve, fitted_curve, prompt_curve
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.techniques import SpeculationSpec
 from simulator.techniques.speculation.acceptance import method_sigma, pace_sigma

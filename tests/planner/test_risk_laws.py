@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.fleet import Sized
-from simulator.planner.fleet.length_curves import answer_curve, capacities_at_speed_per_s, fitted_curve, prompt_curve
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.usual_search import try_platform
 from simulator.planner.studies import sensitivity
+from simulator.planner.studies.length_curves import answer_curve, capacities_at_speed_per_s, fitted_curve, prompt_curve
 from simulator.planner.studies.sensitivity import TornadoBar, tornado
 from simulator.planner.studies.uncertainty import Uncertainty, uncertainty_of
 from simulator.specs.question.plan import plan_spec

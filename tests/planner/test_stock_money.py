@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.planner.money.stock_money import rent_of, stock_money
 from simulator.planner.plan import plan_capacity
 from simulator.planner.studies.stock_fleets import StockPlan
+from simulator.planner.studies.stock_money import rent_of, stock_money
 from simulator.specs.money.ownership import load_ownership
 from simulator.specs.money.prices import load_prices
 from simulator.specs.question.plan import plan_spec

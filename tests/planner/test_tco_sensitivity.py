@@ -7,10 +7,10 @@ from functools import lru_cache
 import pytest
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.length_curves import RELATIVE_END
 from simulator.planner.money.tco import total_cost
 from simulator.planner.money.tco_records import OwningBar
 from simulator.planner.plan import plan_capacity
+from simulator.planner.studies.length_curves import RELATIVE_END
 from simulator.planner.studies.sensitivity import owning_bars
 from simulator.specs.money.ownership import load_ownership
 from simulator.specs.money.prices import load_prices

@@ -11,8 +11,8 @@ from simulator.api.questions import requests_of_kind
 from simulator.engine.runs.answers import answer
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.demand import read_demand
+from simulator.planner.fleet.replica_load import latency_range
 from simulator.planner.plan import plan_capacity
-from simulator.planner.serving.replica_load import latency_range
 from simulator.planner.what_if import (
     BASE_NAME,
     fitting_changes,

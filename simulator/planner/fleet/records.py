@@ -13,6 +13,7 @@ from simulator.planner.candidate import Platform
 from simulator.planner.money.market import MarketPrice, mean_price
 from simulator.planner.records import Demand
 from simulator.planner.serving.capacity import Latencies, Limit, Replica, Role
+from simulator.planner.serving.pool_states import Transfer
 from simulator.records import dataclass
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.money.prices import OfferKind
@@ -82,20 +83,6 @@ class FleetPool:
     def devices(self) -> int:
         """Accelerators of the pool, spares included."""
         return (self.replicas + self.spares) * self.replica.devices
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
-    """How KV caches move from a prefill pool to a decode pool.
-
-    link : between the pools; prompt_s : of a mean prompt's cache [s]; token_s : of it for each token [s]
-    busy_fraction : of the link of a prefill replica
-    """
-
-    link: str
-    prompt_s: float
-    token_s: float
-    busy_fraction: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

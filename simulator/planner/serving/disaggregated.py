@@ -24,7 +24,6 @@ from simulator.errors import RoofcastError
 from simulator.phases.deployment import without_speculation
 from simulator.phases.step import estimate_step
 from simulator.planner.candidate import Candidate, InPrefillPool, Rejection, not_deployable
-from simulator.planner.fleet.records import Transfer
 from simulator.planner.serving.capacity import (
     Capacity,
     KnownSteps,
@@ -38,6 +37,7 @@ from simulator.planner.serving.capacity import (
 )
 from simulator.planner.serving.pool_states import (
     Link,
+    Transfer,
     both_pools,
     decode_curve,
     decode_mix,

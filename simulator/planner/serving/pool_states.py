@@ -51,6 +51,20 @@ class Link:
         return busy
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """How KV caches move from a prefill pool to a decode pool.
+
+    link : between the pools; prompt_s : of a mean prompt's cache [s]; token_s : of it for each token [s]
+    busy_fraction : of the link of a prefill replica
+    """
+
+    link: str
+    prompt_s: float
+    token_s: float
+    busy_fraction: float
+
+
 def prefill_mix(mix: RequestMix) -> RequestMix:
     """What a prefill replica sees: prompts that end with their first token."""
     return replace(mix, osl=LengthDistribution(mean_tokens=1.0))

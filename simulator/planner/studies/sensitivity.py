@@ -9,14 +9,6 @@ from math import exp, inf, log
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.fleet import Sized
-from simulator.planner.fleet.length_curves import (
-    RELATIVE_END,
-    LengthCurve,
-    answer_curve,
-    capacities_at_speed_per_s,
-    capacities_per_s,
-    prompt_curve,
-)
 from simulator.planner.fleet.resizing import Resizer, resizer
 from simulator.planner.money.cost import fleet_price
 from simulator.planner.money.market import plan_rule
@@ -24,6 +16,14 @@ from simulator.planner.money.tco import Books, owning_cost
 from simulator.planner.money.tco_records import OwningBar, TotalCost
 from simulator.planner.search.question import Question
 from simulator.planner.serving.shapes import DEVIATE_80
+from simulator.planner.studies.length_curves import (
+    RELATIVE_END,
+    LengthCurve,
+    answer_curve,
+    capacities_at_speed_per_s,
+    capacities_per_s,
+    prompt_curve,
+)
 from simulator.records import dataclass
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.specs.money.prices import PriceProfile

@@ -11,12 +11,12 @@ from simulator.errors import InfeasibleError, Option, contradiction
 from simulator.planner.candidate import Platform
 from simulator.planner.capacity_plan import CapacityPlan, PlanBasis, StudyContext
 from simulator.planner.fleet.fleet import Sized, complete, housed, size, sized_as, spares_of
+from simulator.planner.fleet.replica_load import latency_range, meeting_chances
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.search.candidates import platforms
 from simulator.planner.search.question import Question
 from simulator.planner.search.screened_space import device_power_w
 from simulator.planner.search.search import try_platforms
-from simulator.planner.serving.replica_load import latency_range, meeting_chances
 from simulator.planner.serving.shapes import Counts, Shape
 from simulator.planner.studies.stock_fleets import FleetShare, Seen, StockPlan
 from simulator.planner.verification.fleet_check import check_fleet, full_verification

@@ -6,8 +6,8 @@ from dataclasses import field
 from typing import ClassVar
 
 from simulator.kernels.timing import Provenance
+from simulator.planner.fleet.replica_load import LatencyRange
 from simulator.planner.records import NotConfirmed, PlanWarning, Study, total_of
-from simulator.planner.serving.replica_load import LatencyRange
 from simulator.planner.serving.shapes import Counts, Shape, operating_steps
 from simulator.planner.verification.records import FleetVerification
 from simulator.records import INSIDE, dataclass

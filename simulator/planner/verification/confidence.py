@@ -9,7 +9,7 @@ from functools import lru_cache
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.phases.deployment import Deployment
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.serving.replica_load import meeting_chances
+from simulator.planner.fleet.replica_load import meeting_chances
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import parallel_text
 from simulator.specs.measured.scores import ErrorScore, error_score

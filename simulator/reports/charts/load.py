@@ -9,7 +9,7 @@ from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.engine.runs.load_sweep import LoadSweep, summary_of
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.serving.replica_load import ReplicaLoad
+from simulator.planner.fleet.replica_load import ReplicaLoad
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, with_room
 from simulator.reports.content.quantities import rate_text, seconds_text
 from simulator.traffic.requests import Floats

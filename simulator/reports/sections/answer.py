@@ -29,7 +29,7 @@ from simulator.reports.content.quantities import (
 from simulator.reports.words.derivation import CASES, ranking_texts, resource_text, steady_text, taken_text
 
 if TYPE_CHECKING:
-    from simulator.planner.serving.replica_load import LatencyRange
+    from simulator.planner.fleet.replica_load import LatencyRange
     from simulator.planner.studies.stock_fleets import FleetShare, StockPlan
     from simulator.planner.verification.records import Finalists, Verification
 

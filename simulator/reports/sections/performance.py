@@ -6,7 +6,7 @@ from pathlib import Path
 
 from simulator.engine.lanes.steady_state import LatencyMetric
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.serving.replica_load import PERCENTILES
+from simulator.planner.fleet.replica_load import PERCENTILES
 from simulator.planner.verification.records import Finalist, Finalists, Verdict, Verification
 from simulator.reports.charts.load import replica_load_chart
 from simulator.reports.content import document as doc

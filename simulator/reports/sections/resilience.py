@@ -6,7 +6,7 @@ from math import isfinite
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.serving.replica_load import load_range
+from simulator.planner.fleet.replica_load import load_range
 from simulator.planner.studies.resilience import Availability, Resilience
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places, with_room
 from simulator.reports.content.document import Block, Figure, Table, columns, count, fraction, seconds, table

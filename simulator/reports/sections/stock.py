@@ -7,8 +7,8 @@ from functools import partial
 from types import MappingProxyType
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.money.stock_money import rent_of, stock_money
 from simulator.planner.studies.stock_fleets import StockPlan
+from simulator.planner.studies.stock_money import rent_of, stock_money
 from simulator.reports.charts.chart import Gauge
 from simulator.reports.content.document import (
     Cell,

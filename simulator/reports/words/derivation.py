@@ -8,11 +8,12 @@ from types import MappingProxyType
 from simulator.phases.memory import MemoryPlan
 from simulator.planner.candidate import Rejection
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.records import Fleet, FleetCost, Transfer
+from simulator.planner.fleet.records import Fleet, FleetCost
 from simulator.planner.money.cost import BoughtFleet, PriceRanking, PriceRival
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.records import FamilyFound
 from simulator.planner.serving.capacity import Limit, Resource
+from simulator.planner.serving.pool_states import Transfer
 from simulator.reports.content.quantities import counted_text, money_text, price_text
 from simulator.reports.words.fields import flag_of, flagged
 from simulator.specs.money.prices import OfferKind

@@ -49,9 +49,10 @@ from simulator.kernels.format_choice import (
 )
 from simulator.kernels.gemm import gemm_timing
 from simulator.kernels.roofline import elementwise_timing, fitted_timing, host_transfer_timing, user_timing
-from simulator.kernels.step_rows import in_step, price_rows
+from simulator.kernels.step_rows import exposed, in_step, price_rows
 from simulator.kernels.timing import Provenance, Timing, between, chosen, mean_timing, widened
 from simulator.operators.work import (
+    Array,
     AttentionShape,
     CollectiveShape,
     ElementwiseShape,
@@ -113,11 +114,18 @@ class KernelLibrary:
         library, profiles = library or self.library, self.roofline.profiles
         return fit_set(self.datasheet, library=library, group=group, profiles=profiles, foreign=foreign)
 
-    def price(self, work: Work) -> Timing:
-        """Time of one execution of ``work`` on one device [s]; nothing to do takes no time."""
+    def price(self, work: Work, *, hidden_s: Array | None = None) -> Timing:
+        """Time of one execution of ``work`` on one device [s]; nothing to do takes no time.
+
+        hidden_s : what the rows beside a collective take; where None they are priced here
+        """
+        if hidden_s is None and isinstance(work.shape, CollectiveShape) and work.shape.beside:
+            return self.price_all((work,))[0]
         # Cases without work have no logarithm for the corrections to look up; they are set to nothing below.
         with np.errstate(divide="ignore", invalid="ignore"):
             timing = self._price(work)
+            if hidden_s is not None and isinstance(work.shape, CollectiveShape):
+                timing = exposed(timing, work.shape, hidden_s=hidden_s)
         return in_step(timing, work, traits=self.traits)
 
     def price_all(self, works: Sequence[Work]) -> tuple[Timing, ...]:
@@ -159,19 +167,7 @@ class KernelLibrary:
             own = self._moved(shape, fits=self.traits.fused, extends=True)
             fused = without(own, self.memory_pass(norm_pass(shape)))
             timing = chosen(np.asarray(shape.message_bytes) <= largest, fused, timing)
-        timing = with_wait(timing, traits=self.traits, participants=shape.participants)
-        return self._exposed(timing, shape) if shape.beside else timing
-
-    def _exposed(self, timing: Timing, shape: CollectiveShape) -> Timing:
-        """What of it outlasts the rows beside it, or takes of them [s]. Reference: [Liu2023b], [DeepSeek2024b]"""
-        hidden_s = sum(row.count * row.executed * self.price(row).seconds for row in shape.beside)
-        large = shape.apart_bytes is not None and shape.message_bytes > shape.apart_bytes
-        least_s = np.where(large, shape.kept_share * timing.seconds, 0.0)
-        seconds = np.maximum(timing.seconds - hidden_s, least_s)
-        # What shows is as uncertain, in seconds, as the whole transfer.
-        whole_s, part_s = np.where(seconds > least_s, (timing.seconds, seconds), 1.0)
-        sigma = timing.log_sigma * whole_s / part_s
-        return replace(timing, seconds=seconds, network_s=np.minimum(timing.network_s, seconds), log_sigma=sigma)
+        return with_wait(timing, traits=self.traits, participants=shape.participants)
 
     def _moved(self, shape: CollectiveShape, *, fits: CollectiveFits, extends: bool = False) -> Timing:
         beyond, hardware = self.beyond, self.hardware

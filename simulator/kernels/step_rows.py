@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -159,6 +160,17 @@ def in_step(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
     return without_idle(_as_launched(timing, work, traits=traits), work)
 
 
+def exposed(timing: Timing, shape: CollectiveShape, *, hidden_s: Array) -> Timing:
+    """What of a collective outlasts the rows beside it, or takes of them [s]. Reference: [Liu2023b], [DeepSeek2024b]"""
+    large = shape.apart_bytes is not None and shape.message_bytes > shape.apart_bytes
+    least_s = np.where(large, shape.kept_share * timing.seconds, 0.0)
+    seconds = np.maximum(timing.seconds - hidden_s, least_s)
+    # What shows is as uncertain, in seconds, as the whole transfer.
+    whole_s, part_s = np.where(seconds > least_s, (timing.seconds, seconds), 1.0)
+    sigma = timing.log_sigma * whole_s / part_s
+    return replace(timing, seconds=seconds, network_s=np.minimum(timing.network_s, seconds), log_sigma=sigma)
+
+
 def launches_of(work: Work) -> float:
     """Kernels that one execution of a row launches [-]."""
     match work.shape:
@@ -193,8 +205,8 @@ class KernelPrices(Protocol):
         """Of the engine that launches them."""
         ...
 
-    def price(self, work: Work) -> Timing:
-        """One execution of a row."""
+    def price(self, work: Work, *, hidden_s: Array | None = None) -> Timing:
+        """One execution of a row; ``hidden_s`` takes what runs beside a collective, summed up here where None."""
         ...
 
     def product(self, shape: GemmShape) -> Timing | None:
@@ -211,8 +223,11 @@ class KernelPrices(Protocol):
 
 
 def price_rows(kernels: KernelPrices, works: Sequence[Work]) -> tuple[Timing, ...]:
-    """``kernels.price`` of each row, in order: products, attention and passes in one go, equal collectives once."""
+    """``kernels.price`` of each row, in order: products, attention and passes in one go, equal collectives once. So are
+    the rows beside collectives."""
     timings = {**_products(kernels, works), **_attention(kernels, works), **_passes(kernels, works)}
+    beside = [row for work in works if isinstance(work.shape, CollectiveShape) for row in work.shape.beside]
+    taken = iter(zip(beside, price_rows(kernels, beside), strict=True)) if beside else iter(())
     messages: dict[tuple[Collective, int, int, bool, bytes], Timing] = {}
     for place, work in enumerate(works):
         if place in timings:
@@ -229,6 +244,10 @@ def price_rows(kernels: KernelPrices, works: Sequence[Work]) -> tuple[Timing, ..
             if key not in messages:
                 messages[key] = kernels.price(work)
             timings[place] = messages[key]
+        elif isinstance(work.shape, CollectiveShape):
+            under_way = islice(taken, len(work.shape.beside))
+            hidden_s = sum(row.count * row.executed * timing.seconds for row, timing in under_way)
+            timings[place] = kernels.price(work, hidden_s=np.asarray(hidden_s))
         else:
             timings[place] = kernels.price(work)
     return tuple(timings[place] for place in range(len(works)))

@@ -15,17 +15,19 @@ from simulator.kernels.fits import FitSet
 from simulator.kernels.format_choice import (
     dequantise_seconds,
     derived_machine,
+    faster,
     find,
     format_family,
     no_faster_than,
     passes_of,
     peer_of,
     runs_measured_kernel,
+    wide_rival,
     with_family,
     with_passes,
 )
 from simulator.kernels.moe import moe_timing
-from simulator.kernels.timing import Provenance, Timing, chosen
+from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.work import ActivationPasses, ElementwiseShape, MatmulFormat, MoeShape
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import KernelFit
@@ -154,8 +156,10 @@ def experts_timing(
     if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
         timing, contained = _measured(shape, *found, hardware=hardware), found[1].includes_quantisation
         if not spread and (whole := whole_experts(found[0], shape=shape, fmt=name)) is not None:
-            rival = _measured(shape, *whole, hardware=hardware)
-            timing = chosen(rival.seconds < timing.seconds, rival, timing)
+            timing = faster(timing, _measured(shape, *whole, hardware=hardware))
+        if (wide := wide_rival(shape, hardware=hardware, fits=found[0], fit=found[1])) is not None:
+            plain = find_experts(tables, shape=wide, fmt=wide.format.name, across=across)
+            timing = faster(timing, _measured(wide, *plain, hardware=hardware) if plain else None)
     else:
         derived = derived_experts(shape, hardware=hardware, library=library, plain=tables)
         if derived is None:

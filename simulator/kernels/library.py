@@ -37,6 +37,7 @@ from simulator.kernels.fits import (
 from simulator.kernels.format_choice import (
     SAME_KERNELS,
     derived_product,
+    faster,
     find,
     no_faster_than,
     on_split_kernels,
@@ -45,6 +46,7 @@ from simulator.kernels.format_choice import (
     peer_of,
     runs_measured_kernel,
     shared_products,
+    wide_rival,
     with_passes,
 )
 from simulator.kernels.gemm import gemm_timing
@@ -205,6 +207,8 @@ class KernelLibrary:
                 return None
         else:
             timing = self._measured_product(shape, *found)
+            wide = wide_rival(shape, hardware=self.hardware, fits=found[0], fit=found[1])
+            timing = timing if wide is None else faster(timing, self.product(wide))
         timing = on_split_kernels(timing, shape, split=self.traits.split_products, product=self.product)
         contained = found is not None and found[1].includes_quantisation
         if shape.format.quantises_activations and shape.format.name in self.traits.quantised_before:

@@ -9,10 +9,11 @@ import pytest
 
 from simulator.kernels.experts import expert_pass_shape, find_experts, whole_experts
 from simulator.kernels.fits import FitSet, fit_set
-from simulator.kernels.library import kernel_library
-from simulator.operators.work import ActivationPasses, Family, MatmulFormat, MoeShape, Work
-from simulator.specs.hardware.accelerator import load_hardware
+from simulator.kernels.library import KernelLibrary, kernel_library
+from simulator.operators.work import ActivationPasses, Array, Family, GemmShape, MatmulFormat, MoeShape, Work
+from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.model.precision import Dtype
+from tests.for_every import for_every
 
 
 def layer(*, gated: bool = True, ranks: int = 1, width: float = 1536.0) -> MoeShape:
@@ -29,6 +30,16 @@ def layer(*, gated: bool = True, ranks: int = 1, width: float = 1536.0) -> MoeSh
         local_assignments=8.0 * tokens / ranks,
         format=MatmulFormat(name="bf16", weight_bits=16, activation_bits=16, math=Dtype.BF16),
     )
+
+
+def narrow_format(name: str) -> MatmulFormat:
+    return MatmulFormat(name=name, weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True)
+
+
+def seconds(library: KernelLibrary, shape: MoeShape | GemmShape) -> Array:
+    some = np.ones(1)
+    moved = {"flops": some, "weight_bytes": some, "kv_bytes": some, "activation_bytes": some}
+    return library.price(Work(name="layer", family=Family.MOE, role="experts", shape=shape, **moved)).seconds
 
 
 def fits(hardware: str, library: str) -> FitSet:
@@ -78,18 +89,13 @@ def test_per_tensor_experts_take_the_faster_of_two_kernels_without_a_jump(hardwa
     assert wide[1].variant == "expert_parallel"
     assert whole_experts(sets, shape=layer(), fmt="fp8_block") is None
 
-    def seconds(width: float, name: str = "fp8") -> float:
-        fmt = MatmulFormat(name=name, weight_bits=8, activation_bits=8, math=Dtype.FP8)
-        shape = replace(layer(width=width), format=fmt)
-        some = np.ones(1)
-        moved = {"flops": some, "weight_bytes": some, "kv_bytes": some, "activation_bytes": some}
-        work = Work(name="experts", family=Family.MOE, role="experts", shape=shape, count=1.0, **moved)
-        return float(library.price(work).seconds[0])
+    def of_width(width: float, name: str = "fp8") -> float:
+        return float(seconds(library, replace(layer(width=width), format=narrow_format(name)))[0])
 
-    assert seconds(512.0) <= seconds(512.0, "fp8_block")
+    assert of_width(512.0) <= of_width(512.0, "fp8_block")
     # Twice the width takes at most twice the time, and no width less than a narrower one.
     for width in (256.0, 512.0, 1024.0, 2048.0):
-        assert 0.98 < seconds(2 * width) / seconds(width) < 2.1
+        assert 0.98 < of_width(2 * width) / of_width(width) < 2.1
 
 
 def test_a_format_that_nobody_measured_has_no_kernel() -> None:
@@ -105,3 +111,22 @@ def test_a_token_is_narrowed_once_however_many_experts_it_goes_to() -> None:
     # A rank to which few come narrows those alone.
     lone = replace(layer(), local_assignments=np.array([2.0]))
     assert expert_pass_shape(lone, passes).bytes == pytest.approx(3.0 * 2 * (4096 + 1536))
+
+
+@for_every(lambda: [name for name in list_hardware() if Dtype.FP8 in load_hardware(name).peak_flops_per_s])
+def test_narrow_kernels_of_another_generation_lose_to_no_wide_one(name: str) -> None:
+    """Tables of one generation do not say which of two formats is slower on another: of many tokens not the one of half
+    the bits, multiplied as fast, but for the pass that narrows its input."""
+    rows = np.array([4096.0, 16384.0, 65536.0])
+    experts = replace(layer(ranks=8), tokens=rows, distinct_experts=np.full(3, 16.0), local_assignments=rows)
+    product = GemmShape(m=rows, n=4096.0, k=4096.0, format=experts.format)
+    for engine in ("vllm", "sglang", "trtllm"):
+        library = kernel_library(load_hardware(name), library=engine)
+        for sets, shape in ((library.rare_fits("moe"), experts), (library.gemm, product)):
+            if sets is None or sets.relative.same_generation:
+                continue
+            wide, *narrow = (
+                seconds(library, replace(shape, format=fmt))
+                for fmt in (shape.format, narrow_format("fp8"), narrow_format("fp8_block"))
+            )
+            assert all(np.all(each < 1.05 * wide) for each in narrow), (engine, sets.group)

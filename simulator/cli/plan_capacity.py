@@ -81,7 +81,7 @@ _METAVARS = {
     "load_profile": "H0,H1,...",
     "profiles": "DIR",
 }
-_ALSO = {"model": "-m", "max_cost_per_hour": "--budget"}
+_FLAGS = {"model": ("--model", "-m"), "max_cost_per_hour": ("--max-cost-per-hour", "--budget")}
 _OBJECTIVE = WrittenField(
     name="objective",
     text="A bound to hold, also written --ttft-p95 2s, --tpot-p99 50ms, --latency-p95 3s, --tpot-p95 reading.",
@@ -98,7 +98,7 @@ def plan_options() -> list[Parameter]:
     fields = {**written_fields(PlanSpec), "objective": _OBJECTIVE}
     fields["model"] = replace(fields["model"], text=_MODELS, several=True)
     return [
-        field_option(fields[name], also=_ALSO.get(name), panel=panel, metavar=_METAVARS.get(name), hidden=hidden)
+        field_option(fields[name], flags=_FLAGS.get(name, ()), panel=panel, metavar=_METAVARS.get(name), hidden=hidden)
         for panel, short_and_rest in _PANELS.items()
         for hidden, names in zip((False, True), short_and_rest, strict=True)
         for name in names.split()

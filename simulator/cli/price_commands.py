@@ -4,47 +4,44 @@ from __future__ import annotations
 
 import json
 from datetime import date
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from simulator.cli.shared import AsJson, Force, Profiles
+from simulator.cli.shared import AsJson, Force, Own, Profiles, grouped, own_options, values_of
 from simulator.files import STANDARD_STREAM, write_text
 from simulator.specs.money.prices import OfferKind
 
-
-class Term(StrEnum):
-    """Kinds of price that are listed."""
-
-    ON_DEMAND = "on_demand"
-    RESERVED_1Y = "reserved_1y"
-    RESERVED_3Y = "reserved_3y"
-    SPOT = "spot"
-    CAPACITY_BLOCK = "capacity_block"
-    PURCHASE = "purchase"
+if TYPE_CHECKING:
+    from simulator.reports.answers.prices import PriceFilter
+    from simulator.specs.money.prices import PriceProfile
 
 
-Prices = Annotated[str, typer.Option("--prices", metavar="NAME|FILE", help="Price list.")]
-Hardware = Annotated[list[str] | None, typer.Option("--hardware", help="Only these accelerators; repeatable.")]
-PriceKind = Annotated[Term | None, typer.Option("--price-kind", help="Only this term.")]
-Provider = Annotated[
-    str | None, typer.Option("--provider", help="Only this provider, or hyperscaler, specialist or marketplace.")
-]
+LISTED = own_options(
+    Own("hardware", str, "Only these accelerators.", several=True),
+    Own("price_kind", get_args(OfferKind), "Only this term."),
+    Own("provider", str, "Only this provider, or hyperscaler, specialist or marketplace."),
+    Own("prices", str, "Price list.", "default", flag="--prices NAME|FILE"),
+)
+"""Which offers, and of which list."""
 
 prices_app = typer.Typer(help="Prices: list offers, compare them, import a CSV of quotes.", no_args_is_help=True)
 
 
+def _asked(context: typer.Context, *, of: PriceProfile) -> PriceFilter:
+    """Which of its offers."""
+    from simulator.reports.answers.prices import asked_filter
+
+    given = values_of(context.params, LISTED)
+    kind, provider = given.get("price_kind"), given.get("provider")
+    hardware, profiles = given.get("hardware", ()), context.params["profiles"]
+    return asked_filter(of, hardware=hardware, kind=kind, provider=provider, profiles=profiles)
+
+
 @prices_app.command("list")
-def prices_list(
-    hardware: Hardware = None,
-    price_kind: PriceKind = None,
-    provider: Provider = None,
-    prices: Prices = "default",
-    as_json: AsJson = False,
-    profiles: Profiles = None,
-) -> None:
+@grouped(first=LISTED)
+def prices_list(context: typer.Context, as_json: AsJson = False, profiles: Profiles = None) -> None:
     """List the offers of a price list: accelerator, term, provider, kind, region, price, date, source.
 
     Example: roofcast prices list --hardware h100 --provider specialist
@@ -52,9 +49,8 @@ def prices_list(
     from simulator.reports.answers import prices as answers
     from simulator.specs.money.prices import load_prices
 
-    found = load_prices(prices, profiles=profiles)
-    kind: OfferKind | None = price_kind.value if price_kind else None
-    asked = answers.asked_filter(found, hardware=hardware or (), kind=kind, provider=provider, profiles=profiles)
+    found = load_prices(context.params["prices"], profiles=profiles)
+    asked = _asked(context, of=found)
     if as_json:
         typer.echo(json.dumps(answers.offers_document(found, asked=asked, today=date.today())))
     else:
@@ -62,15 +58,13 @@ def prices_list(
 
 
 @prices_app.command("compare")
+@grouped(LISTED)
 def prices_compare(
+    context: typer.Context,
     quotes: Annotated[
         str | None,
         typer.Argument(metavar="[QUOTES]", help="Quotes to set beside the list: a CSV as of import, or a price list."),
     ] = None,
-    hardware: Hardware = None,
-    price_kind: PriceKind = None,
-    provider: Provider = None,
-    prices: Prices = "default",
     as_json: AsJson = False,
     profiles: Profiles = None,
 ) -> None:
@@ -82,12 +76,9 @@ def prices_compare(
     from simulator.specs.money.prices import load_prices
     from simulator.specs.money.quotes import quoted_list
 
-    found = load_prices(prices, profiles=profiles)
+    found = load_prices(context.params["prices"], profiles=profiles)
     beside = None if quotes is None else quoted_list(quotes, beside=found, profiles=profiles)
-    kind: OfferKind | None = price_kind.value if price_kind else None
-    asked = answers.asked_filter(
-        beside or found, hardware=hardware or (), kind=kind, provider=provider, profiles=profiles
-    )
+    asked = _asked(context, of=beside or found)
     if as_json:
         typer.echo(json.dumps(answers.comparison_document(found, asked=asked, quotes=beside)))
     else:

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from simulator.cli.progress import progress_bar
-from simulator.cli.shared import AsJson, Force, Profiles, grouped
-from simulator.cli.validate_command import SERVED, served_of
+from simulator.cli.shared import AsJson, Force, Own, Profiles, grouped, own_options, values_of
+from simulator.cli.validate_command import SERVED
 from simulator.errors import ExitCode, RoofcastError
 from simulator.files import write_text
 from simulator.specs.question.plan_values import PROMISE_SEEDS
@@ -118,20 +118,20 @@ def demand(
     write_text(text, out, force=force, flag="--out")
 
 
-@grouped(SERVED)
+MEASURED = own_options(
+    Own("hardware", str, "The accelerator that was measured."),
+    Own("results", str, "vLLM bench, GuideLLM or AIPerf result.", flag="--from RESULT.json", several=True),
+    Own("only", str, "Fit these families alone.", flag="--only FAMILY[/FORMAT]", several=True),
+    Own("out", str, "Profile directory to write into.", "profiles", flag="--out DIR"),
+)
+
+
+@grouped(SERVED, first=MEASURED)
 def calibrate(
     context: typer.Context,
     measured: Annotated[
         str | None, typer.Argument(metavar="[MEASURED.csv]", help="Kernels, from python -m validation.measure.")
     ] = None,
-    hardware: Annotated[str | None, typer.Option("--hardware", help="The accelerator that was measured.")] = None,
-    bench: Annotated[
-        list[str] | None, typer.Option("--from", metavar="RESULT.json", help="vLLM bench, GuideLLM or AIPerf result.")
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="FAMILY[/FORMAT]", help="Fit these families alone.")
-    ] = None,
-    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Profile directory to write into.")] = "profiles",
     profiles: Profiles = None,
     force: Force = False,
 ) -> None:
@@ -144,16 +144,8 @@ def calibrate(
     from simulator.api import measurements
 
     with progress_bar("fitting", pulses=True):
-        found = measurements.calibrate(
-            measured,
-            hardware=hardware,
-            results=bench or (),
-            only=only or (),
-            out=out,
-            profiles=profiles,
-            force=force,
-            **served_of(context.params),
-        )
+        given = values_of(context.params, [*MEASURED, *SERVED])
+        found = measurements.calibrate(measured, **given, profiles=profiles, force=force)
     typer.echo(found.to_text(), nl=False)
 
 

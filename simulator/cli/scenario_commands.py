@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import fields
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simulator.allocation import keep_freed_memory
-from simulator.cli.shared import AsJson, Assumptions, Force, Output, Profiles, Slo, above_zero, grouped, own_options
-from simulator.errors import FileError, missing_field, no_effect
+from simulator.cli.shared import AsJson, Force, Output, Own, Profiles, grouped, own_options, values_of
+from simulator.errors import FileError, Option, RoofcastError, missing_field, no_effect
 from simulator.files import STANDARD_STREAM, Target, check_target, is_stream, write_targets, write_text
 
 if TYPE_CHECKING:
@@ -28,55 +27,39 @@ GivenScenario = Annotated[
     ),
 ]
 REQUESTS_FLAG, TRACE_FLAG = "--requests", "--trace"
-
-
-class PriceKind(StrEnum):
-    """How the accelerators are rented."""
-
-    ON_DEMAND = "on_demand"
-    RESERVED_1Y = "reserved_1y"
-    RESERVED_3Y = "reserved_3y"
-    SPOT = "spot"
-
+TERMS = ("on_demand", "reserved_1y", "reserved_3y", "spot")
+"""How accelerators are rented."""
 
 CHANGES = own_options(
-    ("seed", int, "Seed of arrivals and lengths."),
-    ("model", str, "Another model."),
-    ("hardware", str, "Another accelerator."),
-    ("tp_size", int, "Another tensor-parallel size."),
-    ("cp_size", int, "Other ranks that share a prompt's tokens."),
-    ("replicas", int, "Another number of replicas."),
-    ("routing", str, "How requests find a replica: round_robin, least_outstanding or prefix_aware."),
+    Own("seed", int, "Seed of arrivals and lengths.", least=0),
+    Own("model", str, "Another model."),
+    Own("hardware", str, "Another accelerator."),
+    Own("tp_size", int, "Another tensor-parallel size."),
+    Own("cp_size", int, "Other ranks that share a prompt's tokens."),
+    Own("replicas", int, "Another number of replicas."),
+    Own("routing", str, "How requests find a replica: round_robin, least_outstanding or prefix_aware."),
+    Own("power_cap_w", float, "Limit of each accelerator, W.", least=1),
+    Own(
+        "what_if",
+        str,
+        "What if: weights=fp8, sparsity=2:4, speculation=eagle:k=4, max_num_seqs=64.",
+        flag="--with FIELD=VALUE",
+        several=True,
+    ),
 )
-"""What replaces fields of the scenario, with ``changes_group``."""
-
-
-def changes_group(
-    power_cap_w: Annotated[
-        float | None, typer.Option("--power-cap", min=1, help="Limit of each accelerator, W.")
-    ] = None,
-    what_if: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--with",
-            metavar="FIELD=VALUE",
-            help="What if: weights=fp8, sparsity=2:4, speculation=eagle:k=4, max_num_seqs=64; repeatable.",
-        ),
-    ] = None,
-) -> None:
-    """The same, where an option says it in words of its own."""
-
+"""What replaces fields of the scenario."""
 
 LOAD = own_options(
-    ("workload", str, "chat, code, rag, long-context, batch, agents, reasoning or chat=0.7,rag=0.3; without a file."),
-    ("isl_tokens", int, "Mean prompt tokens."),
-    ("osl_tokens", int, "Mean answer tokens."),
-    ("isl_cv", float, "Spread of prompts."),
-    ("osl_cv", float, "Spread of answers."),
-    ("answers_per_request", int, "Answers to each prompt (best of n)."),
+    Own(
+        "workload", str, "chat, code, rag, long-context, batch, agents, reasoning or chat=0.7,rag=0.3; without a file."
+    ),
+    Own("isl_tokens", int, "Mean prompt tokens."),
+    Own("osl_tokens", int, "Mean answer tokens."),
+    Own("isl_cv", float, "Spread of prompts."),
+    Own("osl_cv", float, "Spread of answers."),
+    Own("answers_per_request", int, "Answers to each prompt (best of n)."),
 )
 """Requests of a load that no file describes."""
-_LENGTHS = ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv")
 
 
 def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
@@ -92,13 +75,10 @@ def _without_file(options: Mapping[str, Any], *, command: str) -> ScenarioSpec:
             field="SCENARIO",
             hint=f"{command} --model llama-3.1-8b --hardware h100" + (" --rate 8" if "rate_per_s" in options else ""),
         )
-    lengths = {name: options[name] for name in _LENGTHS}
-    answers, seed = options["answers_per_request"], options["seed"]
-    own = {name: value for name, value in (("answers_per_request", answers), ("seed", seed)) if value is not None}
-    workload = (
-        requests_of_kind(options["workload"], lengths, model=options["model"], profiles=options["profiles"]) | own
-    )
-    changes = _changes(options)
+    changes, load = _changes(options), values_of(options, LOAD)
+    workload = requests_of_kind(load.get("workload"), load, model=options["model"], profiles=options["profiles"])
+    answers = options["answers_per_request"]
+    workload |= {name: options[name] for name in ("answers_per_request", "seed") if options[name] is not None}
     given = {item.name: getattr(changes, item.name) for item in fields(changes) if item.name not in ("seed", "what_if")}
     own = {name: value for name, value in given.items() if value is not None}
     spec = with_what_ifs(scenario_spec(None, {**own, "workload": workload}, kind="serve"), changes)
@@ -126,13 +106,9 @@ def _read(source: str | None, options: Mapping[str, Any], *, command: str) -> Sc
 
     if source is None:
         return _without_file(options, command=command)
-    for name in ("workload", "answers_per_request", *_LENGTHS):
-        if options.get(name) is not None:
-            raise no_effect(
-                "changes nothing beside a scenario file",
-                field=f"--{name.removesuffix('_tokens').replace('_', '-')}",
-                hint="leave it out, or write it into the file's workload",
-            )
+    for name in values_of(options, LOAD):
+        hint = "leave it out, or write it into the file's workload"
+        raise no_effect("changes nothing beside a scenario file", field=Option(name), hint=hint)
     return read_scenario(source, changes=_changes(options), command=command)
 
 
@@ -141,24 +117,31 @@ def one_line(document: dict[str, Any]) -> str:
     return json.dumps(document, allow_nan=False) + "\n"
 
 
-@grouped(LOAD, CHANGES, changes_group)
+def _above_zero(option: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse nothing and less, which ``min`` cannot say of a number that may be ever so small."""
+    if value is not None and value <= 0:
+        raise RoofcastError(f"more than 0 is needed, got {value:g}", field=option.opts[0])
+    return value
+
+
+BOUNDS = own_options(Own("slo", str, "Bound to hold: ttft-p95=2s.", flag="--slo METRIC-pNN=TIME", several=True))
+LISTED = own_options(Own("assumptions", bool, "List what was assumed."))
+FILES = own_options(
+    Own("requests", str, "Per-request table, .csv or .parquet.", flag="--requests FILE"),
+    Own("trace", str, "Steps for chrome://tracing or Perfetto.", flag="--trace FILE.json"),
+)
+
+
+@grouped(LOAD, CHANGES, first=[*BOUNDS, *FILES, *LISTED])
 def serve(
     context: typer.Context,
     scenario: GivenScenario = None,
     rate_per_s: Annotated[
-        float | None, typer.Option("--rate", callback=above_zero, help="Requests/s, instead of the scenario's.")
+        float | None, typer.Option("--rate", callback=_above_zero, help="Requests/s, instead of the scenario's.")
     ] = None,
     duration_s: Annotated[
-        float | None, typer.Option("--duration", callback=above_zero, help="Seconds of load.")
+        float | None, typer.Option("--duration", callback=_above_zero, help="Seconds of load.")
     ] = None,
-    slo: Slo = None,
-    requests: Annotated[
-        str | None, typer.Option(REQUESTS_FLAG, metavar="FILE", help="Per-request table, .csv or .parquet.")
-    ] = None,
-    trace: Annotated[
-        str | None, typer.Option(TRACE_FLAG, metavar="FILE.json", help="Steps for chrome://tracing or Perfetto.")
-    ] = None,
-    assumptions: Assumptions = False,
     output: Output = "-",
     as_json: AsJson = False,
     force: Force = False,
@@ -175,6 +158,7 @@ def serve(
     from simulator.cli.progress import progress_bar
     from simulator.reports.tables.request_files import TRACED_STEPS, check_request_format
 
+    slo, requests, trace, listed = (context.params[name] for name in ("slo", "requests", "trace", "assumptions"))
     _check_files({REQUESTS_FLAG: requests, TRACE_FLAG: trace, "--output": output}, force=force)
     if requests is not None:
         check_request_format(Path(requests).suffix.lower(), flag=REQUESTS_FLAG)
@@ -188,7 +172,7 @@ def serve(
             profiles=profiles,
             progress=progress,
         )
-    text = one_line(found.to_dict()) if as_json else found.to_text(assumptions=assumptions)
+    text = one_line(found.to_dict()) if as_json else found.to_text(assumptions=listed)
     files = [
         *_requests_file(found.run.result, requests),
         *_trace_file(found.run.result, trace),
@@ -229,19 +213,16 @@ def _trace_file(result: ServeResult, target: str | None) -> list[Target]:
     return [Target(path=Path(target), pieces=(trace_json(result).encode("utf-8"),), flag=TRACE_FLAG)]
 
 
-@grouped(LOAD, CHANGES, changes_group)
+RUNS = own_options(
+    Own("requests", int, "Requests of one run; by default enough for the batch at capacity and a queue.", least=200)
+)
+
+
+@grouped(LOAD, CHANGES, first=[*BOUNDS, *RUNS, *LISTED])
 def capacity(
     context: typer.Context,
     scenario: GivenScenario = None,
-    slo: Slo = None,
     seeds: Annotated[int, typer.Option("--seeds", min=2, max=50, help="Independent runs at every rate.")] = 5,
-    requests: Annotated[
-        int | None,
-        typer.Option(
-            "--requests", min=200, help="Requests of one run; by default enough for the batch at capacity and a queue."
-        ),
-    ] = None,
-    assumptions: Assumptions = False,
     output: Output = "-",
     as_json: AsJson = False,
     force: Force = False,
@@ -260,20 +241,19 @@ def capacity(
     keep_freed_memory()
     spec = _read(scenario, context.params, command="roofcast capacity")
     with progress_bar("searching", pulses=True) as progress:
-        found = scenarios.capacity(
-            spec, objectives=tuple(slo or ()), seeds=seeds, requests=requests, profiles=profiles, progress=progress
-        )
-    text = one_line(found.to_dict()) if as_json else found.to_text(assumptions=assumptions)
+        bounds, runs = tuple(context.params["slo"] or ()), values_of(context.params, RUNS)
+        found = scenarios.capacity(spec, objectives=bounds, seeds=seeds, **runs, profiles=profiles, progress=progress)
+    text = one_line(found.to_dict()) if as_json else found.to_text(assumptions=context.params["assumptions"])
     write_text(text, output, force=force)
 
 
 BATCH = own_options(
-    ("model", str, "The model, without a file."),
-    ("hardware", str, "The accelerator, without a file."),
-    ("tp_size", int, "Tensor-parallel size."),
-    ("batch_size", int, "Sequences."),
-    ("isl_tokens", int, "Prompt tokens."),
-    ("osl_tokens", int, "Answer tokens."),
+    Own("model", str, "The model, without a file."),
+    Own("hardware", str, "The accelerator, without a file."),
+    Own("tp_size", int, "Tensor-parallel size."),
+    Own("batch_size", int, "Sequences."),
+    Own("isl_tokens", int, "Prompt tokens."),
+    Own("osl_tokens", int, "Answer tokens."),
 )
 """A batch that no file describes, by default that of a chat."""
 
@@ -288,7 +268,7 @@ def _base(source: str | None, options: Mapping[str, Any]) -> ScenarioSpec:
     from simulator.specs.question.scenario_file import read_scenario
     from simulator.traffic.lengths import CHAT
 
-    given = {item.name: options[item.name] for item in BATCH if options.get(item.name) is not None}
+    given = values_of(options, BATCH)
     if source is None:
         if "model" not in given:
             raise missing_field(
@@ -300,30 +280,29 @@ def _base(source: str | None, options: Mapping[str, Any]) -> ScenarioSpec:
         chat = {name: getattr(CHAT, name) for name in ("batch_size", "isl_tokens", "osl_tokens")}
         return scenario_spec(None, chat | given, kind="batch")
     if given:
-        raise no_effect(
-            "changes nothing beside a scenario file",
-            field="--" + next(iter(given)).split("_")[0],
-            hint="leave it out, or write it into the file",
-        )
+        hint = "leave it out, or write it into the file"
+        raise no_effect("changes nothing beside a scenario file", field=Option(next(iter(given))), hint=hint)
     return read_scenario(source, command="roofcast compare", kinds=get_args(Kind))
 
 
-@grouped(BATCH)
+COMPARED = own_options(
+    Own(
+        "changes",
+        str,
+        'One change: weights=fp8, sparsity=2:4, "weights=int4 scheme=gptq-g128", tp_size=2.',
+        ...,
+        flag="--with FIELD=VALUE",
+        several=True,
+    )
+)
+PRICED = own_options(Own("price_kind", TERMS, "Term of the prices."))
+
+
+@grouped(PRICED, BATCH, first=COMPARED)
 def compare(
     context: typer.Context,
-    changes: Annotated[
-        list[str],
-        typer.Option(
-            "--with",
-            metavar="FIELD=VALUE",
-            help='One change: weights=fp8, sparsity=2:4, "weights=int4 scheme=gptq-g128", tp_size=2; repeatable.',
-        ),
-    ],
     scenario: Annotated[
         str | None, typer.Argument(metavar="BASE.yaml", help='A scenario of any kind, YAML or JSON; "-" is stdin.')
-    ] = None,
-    price_kind: Annotated[
-        PriceKind | None, typer.Option("--price-kind", help="Term of the prices.", show_default=False)
     ] = None,
     output: Output = "-",
     as_json: AsJson = False,
@@ -342,16 +321,13 @@ def compare(
     from simulator.cli.progress import progress_bar
     from simulator.specs.question.scenario_file import parse_change
 
+    changes = context.params["changes"]
     for text in changes:  # before the scenario, which may be read from standard input
         parse_change(text)
     spec = _base(scenario, context.params)
     with progress_bar("comparing", pulses=True) as progress:
         found = scenarios.compare(
-            spec,
-            changes=changes,
-            price_kind=None if price_kind is None else price_kind.value,
-            profiles=profiles,
-            progress=progress,
+            spec, changes=changes, **values_of(context.params, PRICED), profiles=profiles, progress=progress
         )
     write_text(one_line(found.to_dict()) if as_json else found.to_text(), output, force=force)
 

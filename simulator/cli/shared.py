@@ -10,9 +10,9 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
-from enum import Enum
-from typing import Annotated, Any, NoReturn, get_args
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import Enum, StrEnum
+from typing import Annotated, Any, NamedTuple, NoReturn, get_args
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -26,7 +26,6 @@ from simulator.specs.question.plan_values import WrittenField
 _INTEGER = re.compile(r"[-+]?[0-9]+(?:\.0*)?")
 _THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
-
 
 _NAMES = frozenset(("hardware", "prefill_hardware", "encoder_hardware", "weights", "kv_cache", "serving", "stock"))
 """Repeatable options whose texts hold no comma of their own."""
@@ -116,9 +115,9 @@ def _usage_line(error: typer.TyperException) -> str:
     message = error.format_message().replace("\n", " ")
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if option is not None and context is not None and "no such option" in message.lower():
-        known = [name for parameter in context.command.params for name in parameter.opts]
         from simulator.cli.plan_defaults import meant_by
 
+        known = [name for parameter in context.command.params for name in parameter.opts]
         meant = meant_by(option.lstrip("-"), table="meant_options")
         if not meant and (elsewhere := _commands_that_take(option, context.find_root().command)):
             them = f"{' and '.join(elsewhere)} {'takes' if len(elsewhere) == 1 else 'take'} it"
@@ -152,55 +151,52 @@ def run(app: typer.Typer, *, name: str, arguments: Sequence[str] | None = None) 
         if sys.stdout is not None:  # one that was closed before is none
             sys.stdout.flush()
         return int(code) if isinstance(code, int) else int(ExitCode.OK)
-    except RoofcastError as error:
-        if debug:
-            raise
-        for note in getattr(error, "__notes__", ()):
-            print(f"{name}: {note}", file=sys.stderr)
-        advice = f"; try {name} --help" if error.code == "usage" else ""
-        print(f"{name}: {error_line(error)}{advice}", file=sys.stderr)
-        return int(error.exit_code)
     except typer.Abort:
         return 130
-    except typer.TyperException as error:
-        if debug:
-            raise
-        line = one_line(_usage_line(error))
-        if not line:  # a group without a subcommand has printed its help, as the bare command does
-            return int(ExitCode.OK)
-        context = getattr(error, "ctx", None)
-        asked = name if context is None else context.command_path
-        print(f"{name}: {line.rstrip('.')}; try {asked} --help", file=sys.stderr)
-        return int(ExitCode.USAGE)
     except (BrokenPipeError, SystemExit):
         # The reader went away (head, a pager), upon which the parser of commands asks to leave with 1: not an error,
         # and nothing may be written any more.
         _write_no_more()
         return int(ExitCode.OK)
-    except OSError as error:
-        if debug:
-            raise
-        if error.filename is None:
-            _write_no_more()
-        where = "standard output" if error.filename is None else one_line(str(error.filename))
-        print(f"{name}: {where}: {error.strerror or one_line(repr(error))}", file=sys.stderr)
-        return int(ExitCode.IO)
     except Exception as error:
         if debug:
             raise
-        print(f"{name}: internal error ({one_line(repr(error))}); --debug shows where", file=sys.stderr)
-        return INTERNAL_ERROR
+        return _failed(error, name=name)
+
+
+def _failed(error: Exception, *, name: str) -> int:
+    """Say in one line on stderr what went wrong; the exit code."""
+    said, code = f"internal error ({one_line(repr(error))}); --debug shows where", INTERNAL_ERROR
+    match error:
+        case RoofcastError():
+            for note in getattr(error, "__notes__", ()):
+                print(f"{name}: {note}", file=sys.stderr)
+            advice = f"; try {name} --help" if error.code == "usage" else ""
+            said, code = f"{error_line(error)}{advice}", int(error.exit_code)
+        case typer.TyperException():
+            line = one_line(_usage_line(error))
+            if not line:  # a group without a subcommand has printed its help, as the bare command does
+                return int(ExitCode.OK)
+            context = getattr(error, "ctx", None)
+            asked = name if context is None else context.command_path
+            said, code = f"{line.rstrip('.')}; try {asked} --help", int(ExitCode.USAGE)
+        case OSError():
+            if error.filename is None:
+                _write_no_more()
+            where = "standard output" if error.filename is None else one_line(str(error.filename))
+            said, code = f"{where}: {error.strerror or one_line(repr(error))}", int(ExitCode.IO)
+    print(f"{name}: {said}", file=sys.stderr)
+    return code
 
 
 def run_process(app: typer.Typer, *, name: str) -> int:
     """Run ``app`` on the words of the command line, in a process that answers one question and ends."""
-    # Such a process has no use for plugins of pydantic, which are looked for among all installed packages.
+    # It has no use for plugins of pydantic, which are looked for among all installed packages.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         return run(app, name=name)
     finally:
-        # What is left needs no looking through while the interpreter ends, which takes a twentieth of its time.
-        gc.freeze()
+        gc.freeze()  # looking through what is left takes a twentieth of the interpreter's end
 
 
 def end_process(code: int) -> NoReturn:
@@ -222,14 +218,6 @@ def end_process(code: int) -> NoReturn:
     os._exit(code)
 
 
-Model = Annotated[str, typer.Option("--model", "-m", help="Model name, Hugging Face id, config.json or its folder.")]
-Hardware = Annotated[str, typer.Option("--hardware", help="Accelerator name, alias or YAML file.")]
-Tp = Annotated[int, typer.Option("--tp", min=1, metavar="N", help="Tensor-parallel size.")]
-Engine = Annotated[str | None, typer.Option("--engine", help="Engine profile.")]
-Slo = Annotated[
-    list[str] | None, typer.Option("--slo", metavar="METRIC-pNN=TIME", help="Bound to hold: ttft-p95=2s; repeatable.")
-]
-Assumptions = Annotated[bool, typer.Option("--assumptions", help="List what was assumed.")]
 Output = Annotated[str, typer.Option("--output", "-o", metavar="FILE", help='"-" is stdout.')]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite files.")]
@@ -238,30 +226,57 @@ Profiles = Annotated[
 ]
 
 
-def above_zero(option: typer.CallbackParam, value: float | None) -> float | None:
-    """Refuse nothing and less, which ``min`` cannot say of a number that may be ever so small."""
-    if value is not None and value <= 0:
-        raise RoofcastError(f"more than 0 is needed, got {value:g}", field=option.opts[0])
-    return value
+class Own(NamedTuple):
+    """An option of a command's own.
+
+    name : under which it is passed on; kind : bool, int, float, str, or the words that are allowed
+    default : what stands for it where it is not given; ``...`` where it has to be given
+    flag : with what is written behind it, ``--from RESULT.json``, where they do not follow from name and kind
+    least : of a number, 1 of a whole one and else 0 unless it is given
+    """
+
+    name: str
+    kind: type | tuple[str, ...]
+    text: str
+    default: Any = None
+    flag: str = ""
+    several: bool = False
+    least: float | None = None
+
+
+def own_options(*rows: Own, panel: str | None = None) -> list[inspect.Parameter]:
+    """The options of these rows."""
+    found = []
+    for row in rows:
+        kind: Any = StrEnum(row.name, list(row.kind)) if isinstance(row.kind, tuple) else row.kind
+        field = WrittenField(name=row.name, text=row.text, kind=kind, several=row.several)
+        flag, _, behind = row.flag.partition(" ")
+        least = {int: 1, float: 0}.get(kind) if row.least is None else row.least
+        flags = (flag or flag_of(row.name), *(["-m"] if row.name == "model" else []))
+        default = inspect.Parameter.empty if row.default is ... else row.default
+        shown = behind or {int: "N", float: "X"}.get(kind)
+        found.append(field_option(field, flags=flags, panel=panel, metavar=shown, least=least, default=default))
+    return found
 
 
 def field_option(
     field: WrittenField,
     *,
-    also: str | None = None,
+    flags: Sequence[str] = (),
     panel: str | None = None,
     metavar: str | None = None,
     hidden: bool = False,
-    least: int | None = None,
+    least: float | None = None,
+    default: object = None,
 ) -> inspect.Parameter:
-    """The option that fills a field of a specification: its flag, type and help follow from the field."""
+    """The option that fills a field of a specification: its type, help and flag, unless ``flags`` are given, follow."""
     flag, text = flag_of(field.name), flagged(field.text)
     if field.three_ways and field.kind is bool:
         flag = f"{flag}/{flag_of(f'no_{field.name}')}"
     kind: Any = list[field.kind] if field.several else field.kind  # type: ignore[name-defined]
     is_switch = field.kind is bool and not field.three_ways
     option = typer.Option(
-        *(flag, *filter(None, (also,))),
+        *(flags or (flag,)),
         help=f"{text.removesuffix('.')}; repeatable." if field.several else text,
         rich_help_panel=panel,
         metavar=metavar,
@@ -271,41 +286,26 @@ def field_option(
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=False if is_switch else None,
+        default=False if is_switch else default,
         annotation=Annotated[kind if is_switch else kind | None, option],
     )
 
 
-def own_options(*rows: tuple[str, type, str], panel: str | None = None) -> list[inspect.Parameter]:
-    """Options of fields by name, kind and text; whole numbers are from 1 on, a seed and other numbers from 0."""
-    leasts = {int: 1, float: 0}
-    return [
-        field_option(
-            WrittenField(name=name, text=text, kind=kind),
-            also="-m" if name == "model" else None,
-            panel=panel,
-            metavar={int: "N", float: "X"}.get(kind),
-            least=0 if name == "seed" else leasts.get(kind),
-        )
-        for name, kind, text in rows
-    ]
+def values_of(values: Mapping[str, Any], options: Iterable[inspect.Parameter]) -> dict[str, Any]:
+    """What was given of these options, by name; words as texts."""
+    given = {item.name: values.get(item.name) for item in options}
+    return {name: getattr(value, "value", value) for name, value in given.items() if value not in (None, [], ())}
 
 
 def grouped(
-    *groups: Callable[..., None] | Sequence[inspect.Parameter], first: Sequence[inspect.Parameter] = ()
+    *groups: Sequence[inspect.Parameter], first: Sequence[inspect.Parameter] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command further options, ``first`` before its own: made of fields, or declared by functions.
-
-    One signature cannot hold them all. The functions are never called. The command reads the values of these options,
-    as of its own, in ``context.params``.
-    """
+    """Give a command further options, ``first`` before its own. It reads their values in ``context.params``."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True).parameters
-        parameters = {item.name: item for item in first} | dict(own)
-        for group in groups:
-            options = inspect.signature(group, eval_str=True).parameters.values() if callable(group) else group
-            parameters |= {item.name: item for item in options}
+        every = [*first, *own.values(), *(item for group in groups for item in group)]
+        parameters = {item.name: item for item in every}
 
         def call(**values: Any) -> None:
             command(**{name: values[name] for name in own})

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import StrEnum
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from simulator.cli.shared import AsJson, Engine, Force, Hardware, Model, Profiles, Tp, field_option, grouped
+from simulator.cli.shared import AsJson, Force, Own, Profiles, field_option, grouped, own_options, values_of
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.plan_values import EXPLAINED_BATCH, HARDWARE, STEP_CONTEXT_TOKENS, written_fields
 from simulator.specs.question.techniques import TechniquesSpec
@@ -53,123 +52,84 @@ def techniques_of(options: Mapping[str, Any]) -> TechniquesSpec:
     return techniques_spec({**given, **{name: options[name] or None for name in _SPLIT}})
 
 
-class OptimizerChoice(StrEnum):
-    """What Adam keeps per trained parameter (simulator/techniques/fine_tuning.py)."""
-
-    MIXED = "mixed"
-    NO_MASTER = "no_master"
-    HALF = "half"
-    EIGHT_BIT = "eight_bit"
-
-
 def _show(answer: Answer, *, as_json: bool) -> None:
     from simulator.cli.scenario_commands import one_line
 
     typer.echo(one_line(answer.to_dict()) if as_json else answer.to_text(), nl=False)
 
 
-@grouped(precision_options(), technique_options())
-def step(
-    context: typer.Context,
-    model: Model,
-    hardware: Hardware = HARDWARE,
-    batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Sequences in the step.")] = 1,
-    tokens: Annotated[
-        int | None,
-        typer.Option("--context", min=1, metavar="N", help="Tokens attended to (decode) or prompt (prefill)."),
-    ] = None,
-    phase: Annotated[str | None, typer.Option("--phase", help="prefill or decode.")] = None,
-    tp: Tp = 1,
-    pp: Annotated[int, typer.Option("--pp", min=1, metavar="N", help="Pipeline-parallel size.")] = 1,
-    ep: Annotated[int, typer.Option("--ep", min=1, metavar="N", help="Expert-parallel size.")] = 1,
-    dp: Annotated[int, typer.Option("--dp", min=1, metavar="N", help="Ranks of data-parallel attention.")] = 1,
-    cp: Annotated[int, typer.Option("--cp", min=1, metavar="N", help="Ranks that share a prompt's tokens.")] = 1,
-    power_cap: Annotated[
-        float | None, typer.Option("--power-cap", min=1, metavar="W", help="Limit of each accelerator; lowers clocks.")
-    ] = None,
-    engine: Engine = None,
-    as_json: AsJson = False,
-    profiles: Profiles = None,
-) -> None:
+_HARDWARE = Own("hardware", str, "Accelerator name, alias or YAML file.", HARDWARE)
+_MODEL = Own("model", str, "Model name, Hugging Face id, config.json or its folder.", ...)
+_ENGINE = Own("engine", str, "Engine profile.")
+_TP = Own("tp_size", int, "Tensor-parallel size.", 1)
+STEP = own_options(
+    *(_MODEL, _HARDWARE),
+    Own("batch_size", int, "Sequences in the step.", 1),
+    Own("context_tokens", int, "Tokens attended to (decode) or prompt (prefill).", flag="--context"),
+    Own("phase", str, "prefill or decode."),
+    _TP,
+    Own("pp_size", int, "Pipeline-parallel size.", 1),
+    Own("ep_size", int, "Expert-parallel size.", 1),
+    Own("dp_size", int, "Ranks of data-parallel attention.", 1),
+    Own("cp_size", int, "Ranks that share a prompt's tokens.", 1),
+    Own("power_cap_w", float, "Limit of each accelerator; lowers clocks.", flag="--power-cap W", least=1),
+    _ENGINE,
+)
+
+
+@grouped(precision_options(), technique_options(), first=STEP)
+def step(context: typer.Context, as_json: AsJson = False, profiles: Profiles = None) -> None:
     """Price one forward pass, operator by operator, beside the plain roofline.
 
     Example: roofcast step --model llama-3.1-8b --hardware h100 --batch 32
     """
     from simulator.api import steps
 
-    found = steps.step(
-        model=model,
-        hardware=hardware,
-        phase=phase,
-        batch_size=batch,
-        context_tokens=tokens,
-        tp_size=tp,
-        pp_size=pp,
-        ep_size=ep,
-        dp_size=dp,
-        cp_size=cp,
-        power_cap_w=power_cap,
-        engine=engine,
-        precision=precision_of(context.params),
-        techniques=techniques_of(context.params),
-        profiles=profiles,
-    )
-    _show(found, as_json=as_json)
+    given = values_of(context.params, STEP)
+    given |= {"precision": precision_of(context.params), "techniques": techniques_of(context.params)}
+    _show(steps.step(**given, profiles=profiles), as_json=as_json)
 
 
-def crossover(
-    model: Model,
-    hardware: Hardware = HARDWARE,
-    tp: Tp = 1,
-    context: Annotated[
-        int, typer.Option("--context", min=1, help="Tokens each sequence attends to.")
-    ] = STEP_CONTEXT_TOKENS,
-    formats: Annotated[
-        str | None, typer.Option("--formats", metavar="A,B,...", help="Schemes to compare: bf16,w8a8,gptq-g128.")
-    ] = None,
-    speculation: Annotated[
-        str | None,
-        typer.Option("--speculation", metavar="METHOD:...", help="Also up to which batch it pays: eagle:k=4."),
-    ] = None,
-    engine: Engine = None,
-    as_json: AsJson = False,
-    profiles: Profiles = None,
-) -> None:
+CROSSOVER = own_options(
+    *(_MODEL, _HARDWARE, _TP),
+    Own("context_tokens", int, "Tokens each sequence attends to.", STEP_CONTEXT_TOKENS, flag="--context"),
+    Own("formats", str, "Schemes to compare: bf16,w8a8,gptq-g128.", flag="--formats A,B,..."),
+    Own("speculation", str, "Also up to which batch it pays: eagle:k=4.", flag="--speculation METHOD:..."),
+    _ENGINE,
+)
+
+
+@grouped(first=CROSSOVER)
+def crossover(context: typer.Context, as_json: AsJson = False, profiles: Profiles = None) -> None:
     """Compare number formats over the batch: which decodes fastest, and where one overtakes another.
 
     Example: roofcast crossover --model llama-3.1-8b --hardware a100
     """
     from simulator.api import steps
 
-    found = steps.crossover(
-        model=model,
-        hardware=hardware,
-        tp_size=tp,
-        context_tokens=context,
-        formats=formats,
-        speculation=speculation,
-        engine=engine,
-        profiles=profiles,
-    )
-    _show(found, as_json=as_json)
+    _show(steps.crossover(**values_of(context.params, CROSSOVER), profiles=profiles), as_json=as_json)
 
 
+OPTIMIZERS = ("mixed", "no_master", "half", "eight_bit")
+"""What Adam keeps per trained parameter (simulator/techniques/fine_tuning.py)."""
+
+COUNTED = own_options(
+    Own("context_tokens", int, "Tokens for FLOPs and KV totals.", flag="--context"),
+    Own("kv_cache", str, "Number format of the KV cache."),
+    Own("fine_tune", str, "Memory to train: full, lora:16, qlora:16.", flag="--fine-tune METHOD", several=True),
+    Own(
+        "optimizer", ("mixed", "no_master", "half", "eight_bit"), "Adam's state: FP32 and master, FP32, 16 bit, 8 bit."
+    ),
+    Own("train_batch", int, "Sequences of --context tokens in a training step."),
+)
+
+
+@grouped(first=COUNTED)
 def model(
+    context: typer.Context,
     config: Annotated[
         str, typer.Argument(metavar="CONFIG", help="Model name, Hugging Face id, config.json or its folder.")
     ],
-    context: Annotated[int | None, typer.Option("--context", min=1, help="Tokens for FLOPs and KV totals.")] = None,
-    kv_cache: Annotated[str | None, typer.Option("--kv-cache", help="Number format of the KV cache.")] = None,
-    fine_tune: Annotated[
-        list[str] | None,
-        typer.Option("--fine-tune", metavar="METHOD", help="Memory to train: full, lora:16, qlora:16; repeatable."),
-    ] = None,
-    optimizer: Annotated[
-        OptimizerChoice | None, typer.Option("--optimizer", help="Adam's state: FP32 and master, FP32, 16 bit, 8 bit.")
-    ] = None,
-    train_batch: Annotated[
-        int | None, typer.Option("--train-batch", min=1, help="Sequences of --context tokens in a training step.")
-    ] = None,
     as_json: AsJson = False,
     profiles: Profiles = None,
 ) -> None:
@@ -179,29 +139,23 @@ def model(
     """
     from simulator.api import models
 
-    found = models.count(
-        config,
-        context_tokens=context,
-        kv_cache=kv_cache,
-        fine_tune=fine_tune or (),
-        optimizer=optimizer.value if optimizer else None,
-        train_batch=train_batch,
-        profiles=profiles,
-    )
-    _show(found, as_json=as_json)
+    _show(models.count(config, **values_of(context.params, COUNTED), profiles=profiles), as_json=as_json)
 
 
-def retrieval(
-    model: Annotated[str, typer.Option("--model", "-m", help="An encoder: name, Hugging Face id or config.json.")],
-    hardware: Hardware = "a100",
-    documents: Annotated[float, typer.Option("--documents", min=1, help="Documents in the index.")] = 100_000,
-    candidates: Annotated[float, typer.Option("--candidates", min=1, help="Documents that a query scores.")] = 1000,
-    document_tokens: Annotated[int, typer.Option("--document-tokens", min=1, help="Tokens of a document.")] = 128,
-    query_tokens: Annotated[int, typer.Option("--query-tokens", min=1, help="Tokens of a query.")] = 32,
-    vector_size: Annotated[int | None, typer.Option("--vector-size", min=1, help="Numbers of a stored vector.")] = None,
-    as_json: AsJson = False,
-    profiles: Profiles = None,
-) -> None:
+RETRIEVED = own_options(
+    Own("documents", float, "Documents in the index.", 100_000, least=1),
+    Own("candidates", float, "Documents that a query scores.", 1000, least=1),
+    Own("document_tokens", int, "Tokens of a document.", 128),
+    Own("query_tokens", int, "Tokens of a query.", 32),
+    Own("vector_size", int, "Numbers of a stored vector."),
+)
+_ENCODER = own_options(
+    Own("model", str, "An encoder: name, Hugging Face id or config.json.", ...), _HARDWARE._replace(default="a100")
+)
+
+
+@grouped(first=[*_ENCODER, *RETRIEVED])
+def retrieval(context: typer.Context, as_json: AsJson = False, profiles: Profiles = None) -> None:
     """Compare late interaction (ColBERT, COIL) with one vector a document and with a cross encoder.
 
     Example: roofcast retrieval --model bert-base --hardware a100
@@ -209,41 +163,38 @@ def retrieval(
     from simulator.api import models
     from simulator.reports.answers.structures import RetrievalQuestion
 
-    question = RetrievalQuestion(
-        documents=documents,
-        candidates=candidates,
-        document_tokens=document_tokens,
-        query_tokens=query_tokens,
-        vector_size=vector_size,
-    )
-    _show(models.retrieval(model=model, hardware=hardware, question=question, profiles=profiles), as_json=as_json)
+    question = RetrievalQuestion(**values_of(context.params, RETRIEVED))
+    found = models.retrieval(**values_of(context.params, _ENCODER), question=question, profiles=profiles)
+    _show(found, as_json=as_json)
 
 
-def mixers(
-    width: Annotated[int, typer.Option("--width", min=1, help="Channels of the layer.")] = 4096,
-    tokens: Annotated[list[int] | None, typer.Option("--tokens", min=1, help="Lengths; repeatable.")] = None,
-    as_json: AsJson = False,
-) -> None:
+MIXED = own_options(Own("width", int, "Channels of the layer.", 4096), Own("tokens", int, "Lengths.", several=True))
+
+
+@grouped(first=MIXED)
+def mixers(context: typer.Context, as_json: AsJson = False) -> None:
     """Compare how attention, recurrence, linear attention and FFT convolution grow with the length.
 
     Example: roofcast mixers --width 4096 --tokens 1024 --tokens 131072
     """
     from simulator.api import models
 
-    _show(models.mixers(width=width, tokens=tokens or models.DEFAULT_LENGTHS), as_json=as_json)
+    _show(models.mixers(**values_of(context.params, MIXED)), as_json=as_json)
 
 
+EXPLAINED = own_options(
+    Own("model", str, "Your model: name, id or config.json."),
+    _HARDWARE,
+    Own("batch_size", int, "Sequences.", EXPLAINED_BATCH),
+    Own("context_tokens", int, "Tokens of each.", STEP_CONTEXT_TOKENS, flag="--context"),
+    Own("tpot", str, "Your measured time per token (mbu-mfu): 14ms.", flag="--tpot TIME"),
+)
+
+
+@grouped(first=EXPLAINED)
 def explain(
+    context: typer.Context,
     topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="What to explain; the list without it.")] = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Your model: name, id or config.json.")] = None,
-    hardware: Hardware = HARDWARE,
-    batch: Annotated[int, typer.Option("--batch", min=1, metavar="N", help="Sequences.")] = EXPLAINED_BATCH,
-    context: Annotated[
-        int, typer.Option("--context", min=1, metavar="N", help="Tokens of each.")
-    ] = STEP_CONTEXT_TOKENS,
-    tpot: Annotated[
-        str | None, typer.Option("--tpot", metavar="TIME", help="Your measured time per token (mbu-mfu): 14ms.")
-    ] = None,
     plot: Annotated[
         str | None, typer.Option("--plot", metavar="FILE", help="The topic's chart: .html, .svg or .png.")
     ] = None,
@@ -259,9 +210,7 @@ def explain(
     from simulator.files import check_target, write_bytes
 
     check_target(plot, flag=explanations.PLOT, force=force)
-    found = explanations.explain(
-        topic, model=model, hardware=hardware, batch_size=batch, context_tokens=context, tpot=tpot, profiles=profiles
-    )
+    found = explanations.explain(topic, **values_of(context.params, EXPLAINED), profiles=profiles)
     if plot is not None:
         write_bytes(found.picture(Path(plot).suffix.removeprefix(".")), plot, force=force, flag=explanations.PLOT)
     _show(found, as_json=as_json)

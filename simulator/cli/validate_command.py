@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simulator.cli.progress import progress_bar
-from simulator.cli.shared import AsJson, Profiles, grouped, own_options
+from simulator.cli.shared import AsJson, Own, Profiles, grouped, own_options, values_of
 from simulator.errors import Option, ignored_option, missing_field
 
 if TYPE_CHECKING:
-    from simulator.api.questions import ServedFields
     from simulator.reports.answer import Answer
-
-
-class ValidationPart(StrEnum):
-    """What ``roofcast validate`` scores."""
-
-    ALL = "all"
-    KERNELS = "kernels"
-    END_TO_END = "end-to-end"
 
 
 CHOICES = ("hardware", "engine", "model", "mode")
@@ -31,58 +21,60 @@ CHOICES = ("hardware", "engine", "model", "mode")
 
 
 SERVED = own_options(
-    ("model", str, "The model."),
-    ("tp_size", int, "Tensor-parallel size."),
-    ("pp_size", int, "Pipeline stages."),
-    ("dp_size", int, "Ranks of data-parallel attention."),
-    ("ep_size", int, "Devices that share the experts."),
-    ("cp_size", int, "Ranks that share a prompt's tokens."),
-    ("engine", str, "Engine profile."),
-    ("weights", str, "Number format of the weights."),
-    ("kv_cache", str, "Number format of the KV cache."),
-    ("scheme", str, "Quantization method, such as gptq-g128."),
-    ("max_num_seqs", int, "Batch limit of the engine."),
-    ("max_num_batched_tokens", int, "Token budget of a step."),
-    ("max_model_len", int, "Longest request in tokens."),
-    ("gpu_memory_utilization", float, "Share of memory the engine uses."),
-    ("system_prompt_tokens", int, "That all prompts begin with."),
+    Own("model", str, "The model."),
+    Own("tp_size", int, "Tensor-parallel size."),
+    Own("pp_size", int, "Pipeline stages."),
+    Own("dp_size", int, "Ranks of data-parallel attention."),
+    Own("ep_size", int, "Devices that share the experts."),
+    Own("cp_size", int, "Ranks that share a prompt's tokens."),
+    Own("engine", str, "Engine profile."),
+    Own("weights", str, "Number format of the weights."),
+    Own("kv_cache", str, "Number format of the KV cache."),
+    Own("scheme", str, "Quantization method, such as gptq-g128."),
+    Own("max_num_seqs", int, "Batch limit of the engine."),
+    Own("max_num_batched_tokens", int, "Token budget of a step."),
+    Own("max_model_len", int, "Longest request in tokens."),
+    Own("gpu_memory_utilization", float, "Share of memory the engine uses."),
+    Own("system_prompt_tokens", int, "That all prompts begin with."),
     panel="What served (with --from)",
 )
 
 
-def served_of(values: Mapping[str, Any]) -> ServedFields:
-    """The options that were given."""
-    given = {item.name: values[item.name] for item in SERVED if values.get(item.name) is not None}
-    return given  # type: ignore[return-value]
+KERNELS, END_TO_END = "kernels", "end-to-end"
+TODAY = own_options(
+    Own("today", bool, "Closed loops of today's models on today's chips."),
+    Own("mode", str, "With --today: aggregated, mtp or disaggregated."),
+    Own("every", int, "With --today: each n-th run.", 1),
+    Own("anew", bool, "With --today: predict each run now."),
+)
+STORED = own_options(
+    Own("library", str, "Only this kernel library: vllm, sglang, trtllm, nccl, torch.", several=True),
+    Own("part", ("all", KERNELS, END_TO_END), "Only these errors."),
+)
+BENCH = own_options(
+    Own(
+        "bench",
+        str,
+        "Your result of InferenceX, vLLM bench, GuideLLM, AIPerf.",
+        flag="--from RESULT.json",
+        several=True,
+    )
+)
+HOW = own_options(
+    Own("speculation", str, "With --from: guesses of what served, such as mtp."),
+    Own(
+        "disaggregation",
+        str,
+        "With --from: pools, such as prefill_replicas=2, decode_replicas=1, decode_dp_size=8.",
+        flag="--disaggregation POOLS",
+    ),
+)
 
 
-@grouped(SERVED)
+@grouped(SERVED, first=[*TODAY, *STORED, *BENCH, *HOW])
 def validate(
     context: typer.Context,
     hardware: Annotated[str | None, typer.Option("--hardware", help="Only this accelerator.")] = None,
-    today: Annotated[bool, typer.Option("--today", help="Closed loops of today's models on today's chips.")] = False,
-    mode: Annotated[str | None, typer.Option("--mode", help="With --today: aggregated, mtp or disaggregated.")] = None,
-    every: Annotated[int, typer.Option("--every", min=1, help="With --today: each n-th run.")] = 1,
-    anew: Annotated[bool, typer.Option("--anew", help="With --today: predict each run now.")] = False,
-    library: Annotated[
-        list[str] | None, typer.Option("--library", help="Only this kernel library: vllm, sglang, trtllm, nccl, torch.")
-    ] = None,
-    part: Annotated[ValidationPart | None, typer.Option("--part", help="Only these errors.")] = None,
-    bench: Annotated[
-        list[str] | None,
-        typer.Option("--from", metavar="RESULT.json", help="Your result of InferenceX, vLLM bench, GuideLLM, AIPerf."),
-    ] = None,
-    speculation: Annotated[
-        str | None, typer.Option("--speculation", help="With --from: guesses of what served, such as mtp.")
-    ] = None,
-    disaggregation: Annotated[
-        str | None,
-        typer.Option(
-            "--disaggregation",
-            metavar="POOLS",
-            help="With --from: pools, such as prefill_replicas=2, decode_replicas=1, decode_dp_size=8.",
-        ),
-    ] = None,
     as_json: AsJson = False,
     profiles: Profiles = None,
 ) -> None:
@@ -95,16 +87,17 @@ def validate(
     runs are predicted anew from a source checkout: python -m validation.end_to_end --data DIR. With --from your own
     runs stand beside their predictions. --model and --engine choose with --today too.
     """
-    sampled = {"mode": mode, "anew": anew, "every": every > 1}
-    stored = {"library": library, "part": part}
-    served, how = served_of(context.params), {"speculation": speculation, "disaggregation": disaggregation}
+    given = context.params
+    anew, every = given["anew"], given["every"]
+    sampled = {"mode": given["mode"], "anew": anew, "every": every > 1}
+    stored, how, served = (values_of(given, options) for options in (STORED, HOW, SERVED))
     found: Answer
-    if bench:
-        _refuse_idle({"today": today, **sampled, **stored}, beside="with --from")
+    if given["bench"]:
+        _refuse_idle({"today": given["today"], **sampled, **stored}, beside="with --from")
         with progress_bar("predicting", pulses=True):
-            found = _replayed(bench, hardware=hardware, how=how, served=served, profiles=profiles)
-    elif today:
-        chosen = {name: context.params[name] for name in CHOICES}
+            found = _replayed(given["bench"], hardware=hardware, served={**how, **served}, profiles=profiles)
+    elif given["today"]:
+        chosen = {name: given[name] for name in CHOICES}
         idle = {name: value for name, value in served.items() if name not in CHOICES}
         _refuse_idle({**idle, **how, **stored}, beside="with --today")
         found = _today(chosen, anew=anew, every=every, profiles=profiles)
@@ -112,7 +105,7 @@ def validate(
         _refuse_idle(sampled, beside="without --today")
         _refuse_idle({**served, **how}, beside="without --from")
         with progress_bar("predicting", pulses=True):
-            found = _scorecard(part, hardware=hardware, libraries=library or (), profiles=profiles)
+            found = _scorecard(**stored, hardware=hardware, profiles=profiles)
     typer.echo(json.dumps(found.to_dict(), allow_nan=False) + "\n" if as_json else found.to_text(), nl=False)
 
 
@@ -138,19 +131,12 @@ def _refuse_idle(given: Mapping[str, object], *, beside: str) -> None:
             raise ignored_option(f"has no effect {beside}", field=Option(name))
 
 
-def _replayed(
-    results: Sequence[str],
-    *,
-    hardware: str | None,
-    how: Mapping[str, str | None],
-    served: ServedFields,
-    profiles: str | None,
-) -> Answer:
+def _replayed(results: Sequence[str], *, hardware: str | None, served: dict[str, Any], profiles: str | None) -> Answer:
     from simulator.api.measurements import replay
 
     if hardware is None:
         raise missing_field("is missing", field="--hardware", hint="what the benchmark ran on")
-    return replay(results, hardware=hardware, profiles=profiles, **how, **served)
+    return replay(results, hardware=hardware, profiles=profiles, **served)
 
 
 def _today(chosen: Mapping[str, str | None], *, anew: bool, every: int, profiles: str | None) -> Answer:
@@ -165,16 +151,14 @@ def _today(chosen: Mapping[str, str | None], *, anew: bool, every: int, profiles
         return scored_runs.today(choice, anew=anew, every=every, profiles=profiles, report=progress)
 
 
-def _scorecard(
-    part: ValidationPart | None, *, hardware: str | None, libraries: Sequence[str], profiles: str | None
-) -> Answer:
+def _scorecard(*, part: str = "", library: Sequence[str] = (), hardware: str | None, profiles: str | None) -> Answer:
     from simulator.api import measurements
 
-    chosen = part or (ValidationPart.KERNELS if libraries else ValidationPart.ALL)
+    chosen = part or (KERNELS if library else "all")
     return measurements.scorecard(
         hardware=hardware,
-        libraries=libraries,
-        kernels=chosen is not ValidationPart.END_TO_END,
-        end_to_end=chosen is not ValidationPart.KERNELS,
+        libraries=library,
+        kernels=chosen != END_TO_END,
+        end_to_end=chosen != KERNELS,
         profiles=profiles,
     )

@@ -28,7 +28,7 @@ class RetrievalQuestion:
     candidates: float
     document_tokens: int
     query_tokens: int
-    vector_size: int | None
+    vector_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

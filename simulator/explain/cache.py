@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simulator.explain.formats import known_schemes
-from simulator.explain.topic import Example, Value, bars, facts, lines, rows_table
+from simulator.explain.topic import Example, bars, facts, lines
 from simulator.operators.parallelism import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.work import Family
 from simulator.phases.deployment import Deployment
@@ -14,7 +14,7 @@ from simulator.published.attention_traffic import block_keys, flash_attention_co
 from simulator.published.facts import load_facts
 from simulator.published.kv_waste import ALLOCATIONS, RESERVED_TOKENS, sharegpt_waste
 from simulator.reports.charts.memory_stack import memory_stack_chart
-from simulator.reports.content.document import Block, Figure, fraction, number, seconds
+from simulator.reports.content.document import Block, Figure, Value, fraction, number, seconds, table
 from simulator.reports.content.quantities import bytes_text
 from simulator.specs.question.techniques import KvPolicySpec, MlaOverride, StructureSpec, TechniquesSpec
 from simulator.techniques.complexity import LAYER_KINDS, length_cost
@@ -55,7 +55,7 @@ def _kv_cache(example: Example) -> tuple[Block, ...]:
     heads, of = f"tokens | GB of a sequence | GB of {example.batch_size} | sequences that fit", example.half.value
     return (
         facts(("kv_bytes_per_token", "one token", number(each / KIB, "KiB"))),
-        rows_table("kv", "Cache by length", heads, rows),
+        table("kv", "Cache by length", heads, rows),
         lines("kv", "Cache of a sequence", x="log Tokens", y="log Cache [GB]", at=lengths, of={of: held.tolist()}),
     )
 
@@ -83,7 +83,7 @@ def _heads(example: Example) -> tuple[Block, ...]:
     title = f"Decode step of {example.batch_size} at {example.context_tokens} tokens"
     heads_line = "attention: | KV heads | KiB a token | TPOT: | sequences that fit"
     return (
-        rows_table("heads", title, heads_line, rows),
+        table("heads", title, heads_line, rows),
         bars("heads", "Cache of a token", y="Cache [KiB]", names=list(structures), of={"bf16": sizes}),
     )
 
@@ -104,7 +104,7 @@ def _memory(example: Example) -> tuple[Block, ...]:
     ]
     heads = "format: | budget | weights | activations | reserve | KV cache | tokens | verdict:"
     return (
-        rows_table("memory", f"One {example.hardware.name} [GB]", heads, rows),
+        table("memory", f"One {example.hardware.name} [GB]", heads, rows),
         refused,
         Figure(chart=memory_stack_chart(list(plans.items()))),
     )
@@ -125,7 +125,7 @@ def _paged(example: Example) -> tuple[Block, ...]:
     heads = "allocation: | used | reserved | internal waste | external waste | requests at once"
     note = f"ShareGPT's mean lengths, {RESERVED_TOKENS} tokens at most, in the {capacity:,} tokens of this accelerator"
     return (
-        rows_table("paged", "Allocated cache by what it holds", heads, rows, note=note),
+        table("paged", "Allocated cache by what it holds", heads, rows, note=note),
         bars("paged", "Allocated cache by what it holds", y="Share", names=list(found),
              of={share: [getattr(waste, share) for waste in found.values()] for share in shares}),
     )  # fmt: skip
@@ -153,7 +153,7 @@ def _eviction(example: Example) -> tuple[Block, ...]:
         rows.append((name, float(held[0]) / MEGA, seconds(steps[-1] * MILLI, origin=example.known(step)), fits))
     title = f"Decode step of {example.batch_size} at {example.context_tokens} tokens"
     return (
-        rows_table("eviction", title, "policy: | MB of a sequence | TPOT: | sequences that fit", rows),
+        table("eviction", title, "policy: | MB of a sequence | TPOT: | sequences that fit", rows),
         bars("eviction", "TPOT by policy", y="TPOT [ms]", names=list(policies), of={"TPOT": steps}),
     )
 
@@ -191,7 +191,7 @@ def _flash(example: Example) -> tuple[Block, ...]:
             ("key_blocks", "blocks", number(blocks, digits=0)),
             ("saved", "traffic of standard over flash attention", saved),
         ),
-        rows_table("flash", f"One layer, {sequences} x {example.context_tokens} tokens, both ways",
+        table("flash", f"One layer, {sequences} x {example.context_tokens} tokens, both ways",
                    "attention: | GFLOP | GB forward | GB backward | GB", rows),
         bars("flash", "HBM traffic of attention", y="log Traffic [GB]", names=list(found),
              of={part: [getattr(cost, f"{part}_bytes") / GIGA for cost in found.values()]
@@ -216,7 +216,7 @@ def _long_context(example: Example) -> tuple[Block, ...]:
     ]
     heads = "tokens | prefill | attention's share | GB of cache | sequences that fit"
     return (
-        rows_table("long", "One prompt", heads, rows),
+        table("long", "One prompt", heads, rows),
         lines("long", "Time of a prompt", x="log Tokens", y="log Prefill [s]", at=lengths,
               of={"whole": prompts.step_s.tolist(), "attention": (attention * prompts.step_s).tolist()}),
     )  # fmt: skip
@@ -238,7 +238,7 @@ def _mixers(example: Example) -> tuple[Block, ...]:
         if length in (lengths[0], lengths[-1])
     ]
     return (
-        rows_table("mixers", f"One layer of {example.model.hidden_size} channels",
+        table("mixers", f"One layer of {example.model.hidden_size} channels",
                    "layer: | tokens | GFLOP of the prompt | GFLOP of the next token | MB of state", rows),
         lines("mixers", "FLOPs of a prompt", x="log Tokens", y="log FLOPs [GFLOP]", at=lengths,
               of={kind: (cost.prefill_flops / GIGA).tolist() for kind, cost in costs.items()}),
@@ -258,7 +258,7 @@ def _offload(example: Example) -> tuple[Block, ...]:
         rows.append((fraction(share), memory.weights_bytes / GIGA, shown, fits))
     title = f"Decode step of {example.batch_size} at {example.context_tokens} tokens"
     return (
-        rows_table("offload", title, "in host memory | GB of weights | TPOT: | sequences that fit", rows),
+        table("offload", title, "in host memory | GB of weights | TPOT: | sequences that fit", rows),
         lines("offload", "TPOT by share", x="Share in host memory", y="TPOT [ms]", at=HOST_SHARES, of={"TPOT": steps}),
     )
 
@@ -281,7 +281,7 @@ def _tiers(example: Example) -> tuple[Block, ...]:
     ]
     heads = f"tokens | GB of cache | computed | loaded over {link.kind} | GB/s that loading needs"
     return (
-        rows_table("tiers", "A prefix, computed or loaded", heads, rows),
+        table("tiers", "A prefix, computed or loaded", heads, rows),
         lines("tiers", "A prefix, computed or loaded", x="log Tokens", y="log Time [s]", at=lengths,
               of={"computed": computed.tolist(), "loaded": loaded.tolist()}),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from simulator.errors import FileError, Option, RoofcastError, did_you_mean, ignored_option, no_effect
-from simulator.explain.topic import Equation, Example, Topic, Value, rows_table
+from simulator.explain.topic import Equation, Example, Topic
 from simulator.phases.memory import memory_plan
 from simulator.published.catalogue import (
     PUBLISHED_COLUMNS,
@@ -21,7 +21,7 @@ from simulator.published.catalogue import (
 from simulator.published.figures import ComparedFigure
 from simulator.records import dataclass
 from simulator.reports.charts.chart import Chart
-from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
+from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone, Value, table
 from simulator.reports.content.quantities import bytes_text
 from simulator.specs.base import read_yaml, validate
 
@@ -131,7 +131,7 @@ def _formula(topic: Topic, equations: Sequence[Equation]) -> tuple[Block, ...]:
     for place, equation in enumerate(equations):
         blocks += [Paragraph(text=equation.result, tone=Tone.HEAD), Bullets(items=equation.formula)]
         rows: list[tuple[Value, ...]] = list(equation.symbols)
-        blocks.append(rows_table(f"symbols_{place}", "", "symbol: | meaning: | unit:", rows))
+        blocks.append(table(f"symbols_{place}", "", "symbol: | meaning: | unit:", rows))
     return tuple(blocks)
 
 
@@ -154,7 +154,7 @@ def _published(figures: Sequence[ComparedFigure]) -> tuple[Block, ...]:
     )
     reasons = dict.fromkeys(reason for reason in explained(figures).values() if reason)
     return (
-        rows_table("published", "", heads, published_rows(figures)),
+        table("published", "", heads, published_rows(figures)),
         *([Bullets(items=tuple(f"why off: {reason}" for reason in reasons))] if reasons else []),
         Bullets(items=tuple(f"source: {source}" for source in sources)),
         Bullets(items=(*(f"recipe: {text}" for text in short), *(f"recipe of each: {text}" for text in whole))),
@@ -193,6 +193,6 @@ def topics_section() -> tuple[Section, ...]:
     for topic in TOPICS:
         groups.setdefault(topic.group, []).append((topic.key, topic.question))
     return tuple(
-        Section(key=group, title=group, blocks=(rows_table(group, "", "topic: | answers:", rows),))
+        Section(key=group, title=group, blocks=(table(group, "", "topic: | answers:", rows),))
         for group, rows in groups.items()
     )

@@ -14,13 +14,13 @@ from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.engine.uniform.loops import closed_loop, static_batch
 from simulator.engine.uniform.speculation_gain import speedup_by_batch
 from simulator.errors import RoofcastError
-from simulator.explain.topic import Example, Value, bars, columns_table, facts, lines, rows_table, shares, times, whole
+from simulator.explain.topic import Example, bars, columns_table, facts, lines, shares, times, whole
 from simulator.operators.moe import distinct_experts
 from simulator.operators.transformer import parameter_counts
 from simulator.phases.crossover import crossover_batch
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan, sequences_that_fit
-from simulator.reports.content.document import Block, fraction, number, seconds
+from simulator.reports.content.document import Block, Value, fraction, number, seconds, table
 from simulator.specs.engine.engine import SchedulerName
 from simulator.specs.model.architecture import FeedForward, MlpSpec, ModelSpec, MoeSpec
 from simulator.specs.model.fitted import routing_skew, speculation_table
@@ -72,7 +72,7 @@ def _phases(example: Example) -> tuple[Block, ...]:
     heads = "phase: | tokens | time: | GFLOP | GB of weights and cache | MFU | MBU | bound:"
     return (
         facts(("crossover", "batch from which decoding computes", batch or "none up to 4,096")),
-        rows_table("phases", f"A prompt of {example.context_tokens} tokens, a decode step of {example.batch_size}",
+        table("phases", f"A prompt of {example.context_tokens} tokens, a decode step of {example.batch_size}",
                    heads, rows),
         lines("phases", "Decode step over the batch", x="log Batch", y="TPOT [ms]", at=BATCHES,
               of={"step": (steps.step_s / MILLI).tolist()}),
@@ -100,7 +100,7 @@ def _offline(example: Example) -> tuple[Block, ...]:
         rows.append((name, number(batch, digits=0), seconds(each_s), batch / each_s))
     return (
         facts(("reading", "reading speed", number(READING_TOKENS_PER_S, "tokens/s"))),
-        rows_table("offline", f"At {example.context_tokens} tokens each", "aim: | batch | TPOT | tokens/s", rows),
+        table("offline", f"At {example.context_tokens} tokens each", "aim: | batch | TPOT | tokens/s", rows),
         lines("offline", "Throughput over the batch", x="log Batch", y="log Throughput [tokens/s]", at=every.tolist(),
               of={"tokens/s": (every / step_s).tolist()}),
     )  # fmt: skip
@@ -127,7 +127,7 @@ def _batching(example: Example) -> tuple[Block, ...]:
     )
     rates = [rate for _, rate in found.values()]
     return (
-        rows_table("batching", title, "scheduler: | TTFT | TPOT | tokens/s", rows),
+        table("batching", title, "scheduler: | TTFT | TPOT | tokens/s", rows),
         bars("batching", "Answers by scheduler", y="Rate [tokens/s]", names=list(found), of={"tokens/s": rates}),
     )
 
@@ -185,7 +185,7 @@ def _speculation(example: Example) -> tuple[Block, ...]:
     heads = f"method: | tokens a step | {columns} | acceptance from:"
     speedups: dict[str, list[float]] = {name: gain.speedup.tolist() for name, gain in gains.items()}
     return (
-        rows_table("methods", f"Speedup of decoding at {example.context_tokens} tokens", heads, rows),
+        table("methods", f"Speedup of decoding at {example.context_tokens} tokens", heads, rows),
         lines("methods", "Speedup over the batch", x="log Batch", y="Speedup", at=BATCHES, of=speedups),
     )
 
@@ -204,7 +204,7 @@ def _acceptance(example: Example) -> tuple[Block, ...]:
     note = f"rounds: of one answer of {example.context_tokens} tokens"
     of = {f"k = {k}": [mean_tokens(np.full(k, rate)) for rate in ACCEPTANCES] for k in GUESSES}
     return (
-        rows_table("acceptance", "Tokens of a verify step", heads, rows, note=note),
+        table("acceptance", "Tokens of a verify step", heads, rows, note=note),
         lines("acceptance", "Tokens of a verify step", x="Acceptance", y="Tokens", at=ACCEPTANCES, of=of),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from simulator.errors import RoofcastError
-from simulator.explain.topic import Example, Value, bars, facts, lines, rows_table
+from simulator.explain.topic import Example, bars, facts, lines
 from simulator.operators.formats.schemes import SCALE_BITS, scheme_named
 from simulator.operators.formats.sparse_formats import bitmap_bits, pattern_bits
 from simulator.operators.work import GemmShape
@@ -15,7 +15,7 @@ from simulator.phases.crossover import decode_seconds, format_crossover
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan
 from simulator.published.facts import largest_value, load_facts
-from simulator.reports.content.document import Block, Bullets, Table, number, seconds
+from simulator.reports.content.document import Block, Bullets, Table, Value, number, seconds, table
 from simulator.specs.model.checkpoints import DENSE, QualityRow, load_quality_table
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.specs.question.techniques import SparsitySpec, TechniquesSpec
@@ -46,8 +46,8 @@ def _formats(example: Example) -> tuple[Block, ...]:
     limits = "format: | largest | smallest normal | step at 1 | step is:"
     heads = "format: | bits | TFLOP/s | rate over fp32 | values a byte over fp32"
     return (
-        rows_table("ranges", "What a number can say", limits, ranges),
-        rows_table("rates", f"Matrix units of {example.hardware.name}, dense", heads, rates),
+        table("ranges", "What a number can say", limits, ranges),
+        table("rates", f"Matrix units of {example.hardware.name}, dense", heads, rates),
         bars("rates", "Rate of matrix units", y="log Rate [TFLOP/s]", names=[dtype.value for dtype in peaks],
              of={"dense": [peak / TERA for peak in peaks.values()]}),
     )  # fmt: skip
@@ -82,7 +82,7 @@ def quality_table(chosen: Callable[[QualityRow], bool], *, model: str) -> Table:
         for row in own or {(row.source, row.metric, _compression(row)): row for row in rows}.values()
     ]
     note = "" if own else f"nothing is published of {model} here: rows of others are evidence, not an estimate"
-    return rows_table(
+    return table(
         "quality", "Published quality", "model: | metric: | method: | dense | compressed | source:", cells, note=note
     )
 
@@ -130,7 +130,7 @@ def _by_batch(example: Example, found: dict[str, Deployment], *, key: str) -> Bl
 
 def _speeds(example: Example, found: dict[str, Deployment]) -> Block:
     title = f"A prompt of {example.context_tokens} tokens, a decode step of {example.batch_size}"
-    return rows_table("speed", title, SPEED_HEADS, _speed_rows(example, found))
+    return table("speed", title, SPEED_HEADS, _speed_rows(example, found))
 
 
 def _activations(example: Example) -> tuple[Block, ...]:
@@ -179,7 +179,7 @@ def _granularity(example: Example) -> tuple[Block, ...]:
     heads = "granularity: | scales | bits a weight of scales | int4 with scales | and zero points of 16 bits"
     added = {"scales": shares}
     return (
-        rows_table("granularity", "Scales of the linear layers", heads, rows),
+        table("granularity", "Scales of the linear layers", heads, rows),
         bars("granularity", "Bits a weight that scales add", y="Scales [bit]", names=GRANULARITIES, of=added),
     )
 
@@ -206,7 +206,7 @@ def _preparation(example: Example) -> tuple[Block, ...]:
         "OBS: d^4": orders["d^4"] / TERA,
     }
     return (
-        rows_table("preparation", f"Preparing {example.model.name}", heads, rows,
+        table("preparation", f"Preparing {example.model.name}", heads, rows,
                    note=f"at the least: at {peak / TERA:,.0f} TFLOP/s; the calibration set's own passes come on top"),
         bars("preparation", "Operations by order", y="log Operations [10^12]", names=list(named),
              of={"operations": list(named.values())}),
@@ -247,7 +247,7 @@ def _pruning(example: Example) -> tuple[Block, ...]:
             ("bits_2_4_int8", "of 2:4 in 8 bits", pattern_bits(BITS[Dtype.INT8], kept=2, of=4)),
             ("bits_bitmap", "of half the weights with a bitmap", bitmap_bits(BITS[Dtype.BF16], kept_fraction=1 / 2)),
         ),
-        rows_table("pruning", title, heads, rows),
+        table("pruning", title, heads, rows),
         Bullets(items=tuple(refused)),
         quality_table(lambda row: row.sparsity is not None, model=example.model.name),
         bars("pruning", "Speedup over dense", y="Speedup", names=names,

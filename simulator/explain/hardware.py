@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.explain.formats import known_schemes
-from simulator.explain.topic import Example, bars, facts, generates, lines, rows_table
+from simulator.explain.topic import Example, bars, facts, generates, lines
 from simulator.kernels.roofline import ridge_point
 from simulator.kernels.sustained import cache_rate
 from simulator.operators.work import Array
@@ -21,7 +21,7 @@ from simulator.phases.power import energy_prices, energy_split
 from simulator.phases.step import StepEstimate
 from simulator.published.facts import load_facts
 from simulator.reports.charts.roofline import roofline_chart
-from simulator.reports.content.document import Block, Figure, Origin, fraction, known_as, number, seconds, text
+from simulator.reports.content.document import Block, Figure, Origin, fraction, known_as, number, seconds, table, text
 from simulator.reports.content.quantities import bytes_text
 from simulator.specs.question.techniques import StructureSpec, TechniquesSpec
 from simulator.units import BITS_PER_BYTE, GIGA, MILLI, PICO, format_si
@@ -64,9 +64,7 @@ def _roofline(example: Example) -> tuple[Block, ...]:
         note += "; the memory beside the compute units has no source here"
     return (
         facts(*ridges),
-        rows_table(
-            "levels", "Levels of memory", f"level: | size: | rate: | ridge {example.half.value}", rows, note=note
-        ),
+        table("levels", "Levels of memory", f"level: | size: | rate: | ridge {example.half.value}", rows, note=note),
         Figure(chart=roofline_chart(example.phases(replica), deployment=replica)),
     )
 
@@ -87,7 +85,7 @@ def _intensity(example: Example) -> tuple[Block, ...]:
         for point in roofline_points(phase, estimate, deployment=replica)
     ]
     heads = "phase: | operator: | GFLOP | GB | FLOP/byte | side:"
-    shown = rows_table("operators", f"Operators against a ridge of {ridge:.0f} FLOP/byte", heads, rows)
+    shown = table("operators", f"Operators against a ridge of {ridge:.0f} FLOP/byte", heads, rows)
     if generates(example):
         return (shown,)
     steps = example.decode(replica, batch=BATCHES)
@@ -103,7 +101,7 @@ def _turning(example: Example) -> tuple[Block, ...]:
     turns = {name: crossover_batch(item, context_tokens=example.context_tokens) for name, item in found.items()}
     rows = [(name, "beyond 4,096" if batch is None else number(batch, digits=0)) for name, batch in turns.items()]
     title = f"Batch from which the weight products of decoding are bound by compute on {example.hardware.name}"
-    return (rows_table("crossover", title, "format: | sequences", rows), refused)
+    return (table("crossover", title, "format: | sequences", rows), refused)
 
 
 def _step_sum(estimate: StepEstimate, what: Literal["flops", "bytes"]) -> Array:
@@ -134,7 +132,7 @@ def _utilisation(example: Example) -> tuple[Block, ...]:
     title = f"A decode step of {example.batch_size} at {example.context_tokens} tokens"
     shares = {"MBU": steps.mbu.tolist(), "MFU": steps.mfu.tolist()}
     return (
-        rows_table("utilisation", title, "time: | TPOT: | GB read | MBU | MFU", rows),
+        table("utilisation", title, "time: | TPOT: | GB read | MBU | MFU", rows),
         lines(
             "utilisation", "Utilisation of a decode step", x="log Batch", y="Share of the peak", at=BATCHES, of=shares
         ),
@@ -168,9 +166,9 @@ def _energy(example: Example) -> tuple[Block, ...]:
     ]
     note = load_facts().sources["operations"].source
     return (
-        rows_table("operations", "One operation in 45 nm", "operation: | kind: | pJ | pJ/byte", operations, note=note),
-        rows_table("prices", f"One operation on {example.hardware.name}, above idle", "operation: | energy", here),
-        rows_table("tokens", "Millijoules of a token", f"phase: | all | {' | '.join(parts)}", rows),
+        table("operations", "One operation in 45 nm", "operation: | kind: | pJ | pJ/byte", operations, note=note),
+        table("prices", f"One operation on {example.hardware.name}, above idle", "operation: | energy", here),
+        table("tokens", "Millijoules of a token", f"phase: | all | {' | '.join(parts)}", rows),
         bars("energy", "Where a token's energy goes", y="Energy of a token [mJ]", names=list(splits), of=parts),
     )
 
@@ -190,7 +188,7 @@ def _fusion(example: Example) -> tuple[Block, ...]:
         for name, item in found.items()
     }
     return (
-        rows_table("fusion", "One step", "kernels: | GB moved | time:", rows),
+        table("fusion", "One step", "kernels: | GB moved | time:", rows),
         bars("fusion", "Time of a step by family", y="Time [ms]", names=families, of=of),
     )
 
@@ -214,7 +212,7 @@ def _width(example: Example) -> tuple[Block, ...]:
     ]
     title = f"One layer over a prompt of {example.context_tokens} tokens"
     return (
-        rows_table("width", title, "hidden size | time | local exponent", rows,
+        table("width", title, "hidden size | time | local exponent", rows,
                    note="near 0 launches and reads decide, at 2 arithmetic does"),
         lines("width", "Time of a layer", x="log Hidden size", y="log Time [ms]", at=[width for width, _ in times],
               of={"layer": [layer_s / MILLI for _, layer_s in times]}),

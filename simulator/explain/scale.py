@@ -9,7 +9,7 @@ import numpy as np
 
 from simulator.engine.pools import shown_transfer_s
 from simulator.errors import RoofcastError
-from simulator.explain.topic import Example, Value, bars, columns_table, facts, lines, rows_table, times, whole
+from simulator.explain.topic import Example, bars, columns_table, facts, lines, times, whole
 from simulator.operators.parallelism import kv_bytes_per_sequence
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import CollectiveShape, Family, prefill_step
@@ -17,7 +17,7 @@ from simulator.phases.late_interaction import INTERACTIONS, retrieval_cost
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.published.worked_examples import CHINCHILLA_TOKENS_PER_PARAMETER, training_flops
-from simulator.reports.content.document import Block, fraction, number, seconds
+from simulator.reports.content.document import Block, Value, fraction, number, seconds, table
 from simulator.specs.model.checkpoints import DENSE, load_quality_table
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import AdaptersSpec, StructureSpec, TechniquesSpec
@@ -64,7 +64,7 @@ def _parallelism(example: Example) -> tuple[Block, ...]:
             waited.append(links_s / MILLI)
     heads = "degree: | phase: | step: | MB of messages | share of collectives | GB of weights a device"
     return (
-        rows_table("parallelism", f"Tensor parallelism over {example.hardware.scale_up.kind}", heads, rows),
+        table("parallelism", f"Tensor parallelism over {example.hardware.scale_up.kind}", heads, rows),
         bars("parallelism", "Step by degree", y="Time [ms]", names=names, of={"compute": spent, "collectives": waited}),
     )
 
@@ -90,10 +90,10 @@ def _disaggregation(example: Example) -> tuple[Block, ...]:
         shown_s = shown_transfer_s(whole_s, prompt_s=prompt_s, layers=layers)
         sent.append((name, seconds(whole_s), seconds(shown_s), fraction(min(1.0, whole_s / prompt_s))))
     return (
-        rows_table("pools", f"Prompts of {length} tokens, {batch} answers at a time",
+        table("pools", f"Prompts of {length} tokens, {batch} answers at a time",
                    "answer's tokens | TPOT in one pool | TPOT in a pool of its own | prefill replicas a decode replica",
                    rows, note=f"prompt's pass {prompt_s / MILLI:.3g} ms ({example.known(prompt).value})"),
-        rows_table("transfer", f"Its cache of {held / MEGA:.3g} MB on the way",
+        table("transfer", f"Its cache of {held / MEGA:.3g} MB on the way",
                    "link: | after the prompt | layer by layer | link busy while prompts follow each other", sent),
         lines("pools", "Prefill replicas a decode replica", x="log Tokens of an answer", y="log Ratio",
               at=list(ANSWER_TOKENS), of={"ratio": ratio.tolist()}),
@@ -111,7 +111,7 @@ def _prefixes(example: Example) -> tuple[Block, ...]:
         for place, share in enumerate(shares.tolist())
     ]
     return (
-        rows_table("prefixes", f"A prompt of {length} tokens",
+        table("prefixes", f"A prompt of {length} tokens",
                    "share cached | prompt's pass | faster by | rate for the same GPUs, if answers are cached", rows),
         lines("prefixes", "Prompt's pass over the cached share", x="Cached share", y="Time [ms]", at=shares.tolist(),
               of={"pass": (step_s / MILLI).tolist()}),
@@ -140,7 +140,7 @@ def _fine_tuning(example: Example) -> tuple[Block, ...]:
         rows.append((method, memory.trained_parameters / MEGA, *(value / GIGA for value in parts)))
     heads = "method: | million trained | weights | gradients | optimizer | activations | all"
     return (
-        rows_table("tuning", f"{example.context_tokens} tokens, Adam with FP32 states [GB]", heads, rows,
+        table("tuning", f"{example.context_tokens} tokens, Adam with FP32 states [GB]", heads, rows,
                    note=f"rank {RANK}, {PROMPT_TOKENS} virtual tokens"),
         bars("tuning", "Memory to fine-tune", y="log Memory [GB]", names=names, of={"all": sizes}),
     )  # fmt: skip
@@ -213,8 +213,8 @@ def _students(example: Example) -> tuple[Block, ...]:
     compared = "model: | method: | last faster by | metric: | of the teacher | of the student | source:"
     note = "a student's speed is that of its size, however it was trained"
     return (
-        rows_table("students", "Shallower students", heads, rows),
-        rows_table("distilled", title, compared, teachers, note=note),
+        table("students", "Shallower students", heads, rows),
+        table("distilled", title, compared, teachers, note=note),
         bars("students", "Time of a step", y="Time [ms]", names=names, of={"last phase": taken}),
     )
 
@@ -231,7 +231,7 @@ def _training(example: Example) -> tuple[Block, ...]:
     return (
         facts(("active", "parameters that a token trains, billion", counts.active / GIGA),
               ("mfu", "MFU", fraction(TRAINING_MFU))),
-        rows_table("training", f"Training {example.model.name}",
+        table("training", f"Training {example.model.name}",
                    f"data: | billion tokens | FLOP | PFLOP/s-days | {example.hardware.name} hours", rows),
         bars("training", "Device-hours of training", y="log Hours", names=list(amounts), of={"hours": hours}),
     )  # fmt: skip
@@ -250,7 +250,7 @@ def _retrieval(example: Example) -> tuple[Block, ...]:
         for name, cost in costs.items()
     ]  # fmt: skip
     return (
-        rows_table("retrieval", f"{DOCUMENTS:,.0f} documents of {DOCUMENT_TOKENS} tokens, {CANDIDATES} scored",
+        table("retrieval", f"{DOCUMENTS:,.0f} documents of {DOCUMENT_TOKENS} tokens, {CANDIDATES} scored",
                    "interaction: | GB of index | encoding a document | encoding a query | a query", rows),
         bars("retrieval", "Time of a query", y="log Query [ms]", names=list(costs),
              of={"query": [cost.total_query_s / MILLI for cost in costs.values()]}),

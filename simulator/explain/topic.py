@@ -24,13 +24,12 @@ from simulator.records import dataclass
 from simulator.reports.charts.chart import Axis, bars_chart, lines_chart
 from simulator.reports.content.document import (
     Block,
-    Cell,
-    Column,
-    Fact,
     Facts,
     Figure,
     Origin,
     Table,
+    Value,
+    as_cell,
     fact,
     fraction,
     known_as,
@@ -252,24 +251,9 @@ NEEDS: dict[Need, Callable[[Example], str]] = {
 """What a topic says nothing without -> why an example lacks it, or ""."""
 
 
-Value = Cell | str | float | None
-
-
-def cell(value: Value) -> Cell | str:
-    """A cell of what is given; a bare number is shown as it is."""
-    return value if isinstance(value, Cell | str) else number(value)
-
-
-def rows_table(key: str, title: str, heads: str, rows: Iterable[Sequence[Value]], *, note: str = "") -> Table:
-    """A table whose headings stand in one line between bars."""
-    titles = [head.strip() for head in heads.split("|")]
-    columns = tuple(Column(title=title.removesuffix(":"), numeric=not title.endswith(":")) for title in titles)
-    return table(key, title, columns, ([cell(value) for value in row] for row in rows), note=note)
-
-
 def columns_table(key: str, title: str, of: Mapping[str, Iterable[Value]], *, note: str = "") -> Table:
     """A table by columns: what stands under each heading, row by row."""
-    return rows_table(key, title, " | ".join(of), list(zip(*of.values(), strict=True)), note=note)
+    return table(key, title, " | ".join(of), zip(*of.values(), strict=True), note=note)
 
 
 def whole(values: Iterable[float]) -> list[Value]:
@@ -289,11 +273,7 @@ def times(values_s: Iterable[float]) -> list[Value]:
 
 def facts(*named: tuple[str, str, Value]) -> Facts:
     """Headline numbers, each with its key and its label."""
-    found: list[Fact] = []
-    for key, label, value in named:
-        shown = cell(value)
-        found.append(fact(key, label, shown if isinstance(shown, Cell) else Cell(value=shown)))
-    return Facts(facts=tuple(found))
+    return Facts(facts=tuple(fact(key, label, as_cell(value)) for key, label, value in named))
 
 
 def _axis(text: str) -> Axis:

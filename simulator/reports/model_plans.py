@@ -113,7 +113,7 @@ def _table(found: ModelPlans) -> Table:
     note = "latencies at the planned peak with the spares down"
     fleets = fleets_table([plan.best for _, plan in found.planned], note=note)
     rows = tuple(row(item.name, *line.cells) for (item, _), line in zip(found.planned, fleets.rows, strict=True))
-    return replace(fleets, columns=(*columns("model", words=("model",)), *fleets.columns), rows=rows)
+    return replace(fleets, columns=(*columns("model:"), *fleets.columns), rows=rows)
 
 
 def _step_text(step: StepDown) -> str:

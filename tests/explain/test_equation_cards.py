@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from simulator.errors import RoofcastError
 from simulator.explain import cache, decoding, formats, hardware, scale
 from simulator.explain.catalogue import TOPICS, citation, topic_named, topics_section
-from simulator.explain.topic import Value, bars, columns_table, equation_of, facts, lines, rows_table, shares, whole
-from simulator.reports.content.document import Cell, CellKind, Table
+from simulator.explain.topic import bars, columns_table, equation_of, facts, lines, shares, whole
+from simulator.reports.content.document import Cell, CellKind, Table, Value, table
 from tests.for_every import for_every
 
 LIBRARY = Path(__file__).resolve().parents[2] / "simulator"
@@ -155,15 +155,15 @@ def test_groups_hold_their_topics_in_order() -> None:
     sections = topics_section()
     assert [section.title for section in sections] == list(dict.fromkeys(topic.group for topic in TOPICS))
     for section in sections:
-        (table,) = section.blocks
-        assert isinstance(table, Table)
-        keys = [row.cells[0].value for row in table.rows]
+        (listed,) = section.blocks
+        assert isinstance(listed, Table)
+        keys = [row.cells[0].value for row in listed.rows]
         assert keys == [topic.key for topic in TOPICS if topic.group == section.title]
 
 
 @given(heads=st.lists(st.tuples(WORDS, st.booleans()), min_size=1, max_size=4))
 def test_a_colon_behind_a_heading_makes_a_column_of_words(heads: list[tuple[str, bool]]) -> None:
-    found = rows_table("t", "", " | ".join(f"{word}{':' if words else ''}" for word, words in heads), [])
+    found = table("t", "", " | ".join(f"{word}{':' if words else ''}" for word, words in heads), [])
     assert [(column.title, not column.numeric) for column in found.columns] == heads
 
 
@@ -172,7 +172,7 @@ def test_a_table_by_columns_is_the_table_by_rows(columns: dict[str, list[float]]
     given_columns: dict[str, list[Value]] = {head: list(values) for head, values in columns.items()}
     found = columns_table("t", "", given_columns)
     rows = list(zip(*columns.values(), strict=True))
-    assert found == rows_table("t", "", " | ".join(columns), rows)
+    assert found == table("t", "", " | ".join(columns), rows)
     assert [tuple(cell.value for cell in row.cells) for row in found.rows] == rows
 
 

@@ -79,14 +79,15 @@ def test_a_provenance_is_a_badge_or_none() -> None:
 def test_columns_are_numbers_but_for_words_and_the_wide_one(titles: list[str], data: st.DataObject) -> None:
     words = data.draw(st.lists(st.sampled_from(titles), unique=True))
     wide = data.draw(st.one_of(st.none(), st.sampled_from(titles)))
-    heads = doc.columns(*titles, words=words, wide=wide)
+    marked = (f"{title}{'::' if title == wide else ':' if title in words else ''}" for title in titles)
+    heads = doc.columns(" | ".join(marked))
     assert [head.title for head in heads] == titles
     assert all(head.numeric == (head.title not in words and head.title != wide) for head in heads)
     assert [head.title for head in heads if head.wide] == ([wide] if wide else [])
 
 
 def test_rows_of_a_table_are_rows_or_their_cells() -> None:
-    made = doc.table("key", "Title", doc.columns("a", "b"), [("word", doc.count(1)), doc.row("sum", total=True)])
+    made = doc.table("key", "Title", "a: | b", [("word", doc.count(1)), doc.row("sum", total=True)])
     assert [row.total for row in made.rows] == [False, True]
     assert made.rows[0].cells[0] == doc.text("word")
 
@@ -100,6 +101,6 @@ def test_kilowatts_have_a_digit_where_they_are_few(value_w: float) -> None:
 
 
 def test_a_cell_follows_a_formula_of_the_workbook_alone() -> None:
-    cell = doc.following(doc.money(3.0), "devices*price")
+    cell = doc.money(3.0, follows="devices*price")
     assert cell.follows == "devices*price"
     assert doc.cell_text(cell, currency="USD") == doc.cell_text(doc.money(3.0), currency="USD")

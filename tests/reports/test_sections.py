@@ -22,7 +22,6 @@ from simulator.reports.content.document import (
     Section,
     Table,
     Tone,
-    columns,
     count,
     money,
     price,
@@ -108,7 +107,7 @@ def test_a_table_as_text_by_hand() -> None:
     made = table(
         "t",
         "Title of it",
-        columns("Name", "Many", "Cost", "Wait", words=("Name",)),
+        "Name: | Many | Cost | Wait",
         [row("a", count(12), price(1416.4), seconds(float("inf"))), ("bb", count(3), money(None), Cell(value=None))],
         note="Said below.",
     )
@@ -123,7 +122,7 @@ def test_a_table_as_text_by_hand() -> None:
 
 
 def test_a_title_is_not_said_twice_and_a_head_stands_apart() -> None:
-    made = table("t", "Growth of it", columns("A", words=("A",)), [("x",)])
+    made = table("t", "Growth of it", "A:", [("x",)])
     head = Paragraph(text="What breaks first", tone=Tone.HEAD)
     shown = sections_text((Section(key="s", title="Growth", blocks=(made, head)),), currency="USD")
     assert shown == "Growth\nA\nx\n\nWhat breaks first\n"
@@ -134,7 +133,7 @@ def test_columns_of_numbers_are_found_where_nobody_says_so() -> None:
 
 
 def test_markdown_has_headings_and_escapes_bars() -> None:
-    made = table("t", "", columns("A", words=("A",)), [("x|y",)])
+    made = table("t", "", "A:", [("x|y",)])
     shown = sections_markdown((Section(key="s", title="Head", blocks=(made,)),), currency="USD")
     assert shown == "## Head\n\n| A |\n| --- |\n| x\\|y |\n"
     assert report_markdown(build_report(studied())).count("\n## ") == len(SECTIONS)

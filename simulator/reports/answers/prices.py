@@ -19,7 +19,7 @@ from simulator.planner.money.market import (
 )
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Json, picked
-from simulator.reports.content.document import EMPTY, Paragraph, Section, Table, columns, count, table
+from simulator.reports.content.document import EMPTY, Paragraph, Section, Table, count, table
 from simulator.reports.content.quantities import price_text, signed_percent_text
 from simulator.reports.formats.text import sections_text
 from simulator.reports.words.derivation import taken_text
@@ -82,7 +82,6 @@ def offers_document(prices: PriceProfile, *, asked: PriceFilter, today: date) ->
 def offers_text(prices: PriceProfile, *, asked: PriceFilter, today: date) -> str:
     """``roofcast prices list``."""
     offers = _listed(prices, asked)
-    names = ("accelerator", "term", "provider", "kind of provider", "region", "price", "date", "age", "source")
     rows = [
         (
             offer.hardware,
@@ -98,7 +97,8 @@ def offers_text(prices: PriceProfile, *, asked: PriceFilter, today: date) -> str
         for offer in offers
     ]
     said = f"{len(offers)} offers; rentals per accelerator-hour, purchases per accelerator."
-    shown = table("offers", "", columns(*names, words=names), rows)
+    heads = "accelerator: | term: | provider: | kind of provider: | region: | price: | date: | age: | source:"
+    shown = table("offers", "", heads, rows)
     return _text(prices, shown, said=said, listed=prices)
 
 
@@ -151,8 +151,6 @@ def comparison_text(prices: PriceProfile, *, asked: PriceFilter, quotes: PricePr
 
 
 def _market_table(found: Sequence[tuple[PriceRule, MarketPrice]], prices: PriceProfile) -> Table:
-    words = ("accelerator", "term", "lowest of", "highest of", "taken", "newest")
-    ends = ("low", "lowest of", "median", "high", "highest of", "high/low")
     paid = partial(price_text, currency=prices.currency)
     rows = [
         (
@@ -162,12 +160,12 @@ def _market_table(found: Sequence[tuple[PriceRule, MarketPrice]], prices: PriceP
         )
         for rule, item in found
     ]
-    return table("market", "", columns("accelerator", "term", *ends, "providers", "taken", "newest", words=words), rows)
+    ends = "low | lowest of: | median | high | highest of: | high/low"
+    return table("market", "", f"accelerator: | term: | {ends} | providers | taken: | newest:", rows)
 
 
 def quotes_table(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfile) -> Table:
     """Offers of ``quotes`` beside the low, median and high of ``prices``; those that both hold are left out."""
-    names = ("accelerator", "term", "provider", "quote", "low", "median", "high", "against the median")
     rows = [
         (
             offer.hardware,
@@ -181,4 +179,5 @@ def quotes_table(prices: PriceProfile, *, asked: PriceFilter, quotes: PriceProfi
         if offer not in prices.offers
         for found in (_beside(offer, prices),)
     ]
-    return table("quotes", "", columns(*names, words=("accelerator", "term", "provider")), rows)
+    heads = "accelerator: | term: | provider: | quote | low | median | high | against the median"
+    return table("quotes", "", heads, rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -49,7 +48,7 @@ class Cell:
     """One value. Money is in the report's currency; seconds and other quantities are SI; fractions lie in [0, 1].
 
     digits : decimals of money and numbers, None for as many as the size deserves
-    follows : the formula over a workbook's named inputs that gives the value, empty for figures that stay
+    follows : the formula over a workbook's named inputs that gives the value there, empty for figures that stay
     order : what a text that holds a number is sorted by, None for plain words
     """
 
@@ -202,24 +201,35 @@ def known_as(provenance: str) -> Origin:
     return Origin(provenance) if provenance in (item.value for item in Origin) else Origin.NONE
 
 
-def columns(*titles: str, words: Sequence[str] = (), wide: str | None = None) -> tuple[Column, ...]:
-    """Columns of numbers but for those named in ``words`` and ``wide``, which takes what room is left."""
+def columns(heads: str) -> tuple[Column, ...]:
+    """Columns by their headings in one line between bars: ``Option:: | Devices | Known:``.
+
+    A colon stands behind a heading of words, two behind that of the words which take what room is left.
+    """
+    titles = [title.strip() for title in heads.split("|")]
     return tuple(
-        Column(title=title, numeric=title not in words and title != wide, wide=title == wide) for title in titles
+        Column(title=title.rstrip(":"), numeric=not title.endswith(":"), wide=title.endswith("::")) for title in titles
     )
 
 
-def row(*cells: Cell | str, total: bool = False) -> Row:
-    """Cells in the order of the columns; strings are words."""
-    return Row(cells=tuple(text(cell) if isinstance(cell, str) else cell for cell in cells), total=total)
+Value = Cell | str | float | None
+"""What stands in a row: a cell, words, or a bare number."""
 
 
-def table(
-    key: str, title: str, heads: tuple[Column, ...], rows: Iterable[Row | Sequence[Cell | str]], *, note: str = ""
-) -> Table:
-    """A table of ``rows``, each a `Row` or its cells."""
+def as_cell(value: Value) -> Cell:
+    """The cell of what is given; a bare number is shown as it is."""
+    return value if isinstance(value, Cell) else text(value) if isinstance(value, str) else number(value)
+
+
+def row(*cells: Value, total: bool = False) -> Row:
+    """Cells in the order of the columns."""
+    return Row(cells=tuple(map(as_cell, cells)), total=total)
+
+
+def table(key: str, title: str, heads: str, rows: Iterable[Row | Sequence[Value]], *, note: str = "") -> Table:
+    """A table of ``rows``, each a `Row` or its cells, under the headings that `columns` reads."""
     made = tuple(item if isinstance(item, Row) else row(*item) for item in rows)
-    return Table(key=key, title=title, columns=heads, rows=made, note=note)
+    return Table(key=key, title=title, columns=columns(heads), rows=made, note=note)
 
 
 def fact(key: str, label: str, cell: Cell, remark: str = "") -> Fact:
@@ -252,19 +262,21 @@ def cell_order(cell: Cell | str) -> float | None:
     return None if isinstance(found, str) or found is None or math.isnan(found) else float(found)
 
 
-def count(value: float | None, unit: str = "", *, origin: Origin = Origin.NONE) -> Cell:
+def count(value: float | None, unit: str = "", *, origin: Origin = Origin.NONE, follows: str = "") -> Cell:
     """A whole number of things."""
-    return Cell(value=value, kind=CellKind.COUNT, unit=unit, origin=origin)
+    return Cell(value=value, kind=CellKind.COUNT, unit=unit, origin=origin, follows=follows)
 
 
-def number(value: float | None, unit: str = "", *, digits: int | None = None, origin: Origin = Origin.NONE) -> Cell:
+def number(
+    value: float | None, unit: str = "", *, digits: int | None = None, origin: Origin = Origin.NONE, follows: str = ""
+) -> Cell:
     """A measured quantity."""
-    return Cell(value=value, kind=CellKind.NUMBER, unit=unit, digits=digits, origin=origin)
+    return Cell(value=value, kind=CellKind.NUMBER, unit=unit, digits=digits, origin=origin, follows=follows)
 
 
-def money(value: float | None, unit: str = "", *, digits: int = 2, origin: Origin = Origin.NONE) -> Cell:
+def money(value: float | None, unit: str = "", *, digits: int = 2, follows: str = "") -> Cell:
     """An amount in the report's currency; ``unit`` says per what."""
-    return Cell(value=value, kind=CellKind.MONEY, unit=unit, digits=digits, origin=origin)
+    return Cell(value=value, kind=CellKind.MONEY, unit=unit, digits=digits, follows=follows)
 
 
 def price(value: float | None) -> Cell:
@@ -272,19 +284,14 @@ def price(value: float | None) -> Cell:
     return money(value, digits=0 if value is not None and abs(value) >= KILO else 2)
 
 
-def fraction(value: float | None, *, origin: Origin = Origin.NONE) -> Cell:
+def fraction(value: float | None, *, follows: str = "") -> Cell:
     """A share of one."""
-    return Cell(value=value, kind=CellKind.FRACTION, origin=origin)
+    return Cell(value=value, kind=CellKind.FRACTION, follows=follows)
 
 
 def seconds(value: float | None, *, origin: Origin = Origin.NONE) -> Cell:
     """A time."""
     return Cell(value=value, kind=CellKind.SECONDS, unit="s", origin=origin)
-
-
-def following(cell: Cell, formula: str) -> Cell:
-    """The cell, which in a workbook is computed from its inputs."""
-    return replace(cell, follows=formula)
 
 
 def cell_text(cell: Cell, *, currency: str) -> str:
@@ -322,9 +329,9 @@ def marked_text(cell: Cell, *, currency: str) -> str:
     return f"{shown} ({mark})" if mark and not shown.startswith(mark) else shown
 
 
-def kilo(value: float, unit: str, *, digits: int = 1) -> Cell:
+def kilo(value: float, unit: str, *, follows: str = "") -> Cell:
     """A quantity in thousands of its SI unit: ``kilo(w, "kW")``."""
-    return number(value / KILO, unit, digits=digits)
+    return number(value / KILO, unit, digits=1, follows=follows)
 
 
 def kilowatts(value_w: float) -> Cell:

@@ -104,19 +104,19 @@ def lead_text(studies: Studies) -> str:
 def _equipment(studies: Studies) -> doc.Facts:
     """Machines and their room, and how sure their number is."""
     fleet, rooms, sure = studies.plan.best, studies.rooms, confidence_in(studies.plan)
-    devices = doc.following(doc.count(fleet.devices, origin=doc.known_as(fleet.provenance)), "devices")
+    devices = doc.count(fleet.devices, origin=doc.known_as(fleet.provenance), follows="devices")
     servers = f"servers, {fleet.servers_text}" if fleet.servers_text else "servers"
     per_rack = f"{rooms.servers_per_rack} to a rack" if rooms.servers_per_rack else rooms.bound_by
     if fleet.is_unlike and fleet.servers is not None:
         per_rack = " + ".join(count_text(item.servers or 0) for item in fleet.housing)
     nameplate = f"nameplate {fleet.maximum_w / KILO:,.1f} kW"
-    racks = doc.following(doc.count(rooms.racks), "racks") if rooms.servers_per_rack else doc.count(rooms.racks)
-    power = doc.following(doc.kilo(fleet.typical_w, "kW"), "typical_kw")
+    racks = doc.count(rooms.racks, follows="racks") if rooms.servers_per_rack else doc.count(rooms.racks)
+    power = doc.kilo(fleet.typical_w, "kW", follows="typical_kw")
     facts = (
         doc.fact(
             "devices", f"{device_word(fleet)} in all", devices, f"80 %: {fleet.devices_low} to {fleet.devices_high}"
         ),
-        doc.fact("servers", servers, doc.following(doc.count(fleet.servers), "servers"), per_rack),
+        doc.fact("servers", servers, doc.count(fleet.servers, follows="servers"), per_rack),
         doc.fact("racks", "racks", racks, f"bound by {rooms.bound_by}"),
         doc.fact("power_typical_kw", "expected power", power, nameplate),
         doc.fact(
@@ -141,9 +141,9 @@ def _money(studies: Studies) -> doc.Facts:
     )
     facts = []
     for key, label, digits, formula, remark in rows:
-        cell = doc.money(getattr(cost, key.removeprefix("cost_")), digits=digits)
-        shown = doc.following(cell, formula) if cost.per_hour is not None and cell.value is not None else cell
-        facts.append(doc.fact(key, label, shown, remark))
+        value = getattr(cost, key.removeprefix("cost_"))
+        live = formula if cost.per_hour is not None and value is not None else ""
+        facts.append(doc.fact(key, label, doc.money(value, digits=digits, follows=live), remark))
     return doc.Facts(facts=tuple(facts))
 
 
@@ -158,15 +158,14 @@ def _limits(studies: Studies) -> doc.Facts:
     owned = "no purchase price known"
     if owning is not None:
         owned = f"{owning.monthly:,.0f} a month all in{'' if owning.quoted else '; no quote'}"
-    capital = doc.money(owning.capex_total if owning else None, digits=0)
-    even = doc.money(studies.cost.break_even_price, digits=0)
+    capital = doc.money(owning.capex_total if owning else None, digits=0, follows="capex_total" if owning else "")
+    even = studies.cost.break_even_price
+    pays = doc.money(even, digits=0, follows="break_even_price" if even else "")
     bought = "an accelerator with its share of a server"
     facts = [
         doc.fact("walk_away_price", "walk away from an hour above", doc.money(leave), then),
-        doc.fact(
-            "break_even_price", "buy below", doc.following(even, "break_even_price") if even.value else even, bought
-        ),
-        doc.fact("capex", "capital if owned", doc.following(capital, "capex_total") if owning else capital, owned),
+        doc.fact("break_even_price", "buy below", pays, bought),
+        doc.fact("capex", "capital if owned", capital, owned),
     ]
     if growth is None:
         return doc.Facts(facts=(*facts, doc.fact("order_by", "next order by", doc.text("not planned"), "no growth")))
@@ -294,7 +293,7 @@ def _decisions(studies: Studies) -> doc.Table:
     return doc.table(
         "decisions",
         "What is decided",
-        doc.columns("Question", "Answer", "Why", words=("Question", "Answer"), wide="Why"),
+        "Question: | Answer: | Why::",
         [doc.row(name, answer, why) for name, answer, why in said],
     )
 
@@ -324,7 +323,7 @@ def _margins(studies: Studies) -> tuple[doc.Block, ...]:
         doc.table(
             "margins",
             "Objectives at the planned peak, spares down",
-            doc.columns("Objective", "At most", "Forecast", "80 % from", "to", "Margin", words=("Objective",)),
+            "Objective: | At most | Forecast | 80 % from | to | Margin",
             [_objective(studies, place) for place in range(len(studies.plan.objectives))],
             note=f"Margin: what the forecast leaves of the bound.{checked}",
         ),

@@ -197,7 +197,7 @@ def unsourced_table(studies: Studies) -> doc.Table:
     return doc.table(
         "unsourced",
         f"{len(lines)} figures that no source states",
-        doc.columns("Enters", "Figure", "Value", "Rests on", words=("Enters", "Figure", "Value"), wide="Rests on"),
+        "Enters: | Figure: | Value: | Rests on::",
         [doc.row(*line) for line in lines],
         note="Defaults that nobody changed, assumptions, and figures written from memory. Whoever signs accepts them, "
         "or has them replaced: flags for the plan's inputs, --prices and --ownership for money.",
@@ -222,11 +222,10 @@ def confidence_text(sure: Confidence) -> str:
 def _runs_table(levels: Sequence[Evidence]) -> doc.Table:
     bounds = ", ".join(f"{letter} within {percent_text(bound)}" for bound, letter in BOUNDS)
     sources = sorted({name for item in levels for name in item.sources})
-    heads = ("Whole runs of", "Runs", "Off on average", "Bias", "In the 80 % interval", "Models")
     return doc.table(
         "evidence",
         "Whole runs that were measured, and what the same library predicts of them",
-        doc.columns(*heads, words=("Whole runs of",), wide="Models"),
+        "Whole runs of: | Runs | Off on average | Bias | In the 80 % interval | Models::",
         [
             (
                 item.names,
@@ -257,7 +256,7 @@ def _kernels(studies: Studies) -> doc.Table:
     return doc.table(
         "calibration",
         "Kernels of a step",
-        doc.columns("Kernels", "How they are known", words=("Kernels", "How they are known")),
+        "Kernels: | How they are known:",
         [(name, worst[name]) for name in sorted(worst, key=lambda name: (-levels[name], name))],
         note="Calibrated: fitted on kernels or whole runs of this accelerator or of a sibling (the same dies with "
         "other memory); extrapolated: outside the measured shapes, or from a farther relative; assumed: a plain "
@@ -295,13 +294,11 @@ def _offers(studies: Studies) -> doc.Table:
     taken = [f"{price.per_hour:,.4g}: {price.provider}" for price in best.cost.prices]
     if taken:
         notes.insert(1, f"The plan takes {'; '.join(taken)}.")
-    heads = ("Provider", "Kind", "Term", "Accelerator-hour", "Date", "Source")
-    every = ("Accelerator", *heads) if best.is_unlike else heads
-    words = ("Accelerator", "Provider", "Kind", "Term", "Date")[0 if best.is_unlike else 1 :]
+    whose = "Accelerator: | " if best.is_unlike else ""
     return doc.table(
         "offers",
         f"Who rents {best.hardware}, and for how much",
-        doc.columns(*every, words=words, wide="Source"),
+        f"{whose}Provider: | Kind: | Term: | Accelerator-hour | Date: | Source::",
         rows,
         note=" ".join(notes),
     )

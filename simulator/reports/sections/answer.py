@@ -200,9 +200,6 @@ def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False
     """
     per_request = answers_at_once(fleets)
     unit = "per 1M requests" if per_request else "all-in/1M out"
-    compared = ("hardware", "setup", "GPUs", "replicas", "cost/h", unit, "TTFT p95", "TPOT p95", "known")
-    every = ("hardware", "setup", "GPUs", "80 %", "replicas", "cost/h", "price", unit, "kW", "TTFT p95", "TPOT p95")
-    titles = compared if brief else (*every, "limited by", "known")
 
     def cells(fleet: Fleet) -> list[doc.Cell | str]:
         cost = fleet.cost
@@ -219,7 +216,10 @@ def fleets_table(fleets: Sequence[Fleet], *, note: str = "", brief: bool = False
         power = doc.kilowatts(fleet.typical_w)
         return [*kind, *made, doc.price(by_unit), power, *latencies, resource_text(fleet.limit), fleet.provenance]
 
-    heads = doc.columns(*titles, words=("hardware", "setup", "price", "limited by", "known"))
+    kind, latencies = "hardware: | setup: | GPUs", "TTFT p95 | TPOT p95"
+    heads = f"{kind} | 80 % | replicas | cost/h | price: | {unit} | kW | {latencies} | limited by: | known:"
+    if brief:
+        heads = f"{kind} | replicas | cost/h | {unit} | {latencies} | known:"
     return doc.table("fleets", "", heads, [cells(fleet) for fleet in fleets], note=note)
 
 
@@ -242,7 +242,6 @@ def price_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     found = plan.price_ranking
     if found is None:
         return ()
-    names = ("Prices", "Chosen", "Devices", "cost/h", "Next", "cost/h then", "Options priced")
     rows = []
     for case in found.cases:
         chosen = (
@@ -253,7 +252,7 @@ def price_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
         )
         rival = (case.next_hardware or doc.EMPTY, doc.price(case.next_cost_per_hour), doc.count(case.priced))
         rows.append((*chosen, *rival))
-    heads = doc.columns(*names, words=("Prices", "Chosen", "Next"), wide="Chosen")
+    heads = "Prices: | Chosen:: | Devices | cost/h | Next: | cost/h then | Options priced"
     cases = doc.table("price_ranking", "The choice at other prices", heads, rows)
     lines = ranking_texts(found, plan.best)
     return (doc.Paragraph(text=steady_text(found)), cases, *((doc.Bullets(items=lines),) if lines else ()))

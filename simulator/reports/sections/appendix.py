@@ -70,7 +70,7 @@ def _facts(key: str, profile: AcceleratorSpec | ServerSpec) -> doc.Table:
     return doc.table(
         key,
         f"Figures of {profile.name}",
-        doc.columns("Figure", "Value", "Date", "Source", words=("Figure", "Value", "Date"), wide="Source"),
+        "Figure: | Value: | Date: | Source::",
         [
             (
                 *figure_words(profile, name),
@@ -114,11 +114,10 @@ def _scaled(value: float, unit: str) -> str:
 
 def calibration_table(studies: Studies) -> doc.Table:
     """The fits that priced the steps: whose measurements, of which version and day, and how far off unseen shapes."""
-    names = ("Kernels", "Measured on", "Date", "Off unseen shapes", "Source")
     return doc.table(
         "calibration_sources",
         "Calibration files",
-        doc.columns(*names, words=names[:3], wide="Source"),
+        "Kernels: | Measured on: | Date: | Off unseen shapes | Source::",
         [_fitted(group, found) for group, found in _used(studies)],
         note="Mean absolute error over shapes that the fit did not see, mean of the file's fits. Collectives: by link.",
     )
@@ -153,7 +152,7 @@ def reproduce_table(*lines: tuple[str, str], command: str, created: str, version
         ("hash of the question (SHA-256)", question),
         *lines,
     )
-    return doc.table("reproduce", "Reproduce", doc.columns("What", "Value", words=("What",), wide="Value"), rows)
+    return doc.table("reproduce", "Reproduce", "What: | Value::", rows)
 
 
 def _profiles(studies: Studies) -> doc.Table:
@@ -171,9 +170,8 @@ def _profiles(studies: Studies) -> doc.Table:
         ("engine", f"{engine.name} {engine.version}", "overheads fitted on measured runs"),
         ("model", f"{model.name} ({studies.model_id})", _configuration(model)),
     ]
-    names = ("Profile", "Name", "Newest figure")
     note = "roofcast profiles show NAME prints every figure with its source and date."
-    return doc.table("profiles", "Profiles", doc.columns(*names, words=names), rows, note=note)
+    return doc.table("profiles", "Profiles", "Profile: | Name: | Newest figure:", rows, note=note)
 
 
 def _configuration(model: ModelSpec) -> str:

@@ -39,7 +39,6 @@ def kv_tiers_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
     found = plan.study(KvTiersFound)
     if found is None:
         return ()
-    names = ("Cache", "Tokens a replica", "Hits", "LRU would hold", "Load of a token", "Worth loading from")
     rows = [
         (
             *(tier.medium, doc.count(tier.capacity_tokens)),
@@ -49,7 +48,7 @@ def kv_tiers_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
         )
         for tier in found.levels
     ]
-    heads = doc.columns(*names, words=("Cache", "Worth loading from"))
+    heads = "Cache: | Tokens a replica | Hits | LRU would hold | Load of a token | Worth loading from:"
     note = _tiers_verdict(found, plan.best.cost.currency)
     return (doc.table("kv_tiers", "Tiers below the cache of each replica", heads, rows, note=note),)
 
@@ -90,10 +89,7 @@ def _reasons(refused: Sequence[NotPossible]) -> str:
 
 def _encoders(found: EncoderFleet, currency: str, *, limited: bool) -> doc.Table:
     saved = saved_text(devices=found.saved_devices, per_hour=found.saved_per_hour, currency=currency)
-    behind, heads = (
-        f"{found.fleet_hardware} {found.fleet_label}",
-        ("Part", "Fleet", "Replicas", "Devices", f"{currency}/h"),
-    )
+    behind = f"{found.fleet_hardware} {found.fleet_label}"
     fleets = (
         ("encoders", found.hardware, found.replicas, found.spares, found.devices, found.cost_per_hour),
         ("replicas", behind, found.fleet_replicas, found.fleet_spares, found.fleet_devices, found.fleet_cost_per_hour),
@@ -101,7 +97,7 @@ def _encoders(found: EncoderFleet, currency: str, *, limited: bool) -> doc.Table
     return doc.table(
         "encoder_pool",
         "Pictures encoded on accelerators of their own",
-        doc.columns(*heads, words=heads[:3]),
+        f"Part: | Fleet: | Replicas: | Devices | {currency}/h",
         [
             (part, fleet, f"{replicas} + {spares}", doc.count(devices), doc.money(hourly, digits=0))
             for part, fleet, replicas, spares, devices, hourly in fleets

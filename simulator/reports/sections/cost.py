@@ -10,7 +10,7 @@ from simulator.planner.money.tco_records import SHARES_OF_HOURS, CostLine, Ownin
 from simulator.planner.studies.rental import RentalMix
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, waterfall_chart
 from simulator.reports.content import document as doc
-from simulator.reports.content.document import Origin, Table, columns, following, fraction, number, table, text
+from simulator.reports.content.document import Origin, Table, fraction, number, table, text
 from simulator.reports.content.quantities import (
     RENTAL_NAMES,
     count_text,
@@ -31,7 +31,7 @@ _SHARES = ("_fraction", "_rate", "_fraction_per_year")
 
 def _paid(value: float, formula: str, *, digits: int = 2) -> doc.Cell:
     """Money that the workbook computes by a formula."""
-    return doc.following(doc.money(value, digits=digits), formula)
+    return doc.money(value, digits=digits, follows=formula)
 
 
 def _line(line: CostLine, group: str) -> doc.Cell:
@@ -44,9 +44,7 @@ def _bill(owning: Owning) -> doc.Table:
     rows += [doc.row(f"{line.name}, a year", _line(line, "opex"), line.basis) for line in owning.opex]
     yearly = _paid(owning.opex_total, "opex_total")
     rows.append(doc.row("operation, a year", yearly, "paid every year", total=True))
-    return doc.table(
-        "bill", "Owning: what is paid", doc.columns("Line", "Amount", "How", words=("Line",), wide="How"), rows
-    )
+    return doc.table("bill", "Owning: what is paid", "Line: | Amount | How::", rows)
 
 
 def _owning_facts(owning: Owning) -> doc.Table:
@@ -66,12 +64,13 @@ def _owning_facts(owning: Owning) -> doc.Table:
         ("a million input tokens", tokens_in, "by the share of time that prompts take"),
         ("a million output tokens", tokens_out, "by the rest of the time"),
     )
-    heads = doc.columns("Figure", "Amount", "How", words=("Figure",), wide="How")
+    heads = "Figure: | Amount | How::"
     return doc.table("owning", "Owning: what it comes to", heads, rows)
 
 
 def _flows(cost: TotalCost) -> doc.Table:
-    owned = ("Owned", "Discounted", "Owned so far") if cost.owning is not None else ()
+    owned = "Owned | Discounted | Owned so far | " if cost.owning is not None else ""
+    rented = " | ".join(RENTAL_NAMES[item.kind] for item in cost.renting)
     rows = []
     for flow in cost.flows:
         own = (flow.owning, flow.discounted, flow.cumulative) if cost.owning is not None else ()
@@ -79,7 +78,7 @@ def _flows(cost: TotalCost) -> doc.Table:
     return doc.table(
         "cash_flow",
         "Cash flow by year",
-        doc.columns("Year", *owned, *(RENTAL_NAMES[item.kind] for item in cost.renting)),
+        f"Year | {owned}{rented}",
         rows,
         note=f"Amounts in {cost.currency}, money out positive. Capital at the start, everything else at the end of its "
         "year, the residual with the last one.",
@@ -126,7 +125,7 @@ def _inputs(studies: Studies) -> doc.Table:
     return doc.table(
         "cost_inputs",
         "Figures behind the money that have a source",
-        doc.columns("Figure", "Value", "Date", "Source", words=("Figure", "Date"), wide="Source"),
+        "Figure: | Value | Date: | Source::",
         rows,
         note="The others stand with the assumptions to accept. Replace any of them in a file of your own: --ownership "
         "FILE and --prices FILE, or the Inputs sheet of "
@@ -186,7 +185,7 @@ def rental_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
         rented = f"{share.hardware}, {name}" if plan.best.is_unlike else name
         used, hourly = doc.number(share.mean_devices), doc.money(share.per_device_hour, digits=4)
         rows.append((rented, doc.count(share.devices), used, hourly, doc.money(share.per_month)))
-    heads = doc.columns("Rented", "Devices", "Mean in use", "Device-hour", "A month", words=("Rented",))
+    heads = "Rented: | Devices | Mean in use | Device-hour | A month"
     note = " ".join([said, *(f"{note[:1].upper()}{note[1:]}." for note in rental.notes)])
     return (doc.table("rental_mix", f"Cheapest mix over the {rental.period}", heads, rows, note=note),)
 
@@ -293,7 +292,7 @@ def ways_table(studies: Studies) -> Table:
     return table(
         "ways_to_pay",
         f"Ways to pay for the same fleet over {cost.years} years",
-        columns("Way", "A year", "Present value", "Price from", words=("Way",), wide="Price from"),
+        "Way: | A year | Present value | Price from::",
         [(name, annual, value, text(whose, origin=Origin.SOURCED)) for name, annual, value, whose in rows],
         note=f"Discounted at {percent_text(studies.ownership.discount_rate.value)} a year."
         f"{price_note(cost.owning)}{spot}",
@@ -302,20 +301,19 @@ def ways_table(studies: Studies) -> Table:
 
 def renting_table(cost: TotalCost) -> Table:
     """Every kind of renting, by the hour, the year and the token, and from how many hours on owning is cheaper."""
-    names = ("Renting", "Device-hour", "A year", "Over the years", "1M input", "1M output", "Break-even", "Price from")
     return table(
         "renting",
         f"Renting all {cost.devices} devices all hours",
-        columns(*names, words=("Renting",), wide="Price from"),
+        "Renting: | Device-hour | A year | Over the years | 1M input | 1M output | Break-even | Price from::",
         [
             (
                 RENTAL_NAMES[item.kind],
-                following(number(item.per_device_hour, digits=4), f"rate_{item.kind}"),
-                following(number(item.annual, digits=2), f"rent_{item.kind}_annual"),
-                following(number(item.total, digits=2), f"rent_{item.kind}_total"),
-                following(number(item.per_million_input_tokens, digits=4), f"rent_{item.kind}_input"),
-                following(number(item.per_million_output_tokens, digits=4), f"rent_{item.kind}_output"),
-                following(fraction(item.break_even), f"rent_{item.kind}_even"),
+                number(item.per_device_hour, digits=4, follows=f"rate_{item.kind}"),
+                number(item.annual, digits=2, follows=f"rent_{item.kind}_annual"),
+                number(item.total, digits=2, follows=f"rent_{item.kind}_total"),
+                number(item.per_million_input_tokens, digits=4, follows=f"rent_{item.kind}_input"),
+                number(item.per_million_output_tokens, digits=4, follows=f"rent_{item.kind}_output"),
+                fraction(item.break_even, follows=f"rent_{item.kind}_even"),
                 text(f"{item.provider}, {item.date}: {item.source}", origin=Origin.SOURCED),
             )
             for item in cost.renting

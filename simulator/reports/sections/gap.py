@@ -7,8 +7,7 @@ from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import counted_text, percent_text
 from simulator.reports.words.fields import assumption_texts, flag_of, flag_texts, plan_command
 
-_WORDS = ("Limit", "Change", "Fleet", "Fleet after it", "Enough")
-_QUALITY = "Price in quality"
+_QUALITY = "Price in quality::"
 
 
 def _amount(value: float | None) -> str:
@@ -25,6 +24,10 @@ def _counted(value: float | None, unit: str) -> str:
 def _more_limits(gap: Gap, currency: str) -> list[tuple[int, GapLimit]]:
     """Limits that need a column of their own: devices and money have one anyway."""
     return [(place, item) for place, item in enumerate(gap.limits) if item.unit not in ("GPUs", f"{currency}/h")]
+
+
+def _units(more: list[tuple[int, GapLimit]]) -> str:
+    return "".join(f"{limit.unit} | " for _, limit in more)
 
 
 def _remains(gap: Gap) -> str:
@@ -127,11 +130,10 @@ def _steps(gap: Gap, currency: str) -> doc.Table:
     start = f"{gap.start_hardware} {gap.start_label}" if gap.start_devices is not None else "nothing serves"
     taken = [doc.number(limit.start) for _, limit in more]
     first = doc.row("as asked", start, doc.count(gap.start_devices), "", "", "", *taken, "as published")
-    names = ("Change", "Fleet after it", "Devices", "Saved", "Alone", f"{currency}/h")
     return doc.table(
         "gap",
         "What would need fewer accelerators, and what it costs in answers",
-        doc.columns(*names, *(limit.unit for _, limit in more), _QUALITY, words=_WORDS, wide=_QUALITY),
+        f"Change: | Fleet after it: | Devices | Saved | Alone | {currency}/h | {_units(more)}{_QUALITY}",
         [first, *map(after, gap.steps)],
         note=_note(gap),
     )
@@ -142,9 +144,8 @@ def _limits(gap: Gap) -> doc.Table:
         after = (doc.number(limit.end),) if gap.steps else ()
         return (f"{flag_of(limit.field)} ({limit.unit})", doc.number(limit.allowed), doc.number(limit.start), *after)
 
-    names = ("Limit", "Allowed", "As asked", *(("After all changes",) if gap.steps else ()))
-    title = "Limits of the fleet and what it takes of them"
-    return doc.table("gap_limits", title, doc.columns(*names, words=_WORDS), map(of, gap.limits))
+    heads = f"Limit: | Allowed | As asked{' | After all changes' if gap.steps else ''}"
+    return doc.table("gap_limits", "Limits of the fleet and what it takes of them", heads, map(of, gap.limits))
 
 
 def reasons_against(gap: Gap) -> list[str]:
@@ -169,13 +170,12 @@ def _options(gap: Gap, currency: str) -> doc.Table:
             option.quality,
         )
 
-    enough = ("Enough",) if gap.limits else ()
-    names = ("Change", "Fleet", "Devices", f"{currency}/h", *(limit.unit for _, limit in more), *enough, _QUALITY)
+    enough = "Enough: | " if gap.limits else ""
     against = "; ".join(reasons_against(gap))
     return doc.table(
         "gap_options",
         "Each change alone, everything else as asked",
-        doc.columns(*names, words=_WORDS, wide=_QUALITY),
+        f"Change: | Fleet: | Devices | {currency}/h | {_units(more)}{enough}{_QUALITY}",
         [alone(option) for option in gap.options if not option.reason],
         note=f"{against[:1].upper()}{against[1:]}." if against else "",
     )
@@ -203,7 +203,7 @@ def _missed(gap: Gap) -> tuple[doc.Block, ...]:
         holds = "holds" if bound.factor <= 1 else f"{bound.factor:,.2f} times the bound"
         return doc.row(bound.objective, doc.seconds(bound.bound_s), doc.seconds(bound.idle_s), holds)
 
-    heads = doc.columns("Objective", "Bound", "Idle replica", "That is", words=("Objective",), wide="That is")
+    heads = "Objective: | Bound | Idle replica | That is::"
     return doc.Bullets(items=(said,)), doc.table("gap_bounds", "", heads, map(of, gap.bounds))
 
 

@@ -38,7 +38,7 @@ def _needed(growth: Growth) -> doc.Table:
         )
         for month in growth.months[::_SHOWN_EVERY_MONTHS]
     ]
-    return doc.table("demand_bands", "Demand and what it needs", doc.columns("From", *titles, words=("From",)), rows)
+    return doc.table("demand_bands", "Demand and what it needs", f"From: | {' | '.join(titles)}", rows)
 
 
 def _bridge(growth: Growth) -> str:
@@ -48,7 +48,6 @@ def _bridge(growth: Growth) -> str:
 
 
 def _steps(growth: Growth) -> doc.Table:
-    names = ("Needed from", "Order by", "Before", "After", "Status")
     rows = [
         (
             *(step.date, step.order_by, doc.count(step.devices_before), doc.count(step.devices_after)),
@@ -61,7 +60,7 @@ def _steps(growth: Growth) -> doc.Table:
         "orders for a quarter at a time."
     )
     carried = "" if growth.steps else " The fleet carries the base band to the end: no step."
-    heads = doc.columns(*names, words=("Needed from", "Order by", "Status"))
+    heads = "Needed from: | Order by: | Before | After | Status:"
     return doc.table("capacity_steps", "Capacity steps", heads, rows, note=f"{note}{carried}{_bridge(growth)}")
 
 

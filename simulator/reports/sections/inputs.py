@@ -59,28 +59,26 @@ def _demand_table(studies: Studies) -> doc.Table:
         doc.row("burstiness of arrivals (cv)", doc.number(demand.mix.arrival_cv)),
     )
     note = f"Over the {profile.period}, for the mix of rentals: {profile.profile_source}." if profile else ""
-    return doc.table("demand", "Demand", doc.columns("Quantity", "Value", words=("Quantity",)), rows, note=note)
+    return doc.table("demand", "Demand", "Quantity: | Value", rows, note=note)
 
 
 def workload_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Demand, lengths, objectives, and every assumption with its source."""
     plan, mix = studies.plan, studies.plan.demand.mix
-    lengths = doc.columns("", "Mean", "P50", "P95", "cv", words=("",))
-    bounds = doc.columns("Objective", "At most", words=("Objective",))
     given = [item for item in plan.assumptions if not item.key.startswith(_OF_REPLICA)]
     return (
         _demand_table(studies),
         doc.table(
             "lengths",
             "Tokens of a request",
-            lengths,
+            ": | Mean | P50 | P95 | cv",
             (_lengths("prompt (ISL)", mix.isl), _lengths("answer (OSL)", mix.osl)),
             note="Log-normal with the stated mean and coefficient of variation.",
         ),
         doc.table(
             "objectives",
             "Objectives",
-            bounds,
+            "Objective: | At most",
             [(item.name, doc.seconds(item.bound_s)) for item in plan.objectives],
             note=DEFINITIONS,
         ),
@@ -89,8 +87,7 @@ def workload_content(studies: Studies) -> tuple[doc.Block, ...]:
 
 
 def _inputs(key: str, title: str, items: Iterable[Assumption]) -> doc.Table:
-    heads = doc.columns("Input", "Value", "Source", words=("Input", "Value"), wide="Source")
-    return doc.table(key, title, heads, map(_assumption, map(plan_input, items)))
+    return doc.table(key, title, "Input: | Value: | Source::", map(_assumption, map(plan_input, items)))
 
 
 def _model_rows(studies: Studies) -> tuple[tuple[str, doc.Cell], ...]:
@@ -144,13 +141,12 @@ def _cache_text(replica: Replica) -> str:
 def software_content(studies: Studies) -> tuple[doc.Block, ...]:
     """The model, its formats, the engine and its limits, and how memory divides."""
     fleet = studies.plan.best
-    heads = doc.columns("Property", "Value", words=("Property",))
     label = f"{fleet.pools[-1].hardware} {fleet.pools[-1].label}"
     role = f" {fleet.pools[-1].role}".rstrip()
     ranks = fleet.replica.deployment.parallelism.dp_size
     of_replica = [item for item in studies.plan.assumptions if item.key.startswith(_OF_REPLICA)]
     return (
-        doc.table("software", f"One{role} replica", heads, _model_rows(studies)),
+        doc.table("software", f"One{role} replica", "Property: | Value", _model_rows(studies)),
         doc.Paragraph(text=_cache_text(fleet.replica), tone=doc.Tone.NOTE),
         _inputs("engine_inputs", "Formats and limits, and where they come from", of_replica),
         doc.Figure(chart=memory_stack_chart([(label, fleet.replica.memory)], ranks=ranks)),

@@ -65,13 +65,12 @@ def _options_table(studies: Studies) -> doc.Table:
     plan = studies.plan
     near = _options(plan)
     far = [fleet for fleet in plan.fleets if fleet not in near]
-    names = ("Option", "Devices", "80 %", f"{studies.currency}/h", "kW", "TTFT p95", "TPOT p95", "Known", "Verdict")
     left = [f"{len(far)} that cost or need over {_FAR:g} times as much"] if far else []
     left += [f"{len(near[_SHOWN:])} more of those"] if near[_SHOWN:] else []
     return doc.table(
         "options",
         f"{len(near)} options, {order_text(near)}, those without a price last",
-        doc.columns(*names, words=("Known", "Verdict"), wide="Option"),
+        f"Option:: | Devices | 80 % | {studies.currency}/h | kW | TTFT p95 | TPOT p95 | Known: | Verdict:",
         [_option(fleet, plan.best) for fleet in near[:_SHOWN]],
         note="Each sized for the whole demand with the same spares; latencies at the peak with the spares down; "
         f"{plan.candidates:,} candidates." + (f" Left out: {', '.join(left)}." if left else ""),
@@ -82,11 +81,10 @@ def _market_table(studies: Studies) -> doc.Table:
     """Low, median and high of every accelerator among the options, who sells it, and what buying takes."""
     plan, rule = studies.plan, plan_rule(studies.spec)
     kinds = dict.fromkeys(item.hardware for fleet in _options(plan) for item in fleet.housing)
-    heads = ("Accelerator", "Low", "Of", "Median", "High", "Providers", "Terms", "Newest", "Server listed")
     return doc.table(
         "market",
         f"What is on offer, {studies.currency} an accelerator-hour",
-        doc.columns(*heads, words=("Accelerator", "Of", "Terms", "Newest")),
+        "Accelerator: | Low | Of: | Median | High | Providers | Terms: | Newest: | Server listed",
         [_offered(name, market_price(studies.prices, hardware=name, rule=rule), studies) for name in kinds][:_SHOWN],
         note="The cheapest lasting offer of each provider, on demand or a commitment within the horizon; terms: what "
         "they sell. Server listed: published price of an accelerator with its share of a server; a quote replaces it.",
@@ -116,7 +114,7 @@ def options_content(studies: Studies) -> tuple[doc.Block, ...]:
     refused = doc.table(
         "refused",
         "Cannot serve",
-        doc.columns("Option", "Why", words=("Option",), wide="Why"),
+        "Option: | Why::",
         [(f"{item.hardware} {item.label}", flagged(str(item.reason))) for item in nearest_rejections(plan)],
     )
     families = (doc.Paragraph(text=families_text(plan)),) if plan.families else ()
@@ -165,8 +163,7 @@ def pareto_blocks(plan: CapacityPlan, *, energy: bool = True) -> tuple[doc.Table
     pareto, currency = plan.study(ParetoSet), plan.best.cost.currency
     if pareto is None:
         return ()
-    joules = ("J/token",) if energy else ()
-    names = ("Fleet", "Devices", f"{currency}/h", "kW", *joules, "TTFT p95", "TPOT p95", "E2E p95", "Answers")
+    joules = "J/token | " if energy else ""
     rows: list[tuple[doc.Cell | str, ...]] = [
         (
             *(f"{point.hardware} {point.label}", doc.count(point.devices), doc.money(point.cost_per_hour, digits=0)),
@@ -182,7 +179,8 @@ def pareto_blocks(plan: CapacityPlan, *, energy: bool = True) -> tuple[doc.Table
         f"No other fleet is at least as good in {', '.join(pareto.axes)} at once. By rising cost; fleets without a "
         "known price stand at the end."
     )
-    return (doc.table("pareto", title, doc.columns(*names, words=("Fleet",), wide="Answers"), rows, note=note),)
+    heads = f"Fleet: | Devices | {currency}/h | kW | {joules}TTFT p95 | TPOT p95 | E2E p95 | Answers::"
+    return (doc.table("pareto", title, heads, rows, note=note),)
 
 
 def _split_text(split: TriedSplit, currency: str) -> str:
@@ -210,7 +208,6 @@ def length_split_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
     if split is None:
         return ()
     tried = "; ".join(_split_text(item, currency) for item in split.splits)
-    names = ("Prompt tokens", "Requests/s", "Fleet", "Replicas", "Devices", f"{currency}/h")
     rows: list[tuple[doc.Cell | str, ...]] = [
         (
             f"from {fleet.from_tokens:,.0f}"
@@ -221,7 +218,7 @@ def length_split_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
         )
         for fleet in split.fleets
     ]
-    heads = doc.columns(*names, words=("Prompt tokens", "Fleet", "Replicas"))
+    heads = f"Prompt tokens: | Requests/s | Fleet: | Replicas: | Devices | {currency}/h"
     note = _split_verdict(split, currency) + (f" Splits that were tried: {tried}." if tried else "")
     return (doc.table("pools", "Short and long prompts on fleets of their own", heads, rows, note=note),)
 

@@ -16,8 +16,6 @@ from simulator.reports.studies import Studies, of_each
 from simulator.specs.base import ValueOrigin
 from simulator.units import bound_text
 
-_WORDS = ("Finalist", "Case", "Objective", "Verdict")
-
 
 def _checked(run: Verification) -> list[tuple[doc.Cell | str, ...]]:
     """Objective by objective: bound, simulated with its interval, steady state, verdict."""
@@ -48,14 +46,16 @@ def finalist_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
         return ()
     skipped = [item.name for item in found.members if item.verdict is Verdict.NOT_SIMULATED]
     how = "under the replayed trace, over all its requests" if found.replayed else "at the planned peak"
-    names = ("Finalist", "Replicas", "Objective", "At most", "Planned", "Simulated", "80 % from", "to", "Verdict")
     rows: list[tuple[doc.Cell | str, ...]] = [
         (item.name, doc.count(replicas), *line)
         for item in found.members
         for replicas, state in _states(item)
         for line in _checked(state)
     ]
-    title, heads = f"Finalists in the event simulation, {how}, spares down", doc.columns(*names, words=_WORDS)
+    title, heads = (
+        f"Finalists in the event simulation, {how}, spares down",
+        "Finalist: | Replicas | Objective: | At most | Planned | Simulated | 80 % from | to | Verdict:",
+    )
     note = f"Not simulated: {', '.join(skipped)}." if skipped else ""
     made = [doc.table("finalists", title, heads, rows, note=note)] if rows else []
     outcome = finalists_outcome(found)
@@ -87,12 +87,11 @@ def verification_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     if found is None:
         return ()
     runs = (("all replicas up", found.at_peak), ("spares down", found.degraded))
-    one, names = found.at_peak, ("Case", "Objective", "At most", "Steady state", "Simulated", "80 % from", "to")
-    verdict = "The plan holds" if found.holds else "THE PLAN DOES NOT HOLD"
+    one, verdict = found.at_peak, "The plan holds" if found.holds else "THE PLAN DOES NOT HOLD"
     made = doc.table(
         "verification",
         "Replayed in the event simulation",
-        doc.columns(*names, "Verdict", words=_WORDS),
+        "Case: | Objective: | At most | Steady state | Simulated | 80 % from | to | Verdict:",
         [(case, *line) for case, run in runs for line in _checked(run)],
         note=f"{verdict}: {one.requests:,} requests for each of {one.seeds} seeds, one replica at "
         f"{one.rate_per_s:.3g} requests/s, {found.degraded.rate_per_s:.3g} with the spares down.",
@@ -110,7 +109,7 @@ def _latency_table(studies: Studies, *, index: int, key: str, title: str) -> doc
     at = (studies.plan.best.at_peak, studies.plan.best.degraded)[index]
     means = {LatencyMetric.TTFT: at.ttft_mean_s, LatencyMetric.TPOT: at.tpot_mean_s, LatencyMetric.E2E: at.e2e_mean_s}
     known = doc.known_as(studies.plan.best.provenance)
-    heads = doc.columns("Metric", "Mean", *(f"P{percentile:g}" for percentile in PERCENTILES), words=("Metric",))
+    heads = f"Metric: | Mean | {' | '.join(f'P{percentile:g}' for percentile in PERCENTILES)}"
     rows: list[tuple[doc.Cell | str, ...]] = [
         (point.metric.value.upper(), doc.seconds(means[point.metric], origin=known), *map(doc.seconds, point.values_s))
         for point in studies.load.at[index]

@@ -9,7 +9,7 @@ from simulator.planner.fleet.records import Fleet
 from simulator.planner.fleet.replica_load import load_range
 from simulator.planner.studies.resilience import Availability, Resilience
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places, with_room
-from simulator.reports.content.document import Block, Figure, Table, columns, count, fraction, seconds, table
+from simulator.reports.content.document import Block, Figure, Table, count, fraction, seconds, table
 from simulator.reports.content.quantities import availability_text, counted_text, percent_text, seconds_text
 from simulator.units import SECONDS_PER_MINUTE, plain_text
 
@@ -19,7 +19,6 @@ def cases_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     found = plan.study(Resilience)
     if found is None:
         return ()
-    names = ("Lost", "Replicas left", "Load", "TTFT p95", "TPOT p95", "E2E p95", "Objectives")
     rows = [
         (
             *(case.name, count(case.replicas_left), fraction(case.load)),
@@ -28,7 +27,7 @@ def cases_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
         )
         for case in found.cases
     ]
-    heads = columns(*names, words=("Lost", "Objectives"))
+    heads = "Lost: | Replicas left | Load | TTFT p95 | TPOT p95 | E2E p95 | Objectives:"
     note = "Steps as predicted: the room that the plan leaves for slower ones helps here."
     return (table("degraded_cases", "After something fails, at the peak", heads, rows, note=note),)
 
@@ -78,7 +77,7 @@ def operation_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
         ),
         *([_availability(found.availability)] if found.availability is not None else []),
     ]
-    heads = columns("Question", "Answer", words=("Question",), wide="Answer")
+    heads = "Question: | Answer::"
     return (table("resilience", "Failure and maintenance", heads, rows),)
 
 

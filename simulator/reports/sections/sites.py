@@ -13,11 +13,8 @@ _Line = tuple[str, doc.Cell, str]
 _NOTHING = doc.Cell(value=None)
 _CIRCUIT = "(3^0.5*circuit_volts*circuit_amperes*circuit_load_fraction)"
 _PER_TOKEN = "facility_kwh*3600000/((input_millions+output_millions)*1000000)"
+_HEADS = "Quantity: | Value | How::"
 _ASK = "not in the server's profile: ask the vendor"
-
-
-def _heads() -> tuple[doc.Column, ...]:
-    return doc.columns("Quantity", "Value", "How", words=("Quantity",), wide="How")
 
 
 def _weight(studies: Studies) -> tuple[_Line, ...]:
@@ -53,39 +50,35 @@ def _circuit(studies: Studies) -> str:
 
 
 def _of_rack(value_w: float | None, each: str) -> doc.Cell:
-    return doc.following(doc.kilo(value_w, "kW"), f"servers_per_rack*{each}/1000") if value_w else _NOTHING
+    return doc.kilo(value_w, "kW", follows=f"servers_per_rack*{each}/1000") if value_w else _NOTHING
 
 
 def facilities_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Racks, power, heat, circuits."""
     rooms, fleet, owning = studies.rooms, studies.plan.best, studies.ownership
     limit = f"at most {owning.rack_power_limit_w.value / KILO:g} kW and {owning.rack_units_usable.value:g} units a rack"
-    heat = [
-        doc.number(value, "BTU/h", digits=0) for value in (rooms.btu_per_hour_nameplate, rooms.btu_per_hour_typical)
-    ]
-    tons, racks, circuits = (
-        doc.number(rooms.cooling_tons, "tons", digits=1),
-        doc.count(rooms.racks),
-        doc.count(rooms.circuits),
-    )
-    if rooms.servers_per_rack is not None:
-        racks, circuits = doc.following(racks, "racks"), doc.following(circuits, "circuits")
+    racks, circuits = ("racks", "circuits") if rooms.servers_per_rack is not None else ("", "")
+    tons = doc.number(rooms.cooling_tons, "tons", digits=1, follows="cooling_tons")
+    nameplate = doc.number(rooms.btu_per_hour_nameplate, "BTU/h", digits=0, follows="btu_per_hour")
+    share = "btu_per_hour*typical_kw/nameplate_kw"
+    expected = doc.number(rooms.btu_per_hour_typical, "BTU/h", digits=0, follows=share)
+    feeds = f"{owning.feeds_per_rack.value:g} feeds a rack, each carries it alone"
     rows: tuple[_Line, ...] = (
-        ("servers", doc.following(doc.count(fleet.servers), "servers"), fleet.servers_text or "single devices"),
-        ("racks", racks, f"{rooms.servers_per_rack or '-'} servers a rack, {limit}"),
+        ("servers", doc.count(fleet.servers, follows="servers"), fleet.servers_text or "single devices"),
+        ("racks", doc.count(rooms.racks, follows=racks), f"{rooms.servers_per_rack or '-'} servers a rack, {limit}"),
         ("height of a server", doc.number(rooms.rack_units, "U", digits=0), "server profile"),
         *_weight(studies),
-        ("power, nameplate", doc.following(doc.kilo(rooms.nameplate_w, "kW"), "nameplate_kw"), fleet.power_of),
-        ("power, expected", doc.following(doc.kilo(rooms.typical_w, "kW"), "typical_kw"), fleet.power_of),
+        ("power, nameplate", doc.kilo(rooms.nameplate_w, "kW", follows="nameplate_kw"), fleet.power_of),
+        ("power, expected", doc.kilo(rooms.typical_w, "kW", follows="typical_kw"), fleet.power_of),
         ("full rack, nameplate", _of_rack(rooms.rack_maximum_w, "maximum_w_per_unit"), ""),
         ("full rack, expected", _of_rack(rooms.rack_typical_w, "typical_w_per_unit"), ""),
-        ("heat, nameplate", doc.following(heat[0], "btu_per_hour"), "all power becomes heat"),
-        ("heat, expected", doc.following(heat[1], "btu_per_hour*typical_kw/nameplate_kw"), ""),
-        ("cooling, nameplate", doc.following(tons, "cooling_tons"), "12,000 BTU/h a ton"),
-        ("power of one circuit", doc.following(doc.kilo(rooms.circuit_w, "kW"), f"{_CIRCUIT}/1000"), _circuit(studies)),
-        ("circuits", circuits, f"{owning.feeds_per_rack.value:g} feeds a rack, each carries it alone"),
+        ("heat, nameplate", nameplate, "all power becomes heat"),
+        ("heat, expected", expected, ""),
+        ("cooling, nameplate", tons, "12,000 BTU/h a ton"),
+        ("power of one circuit", doc.kilo(rooms.circuit_w, "kW", follows=f"{_CIRCUIT}/1000"), _circuit(studies)),
+        ("circuits", doc.count(rooms.circuits, follows=circuits), feeds),
     )
-    blocks: list[doc.Block] = [doc.table("facilities", "Rooms", _heads(), rows)]
+    blocks: list[doc.Block] = [doc.table("facilities", "Rooms", _HEADS, rows)]
     if rooms.rack_overdrawn:
         overdrawn = (
             "One server draws more than a rack of the ownership profile may: it is sold as a rack of its own or needs "
@@ -100,36 +93,29 @@ def energy_content(studies: Studies) -> tuple[doc.Block, ...]:
     """Energy of a year, per token, and emissions by both methods."""
     energy, owning, pue = studies.energy, studies.ownership, studies.prices.pue
     location, market = owning.grid_location_kg_per_kwh, owning.grid_market_kg_per_kwh
-    facility = doc.following(doc.number(energy.facility_kwh, "kWh", digits=0), "facility_kwh")
-    per_token = doc.number(energy.j_per_output_token, "J")
-    by_grid = doc.following(doc.number(energy.location_t, "t CO2e", digits=1), "tco2e_location")
-    by_contract = doc.following(doc.number(energy.market_t, "t CO2e", digits=1), "tco2e_market")
+    facility = doc.number(energy.facility_kwh, "kWh", digits=0, follows="facility_kwh")
+    per_token = doc.number(energy.j_per_output_token, "J", follows="j_per_output_token")
+    by_grid = doc.number(energy.location_t, "t CO2e", digits=1, follows="tco2e_location")
+    by_contract = doc.number(energy.market_t, "t CO2e", digits=1, follows="tco2e_market")
     facts = (
         doc.fact("facility_kwh_per_year", "energy of a year, at the meter", facility),
-        doc.fact("j_per_output_token", "per output token", doc.following(per_token, "j_per_output_token")),
+        doc.fact("j_per_output_token", "per output token", per_token),
         doc.fact("tco2e_location_per_year", "location-based, a year", by_grid),
         doc.fact("tco2e_market_per_year", "market-based, a year", by_contract),
     )
     made = "no published figure for this accelerator"
     if energy.embodied_t is not None:
         made = "; ".join(owning.embodied_kg_per_device[item.hardware].source for item in studies.plan.best.housing)
-    grams = doc.number(energy.g_per_million_output_tokens, "g CO2e", digits=0)
+    per_million = "facility_kwh*grid_location*1000/output_millions"
+    grams = doc.number(energy.g_per_million_output_tokens, "g CO2e", digits=0, follows=per_million)
     rows: tuple[_Line, ...] = (
-        ("machines", doc.following(doc.number(energy.it_kwh, "kWh", digits=0), "it_kwh"), "mean power, all year"),
+        ("machines", doc.number(energy.it_kwh, "kWh", digits=0, follows="it_kwh"), "mean power, all year"),
         ("at the meter", facility, f"PUE {pue:g}"),
-        ("per token in or out", doc.following(doc.number(energy.j_per_token, "J"), _PER_TOKEN), "mean demand"),
-        (
-            "per million output tokens",
-            doc.following(grams, "facility_kwh*grid_location*1000/output_millions"),
-            "by the grid",
-        ),
-        (
-            "grid",
-            doc.following(doc.number(location.value, "kg/kWh"), "grid_location"),
-            f"{location.source}, {location.date}",
-        ),
-        ("contracts", doc.following(doc.number(market.value, "kg/kWh"), "grid_market"), market.note or market.source),
+        ("per token in or out", doc.number(energy.j_per_token, "J", follows=_PER_TOKEN), "mean demand"),
+        ("per million output tokens", grams, "by the grid"),
+        ("grid", doc.number(location.value, "kg/kWh", follows="grid_location"), f"{location.source}, {location.date}"),
+        ("contracts", doc.number(market.value, "kg/kWh", follows="grid_market"), market.note or market.source),
         ("made, once", doc.number(energy.embodied_t, "t CO2e", digits=1), made),
     )
     scopes = "Scope 2 by both methods of the GHG Protocol."
-    return doc.Facts(facts=facts), doc.table("energy", "Energy and carbon", _heads(), rows, note=scopes)
+    return doc.Facts(facts=facts), doc.table("energy", "Energy and carbon", _HEADS, rows, note=scopes)

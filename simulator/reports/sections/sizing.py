@@ -8,7 +8,7 @@ from simulator.planner.serving.capacity import Replica
 from simulator.planner.studies.measured_rate import MeasuredObjective, MeasuredRate
 from simulator.reports.charts.roofline import roofline_chart
 from simulator.reports.content import document as doc
-from simulator.reports.content.document import Block, Bullets, columns, count, kilowatts, price, table
+from simulator.reports.content.document import Block, Bullets, count, kilowatts, price, table
 from simulator.reports.content.quantities import counted_text, kilowatts_text, price_text, seconds_text
 from simulator.reports.sections.resilience import operation_blocks
 from simulator.reports.studies import Studies, of_each
@@ -65,7 +65,7 @@ def _derivation(studies: Studies) -> doc.Table:
         ("idle devices", doc.count(fleet.idle_devices), _whole_servers(fleet)),
     )
     total: _Step = ("devices in all", doc.count(fleet.devices), f"{counted} + {fleet.idle_devices}")
-    heads = doc.columns("Step", "Value", "How", words=("Step",), wide="How")
+    heads = "Step: | Value | How::"
     rows = [*(doc.row(*step) for step in steps), doc.row(*total, total=True)]
     return doc.table("sizing", "From demand to devices", heads, rows)
 
@@ -112,7 +112,7 @@ def measured_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
     found, best = plan.study(MeasuredRate), plan.best
     if found is None:
         return ()
-    heads = columns("known as", "setup", "GPUs", "cost/h", "per 1M requests", "kW", words=("known as", "setup"))
+    heads = "known as: | setup: | GPUs | cost/h | per 1M requests | kW"
     fleets = (
         (KNOWN, found.label, found.devices, found.cost_per_hour, found.cost_per_million_requests, found.typical_w),
         (best.provenance, best.label, best.devices, best.cost.per_hour, best.cost.per_million_requests, best.typical_w),

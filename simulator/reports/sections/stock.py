@@ -10,18 +10,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.studies.stock_money import rent_of, stock_money
 from simulator.reports.charts.chart import Gauge
-from simulator.reports.content.document import (
-    Cell,
-    Table,
-    columns,
-    count,
-    kilo,
-    kilowatts,
-    money,
-    number,
-    seconds,
-    table,
-)
+from simulator.reports.content.document import Cell, Table, count, kilo, kilowatts, money, number, seconds, table
 from simulator.reports.content.quantities import (
     Quantity,
     chance_text,
@@ -40,8 +29,6 @@ def stock_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
     stock = plan.study(StockPlan)
     if stock is None:
         return ()
-    cost = f"{plan.best.cost.currency}/h"
-    names = ("Fleet", "Replicas", "Devices", "Existing", "To obtain", "Requests/s", "TTFT p95", "TPOT p95", cost, "kW")
     rows: list[tuple[Cell | str, ...]] = [
         (
             *(f"{share.hardware} {share.label}", f"{share.replicas} + {share.spares}"),
@@ -53,7 +40,9 @@ def stock_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
         for share in stock.shares
     ]
     title = f"With what exists: {stock.devices} accelerators, {stock.bought} of them to obtain"
-    return (table("stock", title, columns(*names, words=("Fleet", "Replicas")), rows, note=_note(stock)),)
+    counted, taken = "Devices | Existing | To obtain", f"{plan.best.cost.currency}/h | kW"
+    heads = f"Fleet: | Replicas: | {counted} | Requests/s | TTFT p95 | TPOT p95 | {taken}"
+    return (table("stock", title, heads, rows, note=_note(stock)),)
 
 
 _SLOWEST: Mapping[str, str] = MappingProxyType({"ttft_p95_s": "TTFT p95", "tpot_p95_s": "TPOT p95"})
@@ -143,7 +132,7 @@ def stock_money_blocks(studies: Studies) -> tuple[Table, ...]:
         table(
             "stock_money",
             "The money with what exists, beside a new fleet",
-            columns("Figure", "With what exists", "New fleet alone", "How", words=("Figure",), wide="How"),
+            "Figure: | With what exists | New fleet alone | How::",
             rows,
             note="Existing accelerators count as paid for; their space, support and staff go on as they are.",
         ),

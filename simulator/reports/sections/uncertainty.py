@@ -55,8 +55,7 @@ def _tornado_table(best: Fleet, found: Uncertainty) -> doc.Table:
     currency = best.cost.currency
     digits = 2 if (best.cost.per_hour or 0.0) < _SMALL_BILL else 0
     priced = found.cost_per_hour is not None
-    costs = (f"{currency}/h low", f"{currency}/h high") if priced else ()
-    names = ("Input", "From", "To", "Devices low", "Devices high", *costs)
+    costs = f" | {currency}/h low | {currency}/h high" if priced else ""
     rows: list[tuple[doc.Cell | str, ...]] = [
         (
             *(bar.name, bar.low, bar.high, doc.count(bar.devices_low), doc.count(bar.devices_high)),
@@ -69,7 +68,9 @@ def _tornado_table(best: Fleet, found: Uncertainty) -> doc.Table:
         "of which the plan's margin for slower steps is kept; prices run over the published offers, the other ends are "
         "chosen."
     )
-    return doc.table("tornado", "Each input alone", doc.columns(*names, words=names[:3]), rows, note=note)
+    return doc.table(
+        "tornado", "Each input alone", f"Input: | From: | To: | Devices low | Devices high{costs}", rows, note=note
+    )
 
 
 def breaks_text(item: BreaksFirst) -> str:
@@ -94,7 +95,7 @@ def drawn_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
         f"with the cheapest fleet sized for it; "
         f"the planned fleet carries {percent_text(found.enough_share)} of them."
     )
-    heads = doc.columns("", "P10", "P50", "P90", words=("",))
+    heads = ": | P10 | P50 | P90"
     drawn = doc.table("quantiles", "Monte Carlo over demand and step times", heads, rows, note=note)
     if len(found.regrets) < 2:
         return (drawn,)
@@ -102,7 +103,7 @@ def drawn_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
         doc.row(f"{item.hardware} {item.label}", doc.money(item.mean_regret_per_hour), doc.fraction(item.best_share))
         for item in found.regrets
     ]
-    heads = doc.columns("Option", "Mean regret an hour", "Best in", words=("Option",))
+    heads = "Option: | Mean regret an hour | Best in"
     note = "Regret: cost above the best choice of each draw. Where two cost the same, both are best."
     return drawn, doc.table("regret", "What choosing wrongly costs", heads, rows, note=note)
 
@@ -120,7 +121,7 @@ def _scenarios(studies: Studies) -> doc.Table:
     if found is not None:
         rows.insert(0, ("low: demand and step times, P10", found.devices.p10, drawn.p10 if drawn else None))
         rows.append(("high: demand and step times, P90", found.devices.p90, drawn.p90 if drawn else None))
-    heads = doc.columns("Scenario", "Devices", f"{studies.currency}/h", "Against the plan", words=("Scenario",))
+    heads = f"Scenario: | Devices | {studies.currency}/h | Against the plan"
     known, shown = doc.known_as(fleet.provenance), []
     for name, devices, cost_per_hour in rows:
         change = signed_percent_text(fleet.changed_by(devices=devices, cost_per_hour=cost_per_hour))
@@ -135,7 +136,6 @@ def _scenarios(studies: Studies) -> doc.Table:
 
 def owning_blocks(bars: Iterable[OwningBar]) -> tuple[doc.Table, ...]:
     """What moves the cost of owning: a bill of its own, that rented hours do not carry; nothing where unpriced."""
-    names = ("Figure of the bill", "From", "To", "A year at from", "A year at to")
     rows = [
         (bar.name, bar.low, bar.high, doc.money(bar.annual_low, digits=0), doc.money(bar.annual_high, digits=0))
         for bar in bars
@@ -143,7 +143,7 @@ def owning_blocks(bars: Iterable[OwningBar]) -> tuple[doc.Table, ...]:
     made = doc.table(
         "owning_sensitivity",
         "Owning: each figure of the bill alone",
-        doc.columns(*names, words=names[:1]),
+        "Figure of the bill: | From | To | A year at from | A year at to",
         rows,
         note="Equivalent annual cost of owning; a fifth below and above, shares by points. Widest first.",
     )

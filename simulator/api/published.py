@@ -86,16 +86,12 @@ class PublishedAnswer(Answer):
 
     def chart(self) -> Chart:
         """Mean errors by topic."""
-        from simulator.reports.charts.chart import Axis, bars_chart
+        from simulator.reports.charts.chart import bars_chart
 
         found = self._topics()
-        return bars_chart(
-            key="published",
-            title="Published figures: mean error by topic",
-            y=Axis(title="Error", unit="%"),
-            names=[topic["topic"] for topic in found],
-            bars={"error": [100 * topic["mean"] for topic in found]},
-        )
+        names, errors = [topic["topic"] for topic in found], {"error": [100 * topic["mean"] for topic in found]}
+        title = "Published figures: mean error by topic"
+        return bars_chart("published", title, y="Error [%]", names=names, of=errors)
 
 
 def _listed(what: str, pairs: list[tuple[str, str]]) -> list[str]:

@@ -87,17 +87,12 @@ class ServeAnswer(ScenarioAnswer):
 
     def chart(self) -> Chart:
         """Running and waiting requests over time."""
-        from simulator.reports.charts.chart import Axis, lines_chart
+        from simulator.reports.charts.chart import lines_chart
 
         series = self.run.result.run.series
-        return lines_chart(
-            key="load_over_time",
-            title=f"Up to {float(series.batch.max()):.0f} requests run at once",
-            x=Axis(title="Time", unit="s"),
-            y=Axis(title="Requests"),
-            at=series.start_s.tolist(),
-            lines={"Running": series.batch.tolist(), "Waiting": series.waiting.tolist()},
-        )
+        title = f"Up to {float(series.batch.max()):.0f} requests run at once"
+        of = {"Running": series.batch.tolist(), "Waiting": series.waiting.tolist()}
+        return lines_chart("load_over_time", title, x="Time [s]", y="Requests", at=series.start_s.tolist(), of=of)
 
 
 def simulate(
@@ -241,18 +236,13 @@ class CapacityAnswer(Answer):
 
     def chart(self) -> Chart:
         """TTFT and TPOT over the rates that were tried."""
-        from simulator.reports.charts.chart import Axis, lines_chart
+        from simulator.reports.charts.chart import lines_chart
 
         points = self.rows()
         lines = {name: [point.get(field) for point in points] for name, field in _POINT_LINES.items()}
-        return lines_chart(
-            key="capacity",
-            title=f"{self.result.rate_per_s:.4g} requests/s within the objectives",
-            x=Axis(title="Rate", unit="requests/s"),
-            y=Axis(title="p95", unit="s", log=True),
-            at=[float(point["rate_per_s"]) for point in points],
-            lines=lines,
-        )
+        title = f"{self.result.rate_per_s:.4g} requests/s within the objectives"
+        at = [float(point["rate_per_s"]) for point in points]
+        return lines_chart("capacity", title, x="Rate [requests/s]", y="log p95 [s]", at=at, of=lines)
 
 
 _POINT_LINES = {"TTFT": "ttft_p95_s", "TPOT": "tpot_p95_s", "E2E": "e2e_p95_s"}

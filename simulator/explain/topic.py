@@ -21,7 +21,7 @@ from simulator.phases.step import StepEstimate, estimate_step
 from simulator.published.facts import load_facts
 from simulator.published.kv_waste import RESERVED_TOKENS
 from simulator.records import dataclass
-from simulator.reports.charts.chart import Axis, bars_chart, lines_chart
+from simulator.reports.charts.chart import bars_chart, lines_chart
 from simulator.reports.content.document import (
     Block,
     Facts,
@@ -276,20 +276,13 @@ def facts(*named: tuple[str, str, Value]) -> Facts:
     return Facts(facts=tuple(fact(key, label, as_cell(value)) for key, label, value in named))
 
 
-def _axis(text: str) -> Axis:
-    """``log Batch`` and ``Time [ms]``."""
-    name = text.removeprefix("log ")
-    title, _, unit = name.partition(" [")
-    return Axis(title=title, unit=unit.removesuffix("]"), log=name != text)
-
-
 def lines(
     key: str, title: str, *, x: str, y: str, at: Sequence[float], of: Mapping[str, Sequence[float | None]]
 ) -> Figure:
     """One line per name."""
-    return Figure(chart=lines_chart(key=key, title=title, x=_axis(x), y=_axis(y), at=at, lines=of))
+    return Figure(chart=lines_chart(key, title, x=x, y=y, at=at, of=of))
 
 
 def bars(key: str, title: str, *, y: str, names: Sequence[str], of: Mapping[str, Sequence[float]]) -> Figure:
     """Bars over names, one series per name of ``of``."""
-    return Figure(chart=bars_chart(key=key, title=title, y=_axis(y), names=names, bars=of))
+    return Figure(chart=bars_chart(key, title, y=y, names=names, of=of))

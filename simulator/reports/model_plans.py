@@ -8,7 +8,7 @@ from dataclasses import replace
 from simulator.planner.model_plans import ModelPlans, StepDown
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json
-from simulator.reports.charts.chart import Axis, Chart, bars_chart
+from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.content.document import Bullets, Paragraph, Section, Table, Tone, columns, row
 from simulator.reports.content.quantities import change_text, count_text, percent_text, price_text, rate_text
 from simulator.reports.formats.text import sections_text
@@ -99,13 +99,9 @@ class ModelPlansAnswer(Answer):
 
     def chart(self) -> Chart:
         """Accelerators of each model."""
-        return bars_chart(
-            key="models",
-            title="Accelerators by model",
-            y=Axis(title="Accelerators"),
-            names=[item.name for item, _ in self.found.planned],
-            bars={"accelerators": [float(plan.best.devices) for _, plan in self.found.planned]},
-        )
+        names = [item.name for item, _ in self.found.planned]
+        devices = {"accelerators": [float(plan.best.devices) for _, plan in self.found.planned]}
+        return bars_chart("models", "Accelerators by model", y="Accelerators", names=names, of=devices)
 
 
 def _table(found: ModelPlans) -> Table:

@@ -6,7 +6,7 @@ from typing import Any
 
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells, flat, frame, html_table, html_text
-from simulator.reports.charts.chart import Axis, Chart, bars_chart
+from simulator.reports.charts.chart import Chart, bars_chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Shown(Answer):
         return "first <line>\nsecond\n"
 
     def chart(self) -> Chart:
-        return bars_chart(key="x", title="T", y=Axis(title="Y"), names=("a",), bars={"b": [1.0]})
+        return bars_chart("x", "T", y="Y", names=("a",), of={"b": [1.0]})
 
     def cells(self) -> Cells | None:
         return self.table

@@ -106,7 +106,7 @@ def test_a_mark_reads_as_about_its_value(value: float) -> None:
 @given(changes=st.lists(NUMBERS, min_size=1, max_size=8))
 def test_a_waterfall_ends_in_the_sum_of_its_changes(changes: list[float]) -> None:
     parts = [(str(place), value, False) for place, value in enumerate(changes)]
-    chart = waterfall_chart(key="w", title="W", y=PLAIN, parts=[*parts, ("all", sum(changes), True)], caption="")
+    chart = waterfall_chart("w", "W", y="Value", parts=[*parts, ("all", sum(changes), True)], caption="")
     *bars, total = waterfall_bars(chart.series[0])
     assert bars[-1].end == pytest.approx(sum(changes))
     assert (total.start, total.end) == (0.0, pytest.approx(sum(changes)))
@@ -117,7 +117,7 @@ def test_a_waterfall_ends_in_the_sum_of_its_changes(changes: list[float]) -> Non
 
 
 def test_a_line_leaves_out_what_has_no_value() -> None:
-    chart = lines_chart(key="l", title="L", x=PLAIN, y=PLAIN, at=(1, 2, 3), lines={"a": (1.0, None, 3.0)})
+    chart = lines_chart("l", "L", x="Value", y="Value", at=(1, 2, 3), of={"a": (1.0, None, 3.0)})
     assert (chart.series[0].x, chart.series[0].y) == ((1.0, 3.0), (1.0, 3.0))
 
 

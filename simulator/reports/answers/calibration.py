@@ -13,7 +13,7 @@ from simulator.fitting.replay import ReplayedRun, ReplayedValue
 from simulator.fitting.three_parameter import PARAMETERS
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, dump, picked
-from simulator.reports.charts.chart import Axis, Chart, bars_chart
+from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.content.document import EMPTY, Cell, ordered
 from simulator.reports.content.quantities import range_text, rate_text, seconds_text, signed_percent_text
 from simulator.units import MICRO, MILLI
@@ -56,14 +56,8 @@ def _use_line(found: KernelCalibration, folder: Path) -> str:
 
 
 def _errors_chart(of: str, names: list[str], errors: Sequence[tuple[float, float]]) -> Chart:
-    before, after = ([100 * abs(pair[place]) for pair in errors] for place in (0, 1))
-    return bars_chart(
-        key="calibration",
-        title="Error before and after the fit",
-        y=Axis(title=of, unit="%"),
-        names=names,
-        bars={"before": before, "after": after},
-    )
+    bars = {name: [100 * abs(pair[place]) for pair in errors] for place, name in enumerate(("before", "after"))}
+    return bars_chart("calibration", "Error before and after the fit", y=f"{of} [%]", names=names, of=bars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,13 +221,9 @@ class ReplayAnswer(Answer):
     def chart(self) -> Chart:
         """Errors by metric."""
         rows = self.rows()
-        return bars_chart(
-            key="replay",
-            title="Predicted over measured",
-            y=Axis(title="Error", unit="%"),
-            names=[f"{row['result']} {row['metric']}" for row in rows],
-            bars={"error": [100 * row["error"] for row in rows]},
-        )
+        names = [f"{row['result']} {row['metric']}" for row in rows]
+        errors = {"error": [100 * row["error"] for row in rows]}
+        return bars_chart("replay", "Predicted over measured", y="Error [%]", names=names, of=errors)
 
 
 REPLAY_COLUMNS = ("run", "metric", "measured", "predicted", "80 % interval", "error")

@@ -13,7 +13,7 @@ import numpy as np
 
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
-from simulator.reports.charts.chart import Axis, Chart, bars_chart
+from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.content.quantities import number_text
 from simulator.reports.words.fields import burst_text, flagged
 from simulator.specs.question.plan import PlanSpec
@@ -114,13 +114,9 @@ class DemandAnswer(Answer):
     def chart(self) -> Chart:
         """Demand by hour, where the record says it; its mean otherwise."""
         hours = self.demand.load_profile or (1.0,)
-        return bars_chart(
-            key="demand",
-            title=f"{self.demand.requests:,} requests, {self.demand.rate_per_s:.4g}/s",
-            y=Axis(title="Relative demand"),
-            names=[str(hour) for hour in range(len(hours))],
-            bars={"demand": hours},
-        )
+        title = f"{self.demand.requests:,} requests, {self.demand.rate_per_s:.4g}/s"
+        names = [str(hour) for hour in range(len(hours))]
+        return bars_chart("demand", title, y="Relative demand", names=names, of={"demand": hours})
 
 
 _WORDS = {

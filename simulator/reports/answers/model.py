@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from simulator.operators.transformer import ModelCounts
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
-from simulator.reports.charts.chart import Axis, Chart, bars_chart
+from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.content.quantities import bytes_text, parameters_text, percent_text
 from simulator.reports.formats.text import text_table
 from simulator.techniques.fine_tuning import FineTuningMemory, OptimizerState
@@ -125,10 +125,7 @@ class ModelAnswer(Answer):
     def chart(self) -> Chart:
         """FLOPs of a prompt and of a token after it."""
         counts = self.counts
-        return bars_chart(
-            key="model",
-            title=f"{counts.model.name} at {counts.context_tokens} tokens",
-            y=Axis(title="FLOPs", log=True),
-            names=("prompt", "next token")[: 1 if counts.decode_flops_per_token is None else 2],
-            bars={"FLOPs": [counts.prefill_flops, *filter(None, [counts.decode_flops_per_token])]},
-        )
+        title = f"{counts.model.name} at {counts.context_tokens} tokens"
+        flops = [counts.prefill_flops, *filter(None, [counts.decode_flops_per_token])]
+        names = ("prompt", "next token")[: len(flops)]
+        return bars_chart("model", title, y="log FLOPs", names=names, of={"FLOPs": flops})

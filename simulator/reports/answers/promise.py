@@ -6,7 +6,7 @@ from simulator.planner.verification.promise import PROMISED, Promise, PromiseCas
 from simulator.planner.verification.simulation import ENOUGH
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, finite, picked
-from simulator.reports.charts.chart import Axis, Chart, bars_chart
+from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.reports.formats.text import text_table
 
@@ -123,10 +123,6 @@ class PromiseAnswer(Answer):
     def chart(self) -> Chart:
         """Replays that hold, by case."""
         cases = self.promise.cases
-        return bars_chart(
-            key="promise",
-            title="Replays that hold every objective",
-            y=Axis(title="Replays", unit="%"),
-            names=[item.case.value for item in cases],
-            bars={"held": [100 * item.found.held_fraction for item in cases]},
-        )
+        held = {"held": [100 * item.found.held_fraction for item in cases]}
+        names = [item.case.value for item in cases]
+        return bars_chart("promise", "Replays that hold every objective", y="Replays [%]", names=names, of=held)

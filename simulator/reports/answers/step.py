@@ -14,7 +14,7 @@ from simulator.phases.power import EnergySplit
 from simulator.phases.step import StepRow
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Cells, Json, dump, picked
-from simulator.reports.charts.chart import Axis, Chart, lines_chart
+from simulator.reports.charts.chart import Chart, lines_chart
 from simulator.reports.charts.roofline import roofline_chart
 from simulator.reports.content.quantities import (
     bytes_text,
@@ -324,11 +324,6 @@ class CrossoverAnswer(Answer):
     def chart(self) -> Chart:
         """Step time over the batch, one line a format."""
         found = self.comparison
-        return lines_chart(
-            key="crossover",
-            title=f"Decode step of {found.model} on {found.hardware}",
-            x=Axis(title="Sequences", log=True),
-            y=Axis(title="Step", unit="s", log=True),
-            at=found.batches,
-            lines={row.format: row.step_s for row in found.formats},
-        )
+        title = f"Decode step of {found.model} on {found.hardware}"
+        of = {row.format: row.step_s for row in found.formats}
+        return lines_chart("crossover", title, x="log Sequences", y="log Step [s]", at=found.batches, of=of)

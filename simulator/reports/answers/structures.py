@@ -9,7 +9,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.late_interaction import RetrievalCost
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
-from simulator.reports.charts.chart import Axis, Chart, bars_chart, lines_chart
+from simulator.reports.charts.chart import Chart, bars_chart, lines_chart
 from simulator.reports.content.quantities import bytes_text, seconds_text
 from simulator.reports.formats.text import text_table
 from simulator.reports.words.fields import assumption_texts
@@ -73,13 +73,8 @@ class RetrievalAnswer(Answer):
 
     def chart(self) -> Chart:
         """Time of a query."""
-        return bars_chart(
-            key="retrieval",
-            title="Time of a query",
-            y=Axis(title="Query", unit="s", log=True),
-            names=tuple(self.costs),
-            bars={"query": [cost.total_query_s for cost in self.costs.values()]},
-        )
+        times = {"query": [cost.total_query_s for cost in self.costs.values()]}
+        return bars_chart("retrieval", "Time of a query", y="log Query [s]", names=tuple(self.costs), of=times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +97,9 @@ class MixersAnswer(Answer):
 
     def chart(self) -> Chart:
         """FLOPs of the prompt over its length."""
-        return lines_chart(
-            key="mixers",
-            title="FLOPs of a prompt by kind of layer",
-            x=Axis(title="Tokens", log=True),
-            y=Axis(title="FLOPs", log=True),
-            at=self.tokens,
-            lines={kind: [float(value) for value in cost.prefill_flops] for kind, cost in self.costs.items()},
-        )
+        flops = {kind: [float(value) for value in cost.prefill_flops] for kind, cost in self.costs.items()}
+        title = "FLOPs of a prompt by kind of layer"
+        return lines_chart("mixers", title, x="log Tokens", y="log FLOPs", at=self.tokens, of=flops)
 
     def to_text(self) -> str:
         """What ``roofcast mixers`` prints: a table."""

@@ -9,7 +9,7 @@ from simulator.errors import RoofcastError, did_you_mean, ignored_option
 from simulator.kernels.transfer import calibrated_relative
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
-from simulator.reports.charts.chart import Axis, Chart, bars_chart
+from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.tables.validation import end_to_end_lines, score_lines, transfer_lines
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import TransferRow, calibrated_hardware, load_transfer_table
@@ -167,12 +167,7 @@ class ScorecardAnswer(Answer):
     def chart(self) -> Chart:
         """Mean errors."""
         rows = [row for row in self.rows() if row.get("mape") is not None]
-        return bars_chart(
-            key="scorecard",
-            title="Mean error",
-            y=Axis(title="Error", unit="%"),
-            names=[
-                " ".join(str(row[name]) for name in ("hardware", "family", "metric") if name in row) for row in rows
-            ],
-            bars={"error": [100 * row["mape"] for row in rows]},
-        )
+        said = ("hardware", "family", "metric")
+        names = [" ".join(str(row[name]) for name in said if name in row) for row in rows]
+        errors = {"error": [100 * row["mape"] for row in rows]}
+        return bars_chart("scorecard", "Mean error", y="Error [%]", names=names, of=errors)

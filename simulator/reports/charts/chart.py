@@ -170,40 +170,36 @@ def places(many: int) -> tuple[float, ...]:
     return tuple(float(place) for place in range(many))
 
 
+def axis(text: str) -> Axis:
+    """An axis by its text: ``log Batch``, ``Time [ms]``."""
+    name = text.removeprefix("log ")
+    title, _, unit = name.partition(" [")
+    return Axis(title=title, unit=unit.removesuffix("]"), log=name != text)
+
+
 def lines_chart(
-    *, key: str, title: str, x: Axis, y: Axis, at: Sequence[float], lines: Mapping[str, Sequence[float | None]]
+    key: str, title: str, *, x: str, y: str, at: Sequence[float], of: Mapping[str, Sequence[float | None]]
 ) -> Chart:
-    """One line per name over the positions ``at``; a point without a value is left out."""
+    """One line per name over the positions ``at``; a point without a value is left out. x, y : as `axis` reads them"""
     series = []
-    for name, values in lines.items():
-        points = [(place, value) for place, value in zip(at, values, strict=True) if value is not None]
-        series.append(
-            Series(
-                name=name,
-                kind=SeriesKind.LINE,
-                x=tuple(float(place) for place, _ in points),
-                y=tuple(float(value) for _, value in points),
-            )
-        )
-    return Chart(key=key, title=title, x=x, y=y, series=tuple(series))
+    for name, values in of.items():
+        points = [(float(place), float(value)) for place, value in zip(at, values, strict=True) if value is not None]
+        along, up = zip(*points, strict=True) if points else ((), ())
+        series.append(Series(name=name, kind=SeriesKind.LINE, x=along, y=up))
+    return Chart(key=key, title=title, x=axis(x), y=axis(y), series=tuple(series))
 
 
-def bars_chart(*, key: str, title: str, y: Axis, names: Sequence[str], bars: Mapping[str, Sequence[float]]) -> Chart:
-    """One bar per name of the axis and series."""
-    return Chart(
-        key=key,
-        title=title,
-        x=Axis(title="", categories=tuple(names)),
-        y=y,
-        series=tuple(
-            Series(name=name, kind=SeriesKind.BAR, x=places(len(values)), y=tuple(float(value) for value in values))
-            for name, values in bars.items()
-        ),
+def bars_chart(key: str, title: str, *, y: str, names: Sequence[str], of: Mapping[str, Sequence[float]]) -> Chart:
+    """One bar per name of the axis and series. y : as `axis` reads it"""
+    series = tuple(
+        Series(name=name, kind=SeriesKind.BAR, x=places(len(values)), y=tuple(map(float, values)))
+        for name, values in of.items()
     )
+    return Chart(key=key, title=title, x=Axis(title="", categories=tuple(names)), y=axis(y), series=series)
 
 
 def waterfall_chart(
-    *, key: str, title: str, y: Axis, parts: Sequence[tuple[str, float, bool]], caption: str, colors: Sequence[int] = ()
+    key: str, title: str, *, y: str, parts: Sequence[tuple[str, float, bool]], caption: str, colors: Sequence[int] = ()
 ) -> Chart:
     """One bar per part: its name, its amount in the unit of ``y``, whether it is a total, which starts from zero.
 
@@ -218,7 +214,7 @@ def waterfall_chart(
         colors=tuple(colors),
     )
     x = Axis(title="", categories=tuple(name for name, _, _ in parts))
-    return Chart(key=key, title=title, x=x, y=y, series=(series,), caption=caption)
+    return Chart(key=key, title=title, x=x, y=axis(y), series=(series,), caption=caption)
 
 
 _BOUND_AT = 0.7

@@ -99,9 +99,9 @@ def request_waterfall_chart(run: ServedRun | UniformRun) -> Chart:
     unit, scale = ("s", 1.0) if whole_s > 1 else ("ms", MILLI)
     bars = [(name, seconds / scale, False) for name, seconds in parts.items()]
     return waterfall_chart(
-        key="request_waterfall",
-        title=f"{longest} takes {percent_text(parts[longest] / whole_s)} of a request's {seconds_text(whole_s)}",
-        y=Axis(title="Time", unit=unit),
+        "request_waterfall",
+        f"{longest} takes {percent_text(parts[longest] / whole_s)} of a request's {seconds_text(whole_s)}",
+        y=f"Time [{unit}]",
         parts=[*bars, ("End to end", whole_s / scale, True)],
         colors=[*(_PART_COLORS.get(name, FAMILIES["collective"][1]) for name in parts), NEUTRAL],
         caption="Means over all requests; the network's share within a phase is that of its mean step."

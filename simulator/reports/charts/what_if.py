@@ -200,9 +200,9 @@ def technique_waterfall_chart(
     changes = [now - before for before, now in itertools.pairwise(found)]
     change = change_text(found[-1], found[0]) or "no change"
     return waterfall_chart(
-        key="technique_waterfall",
-        title=f"{metric.name}: {metric.text(found[0])} to {metric.text(found[-1])} ({change})",
-        y=Axis(title=metric.name, unit=metric.unit),
+        "technique_waterfall",
+        f"{metric.name}: {metric.text(found[0])} to {metric.text(found[-1])} ({change})",
+        y=f"{metric.name} [{metric.unit}]",
         parts=[
             (names[0], found[0] / metric.scale, True),
             *((name, value / metric.scale, False) for name, value in zip(names[1:], changes, strict=True)),

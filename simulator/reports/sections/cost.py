@@ -201,9 +201,9 @@ def owning_range_text(owning: Owning, *, fleet: Fleet, currency: str) -> str:
 def tco_waterfall_chart(owning: Owning, *, currency: str) -> Chart:
     """Capital lines, operation over the years and the residual, ending in the undiscounted total."""
     return waterfall_chart(
-        key="tco_waterfall",
-        title=f"Owning costs {owning.total / MEGA:,.2f} million {currency} over {owning.years} years",
-        y=Axis(title="Cost", unit=currency),
+        "tco_waterfall",
+        f"Owning costs {owning.total / MEGA:,.2f} million {currency} over {owning.years} years",
+        y=f"Cost [{currency}]",
         parts=[
             *((line.name, line.amount, False) for line in owning.capex),
             ("capital", owning.capex_total, True),

@@ -10,7 +10,7 @@ from simulator.planner.verification.confidence import LIKELY
 from simulator.planner.what_if import WhatIf, scenario_quality
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Json, picked, result_object
-from simulator.reports.charts.chart import Axis, Chart, bars_chart
+from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.content.document import BEST
 from simulator.reports.content.quantities import (
     Quantity,
@@ -383,10 +383,6 @@ class ComparisonAnswer(Answer):
     def chart(self) -> Chart:
         """TPOT after each change."""
         rows = [row for row in self.rows() if row["tpot_s"] is not None]
-        return bars_chart(
-            key="comparison",
-            title="Time per output token, each change on top of those before it",
-            y=Axis(title="TPOT", unit="s"),
-            names=[str(row["change"]) for row in rows],
-            bars={"TPOT": [row["tpot_s"] for row in rows]},
-        )
+        title = "Time per output token, each change on top of those before it"
+        names, times = [str(row["change"]) for row in rows], {"TPOT": [row["tpot_s"] for row in rows]}
+        return bars_chart("comparison", title, y="TPOT [s]", names=names, of=times)

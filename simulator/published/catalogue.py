@@ -10,7 +10,7 @@ from simulator.published import speculation, structure, techniques, worked_examp
 from simulator.published.figures import ComparedFigure, PublishedFigure, rows_of
 from simulator.published.speculation import published_rows as speculation_rows
 from simulator.published.techniques import published_techniques, speedups
-from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind
+from simulator.reports.charts.chart import Annotation, Axis, Chart, marks
 from simulator.reports.content.document import Cell, fraction, number, ordered
 from simulator.reports.content.quantities import signed_percent_text
 from simulator.specs.question.scenario import ScenarioSpec
@@ -109,26 +109,15 @@ def _group(item: ComparedFigure) -> str:
 
 def published_chart(figures: Sequence[ComparedFigure]) -> Chart:
     """Signed error of every figure [%], from the one predicted lowest to the one predicted highest."""
-    ordered = sorted(figures, key=lambda item: item.error)
-    groups = dict.fromkeys(map(_group, ordered))
-    series = []
-    for group in groups:
-        members = [(place + 1, item) for place, item in enumerate(ordered) if _group(item) == group]
-        series.append(
-            Series(
-                name=group,
-                kind=SeriesKind.SCATTER,
-                x=tuple(float(place) for place, _ in members),
-                y=tuple(_PERCENT * item.error for _, item in members),
-                labels=tuple(item.figure.name for _, item in members),
-            )
-        )
+    groups: dict[str, list[tuple[float, float, str]]] = {}
+    for place, item in enumerate(sorted(figures, key=lambda item: item.error)):
+        groups.setdefault(_group(item), []).append((place + 1.0, _PERCENT * item.error, item.figure.name))
     return Chart(
         key="published",
         title="What is predicted, against what was printed",
         x=Axis(title="Figures, by their error", step=float(max(1, -(-len(figures) // _MOST_MARKS)))),
         y=Axis(title="Predicted over published", unit="%"),
-        series=tuple(series),
+        series=tuple(marks(*group) for group in groups.items()),
         annotations=(Annotation(text="as printed", y=0.0),),
         caption="Every figure has a source, a tolerance and the command that asks for it.",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from io import BytesIO
 from math import isfinite
@@ -23,7 +24,7 @@ from simulator.planner.swept_points import (
 )
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Json
-from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places
+from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, marks, places
 from simulator.reports.content.quantities import counted_text, number_text, ratio_text
 from simulator.reports.formats.text import text_table
 from simulator.specs.question.sweep import ColumnKind, PartFormat
@@ -248,24 +249,20 @@ def pareto_chart(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) -> Cha
     first, second = FIGURES[ask][:2]
     front = front_of(rows, (first, second))
 
-    def series(name: str, kind: SeriesKind, held: Sequence[Mapping[str, Any]]) -> Series:
-        return Series(
-            name=name,
-            kind=kind,
-            x=tuple(float(row[first.column]) for row in held),
-            y=tuple(float(row[second.column]) for row in held),
-            labels=tuple(", ".join(f"{field} {row[field]}" for field in fields) for row in held),
-        )
+    def series(called: str, held: Sequence[Mapping[str, Any]]) -> Series:
+        at = [
+            (float(row[first.column]), float(row[second.column]), ", ".join(f"{name} {row[name]}" for name in fields))
+            for row in held
+        ]
+        return marks(called, at)
 
+    line = series("Pareto front", sorted(front, key=lambda row: float(row[first.column])))
     return Chart(
         key="sweep_pareto",
         title=f"{counted_text(len(front), 'point')} that no other beats",
         x=Axis(title=first.title, unit=first.unit, log=True),
         y=Axis(title=second.title, unit=second.unit, log=True),
-        series=(
-            series("Points", SeriesKind.SCATTER, above_zero(rows, first, second)),
-            series("Pareto front", SeriesKind.LINE, sorted(front, key=lambda row: float(row[first.column]))),
-        ),
+        series=(series("Points", above_zero(rows, first, second)), replace(line, kind=SeriesKind.LINE)),
     )
 
 

@@ -170,6 +170,12 @@ def places(many: int) -> tuple[float, ...]:
     return tuple(float(place) for place in range(many))
 
 
+def marks(name: str, at: Sequence[tuple[float, float, str]], *, color: int | None = None) -> Series:
+    """Points by their places along both axes and what they are called."""
+    x, y, labels = zip(*at, strict=True) if at else ((), (), ())
+    return Series(name=name, kind=SeriesKind.SCATTER, x=x, y=y, labels=labels, color=color)
+
+
 def axis(text: str) -> Axis:
     """An axis by its text: ``log Batch``, ``Time [ms]``."""
     name = text.removeprefix("log ")

@@ -12,7 +12,7 @@ from simulator.operators.work import Array, AttentionShape, GemmShape, MoeShape,
 from simulator.phases.deployment import Deployment
 from simulator.phases.one_step import RooflinePoint, reached_share, roofline_points
 from simulator.phases.step import StepEstimate
-from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, apart
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, apart, marks
 from simulator.reports.content.quantities import bytes_text, percent_text, seconds_text
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.precision import Dtype
@@ -175,16 +175,8 @@ def passes_chart(estimates: Sequence[tuple[str, StepEstimate]], *, deployment: D
     series = []
     for place, (phase, _) in enumerate(estimates):
         mine = [point for point in found if point.phase == phase]
-        series.append(
-            Series(
-                name=phase,
-                kind=SeriesKind.SCATTER,
-                x=tuple(float(names.index(point.name)) for point in mine),
-                y=tuple(point.bytes_per_s / TERA for point in mine),
-                labels=tuple(point_label(point) for point in mine),
-                color=place,
-            )
-        )
+        at = [(float(names.index(point.name)), point.bytes_per_s / TERA, point_label(point)) for point in mine]
+        series.append(marks(phase, at, color=place))
     shares = ", ".join(
         f"{percent_text(sum(point.share for point in found if point.phase == phase))} of {phase}"
         for phase, _ in estimates
@@ -221,14 +213,8 @@ def _operator_names(points: Sequence[RooflinePoint]) -> tuple[Annotation, ...]:
 
 
 def _computing(phase: str, points: Sequence[RooflinePoint], *, color: int) -> Series:
-    return Series(
-        name=phase,
-        kind=SeriesKind.SCATTER,
-        x=tuple(point.arithmetic_intensity for point in points),
-        y=tuple(point.flops_per_s / TERA for point in points),
-        labels=tuple(point_label(point) for point in points),
-        color=color,
-    )
+    at = [(point.arithmetic_intensity, point.flops_per_s / TERA, point_label(point)) for point in points]
+    return marks(phase, at, color=color)
 
 
 def _title(phases: Sequence[tuple[str, tuple[RooflinePoint, ...]]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, places
+from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, marks, places
 from simulator.reports.content.quantities import percent_text, signed_percent_text
 from simulator.reports.words.runs import MetricKind, deployment_text, load_text, metric_kind, value_text
 from simulator.specs.measured.scores import error_quantiles
@@ -93,17 +93,9 @@ def validation_scatter_chart(rows: Sequence[ValidationRow]) -> Chart:
         color=7,
     )
     diagonal = Series(name="exact", kind=SeriesKind.CEILING, x=ends, y=ends, color=7, dashed=True)
-    sources = list(dict.fromkeys(row.source for row in rows))
     scatter = [
-        Series(
-            name=source,
-            kind=SeriesKind.SCATTER,
-            x=tuple(row.measured for row in rows if row.source == source),
-            y=tuple(row.predicted for row in rows if row.source == source),
-            labels=tuple(_label(row) for row in rows if row.source == source),
-            color=place % 7,
-        )
-        for place, source in enumerate(sources)
+        marks(source, [(row.measured, row.predicted, _label(row)) for row in items], color=place % 7)
+        for place, (source, items) in enumerate(_by_source(rows).items())
     ]
     unit, what = _AXES[metric_kind(rows[0].metric)]
     return Chart(

@@ -12,7 +12,7 @@ from simulator.planner.money.market import MarketPrice, market_price, offers_of,
 from simulator.planner.records import FORMATS_DIFFER, TECHNIQUES_SAVE, SearchSummary
 from simulator.planner.studies.length_split import LengthSplit, TriedSplit
 from simulator.planner.studies.pareto import ParetoSet, cheapest_or_fastest
-from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, places, with_room
+from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, marks, places, with_room
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import change_text, counted_text, money_text, price_text
 from simulator.reports.sections.answer import price_blocks
@@ -250,14 +250,10 @@ def pareto_chart(plan: CapacityPlan) -> Chart:
 
 
 def _points(name: str, fleets: list[Fleet], *, color: int) -> Series:
-    return Series(
-        name=name,
-        kind=SeriesKind.SCATTER,
-        x=tuple(fleet.degraded.ttft_p95_s for fleet in fleets),
-        y=tuple(fleet.cost.per_hour or 0.0 for fleet in fleets),
-        labels=tuple(f"{fleet.devices} {fleet.hardware}" for fleet in fleets),
-        color=color,
-    )
+    at = [
+        (fleet.degraded.ttft_p95_s, fleet.cost.per_hour or 0.0, f"{fleet.devices} {fleet.hardware}") for fleet in fleets
+    ]
+    return marks(name, at, color=color)
 
 
 def plan_options_chart(plan: CapacityPlan) -> Chart:

@@ -56,34 +56,11 @@ _NAMES = {
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
-    "Answer",
-    "PlanSpec",
-    "RoofcastError",
-    "ScenarioSpec",
-    "__version__",
-    "answer",
-    "calibrate",
-    "capacity",
-    "compare",
-    "crossover",
-    "demand",
-    "deploy",
-    "estimate_step",
-    "explain",
-    "load_hardware",
-    "load_model",
-    "memory_plan",
-    "plan",
-    "plan_models",
-    "replay",
-    "report",
-    "scorecard",
-    "serve",
-    "simulate",
-    "step",
-    "sweep",
+    "Answer", "PlanSpec", "RoofcastError", "ScenarioSpec", "__version__", "answer", "calibrate", "capacity",
+    "compare", "crossover", "demand", "deploy", "estimate_step", "explain", "load_hardware", "load_model",
+    "memory_plan", "plan", "plan_models", "replay", "report", "scorecard", "serve", "simulate", "step", "sweep",
     "verify",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -62,6 +62,9 @@ UNIT_RATE = "unit_bandwidth"
 """Parameter of products and experts: what a compute unit takes in, in even shares of the memory's rate. Decoding has
 one of its own: rescaled or not, its error on a GPU left out is the same to a tenth of a percent."""
 
+ROW_TIME = "quantise_row_s"
+"""Parameter of products that quantise their activations: what a compute unit takes for a row."""
+
 TYPICAL: dict[str, dict[str, float]] = {
     "tiled_gemm": {"compute_fraction": 0.857},
     "grouped_gemm": {
@@ -90,6 +93,8 @@ class Relative:
     known : how well its fits are known on the other: calibrated on a sibling too
     same_generation : of one generation's architectures, so that its kernels choose tiles and splits as the other's do
     port_share : by what a compute unit's rate, in even shares of the memory's, is multiplied (``port_share``) [-]
+    row_share : by what the time is multiplied that a unit takes for a row of a pass: another vendor's units are no
+        measure of it (8 of a Trainium2 would take 500 us for 4,096 rows), so such rows follow the memory [-]
     beside : others whose fits count as much: one of each further generation of a link that nobody measured
     """
 
@@ -100,6 +105,7 @@ class Relative:
     known: Provenance = Provenance.EXTRAPOLATED
     same_generation: bool = True
     port_share: float = 1.0
+    row_share: float = 1.0
     beside: tuple[str, ...] = ()
 
 
@@ -214,6 +220,7 @@ def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[Accele
     if any(spec.name == hardware.name for spec in available):
         return own_fits(hardware.name)
     chosen, distance = _nearest(hardware, available, lambda spec: kernel_distance(hardware, relative=spec))
+    ours, theirs = (spec.parallel_units / spec.memory_bytes_per_s for spec in (hardware, chosen))
     return Relative(
         name=chosen.name,
         log_sigma_extra=transfer_log_sigma(distance),
@@ -224,6 +231,7 @@ def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[Accele
         known=Provenance.CALIBRATED if are_siblings(hardware, chosen) else Provenance.EXTRAPOLATED,
         same_generation=generation(hardware) == generation(chosen),
         port_share=port_share(hardware, relative=chosen),
+        row_share=1.0 if hardware.vendor == chosen.vendor else ours / theirs,
     )
 
 
@@ -356,6 +364,7 @@ def carried_fit(fit: KernelFit, relative: Relative) -> KernelFit:
     for name, typical in () if relative.same_generation else TYPICAL.get(fit.model, {}).items():
         better = min if name.endswith(DURATIONS) else max
         moved[name] = better(known[name], sqrt(known[name] * typical))
-    if UNIT_RATE in known and relative.port_share != 1.0:
-        moved[UNIT_RATE] = relative.port_share * known[UNIT_RATE]
+    for name, share in ((UNIT_RATE, relative.port_share), (ROW_TIME, relative.row_share)):
+        if name in known and share != 1.0:
+            moved[name] = share * known[name]
     return fit.model_copy(update={"parameters": {**known, **moved}}) if moved else fit

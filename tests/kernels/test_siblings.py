@@ -175,6 +175,16 @@ def test_a_correction_of_decode_attention_is_carried_within_a_generation_alone(h
     assert any(fits.lattice(fit) is not None for fit in by_family["decode_attention"]) is carried
 
 
+@pytest.mark.parametrize("name", ["trainium2", "trainium3"])
+def test_another_vendors_8_bit_products_of_many_rows_are_no_slower_than_its_16_bit_ones(name: str) -> None:
+    library = kernel_library(load_hardware(name), library="vllm")
+    narrow = MatmulFormat(name="fp8", weight_bits=8, activation_bits=8, math=Dtype.FP8, quantises_activations=True)
+    for n, k in ((4096.0, 4096.0), (8192.0, 8192.0), (28672.0, 4096.0)):
+        shapes = [GemmShape(m=np.array([4096.0, 16384.0]), n=n, k=k, format=one) for one in (PLAIN, narrow)]
+        wide_s, narrow_s = (timing.seconds for timing in map(library.product, shapes) if timing is not None)
+        assert np.all(narrow_s < 1.03 * wide_s), (n, k)
+
+
 @pytest.mark.parametrize("name", ["h20-96gb", "h100-pcie-80gb", "l20", "rtx-4090", "mi325x"])
 @pytest.mark.parametrize("group", ["gemm", "moe"])
 def test_a_unit_takes_in_as_many_bytes_a_clock_beside_another_memory(name: str, group: CalibrationGroup) -> None:

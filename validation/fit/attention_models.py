@@ -60,13 +60,10 @@ bound. Fixing them moves the error on left-out layouts by less than a tenth, mos
 accelerators)."""
 
 LATENT_BOUNDS: dict[str, Bound] = {
-    "launch_s": Bound(low=1e-6, high=4e-5, start=6e-6),
     "tensor_fraction": Bound(low=0.02, high=1.0, start=0.6),
     "memory_fraction": Bound(low=0.3, high=1.0, start=0.9),
     "part_cycles": Bound(low=100.0, high=40000.0, start=8000.0),
-    "reread": Bound(low=1e-3, high=1.0, start=0.4),
     "query_passes": Bound(low=0.3, high=6.0, start=1.0),
-    "l2_speedup": Bound(low=1.0, high=6.0, start=1.5),
     "merge_s": Bound(low=1e-8, high=1e-5, start=2e-6),
 }
 

@@ -48,7 +48,6 @@ RANGES: dict[str, PhysicalRange] = {
     "unit_shares": PhysicalRange(low=0.1, high=6.0, reason="one unit's L2 port over its even share of the memory"),
     "unit_bandwidth": PhysicalRange(low=0.5, high=20.0, reason="one unit's L2 port over its even share of the memory"),
     "wave_quantisation": _COUNT,
-    "reread": _COUNT,
     "droop": PhysicalRange(low=0.0, high=0.6, reason="loss of clock"),
     "l2_reach": PhysicalRange(low=0.05, high=1.5, reason="of the L2, with what a set beyond it still hits"),
     "l2_share": PhysicalRange(low=0.05, high=3.0, reason="of the L2, with what a set beyond it still hits"),

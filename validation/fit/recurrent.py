@@ -74,10 +74,7 @@ PHASE_BOUNDS: dict[str, dict[str, Bound]] = {
         "start_cycles": Bound(low=1.0, high=1e5, start=1000.0),
         "scratch": Bound(low=0.01, high=30.0, start=3.0),
     },
-    "decode": {
-        "l2_speedup": Bound(low=1.0, high=6.0, start=2.0),
-        "overlap": Bound(low=1.0, high=12.0, start=3.0),
-    },
+    "decode": {"l2_speedup": Bound(low=1.0, high=6.0, start=2.0), "overlap": Bound(low=1.0, high=12.0, start=3.0)},
 }
 """What the tables of a phase tell beside ``SCAN_BOUNDS``; the rest is SHARED of simulator/kernels/recurrent.py. With
 ten numbers free instead of five, a third of the fits had four of them at a bound (73 tables, mean errors then and now):

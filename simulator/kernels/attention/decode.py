@@ -113,25 +113,10 @@ def query_rows(cases: AttentionCases) -> Array:
     return rows
 
 
-def cache_stream(
-    cases: AttentionCases,
-    *,
-    grid: DecodeGrid,
-    machine: AttentionMachine,
-    parameters: Mapping[str, float],
-    l2_bytes: float,
-    cold: bool,
-) -> tuple[Array, Array]:
-    """One read of the keys and values of each call [s], and how many times faster than memory it is [-].
-
-    l2_bytes : what of a cache that is not ``cold`` stays in the L2
-    """
-    kv_bytes = cases.sequences * cases.num_kv_heads * grid.keys * cases.kv_width * cases.kv_element_bytes
-    hot = np.zeros(len(kv_bytes))
-    if not cold:
-        hot = l2_hit_share(kv_bytes, l2_bytes=l2_bytes, sharpness=L2_SHARPNESS)
-    lift = 1.0 + (parameters["l2_speedup"] - 1.0) * hot
-    return kv_bytes / (parameters["memory_fraction"] * machine.memory_bytes_per_s * lift), lift
+def cache_bytes(cases: AttentionCases, grid: DecodeGrid) -> Array:
+    """One read of the keys and values of each call [bytes]."""
+    once: Array = cases.sequences * cases.num_kv_heads * grid.keys * cases.kv_width * cases.kv_element_bytes
+    return once
 
 
 def merge_pass(cases: AttentionCases, *, grid: DecodeGrid, machine: AttentionMachine, merge_s: float) -> Array:
@@ -175,9 +160,10 @@ def decode_seconds(
     [FlashDecoding2023], [Dao2023], [Shah2024]
     """
     p = parameters
-    streamed, lift = cache_stream(
-        cases, grid=grid, machine=machine, parameters=p, l2_bytes=p["l2_reach"] * machine.l2_bytes, cold=cold
-    )
+    kv_bytes, l2_bytes = cache_bytes(cases, grid), p["l2_reach"] * machine.l2_bytes
+    hot = np.zeros(len(kv_bytes)) if cold else l2_hit_share(kv_bytes, l2_bytes=l2_bytes, sharpness=L2_SHARPNESS)
+    lift = 1.0 + (p["l2_speedup"] - 1.0) * hot
+    streamed = kv_bytes / (p["memory_fraction"] * machine.memory_bytes_per_s * lift)
     unit_bytes_per_s = p["unit_shares"] * machine.memory_bytes_per_s / machine.compute_units * lift
     feed = KEY_BLOCK * cases.kv_width * cases.kv_element_bytes / unit_bytes_per_s
     unit_flops_per_s = machine.unit_flops_per_s(p["tensor_fraction"])

@@ -59,7 +59,9 @@ def _dressed(spec: dict[str, Any], *, height: int) -> None:
     layout |= {"font": _TEXT, "height": height, "datarevision": crc32(repr(spec["data"]).encode())}
     layout["modebar"] = {"bgcolor": "rgba(0,0,0,0)", "color": "rgba(128,128,128,0.7)", "activecolor": "#7A8593"}
     for axis, room in (("xaxis", 20), ("yaxis", 24)):
-        layout[axis]["title"] |= {"font": _AXIS_TITLE, "standoff": room}
+        # Without words a title would still take its room.
+        named = bool(layout[axis]["title"]["text"])
+        layout[axis]["title"] = layout[axis]["title"] | {"font": _AXIS_TITLE, "standoff": room} if named else {}
 
 
 def _drawn(described: Chart, *, sideways: bool = False, height: int = _HEIGHT) -> dict[str, Any]:
@@ -84,6 +86,9 @@ def _drawn(described: Chart, *, sideways: bool = False, height: int = _HEIGHT) -
         trace["name"] = controls.named(trace["name"])
         if trace["type"] == "bar":
             trace["textangle"] = 0
+            if layout["barmode"] == "stack":
+                # Above the last part of a stack there is no room.
+                trace["textposition"] = "inside"
         elif crowded and trace.get("mode") == "markers":
             trace["marker"] |= {"size": 6, "opacity": 0.6}
     # Lines across may stand close to each other, and below the legend: their texts must not.

@@ -175,3 +175,16 @@ def test_numbers_inside_bars_stand_out(color: str) -> None:
 
     dark, light = sorted((luminance(color), luminance(ink_on(color))))
     assert (light + 0.05) / (dark + 0.05) > 4
+
+
+@pytest.mark.parametrize(("ends", "side"), [((0.4, 1.2), "left"), ((1.2, 0.4), "right")])
+def test_the_name_of_a_line_across_stands_where_what_is_drawn_is_far_from_it(
+    ends: tuple[float, float], side: str
+) -> None:
+    plotly_spec = pytest.importorskip("simulator.reports.charts.plotly_figure").plotly_spec
+    chart = line_chart((0.0, 1.0), ends)
+    noted = Chart(
+        key="k", title="t", x=chart.x, y=chart.y, series=chart.series, annotations=(Annotation(text="a", y=1.0),)
+    )
+    (note,) = plotly_spec(noted)["layout"]["annotations"]
+    assert note["xanchor"] == side

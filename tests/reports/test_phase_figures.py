@@ -13,7 +13,7 @@ from simulator.phases.one_step import roofline_points
 from simulator.planner.what_if import technique_steps, what_if
 from simulator.reports.answer import Json, result_object
 from simulator.reports.charts.chart import PALETTE, SeriesKind
-from simulator.reports.charts.latency_breakdown import request_waterfall_chart, step_timeline_chart
+from simulator.reports.charts.latency_breakdown import FAMILIES, request_waterfall_chart, step_timeline_chart
 from simulator.reports.charts.memory_stack import memory_over_time_chart, memory_stack_chart
 from simulator.reports.charts.plotly_figure import plotly_figure
 from simulator.reports.charts.roofline import passes_chart, point_label, roofline_chart
@@ -220,6 +220,8 @@ def test_a_step_is_a_row_of_operators_without_gaps() -> None:
     assert series.low[0] == 0
     assert series.low[1:] == pytest.approx(series.high[:-1])
     assert series.high[-1] == pytest.approx(1000 * run.prefill.total_s / run.prefill.steps)
+    assert series.colors[0] == FAMILIES["host"][1], "it comes first, in the colour that it has in the breakdown"
+    assert {FAMILIES[name][1] for name in ("gemm", "prefill_attention", "elementwise")} <= set(series.colors)
 
 
 def test_a_step_of_experts_says_so_in_grammar() -> None:

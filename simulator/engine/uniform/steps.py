@@ -75,6 +75,12 @@ class PhaseEstimate:
         return found
 
     @property
+    def operator_families(self) -> Mapping[str, str]:
+        """The family of each of them."""
+        beside = {"host": "host", "drafting": "draft"}
+        return beside | {row.work.name: row.work.family.value for row in self.estimate.rows}
+
+    @property
     def network_fraction(self) -> float:
         """Share of the steps in which devices exchange what the next operator needs."""
         return self.family_s.get(Family.COLLECTIVE.value, 0.0) * self.steps / self.total_s

@@ -84,7 +84,8 @@ class Series:
     tornado : bars from ``low`` to ``high`` around the base value y, over category positions x of the y axis
     scatter : points with ``labels``, and whiskers from ``low`` to ``high`` and ``x_low`` to ``x_high`` where given
     color : index in PALETTE; None takes the next one
-    colors : of each bar of a waterfall, indices in PALETTE; none: what falls, what rises and totals have their own
+    colors : of each bar of a waterfall or tornado, indices in PALETTE; none: those of a tornado have the series' one,
+        and what falls, what rises and totals of a waterfall their own
     """
 
     name: str

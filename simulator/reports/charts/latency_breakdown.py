@@ -126,7 +126,11 @@ def step_timeline_chart(name: str, phase: PhaseEstimate) -> Chart:
     starts_s = (0.0, *ends_s[:-1].tolist())
     longest, seconds = max(lanes, key=lambda lane: lane[1])
     starts, ends = (tuple(float(at) / MILLI for at in moments) for moments in (starts_s, ends_s))
-    spans = Series(name=name, kind=SeriesKind.TORNADO, x=places(len(lanes)), y=starts, low=starts, high=ends)
+    families = phase.operator_families
+    colors = tuple(FAMILIES[families[lane]][1] if lane in families else NEUTRAL for lane, _ in lanes)
+    spans = Series(
+        name=name, kind=SeriesKind.TORNADO, x=places(len(lanes)), y=starts, low=starts, high=ends, colors=colors
+    )
     return Chart(
         key="step_timeline",
         title=f"{_takes(longest)} {percent_text(seconds / float(ends_s[-1]))} of a {name.lower()} step",

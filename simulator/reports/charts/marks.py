@@ -170,11 +170,12 @@ def _tornado(series: Series, frame: Frame, color: str, theme: Theme) -> Iterator
     thickness = (frame.bottom - frame.top) / max(len(series.x), 1) * _BAR_SHARE
     for number, (x, base, low, high) in enumerate(zip(series.x, series.y, series.low, series.high, strict=True)):
         middle, at = frame.y.at(x), frame.x.at(base)
+        fill = PALETTE[series.colors[number]] if series.colors else color
         for value, shade in ((low, "0.55"), (high, "1")):
             left, right = sorted((at, frame.x.at(value)))
             yield (
                 f'<rect x="{left:.1f}" y="{middle - thickness / 2:.1f}" width="{max(right - left, 0.5):.1f}" '
-                f'height="{thickness:.1f}" fill="{color}" fill-opacity="{shade}"/>'
+                f'height="{thickness:.1f}" fill="{fill}" fill-opacity="{shade}"/>'
             )
         if series.labels:
             reached = (at, frame.x.at(low), frame.x.at(high))

@@ -72,11 +72,14 @@ def _band(chart: Chart, series: Series, color: str) -> list[Trace]:
             "fillcolor": _rgba(color, _SOFT),
             "line": {"width": 0},
             "hoverinfo": "skip",
+            "legendgroup": series.name,
+            "showlegend": not series.y,
         },
     )
     if not series.y:
         return [area]
-    middle = {"mode": "lines", "line": {"color": color}, "showlegend": False}
+    # The legend has the line: a band alone is faint on a dark page.
+    middle = {"mode": "lines", "line": {"color": color}, "legendgroup": series.name}
     return [area, _trace("scatter", chart, series, more=middle)]
 
 
@@ -92,6 +95,7 @@ def _line(chart: Chart, series: Series, color: str, *, place: int) -> Trace:
 
 def _tornado(chart: Chart, series: Series, color: str) -> list[Trace]:
     ends = (("low", series.low, 0.55), ("high", series.high, 1.0))
+    colors = [_screen_color(index) for index in series.colors]
     return [
         {
             "type": "bar",
@@ -99,7 +103,7 @@ def _tornado(chart: Chart, series: Series, color: str) -> list[Trace]:
             "x": [value - base for value, base in zip(values, series.y, strict=True)],
             "base": list(series.y),
             "orientation": "h",
-            "marker": {"color": _rgba(color, opacity)},
+            "marker": {"color": [_rgba(each, opacity) for each in colors] or _rgba(color, opacity)},
             "name": f"{series.name}, {end}",
             "customdata": list(values),
             "hovertemplate": "%{y}: %{customdata:.4g}<extra></extra>",
@@ -221,7 +225,8 @@ def _annotated(layout: Trace, note: Annotation, chart: Chart) -> None:
         if ends := note.shaded(chart.y):
             layout["shapes"].append(area | {"y0": ends[0], "y1": ends[1], "x0": 0, "x1": 1, "xref": "x domain"})
         layout["shapes"].append(line | {"y0": note.y, "y1": note.y, "yref": "y", "x0": 0, "x1": 1, "xref": "x domain"})
-        text |= {"x": 1, "xref": "x domain", "xanchor": "right", "yanchor": "bottom"}
+        end, side = (0, "left") if _ends_nearer(note.y, chart) else (1, "right")
+        text |= {"x": end, "xref": "x domain", "xanchor": side, "yanchor": "bottom"}
     elif note.x is not None:
         # Beside its point and towards the middle: neither across its whiskers nor cut off at the edge. The name of a
         # mark has its room on the right.
@@ -229,6 +234,13 @@ def _annotated(layout: Trace, note: Annotation, chart: Chart) -> None:
         middle = (min(xs) * max(xs)) ** 0.5 if chart.x.is_log else (min(xs) + max(xs)) / 2
         text["xanchor"] = "left" if note.of_mark or note.x <= middle else "right"
     layout["annotations"].append(text)
+
+
+def _ends_nearer(at: float, chart: Chart) -> bool:
+    """Whether what is drawn ends nearer to a line across, where its name would stand, than it starts."""
+    drawn = [series.y for series in chart.series if series.y]
+    starts, ends = ([abs(values[place] - at) for values in drawn] for place in (0, -1))
+    return min(ends, default=inf) < min(starts, default=inf)
 
 
 def _is_crossed(at: float, chart: Chart) -> bool:

@@ -13,7 +13,7 @@ from app.widgets import Shown
 from simulator.errors import RoofcastError
 from simulator.planner.verification.confidence import LIKELY, UNLIKELY, chance_word
 from simulator.reports.charts.chart import Gauge
-from simulator.reports.content.quantities import Quantity, change_text
+from simulator.reports.content.quantities import Quantity, change_text, unbroken
 from simulator.reports.tables.serving import ObjectiveChance
 
 _BADGES = {
@@ -56,7 +56,7 @@ class Figure:
 def headline(text: str, *, provenance: str | None = None, detail: str = "") -> None:
     """The answer as one sentence, how it is known, and one line of detail."""
     links.said(text)
-    st.markdown(f"## {text}".replace("$", "\\$"))
+    st.markdown(f"## {unbroken(text)}".replace("$", "\\$"))
     origin(provenance, detail)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app import inputs, mix, widgets
-from simulator.reports.content.quantities import count_text, counted_text, rate_text, seconds_text
+from simulator.reports.content.quantities import count_text, counted_text, rate_text, seconds_text, unbroken
 from simulator.specs.base import LARGEST_INTEGER
 from simulator.traffic.lengths import CHAT, WorkloadPreset, workload_preset
 from simulator.units import MICRO
@@ -304,7 +304,7 @@ def show(*, fleet: str = "") -> None:
     st.session_state[_FILLED], st.session_state[_LINE] = True, text(fleet)
     model, *rest = line().split(" · ")
     with st.session_state[_PLACE].container():
-        st.markdown(f"**{model}** · {' · '.join(rest)}" if rest else model)
+        st.markdown(unbroken(f"**{model}** · {' · '.join(rest)}") if rest else model)
     asked_title = f"{model}, {demand_text()} · roofcast" if rest else UNASKED_TITLE
     if asked_title != title():
         st.session_state[_TITLE] = asked_title

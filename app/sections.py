@@ -51,7 +51,7 @@ def _as_command(line: str) -> None:
 
 def _opened(line: str) -> str:
     """With a capital, but for a formula: t is no T."""
-    return line if " = " in line else f"{line[:1].upper()}{line[1:]}"
+    return line if " = " in line else controls.begun(line)
 
 
 def _plain(text: str) -> str:

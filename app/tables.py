@@ -11,7 +11,7 @@ import streamlit as st
 
 from app import controls
 from simulator.reports.content.document import EMPTY, Cell, Table, cell_order
-from simulator.reports.content.quantities import UNKNOWN
+from simulator.reports.content.quantities import UNKNOWN, unbroken
 from simulator.reports.formats.text import shown
 
 _WHOLE_TABLE = 40
@@ -24,6 +24,8 @@ _LONGEST_NUMBER = 30
 """Letters of a number with its unit; what is longer holds words too."""
 _ROOM = ((8, 85), (20, 125), (24, 145), (_LONGEST_NUMBER, 165))
 """Letters of the longest number, and pixels of its column where numbers grow longer further down."""
+_TEXT_ROOM = ((28, 200), (40, 260), (50, 320), (60, 360))
+"""Letters of the longest text, and pixels of its column: what is longer has the last of them."""
 _WIDE_LETTERS = 60
 """That a wide column shows; what is longer is a sentence, which cells of such tables would cut."""
 _ABSENT = ("", EMPTY, UNKNOWN)
@@ -81,7 +83,8 @@ def _widths(columns: Mapping[str, Sequence[Any]], *, wide: Sequence[str]) -> dic
             room = next((pixels for letters, pixels in _ROOM if most <= letters), _ROOM[-1][1])
             found[name] = st.column_config.Column(width=None if most <= seen else room, alignment=side)
         elif most > max(seen, _SHORT_LETTERS):
-            found[name] = st.column_config.Column(width="medium")
+            pixels = next((pixels for letters, pixels in _TEXT_ROOM if most <= letters), _TEXT_ROOM[-1][1])
+            found[name] = st.column_config.Column(width=pixels)
     return found
 
 
@@ -141,7 +144,7 @@ def read(rows: Sequence[Line], columns: Sequence[str], *, currency: str = "", wo
     """
     texts = [
         [
-            inert(cell_text(cell, currency=currency, marked=name in words))
+            inert(unbroken(cell_text(cell, currency=currency, marked=name in words)))
             for name, cell in zip(columns, row, strict=True)
         ]
         for row in rows

@@ -157,8 +157,13 @@ def _rejected(plan: CapacityPlan) -> None:
     rows = [(item.hardware, item.label, controls.named(str(item.reason))) for item in nearest]
     setups = [(refused_setup(item.candidate),) for item in nearest]
     columns = ("accelerator", "nearest setup", "why not")
-    ticked = tables.frame(rows, columns, wide=("why not",), key="rejected_table")
-    tables.row_chosen(ticked, lambda row: opening.doors(setups[row]))
+
+    def picked(row: int) -> None:
+        # In full: a cell cuts it off.
+        st.caption(rows[row][-1].replace("$", "\\$"))
+        opening.doors(setups[row])
+
+    tables.row_chosen(tables.frame(rows, columns, wide=("why not",), key="rejected_table"), picked)
 
 
 def _growth(plan: CapacityPlan) -> None:

@@ -21,6 +21,8 @@ from simulator.cli.shared import run
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("plan", "what_if", "roofline", "serving", "sweep", "compare", "validation", "learn", "profiles")
+_PLAIN = str.maketrans({"\N{NO-BREAK SPACE}": " ", "\N{WORD JOINER}": None, "\\": None})
+"""Takes out what keeps ranges on one line and dollars from being formulas."""
 _SCRIPT = """
 import sys
 sys.path.insert(0, {root!r})
@@ -40,7 +42,7 @@ def opened(name: str, query: dict[str, str] | None = None) -> AppTest:
 def headline(test: AppTest) -> str:
     """The sentence on top."""
     shown = next(item.value for item in test.markdown if item.value.startswith("## "))
-    return str(shown.removeprefix("## ").replace("\\$", "$"))
+    return str(shown.removeprefix("## ").translate(_PLAIN))
 
 
 def equation(test: AppTest) -> str:
@@ -54,9 +56,13 @@ def metrics(test: AppTest) -> dict[str, str]:
 
 
 def captions(test: AppTest) -> list[str]:
-    """Small print of the page as it is read: without what keeps ranges on one line and dollars from being formulas."""
-    plain = str.maketrans({"\N{NO-BREAK SPACE}": " ", "\N{WORD JOINER}": None, "\\": None})
-    return [item.value.translate(plain) for item in test.caption]
+    """Small print of the page as it is read."""
+    return [item.value.translate(_PLAIN) for item in test.caption]
+
+
+def bar(test: AppTest) -> str:
+    """The question on top."""
+    return next(item.value.translate(_PLAIN) for item in test.markdown if " → " in item.value)
 
 
 def tables(test: AppTest) -> list[pd.DataFrame]:
@@ -66,7 +72,7 @@ def tables(test: AppTest) -> list[pd.DataFrame]:
         texts = item.proto.arrow_data.styler.display_values
         found.append(convert_arrow_bytes_to_pandas_df(texts) if texts else item.value)
     # Those that are read and not sorted have their first column as heads of rows; dollars and stars are escaped there.
-    read = [item.value.reset_index().map(lambda text: text.replace("\\", "")) for item in test.table]
+    read = [item.value.reset_index().map(lambda text: text.translate(_PLAIN)) for item in test.table]
     return found + read
 
 

@@ -19,12 +19,7 @@ from simulator.specs.base import validate
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import HARDWARE, MODEL, PLANNED_MODEL, PLANNED_RATE_PER_S, SERVED_RATE_PER_S
 from simulator.specs.question.scenario import ScenarioSpec
-from tests.app.pages import PAGES, document_of, equation, headline, metrics, opened, printed, tables
-
-
-def _bar(page: AppTest) -> str:
-    """The question on top."""
-    return next(item.value for item in page.markdown if " → " in item.value)
+from tests.app.pages import PAGES, bar, document_of, equation, headline, metrics, opened, printed, tables
 
 
 def test_the_first_plan_is_that_of_the_shortest_command() -> None:
@@ -78,7 +73,7 @@ def test_a_limit_of_power_is_asked_like_the_command_and_goes_on_with_the_fleet()
         f"plan-capacity --rps {PLANNED_RATE_PER_S:g} --model {PLANNED_MODEL} --hardware {HARDWARE} --power-cap 400"
     )
     assert document["plan"] == document_of(command)["plan"]
-    assert "≤ 400 W" in _bar(page)
+    assert "≤ 400 W" in bar(page)
     found = planned(plan_spec({"rps": 10, "model": MODEL, "hardware": HARDWARE, "power_cap": 400, "verify": False}))
     assert widget_values(fleet_setups(found, 0)[0])["cap"] == 400
     roofline = opened("roofline", {"cap": "400"})
@@ -101,9 +96,9 @@ def _opened_command(page: AppTest) -> list[Any]:
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_says_the_question(name: str) -> None:
     asked = {"model": "llama-3.1-8b", "isl": "777", "ttft": "3", "gpus": "h100-sxm-80gb", "rps": "33"}
-    bar = _bar(opened(name, asked))
+    said = bar(opened(name, asked))
     for part in ("**llama-3.1-8b**", "777 → 211 tokens", "TTFT p95 ≤ 3.00 s", "TPOT p95 ≤ 50.0 ms", "33.0 requests/s"):
-        assert part in bar, part
+        assert part in said, part
 
 
 @pytest.mark.parametrize(
@@ -116,9 +111,9 @@ def test_every_page_says_the_question(name: str) -> None:
     ],
 )
 def test_a_page_of_one_deployment_says_the_load_that_it_asks_about(name: str, said: str) -> None:
-    assert _bar(opened(name)).endswith(f" · {said}")
+    assert bar(opened(name)).endswith(f" · {said}")
     if name == "what_if":
-        assert "batch" not in _bar(opened("sweep", {"batch": "7"})), "what is swept has many values"
+        assert "batch" not in bar(opened("sweep", {"batch": "7"})), "what is swept has many values"
 
 
 def test_pools_that_nobody_asked_for_are_no_part_of_the_question() -> None:
@@ -141,7 +136,7 @@ def test_a_plan_is_handed_on_as_it_was_found() -> None:
     assert not page.warning
     (document,) = printed(page)
     assert document["overall"]["requests_per_s"] > 0
-    assert f"one of {count_text(plan.best.replicas)} replicas of b200-sxm {plan.best.label}" in _bar(page)
+    assert f"one of {count_text(plan.best.replicas)} replicas of b200-sxm {plan.best.label}" in bar(page)
     # Four ways to say the same deployment: its memory is the plan's, to the block.
     assert document["memory"]["kv_blocks"] * 16 == plan.best.replica.memory.kv_capacity_tokens
 
@@ -199,7 +194,7 @@ def test_a_fleet_of_two_pools_opens_as_found() -> None:
     assert document["overall"]["tpot_mean_s"] == pytest.approx(fleet.degraded.tpot_mean_s, rel=0.1)
     assert headline(page).startswith("Holds its objectives"), "as the plan says"
     group = f"{values['prefill_replicas']} prefill + {values['decode_replicas']} of {decode.replicas} decode replicas"
-    assert group in _bar(page)
+    assert group in bar(page)
     assert "TTFT p95" in metrics(page)
     assert "Saturation" not in metrics(page), "not known of two pools with an interval"
 
@@ -223,16 +218,16 @@ def test_a_comparison_starts_from_the_deployment_of_the_question() -> None:
 
 def test_a_changed_deployment_is_no_longer_one_of_the_plan() -> None:
     page = opened("what_if", {"gpu": "b200-sxm", "replicas": "5"})
-    assert "one of 5 replicas of b200-sxm" in _bar(page)
+    assert "one of 5 replicas of b200-sxm" in bar(page)
     page.selectbox(key="tp").set_value(2).run()
-    assert "replicas" not in _bar(page)
+    assert "replicas" not in bar(page)
 
 
 @pytest.mark.parametrize("count", ["9" * 400, "-1", "nan"])
-def test_a_count_that_cannot_be_meant_is_left_out_of_the_bar(count: str) -> None:
+def test_a_count_that_cannot_be_meant_is_left_out_of_thebar(count: str) -> None:
     page = opened("serving", {"model": PLANNED_MODEL, "pool": "decode", "replicas": count})
     assert not page.exception
-    assert "replicas" not in _bar(page)
+    assert "replicas" not in bar(page)
 
 
 @pytest.mark.slow
@@ -255,4 +250,4 @@ def test_a_fleet_of_unlike_pools_is_planned_and_opens_as_found() -> None:
     fleet = plan.fleets[place]
     assert document["overall"]["tpot_mean_s"] == pytest.approx(fleet.degraded.tpot_mean_s, rel=0.1)
     assert document["overall"]["ttft_mean_s"] == pytest.approx(fleet.degraded.ttft_mean_s, rel=0.25)
-    assert "prefill of h100-sxm-80gb" in _bar(page)
+    assert "prefill of h100-sxm-80gb" in bar(page)

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from app.display import COMMAND_LINE
 from app.pools import MOST_PROMPTS
 from simulator.reports.content.quantities import percent_text, seconds_text
-from tests.app.pages import captions, headline, metrics, opened, printed, tables
+from tests.app.pages import bar, captions, headline, metrics, opened, printed, tables
 
 SHORT = {"model": "llama-3.1-8b", "isl": "3000", "osl": "20"}
 TIERS = {**SHORT, "prompts": "300", "host_gb": "200", "nvme_gb": "4000", "nvme_gb_per_s": "25"}
@@ -36,7 +36,7 @@ def _asked(query: dict[str, str]) -> tuple[dict[str, object], str]:
         assert list(tables(page)[-1]["hits"]) == [percent_text(tier["hit_fraction"]) for tier in document["kv_tiers"]]
     (line,) = list(page.code)[1:]
     found: dict[str, object] = json.loads(line.value)
-    return found, next(item.value for item in page.markdown if " → " in item.value)
+    return found, bar(page)
 
 
 @pytest.mark.slow

@@ -70,3 +70,21 @@ def test_changes() -> None:
 def test_a_range_says_its_unit_once_where_it_is_one() -> None:
     assert text.range_text((0.0173, 0.0197), text.seconds_text) == "17.3 – 19.7 ms"
     assert text.range_text((0.9, 1.2), text.seconds_text) == "900 ms – 1.20 s"
+
+
+def test_a_number_stays_with_its_unit_and_words_may_part() -> None:
+    said = "batch 32 takes 9.40 ms per token, 64 % of $5 a day at 8 /s"
+    assert text.unbroken(said).split() == said.split(), "the same words"
+    assert text.unbroken(said).split(" ") == [
+        "batch",
+        "32\xa0takes",
+        "9.40\xa0ms",
+        "per",
+        "token,",
+        "64\xa0%",
+        "of",
+        "$5\xa0a",
+        "day",
+        "at",
+        "8\xa0/s",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -170,6 +171,14 @@ def range_text(ends: Sequence[float], text: Callable[[float], str]) -> str:
     first, last = text(low), text(high)
     number, _, unit = first.rpartition(" ")
     return f"{number} – {last}" if number and last.endswith(f" {unit}") else f"{first} – {last}"
+
+
+_BEFORE_A_UNIT = re.compile(r"(?<=\d) (?=[^\W\d]|[%/])")
+
+
+def unbroken(text: str) -> str:
+    """``text`` whose numbers stay on one line with their units, however narrow it is set."""
+    return _BEFORE_A_UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 
 def quantity(

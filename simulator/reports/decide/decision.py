@@ -276,7 +276,7 @@ def _decisions(studies: Studies) -> doc.Table:
     sure = confidence_in(studies.plan)
     engine = fleet.replica.deployment.engine
     shape = ", ".join(
-        f"{pool.replicas} + {pool.spares} spare {pool.role} replicas of ".replace("  ", " ")
+        f"{pool.replicas:,} + {pool.spares:,} spare {pool.role} replicas of ".replace("  ", " ")
         + f"{pool.replica.devices} {pool.hardware} ({pool.label})"
         for pool in fleet.pools
     )
@@ -340,7 +340,9 @@ def existing(studies: Studies) -> tuple[doc.Block, ...]:
         f"{studies.plan.best.devices:,} new accelerators of one kind, as if nothing existed. The section on options "
         f"has the fleet with the existing ones, and the money of both."
     )
-    shapes = ", ".join(f"{share.replicas} + {share.spares} x {share.hardware} {share.label}" for share in stock.shares)
+    shapes = ", ".join(
+        f"{share.replicas:,} + {share.spares:,} x {share.hardware} {share.label}" for share in stock.shares
+    )
     facts = (
         doc.fact("stock_devices", "with what exists", doc.count(stock.devices), shapes),
         doc.fact("stock_bought", "of them to obtain", doc.count(stock.bought), "the rest is in stock"),

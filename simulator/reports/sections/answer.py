@@ -125,7 +125,7 @@ def _pool_parts(fleet: Fleet, *, word: str) -> list[str]:
 
 def replicas_text(fleet: Fleet) -> str:
     """``250 + 1``: replicas and spares; of two pools ``88P + 1, 32D + 1``."""
-    return ", ".join(f"{pool.replicas}{pool.role[:1].upper()} + {pool.spares}" for pool in fleet.pools)
+    return ", ".join(f"{pool.replicas:,}{pool.role[:1].upper()} + {pool.spares:,}" for pool in fleet.pools)
 
 
 def rival_text(rival: Rival, best: Fleet) -> str:

@@ -214,7 +214,8 @@ def length_split_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
             if fleet.to_tokens is None
             else f"{fleet.from_tokens:,.0f} to {fleet.to_tokens:,.0f}",
             *(doc.number(fleet.rate_per_s), f"{fleet.hardware} {fleet.label}"),
-            *(f"{fleet.replicas} + {fleet.spares}", doc.count(fleet.devices), doc.money(fleet.cost_per_hour, digits=0)),
+            *(f"{fleet.replicas:,} + {fleet.spares:,}", doc.count(fleet.devices)),
+            doc.money(fleet.cost_per_hour, digits=0),
         )
         for fleet in split.fleets
     ]

@@ -31,7 +31,7 @@ def stock_blocks(plan: CapacityPlan) -> tuple[Table, ...]:
         return ()
     rows: list[tuple[Cell | str, ...]] = [
         (
-            *(f"{share.hardware} {share.label}", f"{share.replicas} + {share.spares}"),
+            *(f"{share.hardware} {share.label}", f"{share.replicas:,} + {share.spares:,}"),
             *map(count, (share.devices, share.from_stock, share.bought)),
             number(share.rate_per_s),
             *(seconds(None if share.seen is None else getattr(share.seen, key)) for key in _SLOWEST),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -188,3 +189,14 @@ def test_the_name_of_a_line_across_stands_where_what_is_drawn_is_far_from_it(
     )
     (note,) = plotly_spec(noted)["layout"]["annotations"]
     assert note["xanchor"] == side
+
+
+@pytest.mark.parametrize("kind", [SeriesKind.BAR, SeriesKind.SCATTER])
+def test_whiskers_are_drawn_on_paper_too(kind: SeriesKind) -> None:
+    x, y = Axis(title="x", low=0.0, high=5.0), Axis(title="y", low=0.0, high=5.0)
+    plain = Series(name="n", kind=kind, x=(1.0,), y=(3.0,))
+    drawn = [
+        static_svg(Chart(key="k", title="t", x=x, y=y, series=(series,))).count("<line")
+        for series in (plain, replace(plain, low=(2.0,), high=(4.0,)))
+    ]
+    assert drawn[1] == drawn[0] + 3

@@ -15,7 +15,8 @@ _NARROW, _WIDE = "fijlt.,:;|'!()[] -", "mwMW%@"
 FONT = 12.0
 """Size of every text [px]."""
 _INSIDE_BAR = 16.0
-_DOT = 3.5
+_DOT, _CAP = 3.5, 4.0
+"""Half of a point, and of the cap of a whisker [px]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +119,21 @@ def _bars(chart: Chart, frame: Frame, colors: tuple[int, ...], theme: Theme) -> 
             yield _rectangle(
                 left, min(top, zero), width * 0.94, abs(zero - top), color=PALETTE[colors[index]], name=text
             )
+            middle, highest = left + width / 2, min(top, zero)
+            if series.low:
+                ends = frame.y.at(series.low[number]), frame.y.at(series.high[number])
+                yield from _whisker(middle, *ends, stroke=theme.ink)
+                highest = min(highest, *ends)
             if width > _INSIDE_BAR * 2 or series.labels:
-                yield svg_text(left + width / 2, min(top, zero) - 4, text, fill=theme.ink)
+                yield svg_text(middle, highest - 4, text, fill=theme.ink)
+
+
+def _whisker(at: float, low: float, high: float, *, stroke: str, across: bool = False) -> Iterator[str]:
+    """From ``low`` to ``high`` at a place of the other axis; ``across``: from left to right."""
+    for start, end in (((at, low), (at, high)), *(((at - _CAP, end), (at + _CAP, end)) for end in (low, high))):
+        yield svg_line(
+            *(place for point in (start, end) for place in (point[::-1] if across else point)), stroke=stroke
+        )
 
 
 def _stacks(chart: Chart, frame: Frame, colors: tuple[int, ...], theme: Theme) -> Iterator[str]:
@@ -206,6 +220,11 @@ def _scatter(series: Series, frame: Frame, color: str, theme: Theme, *, taken: l
         whole = series.labels[number] if series.labels else ""
         title = f"<title>{escape(whole)}</title>" if whole else ""
         text = whole.partition(":")[0]
+        if series.low:
+            yield from _whisker(x, *(frame.y.at(ends[number]) for ends in (series.low, series.high)), stroke=color)
+        if series.x_low:
+            across = [frame.x.at(ends[number]) for ends in (series.x_low, series.x_high)]
+            yield from _whisker(y, *across, stroke=color, across=True)
         yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{color}" fill-opacity="0.9">{title}</circle>'
         if not text:
             continue

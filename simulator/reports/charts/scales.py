@@ -152,7 +152,7 @@ def chart_ranges(chart: Chart) -> tuple[tuple[float, float], tuple[float, float]
     """Ranges of the x and the y axis."""
     noted_x = [item.x for item in chart.annotations if item.x is not None]
     noted_y = [item.y for item in chart.annotations if item.y is not None]
-    along_x = [x for series in chart.series for x in series.x]
+    along_x = [x for series in chart.series for x in (*series.x, *series.x_low, *series.x_high)]
     along_y = _values_along_y(chart)
     if chart.horizontal:
         return axis_range(chart.x, [*along_y, *noted_x], from_zero=False), axis_range(chart.y, along_x, from_zero=False)

@@ -176,6 +176,7 @@ def static_svg(chart: Chart, *, theme: Theme = LIGHT, width: float = 720.0, heig
     y = Scale(low=y_low, high=y_high, first=first, last=last, log=chart.y.is_log)
     frame = Frame(x=x, y=y, left=left, right=right, top=top, bottom=bottom)
     colors, crowded = series_colors(chart), _crowded(chart.annotations, frame)
+    written = {label.partition(":")[0] for series in chart.series for label in series.labels}
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
         f'font-family="Inter, Helvetica, Arial, Liberation Sans, sans-serif" font-size="{FONT:g}" fill="none">',
@@ -188,7 +189,7 @@ def static_svg(chart: Chart, *, theme: Theme = LIGHT, width: float = 720.0, heig
         *(
             mark
             for index, note in enumerate(chart.annotations)
-            if not note.of_mark
+            if not note.of_mark and note.text not in written
             for mark in _note(note, frame, theme=theme, row=1 if index in crowded else 0)
         ),
         *_legend(rows, colors, left=left, theme=theme),

@@ -104,7 +104,8 @@ def largest_demand(spec: PlanSpec, *, field: DemandField, most: float) -> Larges
             break
         value = rounded(value / 2)
     else:
-        raise InfeasibleError(f"not even {value:g} fits the limits", field=Option(field), hint="raise a limit")
+        hint = "raise a limit; a fleet has its spares and, unless bought by the device, whole servers"
+        raise InfeasibleError(f"not even {value:g} fits the limits", field=Option(field), hint=hint)
     while tried.high == inf and tried.low < most:
         tried.holds(rounded(2 * tried.low))
     while tried.low < (middle := rounded(sqrt(tried.low * min(tried.high, most)))) < tried.high:

@@ -97,10 +97,10 @@ def compare_headline(compared: Sequence[Compared]) -> str:
 
 def compare_verdict(compared: Sequence[Compared], bounds_s: Mapping[str, float]) -> tuple[float, str]:
     """The probability that the cheapest of those which hold the objectives does, else the surest of all, and what it is
-    called: ``2 of 3 hold the objectives, cheapest b200-sxm TP1 (99 % likely)``."""
+    called: ``2 of 3 likely hold the objectives in this batch, cheapest b200-sxm TP1 (99 % likely)``."""
     chances = [least_chance(objective_chances(document, bounds_s)) for _, _, document in compared]
     held = [place for place, chance in enumerate(chances) if chance >= LIKELY]
-    said = f"{len(held)} of {len(compared)} hold the objectives in this batch"
+    said = f"{len(held)} of {len(compared)} likely hold the objectives in this batch"
     if not held:
         best = max(range(len(compared)), key=chances.__getitem__)
         return chances[best], f"{said}, surest {compared[best][0]} ({chance_text(chances[best])} likely)"

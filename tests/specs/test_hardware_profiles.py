@@ -22,6 +22,7 @@ from simulator.specs.hardware.accelerator import (
     list_offered_hardware,
     load_hardware,
     load_server,
+    nearest_hardware,
 )
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.specs.money.prices import load_prices
@@ -433,3 +434,12 @@ def test_the_explanation_check_can_fail() -> None:
 def test_specs_are_shared_and_typed() -> None:
     assert isinstance(load_hardware("h100"), AcceleratorSpec)
     assert isinstance(load_server("dgx-h100"), ServerSpec)
+
+
+@pytest.mark.parametrize("name", HARDWARE)
+def test_an_accelerator_under_another_name_is_nearest_to_what_it_is(name: str) -> None:
+    known = load_hardware(name)
+    found = load_hardware(nearest_hardware(known.model_copy(update={"name": "mine"})))
+    for field in ("memory_bytes", "memory_bytes_per_s", "vendor"):
+        assert getattr(found, field) == getattr(known, field)
+    assert max(found.peak_flops_per_s.values()) == max(known.peak_flops_per_s.values())

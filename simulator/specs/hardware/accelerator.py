@@ -276,12 +276,17 @@ def list_hardware(*, profiles: str | Path | None = None) -> tuple[str, ...]:
 
 
 def nearest_hardware(hardware: AcceleratorSpec) -> str:
-    """The built-in accelerator that one of somebody's own stands for, else the nearest in memory [bytes/s, bytes], of
-    its vendor where there is one."""
+    """The built-in accelerator that one of somebody's own stands for, else the nearest in memory [bytes/s, bytes] and
+    highest peak [FLOP/s], of its vendor where there is one."""
 
     def apart(name: str) -> tuple[bool, bool, float]:
         other = load_hardware(name)
-        ratios = (other.memory_bytes_per_s / hardware.memory_bytes_per_s, other.memory_bytes / hardware.memory_bytes)
+        pairs = (
+            (other.memory_bytes_per_s, hardware.memory_bytes_per_s),
+            (other.memory_bytes, hardware.memory_bytes),
+            (max(other.peak_flops_per_s.values()), max(hardware.peak_flops_per_s.values())),
+        )
+        ratios = (theirs / ours for theirs, ours in pairs)
         return name != hardware.name, other.vendor != hardware.vendor, sum(abs(log(ratio)) for ratio in ratios)
 
     return min(list_hardware(), key=apart)

@@ -22,7 +22,7 @@ from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit
 from simulator.specs.model.precision import Dtype
 from simulator.units import MICRO
-from validation.fit.attention_models import FIXED, MODELS, PREFILL_BOUNDS
+from validation.fit.attention_models import MODELS, PREFILL_BOUNDS
 from validation.fit.corrected import box_of
 from validation.fit.files import calibration_directory, write_calibration
 from validation.fit.physics import fit_parameters
@@ -39,7 +39,7 @@ SHAPE = (
 )
 KEYS, WIDTH, UNMASKED = r"seq_kv (\d+)", r"head_dim (\d+)", r"non.causal"
 
-NEUTRAL = FIXED["prefill"] | {
+NEUTRAL = {
     "launch_s": 8e-6,
     "tile_cycles": 0.0,
     "overlap": 3.0,

@@ -43,22 +43,6 @@ DECODE_BOUNDS: dict[str, Bound] = {
     "merge_s": Bound(low=1e-8, high=1e-5, start=2e-6),
 }
 
-FIXED: dict[str, dict[str, float]] = {
-    "prefill": {"append_passes": 0.5, "l2_reach": 0.45, "droop_s": 0.02},
-    "decode": {
-        "unit_shares": 4.4,
-        "overlap": 2.0,
-        "block_cycles": 10.0,
-        "wave_quantisation": 1.0,
-        "residency": 1.5,
-        "l2_reach": 0.6,
-        "token_cycles": 3000.0,
-    },
-}
-"""Shared by all kernels of a phase: medians of the fits that had them free, a third to two thirds of which stood at a
-bound. Fixing them moves the error on left-out layouts by less than a tenth, mostly down (six tables of five
-accelerators)."""
-
 LATENT_BOUNDS: dict[str, Bound] = {
     "tensor_fraction": Bound(low=0.02, high=1.0, start=0.6),
     "memory_fraction": Bound(low=0.3, high=1.0, start=0.9),
@@ -79,7 +63,7 @@ SPLIT_BOUNDS: dict[tuple[str, SplitRule], dict[str, Bound]] = {
 """Parameters that only kernels of this rule have; 0 for the others."""
 
 PREFILL_TRAITS: tuple[dict[str, float], ...] = tuple(
-    FIXED["prefill"] | {"tile_rows": rows, "packs_group": packs, "split_rule": float(rule), "merge_s": 0.0}
+    {"tile_rows": rows, "packs_group": packs, "split_rule": float(rule), "merge_s": 0.0}
     for rows, packs, rule in (
         (64.0, 0.0, SplitRule.OWN),
         (128.0, 0.0, SplitRule.OWN),
@@ -91,7 +75,7 @@ PREFILL_TRAITS: tuple[dict[str, float], ...] = tuple(
     )
 )
 DECODE_TRAITS: tuple[dict[str, float], ...] = tuple(
-    FIXED["decode"] | {"tile_rows": rows, "split_rule": float(rule), "swap_s": 0.0, "copy_s": 0.0}
+    {"tile_rows": rows, "split_rule": float(rule), "swap_s": 0.0, "copy_s": 0.0}
     for rows, rule in (
         (16.0, SplitRule.OWN),
         (64.0, SplitRule.OWN),

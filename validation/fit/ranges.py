@@ -45,17 +45,14 @@ RANGES: dict[str, PhysicalRange] = {
     "fraction": PhysicalRange(low=1e-3, high=1.0, reason="share of the link"),
     "exponential_rate": PhysicalRange(low=0.0, high=1.25, reason="special function units and polynomials beside them"),
     "pass_speedup": PhysicalRange(low=1e-3, high=3.0, reason="of the bandwidth; above 1 where passes are fused"),
-    "unit_shares": PhysicalRange(low=0.1, high=6.0, reason="one unit's L2 port over its even share of the memory"),
     "unit_bandwidth": PhysicalRange(low=0.5, high=20.0, reason="one unit's L2 port over its even share of the memory"),
     "wave_quantisation": _COUNT,
     "droop": PhysicalRange(low=0.0, high=0.6, reason="loss of clock"),
-    "l2_reach": PhysicalRange(low=0.05, high=1.5, reason="of the L2, with what a set beyond it still hits"),
     "l2_share": PhysicalRange(low=0.05, high=3.0, reason="of the L2, with what a set beyond it still hits"),
     "l2_speedup": _SPEEDUP,
     "conv_l2_speedup": _SPEEDUP,
     "overlap": PhysicalRange(low=1.0, high=12.0, reason="sharpness of a maximum"),
     "lone_factor": PhysicalRange(low=0.5, high=4.0, reason="a tile alone over one among others"),
-    "residency": PhysicalRange(low=0.5, high=16.0, reason="thread blocks of a unit"),
     "query_passes": PhysicalRange(low=0.0, high=6.0, reason="passes over queries and outputs"),
 }
 """Parameter -> range; times and cycles follow from their unit, traits and residuals have none."""

@@ -38,6 +38,12 @@ SAMPLED_TILES = 16
 _CASES_AT_ONCE = 2048
 """Calls whose sampled tiles a processor's cache holds."""
 
+APPEND_PASSES, L2_REACH, DROOP_S = 0.5, 0.45, 0.02
+"""Reads and writes of new keys over those of the append's own bytes, the share of the L2 that a call may fill, and how
+long a call is before its clock sags [s]: medians of fits that had them free, a third to two thirds of which stood at a
+bound. Fixing them moves the error on left-out layouts by less than a tenth, mostly down (six tables of five
+accelerators)."""
+
 WARPGROUP_ROWS = 64.0
 """Query rows that one warpgroup multiplies: the grain in which a tile is filled [Shah2024]."""
 
@@ -140,8 +146,8 @@ def prefill_seconds(
     grid : tiles, their key blocks and splits, from `prefill_grid` [-]
     machine : tensor peak [FLOP/s], exponentials [1/s], bandwidth [bytes/s], L2 [bytes], clock [Hz]
     parameters : of the fit; names with _fraction are shares of datasheet rates [-]; exponential_rate is over that of
-        the special function units, above 1 with polynomials beside them; l2_reach is over the size of the L2;
-        ``droop`` is the loss of clock of calls longer than droop_s [s]
+        the special function units, above 1 with polynomials beside them; ``droop`` is the loss of clock of calls longer
+        than DROOP_S
     cold : the cached context is read from HBM whatever its size
 
     Range of validity
@@ -167,10 +173,10 @@ def prefill_seconds(
     makespan = np.maximum(waves * mean, longest) + merge
     traffic, bandwidth = _traffic_seconds(cases, machine=machine, parameters=p, cold=cold)
     append = append_seconds(
-        cases, machine=machine, token_cycles=p["token_cycles"], bytes_per_s=bandwidth / p["append_passes"]
+        cases, machine=machine, token_cycles=p["token_cycles"], bytes_per_s=bandwidth / APPEND_PASSES
     )
     busy = makespan + traffic + append
-    droop = 1.0 + p["droop"] * busy / (busy + p["droop_s"])
+    droop = 1.0 + p["droop"] * busy / (busy + DROOP_S)
     return Terms(seconds=p["launch_s"] + busy * droop, compute_s=makespan, memory_s=traffic + append)
 
 
@@ -187,7 +193,7 @@ def _traffic_seconds(
     cached = cases.sequences * cases.context_tokens * per_token * cases.kv_element_bytes
     slow = p["memory_fraction"] * machine.memory_bytes_per_s
     working_set = queries + new + tokens * per_token * ACTIVATION_BYTES + cached
-    hot = l2_hit_share(working_set, l2_bytes=p["l2_reach"] * machine.l2_bytes)
+    hot = l2_hit_share(working_set, l2_bytes=L2_REACH * machine.l2_bytes)
     fast = slow * (1.0 + (p["l2_speedup"] - 1.0) * hot)
     seconds = (queries + new) / fast + cached / (slow if cold else fast)
     return seconds, fast

@@ -232,11 +232,11 @@ def closest(value: str, known: Iterable[str], *, limit: int = 3) -> str:
     return f"did you mean {' or '.join(found)}?" if found else ""
 
 
-def did_you_mean(value: str, known: Iterable[str], *, limit: int = 3, otherwise: str = "") -> str:
+def did_you_mean(value: str, known: Iterable[str], *, otherwise: str = "") -> str:
     """The closest names, else ``otherwise``, else a few of all."""
     names = sorted(set(known))
     shown = ", ".join(names[:12])
-    return closest(value, names, limit=limit) or otherwise or f"known: {shown}{', ...' if len(names) > 12 else ''}"
+    return closest(value, names) or otherwise or f"known: {shown}{', ...' if len(names) > 12 else ''}"
 
 
 @contextmanager

@@ -40,16 +40,16 @@ _PREFIXES = (
 )
 
 
-def format_si(value: float, unit: str, *, digits: int = 3) -> str:
+def format_si(value: float, unit: str) -> str:
     """Write ``value`` with a decimal prefix, for people: ``format_si(3.35e12, "B/s")`` is ``3.35 TB/s``."""
     if value == 0:
         return f"0 {unit}".rstrip()
-    value = float(f"{value:.{digits}g}")  # first, so that 999.7 becomes 1 of the next prefix
+    value = float(f"{value:.3g}")  # first, so that 999.7 becomes 1 of the next prefix
     magnitude = abs(value)
     for scale, prefix in _PREFIXES:
         if magnitude >= scale:
-            return f"{value / scale:.{digits}g} {prefix}{unit}".rstrip()
-    return f"{value:.{digits}g} {unit}".rstrip()
+            return f"{value / scale:.3g} {prefix}{unit}".rstrip()
+    return f"{value:.3g} {unit}".rstrip()
 
 
 def plain_text(value: float, *, digits: int = 4) -> str:

@@ -125,7 +125,7 @@ def read_t5(fields: Fields) -> ModelSpec:
     causal = _stack(plain, mlp, depth=trunk.num_hidden_layers, table=table, causal=True)
     seeing = _stack(plain, mlp, depth=fields.depth("num_layers"), table=table, causal=False)
     spec = usual.decoder(fields, trunk=trunk, layers=causal, tie_default=True)
-    return spec.model_copy(update={"encoder": usual.encoder(seeing, final_norm=True)})
+    return spec.model_copy(update={"encoder": usual.encoder(seeing)})
 
 
 def _stack(plain: AttentionSpec, mlp: MlpSpec, *, depth: int, table: int, causal: bool) -> tuple[LayerSpec, ...]:

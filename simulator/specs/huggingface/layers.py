@@ -345,7 +345,7 @@ def stack(
     )
 
 
-def encoder(layers: Sequence[arch.LayerSpec], *, final_norm: bool) -> arch.EncoderSpec:
+def encoder(layers: Sequence[arch.LayerSpec]) -> arch.EncoderSpec:
     """The encoder of an encoder-decoder model."""
     known, order = distinct(layers)
-    return arch.EncoderSpec(layers=known, layer_order=order, final_norm=final_norm)
+    return arch.EncoderSpec(layers=known, layer_order=order)

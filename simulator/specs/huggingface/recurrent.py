@@ -59,6 +59,28 @@ def _scan_trunk(fields: Fields) -> Trunk:
     return read_trunk(fields)
 
 
+_MAMBA2 = ("n_groups", "conv_kernel", "chunk_size", "use_bias", "use_conv_bias")
+_INNER = ("mamba_n_groups", "mamba_d_conv", "mamba_chunk_size", "mamba_proj_bias", "mamba_conv_bias")
+"""Parts of a scan as Mamba2Config calls them, and as FalconH1Config and GraniteMoeHybridConfig do."""
+
+
+def _heads_scan(
+    fields: Fields, names: tuple[str, ...], *, heads: int, width: int, state_size: int, groups: int, chunk: int = 256
+) -> arch.Mamba2Spec:
+    """groups, chunk : where the configuration does not say"""
+    grouped, kernel, chunked, bias, conv_bias = names
+    return arch.Mamba2Spec(
+        num_heads=heads,
+        head_dim=width,
+        state_size=state_size,
+        n_groups=fields.size(grouped, default=groups),
+        conv_kernel=fields.size(kernel, default=4),
+        chunk_size=fields.size(chunked, default=chunk),
+        use_bias=fields.flag(bias, default=False),
+        use_conv_bias=fields.flag(conv_bias, default=True),
+    )
+
+
 def read_mamba2(fields: Fields) -> arch.ModelSpec:
     """Mamba2Config: heads x head_dim must be expand x hidden_size."""
     trunk = _scan_trunk(fields)
@@ -66,16 +88,8 @@ def read_mamba2(fields: Fields) -> arch.ModelSpec:
     heads, width = fields.size("num_heads"), fields.size("head_dim", default=64)
     if heads * width != inner:
         raise fields.refusal("num_heads", f"{heads} heads of {width} do not make expand x hidden_size = {inner}")
-    mixer = arch.Mamba2Spec(
-        num_heads=heads,
-        head_dim=width,
-        state_size=fields.size("state_size", default=128),
-        n_groups=fields.size("n_groups", default=8),
-        conv_kernel=fields.size("conv_kernel", default=4),
-        chunk_size=fields.size("chunk_size", default=256),
-        use_bias=fields.flag("use_bias", default=False),
-        use_conv_bias=fields.flag("use_conv_bias", default=True),
-    )
+    state_size = fields.size("state_size", default=128)
+    mixer = _heads_scan(fields, _MAMBA2, heads=heads, width=width, state_size=state_size, groups=8)
     layers = (arch.LayerSpec(mixer=mixer, norms=1),) * trunk.num_hidden_layers
     return decoder(fields, trunk=trunk, layers=layers)
 
@@ -111,20 +125,6 @@ def _periodic(fields: Fields, name: str, *, depth: int, period: int, offset: int
     return tuple(index % every == start for index in range(depth))
 
 
-def _inner_scan(fields: Fields, *, heads: int, width: int, state_size: int) -> arch.Mamba2Spec:
-    """A scan between other blocks, by the names that FalconH1Config and GraniteMoeHybridConfig share."""
-    return arch.Mamba2Spec(
-        num_heads=heads,
-        head_dim=width,
-        state_size=state_size,
-        n_groups=fields.size("mamba_n_groups", default=1),
-        conv_kernel=fields.size("mamba_d_conv", default=4),
-        chunk_size=fields.size("mamba_chunk_size", default=256),
-        use_bias=fields.flag("mamba_proj_bias", default=False),
-        use_conv_bias=fields.flag("mamba_conv_bias", default=True),
-    )
-
-
 def read_falcon_h1(fields: Fields) -> arch.ModelSpec:
     """FalconH1Config: attention and a scan side by side in every layer, added up, before the feed-forward block. Each
     of them is a block here: both read the layer's first norm and end in an all-reduce of their own."""
@@ -135,7 +135,8 @@ def read_falcon_h1(fields: Fields) -> arch.ModelSpec:
     width = inner // heads if fields.raw("mamba_d_head") in (None, "auto") else fields.size("mamba_d_head")
     if heads * width != inner:
         raise fields.refusal("mamba_n_heads", f"{heads} heads of {width} do not make mamba_d_ssm {inner}")
-    scan = _inner_scan(fields, heads=heads, width=width, state_size=fields.size("mamba_d_state", default=256))
+    state_size = fields.size("mamba_d_state", default=256)
+    scan = _heads_scan(fields, _INNER, heads=heads, width=width, state_size=state_size, groups=1)
     scan = scan.model_copy(update={"gated_norm": fields.flag("mamba_rms_norm", default=False)})
     mlp = read_mlp(fields, bias="mlp_bias")
     fields.expect("projectors_bias", value=scan.use_bias, why="FalconH1Mixer has one flag for both projections")
@@ -224,19 +225,12 @@ def _nemotron_layer(fields: Fields, kind: str, *, hidden_size: int) -> arch.Laye
 
 
 def _nemotron_scan(fields: Fields) -> arch.Mamba2Spec:
-    bias = fields.flag("use_bias", default=False)
     fields.expect("mamba_d_state", value=fields.raw("ssm_state_size"), why="it repeats ssm_state_size")
-    fields.expect("mamba_proj_bias", value=bias, why="NemotronHMamba2Mixer takes use_bias for both projections")
-    return arch.Mamba2Spec(
-        num_heads=fields.size("mamba_num_heads"),
-        head_dim=fields.size("mamba_head_dim"),
-        state_size=fields.size("ssm_state_size"),
-        n_groups=fields.size("n_groups", default=8),
-        conv_kernel=fields.size("conv_kernel", default=4),
-        chunk_size=fields.size("chunk_size", default=128),
-        use_bias=bias,
-        use_conv_bias=fields.flag("use_conv_bias", default=True),
-    )
+    heads, width, state_size = (fields.size(name) for name in ("mamba_num_heads", "mamba_head_dim", "ssm_state_size"))
+    scan = _heads_scan(fields, _MAMBA2, heads=heads, width=width, state_size=state_size, groups=8, chunk=128)
+    why = "NemotronHMamba2Mixer takes use_bias for both projections"
+    fields.expect("mamba_proj_bias", value=scan.use_bias, why=why)
+    return scan
 
 
 def read_lfm2(fields: Fields) -> arch.ModelSpec:
@@ -281,7 +275,7 @@ def read_granite_hybrid(fields: Fields) -> arch.ModelSpec:
     rotary = fields.text("position_embedding_type", allowed=("nope", "rope"), default="nope") == "rope"
     attention = read_attention(fields).model_copy(update={"rotary": rotary})
     heads, width, state_size = (fields.size(f"mamba_{name}") for name in ("n_heads", "d_head", "d_state"))
-    scan = _inner_scan(fields, heads=heads, width=width, state_size=state_size)
+    scan = _heads_scan(fields, _INNER, heads=heads, width=width, state_size=state_size, groups=1)
     types = fields.words("layer_types", length=depth, allowed=_HYBRID_LAYERS)
     if types is None:
         raise fields.refusal("layer_types", "is missing: which layers attend is unknown")

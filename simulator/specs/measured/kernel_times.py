@@ -12,19 +12,9 @@ from simulator.errors import FileError, RoofcastError, did_you_mean
 from simulator.records import dataclass
 
 SHAPE_COLUMNS = (
-    "m",
-    "n",
-    "k",
-    "groups",
-    "sequences",
-    "query_tokens",
-    "context_tokens",
-    "num_heads",
-    "num_kv_heads",
-    "head_dim",
-    "bytes",
-    "layers",
-)
+    "m", "n", "k", "groups", "sequences", "query_tokens", "context_tokens", "num_heads", "num_kv_heads", "head_dim",
+    "bytes", "layers",
+)  # fmt: skip
 NAME_COLUMNS = ("family", "kernel", "format")
 MACHINE_COLUMNS = ("device", "driver", "torch_version", "date")
 REQUIRED_COLUMNS = (*NAME_COLUMNS, *SHAPE_COLUMNS, "seconds", "mode", *MACHINE_COLUMNS)

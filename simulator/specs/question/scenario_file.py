@@ -28,21 +28,9 @@ PARTS: Mapping[str, type[PrecisionSpec] | type[TechniquesSpec] | type[EngineSpec
     "engine": EngineSpec,
 }
 WHOLE = (
-    "model",
-    "hardware",
-    "interconnect",
-    "power_cap_w",
-    "tp_size",
-    "pp_size",
-    "ep_size",
-    "dp_size",
-    "cp_size",
-    "replicas",
-    "disaggregation",
-    "routing",
-    "batch_size",
-    "concurrency",
-)
+    "model", "hardware", "interconnect", "power_cap_w", "tp_size", "pp_size", "ep_size", "dp_size", "cp_size",
+    "replicas", "disaggregation", "routing", "batch_size", "concurrency",
+)  # fmt: skip
 """Fields of the scenario itself that a comparison may change; the lengths stay what is compared."""
 ABSENT = ("none", "null")
 """Takes a field back to what it is without being given."""

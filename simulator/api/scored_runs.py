@@ -12,14 +12,7 @@ from simulator.errors import RoofcastError
 from simulator.reports.answers.today import TodayAnswer
 from simulator.specs.base import validate
 from simulator.specs.hardware.accelerator import load_hardware
-from simulator.specs.measured.validation_rows import (
-    RunChoice,
-    RunFacts,
-    ValidationRow,
-    WholeRun,
-    load_today_runs,
-    load_validation_table,
-)
+from simulator.specs.measured import validation_rows
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.scenario import ScenarioSpec
 
@@ -28,7 +21,7 @@ Report = Callable[[int, int], None]
 
 
 def today(
-    choice: RunChoice | None = None,
+    choice: validation_rows.RunChoice | None = None,
     *,
     anew: bool = False,
     every: int = 1,
@@ -50,10 +43,10 @@ def today(
     RoofcastError
         Nothing was measured with this choice.
     """
-    packed, table = load_today_runs(), load_validation_table()
+    packed, table = validation_rows.load_today_runs(), validation_rows.load_validation_table()
     runs = {str(run.scenario["id"]): run for run in packed.runs}
     facts = [run_facts(_scenario(run), source=run.source) for run in packed.runs]
-    names = [item.run for item in (choice or RunChoice()).of(facts)][::every]
+    names = [item.run for item in (choice or validation_rows.RunChoice()).of(facts)][::every]
     wanted = {name: runs[name] for name in names}
     is_stored = table.is_current and not anew and profiles is None
     if is_stored:
@@ -68,15 +61,15 @@ def today(
     )
 
 
-def _scenario(run: WholeRun) -> ScenarioSpec:
+def _scenario(run: validation_rows.WholeRun) -> ScenarioSpec:
     return validate(ScenarioSpec, run.scenario, where=run.source)
 
 
 def predicted_rows(
-    runs: Sequence[WholeRun], *, profiles: str | None = None, report: Report | None = None
-) -> list[ValidationRow]:
+    runs: Sequence[validation_rows.WholeRun], *, profiles: str | None = None, report: Report | None = None
+) -> list[validation_rows.ValidationRow]:
     """Every measured value of ``runs`` beside its prediction, made now; a refused run has no rows."""
-    found: list[ValidationRow] = []
+    found: list[validation_rows.ValidationRow] = []
     for done, run in enumerate(runs, start=1):
         try:
             found += run_rows(run, profiles=profiles)
@@ -88,7 +81,7 @@ def predicted_rows(
     return found
 
 
-def run_rows(run: WholeRun, *, profiles: str | None = None) -> list[ValidationRow]:
+def run_rows(run: validation_rows.WholeRun, *, profiles: str | None = None) -> list[validation_rows.ValidationRow]:
     """The values of one run beside their predictions. Raises RoofcastError: the scenario is refused."""
     from simulator.reports.answer import result_object
 
@@ -98,7 +91,7 @@ def run_rows(run: WholeRun, *, profiles: str | None = None) -> list[ValidationRo
     for metric, measured in run.measured.items():
         low, high = result["interval"].get(metric, (math.nan, math.nan))
         rows.append(
-            ValidationRow(
+            validation_rows.ValidationRow(
                 **asdict(facts),
                 metric=metric,
                 measured=measured,
@@ -111,7 +104,7 @@ def run_rows(run: WholeRun, *, profiles: str | None = None) -> list[ValidationRo
     return rows
 
 
-def run_facts(scenario: ScenarioSpec, *, source: str, rate_per_s: float | None = None) -> RunFacts:
+def run_facts(scenario: ScenarioSpec, *, source: str, rate_per_s: float | None = None) -> validation_rows.RunFacts:
     """What ran and what was asked of it; ``rate_per_s``: of the stage of kind serve that the values are of."""
     pools, precision = scenario.disaggregation, scenario.precision
     own = scenario.parallelism.model_dump()
@@ -119,7 +112,7 @@ def run_facts(scenario: ScenarioSpec, *, source: str, rate_per_s: float | None =
     if pools is not None:
         prompts = {**own, **pools.degrees("prefill")}
         own |= pools.degrees("decode")
-    return RunFacts(
+    return validation_rows.RunFacts(
         source=source,
         run=str(scenario.id),
         hardware=load_hardware(scenario.hardware).name,

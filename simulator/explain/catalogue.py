@@ -11,13 +11,7 @@ from pathlib import Path
 from simulator.errors import FileError, Option, RoofcastError, did_you_mean, ignored_option, no_effect
 from simulator.explain.topic import Equation, Example, Topic
 from simulator.phases.memory import memory_plan
-from simulator.published.catalogue import (
-    PUBLISHED_COLUMNS,
-    explained,
-    published_chart,
-    published_figures,
-    published_rows,
-)
+from simulator.published import catalogue as published
 from simulator.published.figures import ComparedFigure
 from simulator.records import dataclass
 from simulator.reports.charts.chart import Chart
@@ -77,7 +71,7 @@ class Page:
         """That of the worked example, or of the published figures."""
         blocks = [block for section in self.sections for block in section.blocks]
         charts = [block.chart for block in blocks if isinstance(block, Figure)]
-        return charts[0] if charts else published_chart(self.figures)
+        return charts[0] if charts else published.published_chart(self.figures)
 
 
 def page(topic: Topic, example: Example) -> Page:
@@ -138,23 +132,23 @@ def _formula(topic: Topic, equations: Sequence[Equation]) -> tuple[Block, ...]:
 def _compared(topic: Topic) -> tuple[ComparedFigure, ...]:
     return tuple(
         ComparedFigure(figure=figure, predicted=figure.predict())
-        for figure in published_figures()
+        for figure in published.published_figures()
         if figure.name.startswith(topic.published or ("\0",))
     )
 
 
 def _published(figures: Sequence[ComparedFigure]) -> tuple[Block, ...]:
     words = ("figure", "unit", "verdict")
-    heads = " | ".join(f"{name}:" if name in words else name for name in PUBLISHED_COLUMNS)
+    heads = " | ".join(f"{name}:" if name in words else name for name in published.PUBLISHED_COLUMNS)
     sources = dict.fromkeys(item.figure.source for item in figures)
     asked = dict.fromkeys(str(item.figure.asked_by) for item in figures if item.figure.asked_by.field)
     short = [text for text in asked if len(text) <= SHORT_RECIPE][:RECIPES] or list(asked)[:1]
     whole = dict.fromkeys(
         f"roofcast published --topic {item.figure.topic}" for item in figures if str(item.figure.asked_by) not in short
     )
-    reasons = dict.fromkeys(reason for reason in explained(figures).values() if reason)
+    reasons = dict.fromkeys(reason for reason in published.explained(figures).values() if reason)
     return (
-        table("published", "", heads, published_rows(figures)),
+        table("published", "", heads, published.published_rows(figures)),
         *([Bullets(items=tuple(f"why off: {reason}" for reason in reasons))] if reasons else []),
         Bullets(items=tuple(f"source: {source}" for source in sources)),
         Bullets(items=(*(f"recipe: {text}" for text in short), *(f"recipe of each: {text}" for text in whole))),

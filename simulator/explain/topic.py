@@ -22,21 +22,7 @@ from simulator.published.facts import load_facts
 from simulator.published.kv_waste import RESERVED_TOKENS
 from simulator.records import dataclass
 from simulator.reports.charts.chart import bars_chart, lines_chart
-from simulator.reports.content.document import (
-    Block,
-    Facts,
-    Figure,
-    Origin,
-    Table,
-    Value,
-    as_cell,
-    fact,
-    fraction,
-    known_as,
-    number,
-    seconds,
-    table,
-)
+from simulator.reports.content import document as doc
 from simulator.specs.base import Spec
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
@@ -99,9 +85,9 @@ class Example:
         return passes if is_encoder_only(self.model) else [*passes, ("decode", self.decode(replica))]
 
     @staticmethod
-    def known(estimate: StepEstimate) -> Origin:
+    def known(estimate: StepEstimate) -> doc.Origin:
         """How a step's time is known, for the badge beside it."""
-        return known_as(Provenance(int(estimate.provenance[0])).label)
+        return doc.known_as(Provenance(int(estimate.provenance[0])).label)
 
     @property
     def half(self) -> Dtype:
@@ -124,7 +110,7 @@ class Example:
         return next(layer.mixer for layer in self.model.layers if isinstance(layer.mixer, AttentionSpec))
 
 
-Worked = Callable[[Example], tuple[Block, ...]]
+Worked = Callable[[Example], tuple[doc.Block, ...]]
 Need = Literal["generation", "heads", "feed_forward", "dense_mlp", "encoding", "known_chip", "reservation"]
 
 
@@ -150,7 +136,7 @@ class Topic(Spec):
         """Why it says nothing of the example, or ""."""
         return next((reason for need in self.needs if (reason := NEEDS[need](example))), "")
 
-    def example_of(self, example: Example) -> tuple[Block, ...]:
+    def example_of(self, example: Example) -> tuple[doc.Block, ...]:
         """It worked with an example."""
         made: Worked = resolve_name(f"simulator.explain.{self.worked}")
         return made(example)
@@ -251,38 +237,38 @@ NEEDS: dict[Need, Callable[[Example], str]] = {
 """What a topic says nothing without -> why an example lacks it, or ""."""
 
 
-def columns_table(key: str, title: str, of: Mapping[str, Iterable[Value]], *, note: str = "") -> Table:
+def columns_table(key: str, title: str, of: Mapping[str, Iterable[doc.Value]], *, note: str = "") -> doc.Table:
     """A table by columns: what stands under each heading, row by row."""
-    return table(key, title, " | ".join(of), zip(*of.values(), strict=True), note=note)
+    return doc.table(key, title, " | ".join(of), zip(*of.values(), strict=True), note=note)
 
 
-def whole(values: Iterable[float]) -> list[Value]:
+def whole(values: Iterable[float]) -> list[doc.Value]:
     """Numbers of things."""
-    return [number(value, digits=0) for value in values]
+    return [doc.number(value, digits=0) for value in values]
 
 
-def shares(values: Iterable[float]) -> list[Value]:
+def shares(values: Iterable[float]) -> list[doc.Value]:
     """Shares of one."""
-    return [fraction(float(value)) for value in values]
+    return [doc.fraction(float(value)) for value in values]
 
 
-def times(values_s: Iterable[float]) -> list[Value]:
+def times(values_s: Iterable[float]) -> list[doc.Value]:
     """Times [s]."""
-    return [seconds(float(value_s)) for value_s in values_s]
+    return [doc.seconds(float(value_s)) for value_s in values_s]
 
 
-def facts(*named: tuple[str, str, Value]) -> Facts:
+def facts(*named: tuple[str, str, doc.Value]) -> doc.Facts:
     """Headline numbers, each with its key and its label."""
-    return Facts(facts=tuple(fact(key, label, as_cell(value)) for key, label, value in named))
+    return doc.Facts(facts=tuple(doc.fact(key, label, doc.as_cell(value)) for key, label, value in named))
 
 
 def lines(
     key: str, title: str, *, x: str, y: str, at: Sequence[float], of: Mapping[str, Sequence[float | None]]
-) -> Figure:
+) -> doc.Figure:
     """One line per name."""
-    return Figure(chart=lines_chart(key, title, x=x, y=y, at=at, of=of))
+    return doc.Figure(chart=lines_chart(key, title, x=x, y=y, at=at, of=of))
 
 
-def bars(key: str, title: str, *, y: str, names: Sequence[str], of: Mapping[str, Sequence[float]]) -> Figure:
+def bars(key: str, title: str, *, y: str, names: Sequence[str], of: Mapping[str, Sequence[float]]) -> doc.Figure:
     """Bars over names, one series per name of ``of``."""
-    return Figure(chart=bars_chart(key, title, y=y, names=names, of=of))
+    return doc.Figure(chart=bars_chart(key, title, y=y, names=names, of=of))

@@ -8,15 +8,7 @@ from simulator.planner.capacity_plan import CapacityPlan, has_studies
 from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
 from simulator.reports.content.quantities import counted_text
 from simulator.reports.formats.text import sections_text
-from simulator.reports.sections.answer import (
-    checked_text,
-    covered_text,
-    fleets_table,
-    price_blocks,
-    rival_text,
-    sentence,
-    stock_checked_texts,
-)
+from simulator.reports.sections import answer
 from simulator.reports.words.derivation import bought_text, explanation, families_text, order_text
 from simulator.reports.words.plan_inputs import plan_input
 
@@ -59,22 +51,22 @@ def _answer(plan: CapacityPlan) -> Section:
         f"{counted_text(len(fleets), 'option')} from {plan.candidates:,} candidates, {order_text(fleets)}{more}; "
         "latencies at the planned peak with the spares down"
     )
-    blocks: list[Block] = [Paragraph(text=sentence(plan), tone=Tone.LEAD)]
+    blocks: list[Block] = [Paragraph(text=answer.sentence(plan), tone=Tone.LEAD)]
     replayed = plan.finalists if plan.finalists is not None and plan.finalists.replayed else None
-    checked = checked_text(plan) if replayed is None else covered_text(replayed)
+    checked = answer.checked_text(plan) if replayed is None else answer.covered_text(replayed)
     if plan.spec.stock:
         # The sentence above is of what works side by side.
-        simulated = stock_checked_texts(plan)
+        simulated = answer.stock_checked_texts(plan)
         checked = "" if simulated and plan.verification is None else checked
         blocks += [Paragraph(text=text) for text in (*simulated, "A new fleet alone, as if nothing existed:")]
     if checked:
         blocks.append(Paragraph(text=checked))
     if plan.rival is not None:
-        blocks.append(Paragraph(text=rival_text(plan.rival, plan.best)))
+        blocks.append(Paragraph(text=answer.rival_text(plan.rival, plan.best)))
     bought = None if plan.price_ranking is None else plan.price_ranking.bought
     if bought is not None:
         blocks.append(Paragraph(text=bought_text(bought, currency=plan.best.cost.currency)))
-    blocks.append(fleets_table([fleets[place] for place in places], note=note, brief=True))
+    blocks.append(answer.fleets_table([fleets[place] for place in places], note=note, brief=True))
     if plan.families:
         blocks.append(Paragraph(text=families_text(plan)))
     return Section(key="answer", title="", blocks=tuple(blocks))
@@ -84,7 +76,7 @@ def _prices(plan: CapacityPlan) -> tuple[Section, ...]:
     """What other prices would change, where there is more than one kind of accelerator to choose from."""
     if plan.price_ranking is None or not plan.price_ranking.rivals:
         return ()
-    return (Section(key="price_ranking", title="Prices and the ranking", blocks=price_blocks(plan)),)
+    return (Section(key="price_ranking", title="Prices and the ranking", blocks=answer.price_blocks(plan)),)
 
 
 def plan_sections(plan: CapacityPlan, *, explain: bool) -> tuple[Section, ...]:

@@ -13,6 +13,7 @@ from simulator.reports.content.document import Block, Figure, Paragraph, Report,
 from simulator.reports.content.quantities import rate_text
 from simulator.reports.decide.decision import decision_content
 from simulator.reports.decide.risks import acceptance_content, evidence_content, risk_content
+from simulator.reports.sections import performance
 from simulator.reports.sections.appendix import appendix_content
 from simulator.reports.sections.beside_replicas import encoder_blocks, kv_tiers_blocks
 from simulator.reports.sections.cost import cost_content, rental_blocks
@@ -20,12 +21,6 @@ from simulator.reports.sections.gap import gap_sections
 from simulator.reports.sections.growth import growth_blocks, growth_content
 from simulator.reports.sections.inputs import software_content, workload_content
 from simulator.reports.sections.options import length_split_blocks, options_content, pareto_blocks, search_blocks
-from simulator.reports.sections.performance import (
-    finalist_blocks,
-    performance_content,
-    replay_text,
-    verification_blocks,
-)
 from simulator.reports.sections.resilience import resilience_blocks
 from simulator.reports.sections.sites import energy_content, facilities_content
 from simulator.reports.sections.sizing import measured_blocks, sizing_content
@@ -41,7 +36,7 @@ SECTIONS: tuple[tuple[str, str, Callable[[Studies], tuple[Block, ...]]], ...] = 
     ("software", "Model and software", software_content),
     ("options", "Options considered", options_content),
     ("sizing", "Sizing", sizing_content),
-    ("performance", "Performance at the planned load", performance_content),
+    ("performance", "Performance at the planned load", performance.performance_content),
     ("sensitivity", "Sensitivity", sensitivity_content),
     ("cost", "Total cost of ownership", cost_content),
     ("facilities", "Facilities", facilities_content),
@@ -90,8 +85,8 @@ class StudyEntry:
 
 
 def _finalists(plan: CapacityPlan) -> tuple[Block, ...]:
-    replayed = replay_text(plan)
-    return (*([Paragraph(text=replayed)] if replayed else []), *finalist_blocks(plan))
+    replayed = performance.replay_text(plan)
+    return (*([Paragraph(text=replayed)] if replayed else []), *performance.finalist_blocks(plan))
 
 
 STUDIES = (
@@ -107,7 +102,7 @@ STUDIES = (
     StudyEntry(key="growth", title="Growth", blocks=growth_blocks),
     StudyEntry(key="rental", title="Renting", blocks=rental_blocks),
     StudyEntry(key="uncertainty", title="Uncertainty", blocks=uncertainty_blocks),
-    StudyEntry(key="verification", title="Checked by event simulation", blocks=verification_blocks),
+    StudyEntry(key="verification", title="Checked by event simulation", blocks=performance.verification_blocks),
     StudyEntry(key="finalists", title="Finalists", blocks=_finalists),
 )
 """Every study, in the order in which a reader decides."""

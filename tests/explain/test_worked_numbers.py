@@ -16,6 +16,7 @@ from simulator.errors import RoofcastError
 from simulator.explain import topic
 from simulator.explain.catalogue import topic_named
 from simulator.explain.topic import Example
+from simulator.reports.content import document as doc
 from simulator.reports.content.document import Cell, CellKind, Facts, Figure, Table
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
@@ -55,7 +56,7 @@ def column(rows: Rows, name: str) -> list[Any]:
 
 class TestBlocks:
     def test_headings_stand_in_a_line_and_a_colon_makes_words(self) -> None:
-        found = topic.table("key", "Title", "phase: | TPOT", [("decode", 1.5), ("prefill", None)])
+        found = doc.table("key", "Title", "phase: | TPOT", [("decode", 1.5), ("prefill", None)])
         assert [(item.title, item.numeric) for item in found.columns] == [("phase", False), ("TPOT", True)]
         assert [[cell.value for cell in row.cells] for row in found.rows] == [["decode", 1.5], ["prefill", None]]
 
@@ -64,7 +65,7 @@ class TestBlocks:
             topic.columns_table("key", "Title", {"a": [1.0, 2.0], "b": [1.0]})
 
     def test_cells_say_what_kind_of_number_they_are(self) -> None:
-        assert isinstance(topic.as_cell(2.0), Cell)
+        assert isinstance(doc.as_cell(2.0), Cell)
         assert [item.kind for item in topic.shares([0.5]) if isinstance(item, Cell)] == [CellKind.FRACTION]
         assert [item.unit for item in topic.times([0.5]) if isinstance(item, Cell)] == ["s"]
         assert [item.digits for item in topic.whole([3.0]) if isinstance(item, Cell)] == [0]

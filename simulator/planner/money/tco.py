@@ -14,15 +14,8 @@ from math import ceil, sqrt
 from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
+from simulator.planner.money import market
 from simulator.planner.money.cost import BoughtFleet
-from simulator.planner.money.market import (
-    COMMITMENT_MONTHS,
-    PriceRule,
-    market_price,
-    mean_offer,
-    plan_rule,
-    purchase_offer,
-)
 from simulator.planner.money.tco_records import CostLine, Owning, Renting, RentKind, TokenYear, TotalCost, cash_flows
 from simulator.planner.records import Demand
 from simulator.records import dataclass
@@ -58,7 +51,7 @@ PASSING = ("spot", "capacity_block")
 
 def commitment_months(item: Renting) -> int:
     """How long a rent binds; nothing for the plan's own price, which keeps within its horizon [months]."""
-    return 0 if item.kind == "planned" else COMMITMENT_MONTHS.get(item.kind, 0)
+    return 0 if item.kind == "planned" else market.COMMITMENT_MONTHS.get(item.kind, 0)
 
 
 def annuity_factor(rate: float, years: int) -> float:
@@ -181,8 +174,8 @@ def owning_cost(books: Books, *, offer: OfferSpec | None = None) -> Owning:
     same_currency(books.prices.currency, ownership=books.ownership.currency)
     if offer is None:
         housing = books.fleet.housing
-        each = ((purchase_offer(books.prices, hardware=item.hardware), item.devices) for item in housing)
-        offer = mean_offer(list(each))
+        each = ((market.purchase_offer(books.prices, hardware=item.hardware), item.devices) for item in housing)
+        offer = market.mean_offer(list(each))
     capex = _capex(books, offer)
     opex = _opex(books, servers=capex[0].amount)
     years, rate = books.years, books.ownership.discount_rate.value
@@ -220,10 +213,12 @@ def break_even_price(books: Books, rent: Renting) -> float | None:
     return price if price > 0 else None
 
 
-def _renting(books: Books, *, kind: RentKind, rule: PriceRule, owning: Owning | None) -> Renting | None:
+def _renting(books: Books, *, kind: RentKind, rule: market.PriceRule, owning: Owning | None) -> Renting | None:
     ownership, tokens = books.ownership, books.tokens
     asked = rule if kind == "planned" else replace(rule, kind=kind)
-    found = [(item, market_price(books.prices, hardware=item.hardware, rule=asked)) for item in books.fleet.housing]
+    found = [
+        (item, market.market_price(books.prices, hardware=item.hardware, rule=asked)) for item in books.fleet.housing
+    ]
     # A survey sells nothing: it prices a plan where nobody's offer is known, and is no way to pay.
     sold = [(item, price) for item, price in found if price and (kind == "planned" or not price.surveyed)]
     if len(sold) < len(found):
@@ -248,7 +243,7 @@ def _renting(books: Books, *, kind: RentKind, rule: PriceRule, owning: Owning | 
 def _rentals(books: Books, *, spec: PlanSpec, owning: Owning | None = None) -> tuple[Renting, ...]:
     """Every way to rent the fleet that has a price; a term that was asked for is the plan's price already."""
     terms = RENTALS if spec.price_kind is None else RENTALS[1:]
-    found = (_renting(books, kind=kind, rule=plan_rule(spec), owning=owning) for kind in terms)
+    found = (_renting(books, kind=kind, rule=market.plan_rule(spec), owning=owning) for kind in terms)
     return tuple(item for item in found if item is not None)
 
 

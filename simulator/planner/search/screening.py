@@ -13,16 +13,10 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.engine.lanes import queueing
 from simulator.engine.lanes.load_curve import LaneLimits, filled_sequences, kv_slots
 from simulator.engine.lanes.occupancy import carrying_prompts
 from simulator.engine.lanes.prompt_queue import company_correlation
-from simulator.engine.lanes.queueing import (
-    arrival_rate_per_s,
-    busy_servers_probability,
-    delayed_wait_variance,
-    gg1_wait_mean_s,
-    window_factor,
-)
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.planner.candidate import SearchSpace
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
@@ -101,7 +95,7 @@ def _lanes(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> _Lanes:
     new, decodes = mix.new_prompt_tokens, mix.decode_steps
     prefill_s = np.maximum(shared_s - decode_s, 0.0) * new / shared
     full_prompt_s = full_s * new / room
-    rate = arrival_rate_per_s(sequences=nodes, decode_steps=decodes, decode_s=decode_s, prefill_s=prefill_s)
+    rate = queueing.arrival_rate_per_s(sequences=nodes, decode_steps=decodes, decode_s=decode_s, prefill_s=prefill_s)
     per_prompt = new / shared
     stepping = carrying_prompts(
         rates_per_s=rate,
@@ -114,7 +108,7 @@ def _lanes(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> _Lanes:
     step_s, met_s = stepping.step_s, stepping.length_biased_s
     relaxation_s = prompt_step_s * per_prompt * (1 + mix.isl.cv**2) / (2 * (1 - share))
     rho = np.minimum(rate * full_prompt_s, 1 - _EPSILON)
-    wait_s = gg1_wait_mean_s(
+    wait_s = queueing.gg1_wait_mean_s(
         arrival_rate_per_s=rho / full_prompt_s,
         service_mean_s=full_prompt_s,
         service_cv=mix.isl.cv,
@@ -125,13 +119,13 @@ def _lanes(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> _Lanes:
     ttft = Moments(
         mean_s=host_s + met_s / 2 + decode_s * (1 + np.maximum(per_prompt, 1.0)) + wait_s + prefill_s * (1 + company),
         variance=met_s**2 / (4 * (2 + 1))
-        + delayed_wait_variance(mean_s=wait_s, probability=np.maximum(rho, _EPSILON))
+        + queueing.delayed_wait_variance(mean_s=wait_s, probability=np.maximum(rho, _EPSILON))
         + prefill_s**2 * (mix.isl.cv**2 + company * (1 + mix.isl.cv**2)),
     )
     # Occupancy fluctuates like a Poisson number over one stay, prompts come in spells.
     slope = np.gradient(np.log(step_s), np.log(nodes), axis=2)
-    crowding = slope**2 * window_factor(np.ones(1)) / nodes
-    spells = share * (1 - share) * window_factor(decodes * step_s / relaxation_s)
+    crowding = slope**2 * queueing.window_factor(np.ones(1)) / nodes
+    spells = share * (1 - share) * queueing.window_factor(decodes * step_s / relaxation_s)
     in_spells = spells * (step_s * (1 / decode_s - 1 / prompt_step_s)) ** 2
     # Who comes meanwhile is company for the rest of the stay (see ``company_correlation``).
     common = float(company_correlation(mix).mean()) / np.sqrt(1 + mix.isl.cv**2)
@@ -198,7 +192,7 @@ def _slot_wait_s(rho: Array, slots: Array, hold_s: Array, *, variability: float,
 
     Reference: [Sakasegawa1977]; [Allen1990] for the variability.
     """
-    waits = busy_servers_probability(load=rho, servers=slots)
+    waits = queueing.busy_servers_probability(load=rho, servers=slots)
     mean_s = hold_s / np.maximum(slots, 1) / np.maximum(1 - rho, _EPSILON) * variability
     quantile: Array = mean_s * np.log(np.maximum(waits / (1 - percentile / 100), 1.0))
     return quantile
@@ -311,12 +305,12 @@ def screen_prefill(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> Array
     capacity = np.zeros_like(full_s)
     for share in LOADS:
         rho = share * load.utilization
-        wait_s = gg1_wait_mean_s(
+        wait_s = queueing.gg1_wait_mean_s(
             arrival_rate_per_s=rho / full_s, service_mean_s=full_s, service_cv=mix.isl.cv, arrival_cv=mix.arrival_cv
         )
         ttft = Moments(
             mean_s=host_s + own_s + wait_s,
-            variance=(own_s * mix.isl.cv) ** 2 + delayed_wait_variance(mean_s=wait_s, probability=rho),
+            variance=(own_s * mix.isl.cv) ** 2 + queueing.delayed_wait_variance(mean_s=wait_s, probability=rho),
         )
         holds = np.ones_like(full_s, dtype=bool)
         for item in _of(load.objectives, LatencyMetric.TTFT):

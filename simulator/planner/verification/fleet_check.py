@@ -10,17 +10,9 @@ from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, size
 from simulator.planner.gap.limits import fleet_limits, within
 from simulator.planner.search.question import Question
+from simulator.planner.verification import traces
 from simulator.planner.verification.records import FleetVerification, Verdict, Verification
 from simulator.planner.verification.simulation import SURE, beside, hold_chance, refused
-from simulator.planner.verification.traces import (
-    FINE_STEPS,
-    CheckOf,
-    once_each,
-    simulation,
-    steady_states,
-    sure_simulation,
-    surest_simulation,
-)
 from simulator.records import dataclass
 
 MOST_ADDED = 1.0
@@ -43,7 +35,7 @@ class Checked:
     found: Verification
     planned_replicas: int
     verdict: Verdict
-    at: CheckOf | None
+    at: traces.CheckOf | None
 
     @property
     def is_grown(self) -> bool:
@@ -51,7 +43,7 @@ class Checked:
         return self.sized.replicas > self.planned_replicas
 
 
-def smallest_that_holds(at: CheckOf, *, planned: int, fewer: bool, step: int | None = None) -> int | None:
+def smallest_that_holds(at: traces.CheckOf, *, planned: int, fewer: bool, step: int | None = None) -> int | None:
     """Fewest replicas that hold, from ``planned`` up to twice as many, and with ``fewer`` also below it.
 
     step : the first one downwards where the answer is known to be near, otherwise an eighth of the replicas
@@ -85,7 +77,7 @@ def decided(chance: float | None) -> bool:
     return chance is not None and not UNDECIDED[0] <= chance <= UNDECIDED[1]
 
 
-def surer(at: CheckOf, *, smallest: int) -> int:
+def surer(at: traces.CheckOf, *, smallest: int) -> int:
     """``smallest``, or up to two more where it is unsure to hold in nine of ten replays and more pay.
 
     The number is sought that holds in nine of ten replays while two fewer do not, as far as the chances of single
@@ -114,18 +106,18 @@ def sized_again(question: Question, sized: Sized, *, replicas: int | None = None
     return replace(again, doubt=sized.doubt)
 
 
-def _replayed(question: Question, sized: Sized, at: CheckOf) -> tuple[int | None, CheckOf]:
+def _replayed(question: Question, sized: Sized, at: traces.CheckOf) -> tuple[int | None, traces.CheckOf]:
     """Fewest replicas under the replayed trace: by ``at``, then by longer replays, which are handed back too."""
     about = smallest_that_holds(at, planned=sized.replicas, fewer=True)
     if about is None:
         return None, at
-    fine = once_each(simulation(question, sized, steps=FINE_STEPS))
+    fine = traces.once_each(traces.simulation(question, sized, steps=traces.FINE_STEPS))
 
     def unsure(replicas: int) -> Verification:
         short = at(replicas)
         return short if decided(short.chance) else fine(replicas)
 
-    longer = surest_simulation(question, sized, unsure)
+    longer = traces.surest_simulation(question, sized, unsure)
 
     def careful(replicas: int) -> Verification:
         # More replicas hold at least as surely: where the next size does worse, both were drawn luckily.
@@ -136,13 +128,13 @@ def _replayed(question: Question, sized: Sized, at: CheckOf) -> tuple[int | None
     return None if needed is None else surer(careful, smallest=needed), longer
 
 
-def _steady(question: Question, sized: Sized, at: CheckOf) -> tuple[int | None, CheckOf]:
+def _steady(question: Question, sized: Sized, at: traces.CheckOf) -> tuple[int | None, traces.CheckOf]:
     """Fewest replicas, as many as planned at least, under a steady demand: by ``at``, then by more runs where those do
     not tell, which are handed back too."""
     about = smallest_that_holds(at, planned=sized.replicas, fewer=False)
     if about is None:
         return None, at
-    longer = surest_simulation(question, sized, at)
+    longer = traces.surest_simulation(question, sized, at)
     needed = smallest_that_holds(longer, planned=about, fewer=False)
     return None if needed is None else surer(longer, smallest=needed), longer
 
@@ -151,10 +143,10 @@ def check_fleet(question: Question, sized: Sized) -> Checked:
     """Simulate a fleet as planned, and look for the fewest replicas that hold."""
     planned = sized.replicas
     try:
-        at = sure_simulation(question, sized)
+        at = traces.sure_simulation(question, sized)
         first = at(planned)
     except RoofcastError as error:
-        nothing = refused(str(error), steady=steady_states(question, sized)(planned))
+        nothing = refused(str(error), steady=traces.steady_states(question, sized)(planned))
         return Checked(
             sized=sized,
             planned=nothing,
@@ -180,7 +172,7 @@ def check_fleet(question: Question, sized: Sized) -> Checked:
 
 def full_verification(question: Question, item: Checked) -> FleetVerification:
     """With all replicas up and with the spares down, beside the steady states of the final demand."""
-    sized, state = item.sized, steady_states(question, item.sized)
+    sized, state = item.sized, traces.steady_states(question, item.sized)
     whole = sized.replicas + sized.spares
     up = refused(item.found.reason, steady=state(whole)) if item.at is None else item.at(whole)
     return FleetVerification(at_peak=beside(up, state(whole)), degraded=beside(item.found, state(sized.replicas)))

@@ -13,15 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.errors import FileError
-from simulator.planner.swept_points import (
-    FieldMoves,
-    Group,
-    SweepFigure,
-    above_zero,
-    figure_ends,
-    front_of,
-    sensitivity,
-)
+from simulator.planner import swept_points
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Json
 from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, marks, places
@@ -128,18 +120,18 @@ _SHOWN = 10
 """Points of the front that a terminal shows."""
 
 
-FIGURES: Mapping[str, tuple[SweepFigure, ...]] = {
+FIGURES: Mapping[str, tuple[swept_points.SweepFigure, ...]] = {
     "scenario": (
-        SweepFigure("tpot_s", "TPOT", "s"),
-        SweepFigure("output_tokens_per_s", "Output tokens per second", "1/s", rises=True),
-        SweepFigure("ttft_s", "TTFT", "s"),
-        SweepFigure("energy_per_output_token_j", "Energy per output token", "J"),
+        swept_points.SweepFigure("tpot_s", "TPOT", "s"),
+        swept_points.SweepFigure("output_tokens_per_s", "Output tokens per second", "1/s", rises=True),
+        swept_points.SweepFigure("ttft_s", "TTFT", "s"),
+        swept_points.SweepFigure("energy_per_output_token_j", "Energy per output token", "J"),
     ),
     "plan": (
-        SweepFigure("plan.cost.per_hour", "Cost per hour", ""),
-        SweepFigure("plan.at_peak.tpot_p95_s", "TPOT p95 at the peak", "s"),
-        SweepFigure("plan.devices", "Accelerators", ""),
-        SweepFigure("plan.power_typical_w", "Typical power", "W"),
+        swept_points.SweepFigure("plan.cost.per_hour", "Cost per hour", ""),
+        swept_points.SweepFigure("plan.at_peak.tpot_p95_s", "TPOT p95 at the peak", "s"),
+        swept_points.SweepFigure("plan.devices", "Accelerators", ""),
+        swept_points.SweepFigure("plan.power_typical_w", "Typical power", "W"),
     ),
 }
 """By what is asked; the first two pull against each other."""
@@ -147,9 +139,9 @@ _KNOWN: Mapping[str, str] = {"scenario": "provenance", "plan": "plan.provenance"
 """The column that says how the figures of a point are known."""
 
 
-def _extremes(rows: Sequence[Row], figure: SweepFigure, fields: Sequence[str]) -> Json | None:
+def _extremes(rows: Sequence[Row], figure: swept_points.SweepFigure, fields: Sequence[str]) -> Json | None:
     """Lowest, middle and highest of a figure, and the points where they are."""
-    found = figure_ends(rows, figure)
+    found = swept_points.figure_ends(rows, figure)
     if found is None:
         return None
 
@@ -164,12 +156,12 @@ def _extremes(rows: Sequence[Row], figure: SweepFigure, fields: Sequence[str]) -
     }
 
 
-def _group_text(group: Group) -> str:
+def _group_text(group: swept_points.Group) -> str:
     """A value, or the ends of a range of numbers."""
     return str(group[0]) if len(group) == 1 else " to ".join(number_text(end) for end in group)  # type: ignore[arg-type]
 
 
-def _moved(moves: FieldMoves) -> Json:
+def _moved(moves: swept_points.FieldMoves) -> Json:
     return {
         "field": moves.field,
         "lowest": {"value": _group_text(moves.lowest), "ratio": moves.lowest_ratio},
@@ -183,7 +175,7 @@ def summary_document(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) ->
     codes = Counter(row["error.code"] for row in rows)
     answered = codes.pop(None, 0)
     examples = {row["error.code"]: row["error.message"] for row in reversed(rows) if row["error.code"] is not None}
-    front = front_of(rows, figures[:2])
+    front = swept_points.front_of(rows, figures[:2])
     columns = ("point", *fields, *(figure.column for figure in figures), _KNOWN[ask])
     return {
         "schema_version": SCHEMA_VERSION,
@@ -193,7 +185,7 @@ def summary_document(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) ->
         "figures": [found for figure in figures if (found := _extremes(rows, figure, fields)) is not None],
         "sensitivity": {
             "figure": figures[0].column,
-            "fields": [_moved(moves) for moves in sensitivity(rows, figures[0], fields)],
+            "fields": [_moved(moves) for moves in swept_points.sensitivity(rows, figures[0], fields)],
         },
         "pareto": {
             "figures": [figure.column for figure in figures[:2]],
@@ -247,7 +239,7 @@ _ENDS = ("lowest", "median", "highest")
 def pareto_chart(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) -> Chart:
     """All points between the two figures that pull against each other, and the front."""
     first, second = FIGURES[ask][:2]
-    front = front_of(rows, (first, second))
+    front = swept_points.front_of(rows, (first, second))
 
     def series(called: str, held: Sequence[Mapping[str, Any]]) -> Series:
         at = [
@@ -262,7 +254,7 @@ def pareto_chart(rows: Sequence[Row], *, ask: str, fields: Sequence[str]) -> Cha
         title=f"{counted_text(len(front), 'point')} that no other beats",
         x=Axis(title=first.title, unit=first.unit, log=True),
         y=Axis(title=second.title, unit=second.unit, log=True),
-        series=(series("Points", above_zero(rows, first, second)), replace(line, kind=SeriesKind.LINE)),
+        series=(series("Points", swept_points.above_zero(rows, first, second)), replace(line, kind=SeriesKind.LINE)),
     )
 
 

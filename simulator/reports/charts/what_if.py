@@ -12,14 +12,7 @@ from simulator.planner.what_if import TechniqueStep, WhatIf, scenario_quality
 from simulator.records import dataclass
 from simulator.reports.answer import Json
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, apart, waterfall_chart
-from simulator.reports.content.quantities import (
-    bytes_text,
-    change_text,
-    joules_text,
-    money_text,
-    range_text,
-    seconds_text,
-)
+from simulator.reports.content import quantities as say
 from simulator.reports.tables.scenario_figures import per_token_ends
 from simulator.units import GIGA, KILO, MILLI
 
@@ -57,8 +50,8 @@ def _point(name: str, what_if: WhatIf, document: Json, place: int) -> Series:
     fast_s, slow_s = document["interval"]["tpot_s"]
     cheap, dear = per_token_ends(document, price) or (price, price)
     said = (
-        f"{name}: {seconds_text(tpot_s)} per token ({range_text((fast_s, slow_s), seconds_text)}), "
-        f"{money_text(price, cost.currency)} per 1M output tokens"
+        f"{name}: {say.seconds_text(tpot_s)} per token ({say.range_text((fast_s, slow_s), say.seconds_text)}), "
+        f"{say.money_text(price, cost.currency)} per 1M output tokens"
     )
     across = Series(name=name, kind=SeriesKind.SCATTER, x=(tpot_s / MILLI,), y=(price,), labels=(said,), color=place)
     return replace(across, x_low=(fast_s / MILLI,), x_high=(slow_s / MILLI,), low=(cheap,), high=(dear,))
@@ -120,7 +113,7 @@ def _mark(point: Point, *, currency: str) -> Series:
         y=(price,),
         low=(cheap,),
         high=(dear,),
-        labels=(f"{name}: {money_text(price, currency)} per 1M output tokens; {sentence}",),
+        labels=(f"{name}: {say.money_text(price, currency)} per 1M output tokens; {sentence}",),
         color=place,
     )
 
@@ -182,12 +175,12 @@ class WaterfallMetric:
 
 _JOULES, _WEIGHTS, _CACHE = "energy_per_output_token_j", "weights_bytes", "kv_bytes_per_token"
 WATERFALL_METRICS = (
-    WaterfallMetric("tpot_s", "TPOT", "ms", MILLI, seconds_text, "run.tpot_s"),
-    WaterfallMetric("ttft_s", "TTFT", "ms", MILLI, seconds_text, "run.ttft_s"),
-    WaterfallMetric("e2e_s", "End to end", "s", 1.0, seconds_text, "run.e2e_s"),
-    WaterfallMetric(_JOULES, "Energy per token", "J", 1.0, joules_text, _JOULES),
-    WaterfallMetric(_WEIGHTS, "Weights per device", "GB", GIGA, bytes_text, f"run.memory.{_WEIGHTS}"),
-    WaterfallMetric(_CACHE, "KV cache per token", "kB", KILO, bytes_text, f"run.memory.{_CACHE}"),
+    WaterfallMetric("tpot_s", "TPOT", "ms", MILLI, say.seconds_text, "run.tpot_s"),
+    WaterfallMetric("ttft_s", "TTFT", "ms", MILLI, say.seconds_text, "run.ttft_s"),
+    WaterfallMetric("e2e_s", "End to end", "s", 1.0, say.seconds_text, "run.e2e_s"),
+    WaterfallMetric(_JOULES, "Energy per token", "J", 1.0, say.joules_text, _JOULES),
+    WaterfallMetric(_WEIGHTS, "Weights per device", "GB", GIGA, say.bytes_text, f"run.memory.{_WEIGHTS}"),
+    WaterfallMetric(_CACHE, "KV cache per token", "kB", KILO, say.bytes_text, f"run.memory.{_CACHE}"),
 )
 
 
@@ -198,7 +191,7 @@ def technique_waterfall_chart(
     found = [metric.value(step.result) for step in steps]
     names = [step.name for step in steps]
     changes = [now - before for before, now in itertools.pairwise(found)]
-    change = change_text(found[-1], found[0]) or "no change"
+    change = say.change_text(found[-1], found[0]) or "no change"
     return waterfall_chart(
         "technique_waterfall",
         f"{metric.name}: {metric.text(found[0])} to {metric.text(found[-1])} ({change})",

@@ -13,17 +13,7 @@ from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DrawnFle
 from simulator.planner.verification.confidence import Confidence, confidence_in
 from simulator.records import dataclass
 from simulator.reports.content import document as doc
-from simulator.reports.content.quantities import (
-    chance_text,
-    change_text,
-    count_text,
-    counted_text,
-    money_text,
-    percent_text,
-    price_text,
-    rate_text,
-    signed_percent_text,
-)
+from simulator.reports.content import quantities as say
 from simulator.reports.decide.risks import confidence_text, top_risks
 from simulator.reports.sections.answer import device_word, rival_text, sentence
 from simulator.reports.sections.cost import buying_text
@@ -56,14 +46,14 @@ def plan_verdict(plan: CapacityPlan) -> PlanVerdict:
 
 def _needed_text(verdict: PlanVerdict, plan: CapacityPlan) -> str:
     more = verdict.drawn.more_devices
-    tail = f", {count_text(more)} more" if more > 0 else ", no more than planned"
-    return f"{count_text(verdict.drawn.devices.p90)} {device_word(plan.best)}{tail}"
+    tail = f", {say.count_text(more)} more" if more > 0 else ", no more than planned"
+    return f"{say.count_text(verdict.drawn.devices.p90)} {device_word(plan.best)}{tail}"
 
 
 def verdict_line(verdict: PlanVerdict, plan: CapacityPlan) -> str:
     """``86 % likely to hold its objectives · confidence B, of A to D · nine in ten draws of demand need 224 GPUs``."""
     sure = verdict.confidence
-    parts = [f"{chance_text(sure.chance)} likely to hold its objectives"] if sure.chances else []
+    parts = [f"{say.chance_text(sure.chance)} likely to hold its objectives"] if sure.chances else []
     parts += [f"confidence {sure.letter}, of A to D", f"nine in ten draws of demand need {_needed_text(verdict, plan)}"]
     return " · ".join(parts)
 
@@ -71,10 +61,10 @@ def verdict_line(verdict: PlanVerdict, plan: CapacityPlan) -> str:
 def verdict_text(verdict: PlanVerdict, plan: CapacityPlan) -> str:
     """``Confidence B, of A to D: ... Carries 75 % of draws of demand as well; nine in ten need 216 GPUs, 24 more.``"""
     sigma = plan.spec.demand_sigma
-    spread = percent_text(DEFAULT_DEMAND_SIGMA if sigma is None else sigma)
+    spread = say.percent_text(DEFAULT_DEMAND_SIGMA if sigma is None else sigma)
     return (
         f"{confidence_text(verdict.confidence)} "
-        f"Carries {percent_text(verdict.drawn.enough_share)} of draws where demand is uncertain as well "
+        f"Carries {say.percent_text(verdict.drawn.enough_share)} of draws where demand is uncertain as well "
         f"(spread {spread}); nine in ten of them need {_needed_text(verdict, plan)}."
     )
 
@@ -87,18 +77,18 @@ _PER_MILLION_REQUESTS = "plan_cost_per_hour/(served_rate*3600/1000000)"
 def lead_text(studies: Studies) -> str:
     """``Rent 56 h100-sxm-80gb to serve 100 requests/s of llama-3.1-70b: $184k a month, 1 year.``"""
     fleet, cost = studies.plan.best, studies.cost
-    served = rate_text(studies.plan.demand.mean_rate_per_s, "requests")
+    served = say.rate_text(studies.plan.demand.mean_rate_per_s, "requests")
     bought = " + ".join(f"{item.devices:,} {item.hardware}" for item in fleet.housing)
     what = f"{bought} to serve {served} of {fleet.replica.deployment.model.name}"
     if cost.buys and cost.owning is not None:
         paid, yearly = (
-            money_text(value, studies.currency) for value in (cost.owning.capex_total, cost.owning.opex_total)
+            say.money_text(value, studies.currency) for value in (cost.owning.capex_total, cost.owning.opex_total)
         )
         return f"Buy {what}: {paid} at the start, {yearly} a year."
     if fleet.cost.per_month is None:
         return f"Obtain {what}: nobody lists a price, so get quotes and plan again."
     terms = f", {_terms(studies)}" if fleet.cost.terms else ""
-    return f"Rent {what}: {money_text(fleet.cost.per_month, studies.currency)} a month{terms}."
+    return f"Rent {what}: {say.money_text(fleet.cost.per_month, studies.currency)} a month{terms}."
 
 
 def _equipment(studies: Studies) -> doc.Facts:
@@ -108,7 +98,7 @@ def _equipment(studies: Studies) -> doc.Facts:
     servers = f"servers, {fleet.servers_text}" if fleet.servers_text else "servers"
     per_rack = f"{rooms.servers_per_rack} to a rack" if rooms.servers_per_rack else rooms.bound_by
     if fleet.is_unlike and fleet.servers is not None:
-        per_rack = " + ".join(count_text(item.servers or 0) for item in fleet.housing)
+        per_rack = " + ".join(say.count_text(item.servers or 0) for item in fleet.housing)
     nameplate = f"nameplate {fleet.maximum_w / KILO:,.1f} kW"
     racks = doc.count(rooms.racks, follows="racks") if rooms.servers_per_rack else doc.count(rooms.racks)
     power = doc.kilo(fleet.typical_w, "kW", follows="typical_kw")
@@ -178,7 +168,7 @@ def _limits(studies: Studies) -> doc.Facts:
 def _next_order(studies: Studies, growth: Growth) -> doc.Fact:
     origin = doc.Origin.ASSUMED if studies.illustrates_growth else doc.Origin.NONE
     illustrated = ", an illustration: give --growth" if studies.illustrates_growth else ""
-    at = f"at {signed_percent_text(growth.base.rate_per_month)} a month{illustrated}"
+    at = f"at {say.signed_percent_text(growth.base.rate_per_month)} a month{illustrated}"
     if not growth.steps:
         return doc.fact("order_by", "next order by", doc.text("no step in sight", origin=origin), at)
     step = growth.steps[0]
@@ -197,7 +187,7 @@ def _asked(studies: Studies, hardware: str) -> str:
     """The cheapest providers to ask, each with its term and price."""
     offers = offers_of(studies.prices, hardware=hardware, rule=plan_rule(studies.spec))
     named = [
-        f"{item.provider} {price_text(item.per_hour, studies.currency)} ({TERMS[item.kind]}, {item.date})"
+        f"{item.provider} {say.price_text(item.per_hour, studies.currency)} ({TERMS[item.kind]}, {item.date})"
         for item in islice(offers, _ASKED)
     ]
     return ", ".join(named)
@@ -215,7 +205,7 @@ def _whom(studies: Studies) -> tuple[str, str]:
     hourly, asked = [], []
     for price in fleet.cost.prices:
         of = f"{price.hardware} " if several else ""
-        paid = price_text(price.per_hour, studies.currency)
+        paid = say.price_text(price.per_hour, studies.currency)
         hourly.append(f"{of}{paid} an hour, {terms_text(price.terms)}: {price.provider}")
         asked.append(f"{of}{_asked(studies, price.hardware)}")
     return "; ".join(hourly), f"ask first: {'; '.join(asked)}"
@@ -235,7 +225,9 @@ def cheapest_elsewhere(studies: Studies) -> Fleet | None:
 
 def _against(fleet: Fleet, best: Fleet) -> str:
     """``8 b300-sxm TP4, +168 %, 11 kW, step times calibrated``."""
-    change = change_text(fleet.cost.per_hour, best.cost.per_hour) if fleet.cost.per_hour and best.cost.per_hour else ""
+    change = (
+        say.change_text(fleet.cost.per_hour, best.cost.per_hour) if fleet.cost.per_hour and best.cost.per_hour else ""
+    )
     shape = f"{fleet.devices:,} {fleet.hardware} {fleet.label}"
     return f"{shape}, {change or 'at the same cost'}, {fleet.typical_w / KILO:,.0f} kW, step times {fleet.provenance}"
 
@@ -258,7 +250,7 @@ def _availability(studies: Studies) -> tuple[str, str]:
         return "nobody lists it for rent", "ask providers and vendors for a date"
     newest = max(item.date for offers in each for item in offers)
     return (
-        f"{' + '.join(counted_text(len(offers), 'provider') for offers in each)} on the list",
+        f"{' + '.join(say.counted_text(len(offers), 'provider') for offers in each)} on the list",
         f"as of {newest}; nobody says how many: ask for a date",
     )
 

@@ -12,20 +12,7 @@ from simulator.planner.capacity_plan import CapacityPlan, Rival
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.market import COMMITMENT_MONTHS
 from simulator.reports.content import document as doc
-from simulator.reports.content.quantities import (
-    Quantity,
-    count_text,
-    counted_text,
-    kilowatts_text,
-    money_text,
-    percent_text,
-    price_text,
-    quantity,
-    range_text,
-    rate_text,
-    seconds_text,
-    watts_text,
-)
+from simulator.reports.content import quantities as say
 from simulator.reports.words.derivation import CASES, ranking_texts, resource_text, steady_text, taken_text
 
 if TYPE_CHECKING:
@@ -74,7 +61,7 @@ def _existing(share: FleetShare) -> str:
 
 def _stock_equation(stock: StockPlan) -> str:
     parts = [
-        f"{counted_text(share.replicas, 'replica')} + {share.spares} spare on {share.devices} {share.hardware} "
+        f"{say.counted_text(share.replicas, 'replica')} + {share.spares} spare on {share.devices} {share.hardware} "
         f"({share.label}{_existing(share)})"
         for share in stock.shares
     ]
@@ -86,7 +73,7 @@ def _to_obtain_text(stock: StockPlan) -> str:
 
 
 def _stock_sentence(stock: StockPlan, currency: str) -> str:
-    cost, power = price_text(stock.cost_per_hour, currency), kilowatts_text(stock.typical_w)
+    cost, power = say.price_text(stock.cost_per_hour, currency), say.kilowatts_text(stock.typical_w)
     return f"{_stock_equation(stock)}: {cost}/h, {power} kW"
 
 
@@ -96,12 +83,14 @@ def _new_fleet_sentence(plan: CapacityPlan) -> str:
     if fleet.idle_devices:
         parts.append(f"{_devices(fleet.idle_devices, f'idle {word}')} in whole servers")
     hourly = fleet.cost.per_hour
-    cost = "price unknown" if hourly is None else f"{price_text(hourly, fleet.cost.currency)}/h{_bound_text(fleet)}"
+    cost = "price unknown" if hourly is None else f"{say.price_text(hourly, fleet.cost.currency)}/h{_bound_text(fleet)}"
     ends = (fleet.devices_low, fleet.devices_high)
-    sure = "" if len({*ends, fleet.devices}) == 1 else f" ({range_text(ends, count_text)} in four draws of five)"
+    sure = (
+        "" if len({*ends, fleet.devices}) == 1 else f" ({say.range_text(ends, say.count_text)} in four draws of five)"
+    )
     return (
-        f"{_devices(fleet.devices, word)}{sure} = {' + '.join(parts)}: {cost}, {kilowatts_text(fleet.typical_w)} kW, "
-        f"limited by {resource_text(fleet.limit)}"
+        f"{_devices(fleet.devices, word)}{sure} = {' + '.join(parts)}: {cost}, "
+        f"{say.kilowatts_text(fleet.typical_w)} kW, limited by {resource_text(fleet.limit)}"
     )
 
 
@@ -115,10 +104,12 @@ def _pool_parts(fleet: Fleet, *, word: str) -> list[str]:
     """``250 replicas x 2 mi300x (TP2)`` and the spares of every pool."""
     parts, spare = [], []
     for pool in fleet.pools:
-        name = counted_text(pool.replicas, f"{pool.role} replica".strip())
+        name = say.counted_text(pool.replicas, f"{pool.role} replica".strip())
         parts.append(f"{name} x {pool.replica.devices} {pool.hardware} ({pool.label})")
         if pool.spares:
-            shown = f"{pool.spares} spare for {pool.role}" if pool.role else counted_text(pool.spares, "spare replica")
+            shown = (
+                f"{pool.spares} spare for {pool.role}" if pool.role else say.counted_text(pool.spares, "spare replica")
+            )
             spare.append(f"{shown} ({_devices(pool.spare_devices, word)})")
     return [*parts, *spare]
 
@@ -131,21 +122,24 @@ def replicas_text(fleet: Fleet) -> str:
 def rival_text(rival: Rival, best: Fleet) -> str:
     """What stands beside the chosen fleet, and what would make it the choice."""
     word, currency = "GPU" if rival.devices == 1 else "GPUs", best.cost.currency
-    share, dearer = percent_text(abs(rival.cost_change)), rival.cost_change >= 0
-    fleet = (
-        f"{rival.devices:,} {word} {rival.hardware} ({rival.label}) at {price_text(rival.cost_per_hour, currency)}/h"
-    )
+    share, dearer = say.percent_text(abs(rival.cost_change)), rival.cost_change >= 0
+    price = say.price_text(rival.cost_per_hour, currency)
+    fleet = f"{rival.devices:,} {word} {rival.hardware} ({rival.label}) at {price}/h"
     first, once = f"Next: {fleet}, {share} more.", ""
-    if share == percent_text(0.0) and rival.doubt == best.doubt:
+    if share == say.percent_text(0.0) and rival.doubt == best.doubt:
         return f"Next: {fleet}, as much: at other prices it would be the choice."
     if not dearer:
-        counted = f"kernels nobody measured, for which {percent_text(rival.doubt)} of its cost are counted against it"
+        counted = (
+            f"kernels nobody measured, for which {say.percent_text(rival.doubt)} of its cost are counted against it"
+        )
         first, once = f"Cheapest: {fleet}, {share} less, by {counted}.", " once measurements confirm it, or"
     elif rival.known and best.doubt:
-        counted = f"kernels of {best.hardware} are {best.provenance}, {percent_text(best.doubt)} are counted against it"
+        counted = (
+            f"kernels of {best.hardware} are {best.provenance}, {say.percent_text(best.doubt)} are counted against it"
+        )
         first = f"Cheapest with measured kernels: {fleet}, {share} more; {counted}."
-    above = f" or cost more than {price_text(rival.price_above, currency)} an hour" if rival.price_above else ""
-    more = percent_text(rival.break_even_change)
+    above = f" or cost more than {say.price_text(rival.price_above, currency)} an hour" if rival.price_above else ""
+    more = say.percent_text(rival.break_even_change)
     return f"{first} It would be the choice{once} if {best.hardware} took {more} more devices{above}."
 
 
@@ -184,11 +178,11 @@ def simulated_text(found: Verification, *, fleet: str = "", ending: str = "") ->
         return f"{named}Not simulated: {found.reason}."
     # An encoder has no time per token, whatever bound stands for it.
     shown = ", ".join(
-        f"{item.name} {_limited(item.simulated_s)} of {seconds_text(item.bound_s)}"
+        f"{item.name} {_limited(item.simulated_s)} of {say.seconds_text(item.bound_s)}"
         for item in found.objectives
         if item.simulated_s > 0
     )
-    held = f"{found.held_runs} of {counted_text(found.seeds, 'run')}"
+    held = f"{found.held_runs} of {say.counted_text(found.seeds, 'run')}"
     return f"{named}Simulated with the spares down: {shown}; {held} of {found.requests:,} requests hold{ending}."
 
 
@@ -232,7 +226,7 @@ def hourly_text(fleet: Fleet) -> str:
     """The price of an accelerator-hour and what was taken: ``$5.60 median of 6``."""
     cost = fleet.cost
     return (
-        " + ".join(f"{price_text(item.per_hour, cost.currency)} {taken_text(item)}" for item in cost.prices)
+        " + ".join(f"{say.price_text(item.per_hour, cost.currency)} {taken_text(item)}" for item in cost.prices)
         or doc.EMPTY
     )
 
@@ -258,13 +252,13 @@ def price_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     return (doc.Paragraph(text=steady_text(found)), cases, *((doc.Bullets(items=lines),) if lines else ()))
 
 
-def _cost(fleet: Fleet) -> tuple[Quantity, Quantity]:
+def _cost(fleet: Fleet) -> tuple[say.Quantity, say.Quantity]:
     """Money; its range is that of the devices, because the price per device is given."""
     cost = fleet.cost
-    money = partial(money_text, currency=cost.currency)
+    money = partial(say.money_text, currency=cost.currency)
 
-    def figure(key: str, label: str, value: float | None) -> Quantity:
-        return quantity(key, label, value, money, None if value is None else fleet.ends_of(value))
+    def figure(key: str, label: str, value: float | None) -> say.Quantity:
+        return say.quantity(key, label, value, money, None if value is None else fleet.ends_of(value))
 
     month = figure("per_month", "Rent per month", cost.per_month)
     if answers_at_once([fleet]):
@@ -272,7 +266,7 @@ def _cost(fleet: Fleet) -> tuple[Quantity, Quantity]:
     return (month, figure("per_million_output_tokens", "Per 1M tokens out", cost.per_million_output_tokens))
 
 
-def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> tuple[Quantity, ...]:
+def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> tuple[say.Quantity, ...]:
     """Devices and rent, latencies, cost of the work and power of the chosen fleet, the most decisive first.
 
     Latencies are those at the peak with the spares down.
@@ -283,38 +277,38 @@ def plan_figures(plan: CapacityPlan, *, ranges: LatencyRange | None = None) -> t
     ends, power_w = (fleet.devices_low, fleet.devices_high), fleet.typical_w
     per_month, per_unit = _cost(fleet)
     return (
-        quantity("devices", device_word(fleet), float(fleet.devices), count_text, ends),
+        say.quantity("devices", device_word(fleet), float(fleet.devices), say.count_text, ends),
         per_month,
         latency_quantity("ttft_p95_s", "TTFT p95", down.ttft_p95_s, ranges.ttft_p95_s if ranges else None),
         latency_quantity("tpot_p95_s", "TPOT p95", down.tpot_p95_s, ranges.tpot_p95_s if ranges else None),
         per_unit,
-        quantity("power_typical_w", "Power", power_w, watts_text, fleet.ends_of(power_w)),
+        say.quantity("power_typical_w", "Power", power_w, say.watts_text, fleet.ends_of(power_w)),
     )
 
 
-def latency_quantity(key: str, label: str, value_s: float, ends_s: tuple[float, float] | None) -> Quantity:
+def latency_quantity(key: str, label: str, value_s: float, ends_s: tuple[float, float] | None) -> say.Quantity:
     """A latency with the ends of its interval [s], where they are known; ends at which a fleet is overloaded say so."""
-    return replace(quantity(key, label, value_s, _limited, ends_s), text=seconds_text(value_s))
+    return replace(say.quantity(key, label, value_s, _limited, ends_s), text=say.seconds_text(value_s))
 
 
 def _limited(value_s: float) -> str:
     """A latency; where this fleet cannot keep up there is none."""
-    return "overload" if isinf(value_s) else seconds_text(value_s)
+    return "overload" if isinf(value_s) else say.seconds_text(value_s)
 
 
 def plan_headline(plan: CapacityPlan) -> str:
     """``296 GPUs (mi325x) for 1,000 requests/s: $431k a month``; with stock, how many of them are to obtain."""
     fleet, stock = plan.best, _stock(plan)
     monthly = fleet.cost.per_month if stock is None else stock.cost_per_month
-    paid = "price unknown" if monthly is None else f"{money_text(monthly, fleet.cost.currency)} a month"
+    paid = "price unknown" if monthly is None else f"{say.money_text(monthly, fleet.cost.currency)} a month"
     needed = f"{_fleet_text(fleet)} ({fleet.hardware})" if stock is None else f"{_to_obtain_text(stock)},"
-    return f"{needed} for {rate_text(plan.demand.mean_rate_per_s, 'requests')}: {paid}"
+    return f"{needed} for {say.rate_text(plan.demand.mean_rate_per_s, 'requests')}: {paid}"
 
 
 def _fleet_text(fleet: Fleet) -> str:
     """``1,296 GPUs``."""
     word = device_word(fleet)
-    return f"{count_text(fleet.devices)} {word.removesuffix('s') if fleet.devices == 1 else word}"
+    return f"{say.count_text(fleet.devices)} {word.removesuffix('s') if fleet.devices == 1 else word}"
 
 
 def fleet_equation(plan: CapacityPlan) -> str:
@@ -323,15 +317,15 @@ def fleet_equation(plan: CapacityPlan) -> str:
     if stock is not None:
         return _stock_equation(stock)
     parts = [
-        f"{count_text(pool.replicas)} × {pool.replica.devices} {pool.hardware} ({pool.label})"
+        f"{say.count_text(pool.replicas)} × {pool.replica.devices} {pool.hardware} ({pool.label})"
         + (f" for {pool.role}" if pool.role else "")
         for pool in fleet.pools
     ]
     if fleet.spares:
-        spares = [count_text(fleet.spares)] if len(fleet.pools) == 1 else [str(pool.spares) for pool in fleet.pools]
+        spares = [say.count_text(fleet.spares)] if len(fleet.pools) == 1 else [str(pool.spares) for pool in fleet.pools]
         parts.append(f"{' and '.join(spares)} spare")
     if fleet.idle_devices:
-        parts.append(f"{count_text(fleet.idle_devices)} idle in whole servers")
+        parts.append(f"{say.count_text(fleet.idle_devices)} idle in whole servers")
     return f"{_fleet_text(fleet)} = {' + '.join(parts)}"
 
 
@@ -345,5 +339,5 @@ def covered_text(finalists: Finalists) -> str:
     chance = finalists.chosen.found.chance
     if chance is None:
         return f"{text}of ten"
-    shown = f"more than {percent_text(_NEARLY_ALL)}" if chance > _NEARLY_ALL else percent_text(chance)
+    shown = f"more than {say.percent_text(_NEARLY_ALL)}" if chance > _NEARLY_ALL else say.percent_text(chance)
     return f"{text}of ten (this fleet: in {shown})"

@@ -8,14 +8,7 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.studies.encoder_pool import EncoderFleet, NoEncoders, NotPossible
 from simulator.planner.studies.kv_tiers import KvTiersFound
 from simulator.reports.content import document as doc
-from simulator.reports.content.quantities import (
-    bytes_text,
-    counted_text,
-    percent_text,
-    price_text,
-    seconds_text,
-    watts_text,
-)
+from simulator.reports.content import quantities as say
 
 
 def beside_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
@@ -26,12 +19,12 @@ def beside_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
 def saved_text(*, devices: int, per_hour: float | None, currency: str) -> str:
     """``saves 8 accelerators and costs $53.92/h less``."""
     word = "saves" if devices > 0 else "takes"
-    verdict = f"{word} {counted_text(abs(devices), 'accelerator')}{'' if devices > 0 else ' more'}"
+    verdict = f"{word} {say.counted_text(abs(devices), 'accelerator')}{'' if devices > 0 else ' more'}"
     if devices == 0:
         verdict = "takes as many accelerators"
     if per_hour is None:
         return verdict
-    return f"{verdict} and costs {price_text(abs(per_hour), currency)}/h {'less' if per_hour > 0 else 'more'}"
+    return f"{verdict} and costs {say.price_text(abs(per_hour), currency)}/h {'less' if per_hour > 0 else 'more'}"
 
 
 def kv_tiers_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
@@ -61,14 +54,14 @@ def _tiers_verdict(found: KvTiersFound, currency: str) -> str:
     else:
         saved = saved_text(devices=found.saved_devices, per_hour=found.saved_per_hour, currency=currency)
         said.append(f"Against the same set-up without tiers, whose replicas take prompts in turn, the fleet {saved}.")
-    stored = bytes_text(found.stored_bytes)
+    stored = say.bytes_text(found.stored_bytes)
     if found.worth_per_tb_month:
-        worth = price_text(found.worth_per_tb_month, currency)
+        worth = say.price_text(found.worth_per_tb_month, currency)
         said.append(f"No price list has the {stored} of all replicas: up to {worth} a TB and month they pay.")
     else:
         said.append(f"No price list has the {stored} of all replicas, which is not in the cost.")
     if found.host_memory_bytes is not None:
-        said.append(f"The servers have {bytes_text(found.host_memory_bytes)} of host memory a replica.")
+        said.append(f"The servers have {say.bytes_text(found.host_memory_bytes)} of host memory a replica.")
     return " ".join(said)
 
 
@@ -102,10 +95,11 @@ def _encoders(found: EncoderFleet, currency: str, *, limited: bool) -> doc.Table
             (part, fleet, f"{replicas} + {spares}", doc.count(devices), doc.money(hourly, digits=0))
             for part, fleet, replicas, spares, devices, hourly in fleets
         ],
-        note=f"A request is encoded in {seconds_text(found.request_s)} after up to {seconds_text(found.wait_p95_s)} of "
-        f"waiting (p95, closed form) and {seconds_text(found.transfer_s)} over {found.link}; encoders are busy "
-        f"{percent_text(found.busy_fraction)}. The replicas keep what that leaves of the objectives. Against replicas "
-        f"that encode, this {saved}. Both together {'are within the limits and ' if limited else ''}draw up to "
-        f"{watts_text(found.power_max_w)}; power, racks and launch files of the plan are of replicas that encode."
+        note=f"A request is encoded in {say.seconds_text(found.request_s)} after up to "
+        f"{say.seconds_text(found.wait_p95_s)} of waiting (p95, closed form) and {say.seconds_text(found.transfer_s)} "
+        f"over {found.link}; encoders are busy {say.percent_text(found.busy_fraction)}. The replicas keep what that "
+        f"leaves of the objectives. Against replicas that encode, this {saved}. Both together "
+        f"{'are within the limits and ' if limited else ''}draw up to "
+        f"{say.watts_text(found.power_max_w)}; power, racks and launch files of the plan are of replicas that encode."
         + (f" It is {_reasons(found.not_possible)}" if found.not_possible else ""),
     )

@@ -10,15 +10,8 @@ from simulator.planner.money.tco_records import SHARES_OF_HOURS, CostLine, Ownin
 from simulator.planner.studies.rental import RentalMix
 from simulator.reports.charts.chart import Annotation, Axis, Chart, Series, SeriesKind, waterfall_chart
 from simulator.reports.content import document as doc
+from simulator.reports.content import quantities as say
 from simulator.reports.content.document import Origin, Table, fraction, number, table, text
-from simulator.reports.content.quantities import (
-    RENTAL_NAMES,
-    count_text,
-    money_text,
-    percent_text,
-    price_text,
-    range_text,
-)
 from simulator.reports.studies import Studies
 from simulator.reports.words.fields import flagged
 from simulator.specs.base import is_recalled
@@ -48,7 +41,7 @@ def _bill(owning: Owning) -> doc.Table:
 
 
 def _owning_facts(owning: Owning) -> doc.Table:
-    discounted = f"discounted at {percent_text(owning.discount_rate)}"
+    discounted = f"discounted at {say.percent_text(owning.discount_rate)}"
     straight = f"straight line over {owning.years} years"
     annual = _paid(owning.annual, "owning_annual")
     hourly = _paid(owning.per_device_hour, "owning_per_device_hour", digits=4)
@@ -70,7 +63,7 @@ def _owning_facts(owning: Owning) -> doc.Table:
 
 def _flows(cost: TotalCost) -> doc.Table:
     owned = "Owned | Discounted | Owned so far | " if cost.owning is not None else ""
-    rented = " | ".join(RENTAL_NAMES[item.kind] for item in cost.renting)
+    rented = " | ".join(say.RENTAL_NAMES[item.kind] for item in cost.renting)
     rows = []
     for flow in cost.flows:
         own = (flow.owning, flow.discounted, flow.cumulative) if cost.owning is not None else ()
@@ -168,20 +161,20 @@ def rental_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
         return ()
     if len(rental.shares) == len(plan.best.housing):
         return (doc.Paragraph(text=f"There is nothing to mix by the hour. Profile: {rental.profile_source}."),)
-    kind = RENTAL_NAMES.get(rental.flat_kind, rental.flat_kind)
-    flat = f"{price_text(rental.flat_per_month, currency)} a month ({kind})"
+    kind = say.RENTAL_NAMES.get(rental.flat_kind, rental.flat_kind)
+    flat = f"{say.price_text(rental.flat_per_month, currency)} a month ({kind})"
     per_token = (
-        f"{price_text(rental.per_million_input_tokens, currency)} per 1M input and "
-        f"{price_text(rental.per_million_output_tokens, currency)} per 1M output tokens"
+        f"{say.price_text(rental.per_million_input_tokens, currency)} per 1M input and "
+        f"{say.price_text(rental.per_million_output_tokens, currency)} per 1M output tokens"
     )
     said = (
-        f"The mix costs {price_text(rental.per_month, currency)} a month, all devices always {flat}: "
-        f"{percent_text(rental.saved_fraction)} less; {per_token}. Profile: {rental.profile_source}; "
+        f"The mix costs {say.price_text(rental.per_month, currency)} a month, all devices always {flat}: "
+        f"{say.percent_text(rental.saved_fraction)} less; {per_token}. Profile: {rental.profile_source}; "
         f"{min(rental.devices)} to {max(rental.devices)} devices."
     )
     rows = []
     for share in rental.shares:
-        name = RENTAL_NAMES.get(share.kind, share.kind)
+        name = say.RENTAL_NAMES.get(share.kind, share.kind)
         rented = f"{share.hardware}, {name}" if plan.best.is_unlike else name
         used, hourly = doc.number(share.mean_devices), doc.money(share.per_device_hour, digits=4)
         rows.append((rented, doc.count(share.devices), used, hourly, doc.money(share.per_month)))
@@ -193,8 +186,8 @@ def rental_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
 def owning_range_text(owning: Owning, *, fleet: Fleet, currency: str) -> str:
     """The total over the years at both ends of the 80 % interval of the accelerators; every line goes with them."""
     ends = fleet.ends_of(owning.total)
-    counts = range_text((fleet.devices_low, fleet.devices_high), count_text)
-    money = range_text(ends, partial(money_text, currency=currency))
+    counts = say.range_text((fleet.devices_low, fleet.devices_high), say.count_text)
+    money = say.range_text(ends, partial(say.money_text, currency=currency))
     return f"{money} in total for {counts} accelerators, prices as given"
 
 
@@ -226,7 +219,7 @@ def cash_flow_chart(cost: TotalCost) -> Chart:
     for place, item in enumerate(cost.renting):
         paid = tuple(flow.renting_cumulative[place] for flow in cost.flows)
         # Dashed over the plan's own line, which is one of them and would be covered.
-        name = RENTAL_NAMES[item.kind]
+        name = say.RENTAL_NAMES[item.kind]
         series.append(Series(name=name, kind=SeriesKind.LINE, x=years, y=paid, dashed=place > 0))
     return Chart(
         key="cash_flow",
@@ -242,7 +235,7 @@ _PERCENT = 100
 
 
 def _term(rent: Renting) -> str:
-    return RENTAL_NAMES[rent.kind].removeprefix("reserved ")
+    return say.RENTAL_NAMES[rent.kind].removeprefix("reserved ")
 
 
 def buying_text(cost: TotalCost) -> str:
@@ -294,7 +287,7 @@ def ways_table(studies: Studies) -> Table:
         f"Ways to pay for the same fleet over {cost.years} years",
         "Way: | A year | Present value | Price from::",
         [(name, annual, value, text(whose, origin=Origin.SOURCED)) for name, annual, value, whose in rows],
-        note=f"Discounted at {percent_text(studies.ownership.discount_rate.value)} a year."
+        note=f"Discounted at {say.percent_text(studies.ownership.discount_rate.value)} a year."
         f"{price_note(cost.owning)}{spot}",
     )
 
@@ -307,7 +300,7 @@ def renting_table(cost: TotalCost) -> Table:
         "Renting: | Device-hour | A year | Over the years | 1M input | 1M output | Break-even | Price from::",
         [
             (
-                RENTAL_NAMES[item.kind],
+                say.RENTAL_NAMES[item.kind],
                 number(item.per_device_hour, digits=4, follows=f"rate_{item.kind}"),
                 number(item.annual, digits=2, follows=f"rent_{item.kind}_annual"),
                 number(item.total, digits=2, follows=f"rent_{item.kind}_total"),
@@ -340,10 +333,10 @@ def break_even_chart(cost: TotalCost) -> Chart:
         series.append(Series(name="owned", kind=SeriesKind.LINE, x=percents, y=flat, color=7))
     for item in cost.renting:
         values = item.by_share_of_hours
-        name = RENTAL_NAMES[item.kind]
+        name = say.RENTAL_NAMES[item.kind]
         series.append(Series(name=name, kind=SeriesKind.LINE, x=percents, y=values, dashed=not item.by_the_hour))
         if item.kind == "on_demand" and item.break_even is not None and item.break_even <= 1:
-            at = percent_text(item.break_even)
+            at = say.percent_text(item.break_even)
             notes.append(Annotation(text=f"break-even at {at}", x=_PERCENT * item.break_even))
     return Chart(
         key="break_even",
@@ -363,4 +356,4 @@ def _break_even_title(cost: TotalCost) -> str:
         return "What a year costs, by hours of use"
     if on_demand.break_even > 1:
         return "Renting on demand stays cheaper than owning at these prices"
-    return f"Owning pays from {percent_text(on_demand.break_even)} of the hours on"
+    return f"Owning pays from {say.percent_text(on_demand.break_even)} of the hours on"

@@ -10,16 +10,8 @@ from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.studies.stock_money import rent_of, stock_money
 from simulator.reports.charts.chart import Gauge
+from simulator.reports.content import quantities as say
 from simulator.reports.content.document import Cell, Table, count, kilo, kilowatts, money, number, seconds, table
-from simulator.reports.content.quantities import (
-    Quantity,
-    chance_text,
-    count_text,
-    money_text,
-    percent_text,
-    quantity,
-    watts_text,
-)
 from simulator.reports.sections.answer import device_word, latency_quantity
 from simulator.reports.studies import Studies
 
@@ -55,15 +47,15 @@ def _slowest_s(stock: StockPlan, key: str) -> tuple[float, tuple[float, float]]:
     return max(getattr(item, key) for item in seen), (max(lows), max(highs))
 
 
-def stock_figures(plan: CapacityPlan, stock: StockPlan) -> tuple[Quantity, ...]:
+def stock_figures(plan: CapacityPlan, stock: StockPlan) -> tuple[say.Quantity, ...]:
     """What works, what of it has to be obtained, its rent, the latencies of the slowest fleet, and the power."""
     rent, word = stock.cost_per_month, device_word(plan.best)
     return (
-        quantity("devices", f"{word} in use", float(stock.devices), count_text),
-        quantity("bought", "To obtain", float(stock.bought), count_text),
-        quantity("per_month", "Rent per month", rent, partial(money_text, currency=plan.best.cost.currency)),
+        say.quantity("devices", f"{word} in use", float(stock.devices), say.count_text),
+        say.quantity("bought", "To obtain", float(stock.bought), say.count_text),
+        say.quantity("per_month", "Rent per month", rent, partial(say.money_text, currency=plan.best.cost.currency)),
         *(latency_quantity(key, label, *_slowest_s(stock, key)) for key, label in _SLOWEST.items()),
-        quantity("power_typical_w", "Power", stock.typical_w, watts_text),
+        say.quantity("power_typical_w", "Power", stock.typical_w, say.watts_text),
     )
 
 
@@ -82,9 +74,13 @@ def stock_gauges(plan: CapacityPlan, stock: StockPlan) -> dict[str, Gauge]:
 def stock_verdict_line(plan: CapacityPlan, stock: StockPlan) -> str:
     """``92 % likely to hold its objectives · a new fleet alone: 24 GPUs (mi355x), $51,684 a month``."""
     fleet = plan.best
-    paid = "price unknown" if fleet.cost.per_month is None else money_text(fleet.cost.per_month, fleet.cost.currency)
-    alone = f"a new fleet alone: {count_text(fleet.devices)} {device_word(fleet)} ({fleet.hardware}), {paid} a month"
-    sure = [f"{chance_text(min(stock.chances))} likely to hold its objectives"] if stock.chances else []
+    paid = (
+        "price unknown" if fleet.cost.per_month is None else say.money_text(fleet.cost.per_month, fleet.cost.currency)
+    )
+    alone = (
+        f"a new fleet alone: {say.count_text(fleet.devices)} {device_word(fleet)} ({fleet.hardware}), {paid} a month"
+    )
+    sure = [f"{say.chance_text(min(stock.chances))} likely to hold its objectives"] if stock.chances else []
     return " · ".join((*sure, alone))
 
 
@@ -92,9 +88,9 @@ def _note(stock: StockPlan) -> str:
     said = "Existing accelerators serve first and cost nothing an hour here: they are paid for."
     if len(stock.shares) > 1:
         said += " Requests go to each fleet in proportion to what it carries, "
-        said += f"{percent_text(stock.shares[0].load)} of it at the planned peak."
+        said += f"{say.percent_text(stock.shares[0].load)} of it at the planned peak."
     if stock.chances:
-        said += f" {chance_text(min(stock.chances))} likely to hold the objectives with the spares down."
+        said += f" {say.chance_text(min(stock.chances))} likely to hold the objectives with the spares down."
     said += " Failures, growth and what moves it are of each of these fleets; everything else is about a new one alone."
     return said + (f" Left over: {'; '.join(stock.unused)}." if stock.unused else "")
 
@@ -109,7 +105,7 @@ def stock_money_blocks(studies: Studies) -> tuple[Table, ...]:
     ours, new = found.rent, rent_of(fleet.cost.per_hour, ownership=studies.ownership)
     rate, years = studies.ownership.discount_rate.value, int(studies.ownership.depreciation_years.value)
     capital = owning.capex_total if owning is not None else None
-    discounted, existing = f"discounted at {percent_text(rate)}", found.existing_electricity_per_year
+    discounted, existing = f"discounted at {say.percent_text(rate)}", found.existing_electricity_per_year
 
     def whole(with_stock: float | None, alone: float | None) -> tuple[Cell, Cell]:
         return money(with_stock, digits=0), money(alone, digits=0)

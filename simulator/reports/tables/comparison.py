@@ -11,19 +11,8 @@ from simulator.planner.what_if import WhatIf, scenario_quality
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Json, picked, result_object
 from simulator.reports.charts.chart import Chart, bars_chart
+from simulator.reports.content import quantities as say
 from simulator.reports.content.document import BEST
-from simulator.reports.content.quantities import (
-    Quantity,
-    bytes_text,
-    chance_text,
-    change_text,
-    count_text,
-    joules_text,
-    money_text,
-    rate_text,
-    seconds_text,
-    signed_percent_text,
-)
 from simulator.reports.formats.text import text_table
 from simulator.reports.tables.scenario_figures import (
     PHASES,
@@ -83,13 +72,13 @@ def compare_headline(compared: Sequence[Compared]) -> str:
     """The fastest, and the cheapest where prices are known; by the first token where there is no other."""
     field, noun = ("tpot_s", "per token") if all(item[2]["tpot_s"] for item in compared) else ("ttft_s", "to a token")
     fastest = min(compared, key=lambda item: item[2][field])
-    sentence = f"{fastest[0]} is fastest at {seconds_text(fastest[2][field])} {noun}"
+    sentence = f"{fastest[0]} is fastest at {say.seconds_text(fastest[2][field])} {noun}"
     priced = [item for item in compared if item[1].cost.per_million_output_tokens is not None]
     if not priced:
         return sentence
     cheapest = min(priced, key=lambda item: item[1].cost.per_million_output_tokens or 0.0)
     cost = cheapest[1].cost
-    price = money_text(cost.per_million_output_tokens, cost.currency)
+    price = say.money_text(cost.per_million_output_tokens, cost.currency)
     if cheapest[0] == fastest[0]:
         return f"{sentence} and cheapest at {price} per million output tokens"
     return f"{sentence}, {cheapest[0]} is cheapest at {price} per million output tokens"
@@ -103,17 +92,17 @@ def compare_verdict(compared: Sequence[Compared], bounds_s: Mapping[str, float])
     said = f"{len(held)} of {len(compared)} likely hold the objectives in this batch"
     if not held:
         best = max(range(len(compared)), key=chances.__getitem__)
-        return chances[best], f"{said}, surest {compared[best][0]} ({chance_text(chances[best])} likely)"
+        return chances[best], f"{said}, surest {compared[best][0]} ({say.chance_text(chances[best])} likely)"
     costs = [item[1].cost.per_million_output_tokens for item in compared]
     best = min(held, key=lambda place: (costs[place] is None, costs[place] or 0.0))
-    return chances[best], f"{said}, cheapest {compared[best][0]} ({chance_text(chances[best])} likely)"
+    return chances[best], f"{said}, cheapest {compared[best][0]} ({say.chance_text(chances[best])} likely)"
 
 
 def quality_text(quality: AnswerQuality) -> str:
     """``as published``, ``perplexity +65 %`` or ``unknown``."""
     if quality.loss is None:
         return "unknown: nothing published"
-    return f"perplexity {signed_percent_text(quality.loss)}" if quality.loss else "as published"
+    return f"perplexity {say.signed_percent_text(quality.loss)}" if quality.loss else "as published"
 
 
 def compare_provenance(compared: Sequence[Compared]) -> str:
@@ -134,7 +123,7 @@ def compare_columns(compared: Sequence[Compared]) -> tuple[list[tuple[str, ...]]
     memory = [memory_figures(document) for _, _, document in compared]
     rows += [
         ("Power", *(power_text(document) for _, _, document in compared)),
-        ("Weights per device", *(bytes_text(document["memory"]["weights_bytes"]) for _, _, document in compared)),
+        ("Weights per device", *(say.bytes_text(document["memory"]["weights_bytes"]) for _, _, document in compared)),
         *_rows_of([found[:1] for found in memory]),
         ("Quality", *(quality_text(scenario_quality(what_if.result)) for _, what_if, _ in compared)),
         ("Known as", *(document["provenance"] for _, _, document in compared)),
@@ -142,7 +131,7 @@ def compare_columns(compared: Sequence[Compared]) -> tuple[list[tuple[str, ...]]
     return rows, ("", *(name for name, _, _ in compared))
 
 
-def _rows_of(figures: Sequence[Sequence[Quantity]], *, ranked: bool = False) -> list[tuple[str, ...]]:
+def _rows_of(figures: Sequence[Sequence[say.Quantity]], *, ranked: bool = False) -> list[tuple[str, ...]]:
     """One row per figure that every deployment has, the interval in brackets; ``ranked`` marks the best of a row."""
     return [
         (
@@ -157,7 +146,7 @@ def _rows_of(figures: Sequence[Sequence[Quantity]], *, ranked: bool = False) -> 
     ]
 
 
-def _best_value(figures: Sequence[Quantity]) -> float | None:
+def _best_value(figures: Sequence[say.Quantity]) -> float | None:
     """The best of one figure's values; none where they are all the same."""
     values = {item.value for item in figures if item.value is not None}
     if len(values) < 2:
@@ -183,15 +172,15 @@ SAME, NOTHING = "=", "-"
 def _values(outcome: ComparedAnswer, document: Json) -> tuple[str, ...]:
     found, currency = outcome.numbers, outcome.answered.cost.currency
     return (
-        seconds_text(found.ttft_s),
-        seconds_text(found.tpot_s) if found.tpot_s else NOTHING,
-        seconds_text(found.e2e_s),
-        rate_text(found.output_tokens_per_s, "tok"),
-        bytes_text(found.weights_bytes),
-        count_text(found.kv_capacity_tokens),
-        joules_text(found.energy_per_output_token_j),
-        money_text(found.cost_per_hour, currency),
-        money_text(found.cost_per_million_output_tokens, currency),
+        say.seconds_text(found.ttft_s),
+        say.seconds_text(found.tpot_s) if found.tpot_s else NOTHING,
+        say.seconds_text(found.e2e_s),
+        say.rate_text(found.output_tokens_per_s, "tok"),
+        say.bytes_text(found.weights_bytes),
+        say.count_text(found.kv_capacity_tokens),
+        say.joules_text(found.energy_per_output_token_j),
+        say.money_text(found.cost_per_hour, currency),
+        say.money_text(found.cost_per_million_output_tokens, currency),
         document["provenance"],
     )
 
@@ -199,7 +188,7 @@ def _values(outcome: ComparedAnswer, document: Json) -> tuple[str, ...]:
 def _difference(now: float | None, before: float | None) -> str:
     if now is None or not before or not math.isfinite(now) or not math.isfinite(before):
         return NOTHING
-    return change_text(now, before) or SAME
+    return say.change_text(now, before) or SAME
 
 
 def _differences(now: ComparedAnswer, before: ComparedAnswer) -> tuple[str, ...]:

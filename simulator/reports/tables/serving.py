@@ -17,16 +17,8 @@ from simulator.kernels.timing import chance_within
 from simulator.phases.deployment import Deployment
 from simulator.records import dataclass
 from simulator.reports.answer import Json
+from simulator.reports.content import quantities as say
 from simulator.reports.content.document import Cell, fraction, number, ordered, seconds
-from simulator.reports.content.quantities import (
-    Quantity,
-    bytes_text,
-    chance_text,
-    percent_text,
-    quantity,
-    rate_text,
-    seconds_text,
-)
 from simulator.reports.formats.text import sparkline, stretch_means, text_table
 from simulator.reports.words.fields import assumption_texts
 from simulator.units import KILO
@@ -38,7 +30,7 @@ def sweep_rows(sweep: LoadSweep) -> list[tuple[Cell | str, ...]]:
     """One line per rate, in the order of SWEEP_COLUMNS."""
     return [
         (
-            ordered(rate_text(point.rate_per_s, "requests"), point.rate_per_s),
+            ordered(say.rate_text(point.rate_per_s, "requests"), point.rate_per_s),
             seconds(point.stage.ttft.p50_s),
             seconds(point.stage.ttft.p95_s),
             seconds(point.stage.ttft.p99_s),
@@ -68,8 +60,8 @@ class ObjectiveChance:
     def text(self) -> str:
         """``TTFT p95 374 ms of 1.00 s (99 % likely held)``."""
         return (
-            f"{self.metric.upper()} p95 {seconds_text(self.value_s)} of {seconds_text(self.bound_s)} "
-            f"({chance_text(self.chance)} likely held)"
+            f"{self.metric.upper()} p95 {say.seconds_text(self.value_s)} of {say.seconds_text(self.bound_s)} "
+            f"({say.chance_text(self.chance)} likely held)"
         )
 
 
@@ -105,39 +97,39 @@ def least_chance(chances: Sequence[ObjectiveChance]) -> float:
 
 def serving_headline(rate_per_s: float, document: Json, chances: Sequence[ObjectiveChance]) -> str:
     """Whether a deployment holds its objectives at a rate, and by how much, or which of them it misses."""
-    at = f"at {rate_text(rate_per_s, 'requests')}"
+    at = f"at {say.rate_text(rate_per_s, 'requests')}"
     if document["overall"]["saturated"]:
         return f"Overloaded {at}: the queue keeps growing"
     missed = [item for item in chances if item.value_s > item.bound_s]
     if missed:
         return f"Misses {' and '.join(item.text for item in missed)} {at}"
-    kept = ", ".join(f"{item.metric.upper()} p95 {seconds_text(item.value_s)}" for item in chances)
+    kept = ", ".join(f"{item.metric.upper()} p95 {say.seconds_text(item.value_s)}" for item in chances)
     return f"Holds its objectives {at}: {kept}"
 
 
-def _occupied(key: str, label: str, document: Json, text: Callable[[float], str]) -> Quantity:
+def _occupied(key: str, label: str, document: Json, text: Callable[[float], str]) -> say.Quantity:
     """How full a deployment is. Where every end is the same, nothing is left to be full: no interval says so."""
     value, load = document["overall"][key], document.get("load")
     ends = load["interval"][key] if load else (value, value)
-    return quantity(key, label, value, text, ends if len(set(map(text, ends))) > 1 else None)
+    return say.quantity(key, label, value, text, ends if len(set(map(text, ends))) > 1 else None)
 
 
-def serving_quantities(document: Json) -> tuple[Quantity, ...]:
+def serving_quantities(document: Json) -> tuple[say.Quantity, ...]:
     """Latencies, saturation where it is known for replicas that do both phases, batch and cache of a served load."""
     found = []
     for metric, label in (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "End to end")):
         key = f"{metric}_p95_s"
         ends = document["interval"].get(key)
-        found.append(quantity(key, f"{label} p95", document["overall"][key], seconds_text, ends))
+        found.append(say.quantity(key, f"{label} p95", document["overall"][key], say.seconds_text, ends))
     load = document.get("load")
     if load and "saturation_per_s" in load:
-        rate = partial(rate_text, noun="req")
+        rate = partial(say.rate_text, noun="req")
         ends = load["interval"]["saturation_per_s"]
-        found.append(quantity("saturation_per_s", "Saturation", load["saturation_per_s"], rate, ends))
+        found.append(say.quantity("saturation_per_s", "Saturation", load["saturation_per_s"], rate, ends))
     return (
         *found,
         _occupied("mean_batch", "Mean batch", document, "{:.1f}".format),
-        _occupied("kv_utilization", "KV cache in use", document, percent_text),
+        _occupied("kv_utilization", "KV cache in use", document, say.percent_text),
     )
 
 
@@ -165,9 +157,9 @@ def _stage_cells(name: str, stage: StageResult) -> tuple[str, ...]:
         f"{stage.requests_per_s:.3g}",
         f"{stage.output_tokens_per_s:,.0f}",
         f"{stage.mean_batch:.1f}",
-        percent_text(stage.kv_utilization),
-        percent_text(stage.busy_fraction),
-        percent_text(stage.prefix_hit_fraction),
+        say.percent_text(stage.kv_utilization),
+        say.percent_text(stage.busy_fraction),
+        say.percent_text(stage.prefix_hit_fraction),
         str(stage.preemptions),
         str(stage.rejected),
         str(stage.timed_out),
@@ -180,12 +172,12 @@ def _range(stage: StageResult, metric: str) -> str:
     if stage.interval is None:
         return ""
     found = stage.interval[metric]
-    return "-" if found is None else f"{seconds_text(found[0])} to {seconds_text(found[1])}"
+    return "-" if found is None else f"{say.seconds_text(found[0])} to {say.seconds_text(found[1])}"
 
 
 def _latency_cells(name: str, metric: str, summary: LatencySummary, stage: StageResult) -> tuple[str, ...]:
-    tail = [seconds_text(value) for value in (summary.p50_s, summary.p90_s, summary.p95_s, summary.p99_s)]
-    mean = seconds_text(summary.mean_s)
+    tail = [say.seconds_text(value) for value in (summary.p50_s, summary.p90_s, summary.p95_s, summary.p99_s)]
+    mean = say.seconds_text(summary.mean_s)
     return (name, metric.upper(), mean, _range(stage, f"{metric}_mean_s"), *tail, _range(stage, f"{metric}_p95_s"))
 
 
@@ -225,9 +217,9 @@ def tier_rows(tiers: Sequence[TierUse]) -> list[tuple[str, ...]]:
         (
             tier.medium,
             f"{tier.capacity_tokens:,}",
-            percent_text(tier.hit_fraction),
-            percent_text(tier.reuse_fraction),
-            seconds_text(KILO * tier.load_s_per_token) if tier.load_s_per_token else "",
+            say.percent_text(tier.hit_fraction),
+            say.percent_text(tier.reuse_fraction),
+            say.seconds_text(KILO * tier.load_s_per_token) if tier.load_s_per_token else "",
             "never" if tier.break_even_tokens is None else f"{tier.break_even_tokens:,} tokens",
         )
         for tier in tiers
@@ -239,8 +231,8 @@ def _objective_line(name: str, check: ObjectiveCheck) -> str:
     window = name if name == OVERALL else f"stage {name}"
     verdict = "holds" if check.holds else "misses"
     return (
-        f"{window}: {objective.metric.upper()} p{objective.percentile:g} {seconds_text(check.value_s)} {verdict} "
-        f"{seconds_text(objective.bound_s)}"
+        f"{window}: {objective.metric.upper()} p{objective.percentile:g} {say.seconds_text(check.value_s)} {verdict} "
+        f"{say.seconds_text(objective.bound_s)}"
     )
 
 
@@ -248,11 +240,11 @@ def _series_lines(result: ServeResult) -> list[str]:
     series = result.run.series
     if not len(series.start_s):
         return []
-    lines = [f"Load over time, 0 to {seconds_text(series.end_s)}"]
+    lines = [f"Load over time, 0 to {say.seconds_text(series.end_s)}"]
     for name, values, form in (
         ("running", series.batch, "{:.1f}".format),
         ("waiting", series.waiting, "{:.1f}".format),
-        ("KV used", series.kv_utilization, percent_text),
+        ("KV used", series.kv_utilization, say.percent_text),
     ):
         thin = stretch_means(values)
         largest = float(thin.max())
@@ -292,11 +284,11 @@ def _title(answered: ScenarioResult, run: ServedRun) -> str:
         setup = setup_text(answered.deployment, replicas=answered.scenario.replicas)
     else:
         setup = pools_setup_text(run.pools.pools.prefill, run.pools.pools.decode)
-    return f"{setup}; {cache}, weights {bytes_text(run.memory.weights_bytes)} a device"
+    return f"{setup}; {cache}, weights {say.bytes_text(run.memory.weights_bytes)} a device"
 
 
 def _interval_line(source: IntervalSource) -> str:
-    steps = f"step times +-{percent_text(source.step_spread)}"
+    steps = f"step times +-{say.percent_text(source.step_spread)}"
     rerun = source.steps is IntervalMethod.RERUN
     how = "the run repeated with slower and faster steps" if rerun else "times scaled"
     chance = f", scatter over {source.further_seeds + 1} seeds" if source.further_seeds else ""
@@ -321,7 +313,7 @@ def serve_text(answered: ScenarioResult, *, assumptions: bool) -> str:
     if answered.pace_log_sigma:
         parts.append(
             "How many guesses are accepted is assumed: tokens of a step differ between tasks by "
-            f"{percent_text(answered.pace_log_sigma)} (one standard deviation), which the intervals leave out."
+            f"{say.percent_text(answered.pace_log_sigma)} (one standard deviation), which the intervals leave out."
         )
     parts += [f"note: {text}" for text in answered.notes]
     if assumptions:

@@ -11,21 +11,9 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, Posi
 
 from simulator.errors import ProfileError, RoofcastError, did_you_mean, plain_word, shown
 from simulator.specs.base import Source, Spec, read_yaml, validate
+from simulator.specs.engine import releases as by_release
 from simulator.specs.engine.deployment import KvTiers, ParallelismSpec
 from simulator.specs.engine.fits import EngineFit, EngineFits, EngineOverheads, EngineSpread, Overhead, VendorFit
-from simulator.specs.engine.releases import (
-    LIMIT_FIELDS,
-    EngineLimits,
-    KernelLibraryName,
-    KernelRecipe,
-    LimitRule,
-    LimitSource,
-    ServedModel,
-    came_before,
-    nearest_release,
-    release_number,
-    ruled,
-)
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.profiles import find_profile, list_profiles, load_spec, profile_root
 from simulator.units import KILO
@@ -109,7 +97,7 @@ class EngineRelease(EngineFit):
     async_scheduling: bool
     side_stream_tokens: NonNegativeInt = 0
     matrix_groups: tuple[PositiveInt, ...] = ()
-    recipe: KernelRecipe = KernelRecipe()
+    recipe: by_release.KernelRecipe = by_release.KernelRecipe()
     cuda_graph_max_sequences: NonNegativeInt | None = None
 
 
@@ -173,7 +161,7 @@ class EngineProfile(Spec):
     aliases: tuple[str, ...] = ()
     stands_in_for: tuple[str, ...] = ()
     version: str
-    kernel_library: KernelLibraryName
+    kernel_library: by_release.KernelLibraryName
     max_num_batched_tokens: PositiveInt
     max_num_seqs: PositiveInt
     gpu_memory_utilization: float = Field(gt=0, le=1)
@@ -196,7 +184,7 @@ class EngineProfile(Spec):
     sparse_decode: SparseDecode | None = None
     packs_block_queries: tuple[str, ...] = ()
     matrix_groups: tuple[PositiveInt, ...] = ()
-    recipe: KernelRecipe = KernelRecipe()
+    recipe: by_release.KernelRecipe = by_release.KernelRecipe()
     prompt_gather_steps: NonNegativeInt = 0
     cache_logged_on: tuple[str, ...] = ()
     overheads: EngineOverheads
@@ -204,7 +192,7 @@ class EngineProfile(Spec):
     sources: dict[str, Source]
     whole_runs: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     releases: dict[str, EngineRelease] = Field(default_factory=dict)
-    rules: dict[str, tuple[LimitRule, ...]] = Field(default_factory=dict)
+    rules: dict[str, tuple[by_release.LimitRule, ...]] = Field(default_factory=dict)
     vendors: dict[str, VendorFit] = Field(default_factory=dict)
     first_releases: dict[str, dict[Feature, str]] = Field(default_factory=dict)
     first_releases_of_models: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -238,16 +226,18 @@ class EngineProfile(Spec):
 
     def release(self, version: str | None) -> str | None:
         """The version that ended the release which ``version`` belongs to; None for the profile's own."""
-        return next((before for before in self.releases if came_before(version, before)), None)
+        return next((before for before in self.releases if by_release.came_before(version, before)), None)
 
     def sorts_nucleus(self, version: str | None) -> bool:
         """Whether drawing from a nucleus takes a sort of the vocabulary in ``version`` (None: the profile's own)."""
-        return self.nucleus_sorted_until is None or came_before(version or self.version, self.nucleus_sorted_until)
+        return self.nucleus_sorted_until is None or by_release.came_before(
+            version or self.version, self.nucleus_sorted_until
+        )
 
     def follows_checkpoint_cache(self, version: str | None) -> bool:
         """Whether ``version`` (None: the profile's own) caches in the format that a checkpoint names."""
         since = self.checkpoint_cache_since
-        return since is not None and not came_before(version or self.version, since)
+        return since is not None and not by_release.came_before(version or self.version, since)
 
     def at(self, version: str | None) -> Self:
         """The profile as it was in ``version`` (None: the profile's own)."""
@@ -279,7 +269,7 @@ class EngineProfile(Spec):
             changed |= {"overheads": fit.overheads, "spread": fit.spread, "whole_runs": fit.whole_runs}
         return self.model_copy(update=changed) if changed else self
 
-    def serving(self, model: ServedModel) -> Self:
+    def serving(self, model: by_release.ServedModel) -> Self:
         """The profile with what its recipe holds for such a model."""
         recipe = self.recipe.serving(model)
         return self if recipe is self.recipe else self.model_copy(update={"recipe": recipe})
@@ -299,7 +289,9 @@ class EngineProfile(Spec):
                 hint="take another engine or another accelerator",
             )
 
-    def limits(self, spec: EngineSpec, *, hardware: AcceleratorSpec, parallelism: ParallelismSpec) -> EngineLimits:
+    def limits(
+        self, spec: EngineSpec, *, hardware: AcceleratorSpec, parallelism: ParallelismSpec
+    ) -> by_release.EngineLimits:
         """Limits of the release that ``spec`` names on a device: those that it gives, the others as the engine does."""
         self.check_runs_on(hardware)
         if parallelism.cp_size > 1 and not self.context_parallel:
@@ -310,18 +302,18 @@ class EngineProfile(Spec):
                 hint="leave it at 1, or take an engine whose profile says context_parallel",
             )
         asked = spec.version or self.version
-        release = nearest_release(asked, self.rules or (self.version,))
-        known = release == asked or release_number(release) == release_number(asked) != ()
-        source = LimitSource(engine=self.name, release=release, asked=None if known else asked)
-        own = {name: getattr(self, name) for name in LIMIT_FIELDS}
-        found = ruled(
-            EngineLimits(**own, sources=(source,) * len(LIMIT_FIELDS)),
+        release = by_release.nearest_release(asked, self.rules or (self.version,))
+        known = release == asked or by_release.release_number(release) == by_release.release_number(asked) != ()
+        source = by_release.LimitSource(engine=self.name, release=release, asked=None if known else asked)
+        own = {name: getattr(self, name) for name in by_release.LIMIT_FIELDS}
+        found = by_release.ruled(
+            by_release.EngineLimits(**own, sources=(source,) * len(by_release.LIMIT_FIELDS)),
             (rule for rule in self.rules.get(release, ()) if rule.holds(hardware, parallelism)),
             given_tokens=spec.max_num_batched_tokens,
             devices=parallelism.tp_size * parallelism.pp_size,
             memory_bytes=hardware.memory_visible_bytes,
         )
-        given = {name: getattr(spec, name, None) for name in LIMIT_FIELDS}
+        given = {name: getattr(spec, name, None) for name in by_release.LIMIT_FIELDS}
         return replace(found, **{name: value for name, value in given.items() if value is not None})
 
     @model_validator(mode="after")
@@ -333,7 +325,9 @@ class EngineProfile(Spec):
             raise ValueError(f"rules of {', '.join(unsourced)} have no source: sources.rules.{unsourced[0]}")
         if self.rules and self.version not in self.rules:
             raise ValueError(f"rules lack the profile's own version {self.version}; they have {', '.join(self.rules)}")
-        early = [release for release in self.first_releases_of_models if not came_before(self.version, release)]
+        early = [
+            release for release in self.first_releases_of_models if not by_release.came_before(self.version, release)
+        ]
         if early:
             raise ValueError(f"first_releases_of_models: {early[0]} is not later than version {self.version}")
         return self
@@ -380,14 +374,14 @@ def with_model(spec: EngineSpec, model_type: str, *, profiles: str | None = None
 def _since(spec: EngineSpec, release: str | None, *, reason: VersionReason) -> EngineSpec:
     """``spec`` in ``release`` where nobody gave one and no later one is needed anyway."""
     given = spec.version is not None and spec.version_for is None
-    if release is None or given or (spec.version is not None and not came_before(spec.version, release)):
+    if release is None or given or (spec.version is not None and not by_release.came_before(spec.version, release)):
         return spec
     return spec.model_copy(update={"version": release, "version_for": reason})
 
 
 def engine_limits(
     spec: EngineSpec, *, hardware: AcceleratorSpec, parallelism: ParallelismSpec, profiles: str | None = None
-) -> EngineLimits:
+) -> by_release.EngineLimits:
     """Limits that the engine of ``spec`` runs with on a device: what is given there, and its own choice of the rest."""
     profile = load_engine(spec.name, profiles=profiles)
     return profile.limits(spec, hardware=hardware, parallelism=parallelism)

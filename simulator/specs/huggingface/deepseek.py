@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import (
-    Trunk,
-    choose,
-    decoder,
-    read_experts,
-    read_mlp,
-    read_trunk,
-    sparse_after,
-    stack,
-)
 from simulator.specs.model import architecture as arch
 
 OWN_INDEXER, SHARED_INDEXER = "full", "shared"
@@ -47,7 +38,7 @@ def read_longcat(fields: Fields) -> arch.ModelSpec:
     """
     pairs = fields.depth("num_layers")
     fields.expect("num_hidden_layers", value=2 * pairs, why="each layer holds two attentions")
-    trunk = Trunk(
+    trunk = usual.Trunk(
         hidden_size=fields.size("hidden_size"),
         num_hidden_layers=2 * pairs,
         vocab_size=fields.size("vocab_size"),
@@ -66,7 +57,7 @@ def read_longcat(fields: Fields) -> arch.ModelSpec:
     )
     pair = (arch.LayerSpec(mixer=mla, feed_forward=(dense, experts)), arch.LayerSpec(mixer=mla, feed_forward=(dense,)))
     note = f"{experts.num_experts_per_tok} of {picked} picks a token are real experts, the share of them in the pool"
-    return decoder(fields, trunk=trunk, layers=pair * pairs, notes=(note,) if empty else ())
+    return usual.decoder(fields, trunk=trunk, layers=pair * pairs, notes=(note,) if empty else ())
 
 
 def _indexer(fields: Fields) -> arch.IndexerSpec:
@@ -113,7 +104,7 @@ def _gated_with_sinks(layer: arch.LayerSpec) -> arch.LayerSpec:
 def read_latent_dense(fields: Fields) -> arch.ModelSpec:
     """MiniCPM3Config, YoutuConfig: latent attention, dense blocks, tied embeddings."""
     mla = read_mla(fields, value_dim=fields.size("hidden_size") // fields.size("num_attention_heads"))
-    return stack(fields, mla, read_mlp(fields, bias="mlp_bias"), tie_default=True)
+    return usual.stack(fields, mla, usual.read_mlp(fields, bias="mlp_bias"), tie_default=True)
 
 
 def read_mla(fields: Fields, *, value_dim: int | None = None) -> arch.MlaSpec:
@@ -138,14 +129,18 @@ def read_mla(fields: Fields, *, value_dim: int | None = None) -> arch.MlaSpec:
 def _deepseek(fields: Fields, *, mixers: arch.Mixer | Sequence[arch.Mixer]) -> arch.ModelSpec:
     fields.expect("mlp_bias", value=False, why="DeepSeek's feed-forward blocks have no biases")
     fields.costless("moe_router_dtype")
-    return stack(fields, mixers, choose(fields, sparse_after(fields), sparse=read_routed_experts(fields)))
+    return usual.stack(
+        fields, mixers, usual.choose(fields, usual.sparse_after(fields), sparse=read_routed_experts(fields))
+    )
 
 
 def read_routed_experts(fields: Fields) -> arch.MoeSpec:
     """DeepSeek's experts: n_shared_experts of the same width see every token."""
     method = fields.text("topk_method", allowed=("greedy", "group_limited_greedy", "noaux_tc"), default="noaux_tc")
     corrected = method == "noaux_tc"
-    return read_experts(fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=corrected)
+    return usual.read_experts(
+        fields, total="n_routed_experts", shared_count="n_shared_experts", correction_bias=corrected
+    )
 
 
 INDEXED_RATIO = 4
@@ -164,7 +159,7 @@ NOTES = (
 
 def read_deepseek_v4(fields: Fields) -> arch.ModelSpec:
     """DeepseekV4Config: a compression ratio for every layer, routing by token id in the first ones."""
-    trunk = read_trunk(fields)
+    trunk = usual.read_trunk(fields)
     depth = trunk.num_hidden_layers
     ratios, hashed = _ratios(fields, depth=depth), _hashed(fields, depth=depth)
     attention = _attention(fields)
@@ -178,7 +173,7 @@ def read_deepseek_v4(fields: Fields) -> arch.ModelSpec:
     notes: tuple[str, ...] = NOTES
     if any(hashed):
         notes = (*notes, f"{sum(hashed)} layers route by token id, taken to reach experts as evenly as elsewhere")
-    model = decoder(
+    model = usual.decoder(
         fields,
         trunk=trunk,
         layers=layers,

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import math
 
+from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import Fields
-from simulator.specs.huggingface.layers import (
-    FULL,
-    Trunk,
-    choose,
-    decoder,
-    read_attention,
-    read_experts,
-    read_mlp,
-    read_trunk,
-    stack,
-)
 from simulator.specs.model import architecture as arch
 
 CHANNELS_PER_RANK = 16  # time_step_rank "auto": MambaConfig and JambaConfig
@@ -43,7 +33,7 @@ def read_mamba(fields: Fields) -> arch.ModelSpec:
         use_conv_bias=fields.flag("use_conv_bias", default=True),
     )
     layers = (arch.LayerSpec(mixer=mixer, norms=1),) * trunk.num_hidden_layers
-    return decoder(fields, trunk=trunk, layers=layers, tie_default=True)
+    return usual.decoder(fields, trunk=trunk, layers=layers, tie_default=True)
 
 
 def read_falcon_mamba(fields: Fields) -> arch.ModelSpec:
@@ -51,12 +41,12 @@ def read_falcon_mamba(fields: Fields) -> arch.ModelSpec:
     return read_mamba(fields)
 
 
-def _scan_trunk(fields: Fields) -> Trunk:
+def _scan_trunk(fields: Fields) -> usual.Trunk:
     """The repetitions d_model and n_layer of original Mamba checkpoints may stand beside the usual names."""
-    for usual, original in (("hidden_size", "d_model"), ("num_hidden_layers", "n_layer")):
-        fields.either(usual, original)
+    for name, original in (("hidden_size", "d_model"), ("num_hidden_layers", "n_layer")):
+        fields.either(name, original)
         fields.costless(original)
-    return read_trunk(fields)
+    return usual.read_trunk(fields)
 
 
 _MAMBA2 = ("n_groups", "conv_kernel", "chunk_size", "use_bias", "use_conv_bias")
@@ -91,13 +81,13 @@ def read_mamba2(fields: Fields) -> arch.ModelSpec:
     state_size = fields.size("state_size", default=128)
     mixer = _heads_scan(fields, _MAMBA2, heads=heads, width=width, state_size=state_size, groups=8)
     layers = (arch.LayerSpec(mixer=mixer, norms=1),) * trunk.num_hidden_layers
-    return decoder(fields, trunk=trunk, layers=layers)
+    return usual.decoder(fields, trunk=trunk, layers=layers)
 
 
 def read_jamba(fields: Fields) -> arch.ModelSpec:
     """JambaConfig: one attention layer in eight, experts on every other layer, norms inside the scan."""
     depth, hidden_size = fields.depth("num_hidden_layers"), fields.size("hidden_size")
-    attention = read_attention(fields, kv_heads_default=8)
+    attention = usual.read_attention(fields, kv_heads_default=8)
     window = fields.optional_size("sliding_window")
     scan = arch.MambaSpec(
         intermediate_size=fields.size("mamba_expand", default=2) * hidden_size,
@@ -109,13 +99,13 @@ def read_jamba(fields: Fields) -> arch.ModelSpec:
         inner_norms=fields.flag("mamba_inner_layernorms", default=True),
     )
     width = fields.size("intermediate_size")
-    sparse = read_experts(fields, total="num_experts", total_default=16, picked_default=2, width=width)
+    sparse = usual.read_experts(fields, total="num_experts", total_default=16, picked_default=2, width=width)
     dense = arch.MlpSpec(intermediate_size=width)
     has_experts = _periodic(fields, "expert_layer", depth=depth, period=2, offset=1)
     attends = _periodic(fields, "attn_layer", depth=depth, period=8, offset=4)
     windowed = attention.model_copy(update={"sliding_window": window})
     blocks = tuple((sparse if chosen and sparse.num_experts > 1 else dense,) for chosen in has_experts)
-    return stack(fields, [windowed if attend else scan for attend in attends], blocks)
+    return usual.stack(fields, [windowed if attend else scan for attend in attends], blocks)
 
 
 def _periodic(fields: Fields, name: str, *, depth: int, period: int, offset: int) -> tuple[bool, ...]:
@@ -128,8 +118,8 @@ def _periodic(fields: Fields, name: str, *, depth: int, period: int, offset: int
 def read_falcon_h1(fields: Fields) -> arch.ModelSpec:
     """FalconH1Config: attention and a scan side by side in every layer, added up, before the feed-forward block. Each
     of them is a block here: both read the layer's first norm and end in an all-reduce of their own."""
-    trunk = read_trunk(fields)
-    attention = read_attention(fields, kv_heads_default=8, bias="attention_bias")
+    trunk = usual.read_trunk(fields)
+    attention = usual.read_attention(fields, kv_heads_default=8, bias="attention_bias")
     expanded = fields.size("mamba_expand", default=2) * trunk.hidden_size
     inner, heads = fields.size("mamba_d_ssm", default=expanded), fields.size("mamba_n_heads", default=128)
     width = inner // heads if fields.raw("mamba_d_head") in (None, "auto") else fields.size("mamba_d_head")
@@ -138,12 +128,12 @@ def read_falcon_h1(fields: Fields) -> arch.ModelSpec:
     state_size = fields.size("mamba_d_state", default=256)
     scan = _heads_scan(fields, _INNER, heads=heads, width=width, state_size=state_size, groups=1)
     scan = scan.model_copy(update={"gated_norm": fields.flag("mamba_rms_norm", default=False)})
-    mlp = read_mlp(fields, bias="mlp_bias")
+    mlp = usual.read_mlp(fields, bias="mlp_bias")
     fields.expect("projectors_bias", value=scan.use_bias, why="FalconH1Mixer has one flag for both projections")
     fields.costless("mamba_norm_before_gate", "mamba_use_mlp", "attn_layer_indices", *_FALCON_MULTIPLIERS)
     layer = (arch.LayerSpec(mixer=scan, norms=1), arch.LayerSpec(mixer=attention, feed_forward=(mlp,), norms=1))
     note = "attention and scan of a layer, which stand side by side, count as two blocks"
-    return decoder(fields, trunk=trunk, layers=layer * trunk.num_hidden_layers, notes=(note,))
+    return usual.decoder(fields, trunk=trunk, layers=layer * trunk.num_hidden_layers, notes=(note,))
 
 
 _FALCON_MULTIPLIERS = (
@@ -158,7 +148,7 @@ BLOCK_WORDS = {"linear_attention": "mamba", "full_attention": "attention"}  # as
 def read_nemotron_h(fields: Fields) -> arch.ModelSpec:
     """NemotronHConfig: each layer is one block - scan, attention, squared-ReLU feed-forward or experts."""
     blocks = _nemotron_blocks(fields)
-    trunk = Trunk(
+    trunk = usual.Trunk(
         hidden_size=fields.size("hidden_size"),
         num_hidden_layers=len(blocks),
         vocab_size=fields.size("vocab_size"),
@@ -168,7 +158,7 @@ def read_nemotron_h(fields: Fields) -> arch.ModelSpec:
     kinds = {kind: _nemotron_layer(fields, kind, hidden_size=trunk.hidden_size) for kind in set(blocks)}
     for kind in set(BLOCK_LETTERS.values()) - set(blocks):
         fields.costless(*_UNUSED_WITHOUT[kind])
-    return decoder(fields, trunk=trunk, layers=tuple(kinds[kind] for kind in blocks))
+    return usual.decoder(fields, trunk=trunk, layers=tuple(kinds[kind] for kind in blocks))
 
 
 _UNUSED_WITHOUT = {
@@ -206,7 +196,7 @@ def _nemotron_layer(fields: Fields, kind: str, *, hidden_size: int) -> arch.Laye
     if kind == "attention":
         width = fields.optional_size(fields.either("head_dim", "attention_head_dim"))
         fields.expect("sliding_window", value=None, why="NemotronHAttention sees every key")
-        spec = read_attention(fields, kv_heads_default=8, head_dim_default=width)
+        spec = usual.read_attention(fields, kv_heads_default=8, head_dim_default=width)
         fields.expect("attention_bias", value=False, why="NemotronHAttention has no biases")
         return arch.LayerSpec(mixer=spec.model_copy(update={"rotary": False}), norms=1)
     block: arch.FeedForward
@@ -220,7 +210,7 @@ def _nemotron_layer(fields: Fields, kind: str, *, hidden_size: int) -> arch.Laye
         "shared_expert_intermediate_size": fields.size("moe_shared_expert_intermediate_size"),
         "latent_size": fields.optional_size("moe_latent_size"),
     }
-    block = read_experts(fields, total="n_routed_experts").model_copy(update=changed)
+    block = usual.read_experts(fields, total="n_routed_experts").model_copy(update=changed)
     return arch.LayerSpec(feed_forward=(block,), norms=1)
 
 
@@ -237,22 +227,24 @@ def read_lfm2(fields: Fields) -> arch.ModelSpec:
     """Lfm2Config, Lfm2MoeConfig: gated short convolutions between attention with norms over heads. Dense blocks, whose
     width is derived unless told otherwise, or experts behind a few of them."""
     depth = fields.depth("num_hidden_layers")
-    attention = read_attention(fields, kv_heads_default=8, qk_norm="head")
+    attention = usual.read_attention(fields, kv_heads_default=8, qk_norm="head")
     convolution = arch.ShortConvolutionSpec(
         conv_kernel=fields.size("conv_L_cache", default=3), use_bias=fields.flag("conv_bias", default=False)
     )
     attends = fields.integers("full_attn_idxs")
-    types = fields.words("layer_types", length=depth, allowed=("conv", FULL))
+    types = fields.words("layer_types", length=depth, allowed=("conv", usual.FULL))
     if types is None and attends is None:
         raise fields.refusal("layer_types", "is missing: which layers attend is unknown")
-    full = [index in (attends or ()) if types is None else types[index] == FULL for index in range(depth)]
+    full = [index in (attends or ()) if types is None else types[index] == usual.FULL for index in range(depth)]
     blocks: tuple[tuple[arch.FeedForward, ...], ...] = ((_lfm2_block(fields),),) * depth
     if fields.has("num_experts"):
         bias, first = fields.flag("use_expert_bias", default=True), fields.count("num_dense_layers")
-        sparse = read_experts(fields, total="num_experts", correction_bias=bias)
-        blocks = choose(fields, tuple(index >= first for index in range(depth)), sparse=sparse, dense=read_mlp(fields))
+        sparse = usual.read_experts(fields, total="num_experts", correction_bias=bias)
+        blocks = usual.choose(
+            fields, tuple(index >= first for index in range(depth)), sparse=sparse, dense=usual.read_mlp(fields)
+        )
     mixers = [attention if is_full else convolution for is_full in full]
-    return stack(fields, mixers, blocks, tie_default=fields.flag("tie_embedding", default=True))
+    return usual.stack(fields, mixers, blocks, tie_default=fields.flag("tie_embedding", default=True))
 
 
 def _lfm2_block(fields: Fields) -> arch.MlpSpec:
@@ -265,7 +257,7 @@ def _lfm2_block(fields: Fields) -> arch.MlpSpec:
 
 
 _SCANNING = ("mamba", "linear_attention")
-_HYBRID_LAYERS = (*_SCANNING, "attention", FULL)
+_HYBRID_LAYERS = (*_SCANNING, "attention", usual.FULL)
 """Layers of a Granite hybrid, in the words of its checkpoints and of transformers 5."""
 
 
@@ -273,7 +265,7 @@ def read_granite_hybrid(fields: Fields) -> arch.ModelSpec:
     """GraniteMoeHybridConfig: Mamba-2 or attention, then experts beside a shared block, or that block alone."""
     depth = fields.depth("num_hidden_layers")
     rotary = fields.text("position_embedding_type", allowed=("nope", "rope"), default="nope") == "rope"
-    attention = read_attention(fields).model_copy(update={"rotary": rotary})
+    attention = usual.read_attention(fields).model_copy(update={"rotary": rotary})
     heads, width, state_size = (fields.size(f"mamba_{name}") for name in ("n_heads", "d_head", "d_state"))
     scan = _heads_scan(fields, _INNER, heads=heads, width=width, state_size=state_size, groups=1)
     types = fields.words("layer_types", length=depth, allowed=_HYBRID_LAYERS)
@@ -283,7 +275,7 @@ def read_granite_hybrid(fields: Fields) -> arch.ModelSpec:
     shared = fields.size("shared_intermediate_size")
     block: arch.MlpSpec | arch.MoeSpec = arch.MlpSpec(intermediate_size=shared)
     if fields.count("num_local_experts"):
-        block = read_experts(fields, total="num_local_experts", width=width, shared=shared)
+        block = usual.read_experts(fields, total="num_local_experts", width=width, shared=shared)
     else:
         fields.expect("num_experts_per_tok", value=0, why="there is no expert to pick")
-    return stack(fields, [scan if kind in _SCANNING else attention for kind in types], block)
+    return usual.stack(fields, [scan if kind in _SCANNING else attention for kind in types], block)

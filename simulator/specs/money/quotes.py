@@ -17,16 +17,7 @@ from simulator.errors import FileError, ProfileError, RoofcastError, did_you_mea
 from simulator.records import dataclass
 from simulator.specs.base import iso_date, validate
 from simulator.specs.hardware.accelerator import load_hardware
-from simulator.specs.money.prices import (
-    EXTENDS,
-    OfferKind,
-    OfferSpec,
-    PriceProfile,
-    ProviderKind,
-    base_of,
-    known_currency,
-    load_prices,
-)
+from simulator.specs.money import prices
 from simulator.units import HOURS_PER_MONTH
 
 NEEDED = ("accelerator", "provider", "term", "price", "currency", "unit", "date")
@@ -74,7 +65,7 @@ class Quotes:
     """Offers of a CSV, in one ``currency``."""
 
     currency: str
-    offers: tuple[OfferSpec, ...]
+    offers: tuple[prices.OfferSpec, ...]
 
 
 def _refuse(row: int, column: str, message: str, *, hint: str = "") -> RoofcastError:
@@ -144,7 +135,7 @@ def _day(row: int, text: str, *, today: date) -> str:
 
 def _currency(row: int, text: str, *, others: str) -> str:
     try:
-        known_currency(text)
+        prices.known_currency(text)
     except ValueError as error:
         raise _refuse(row, "currency", f"{text!r}: {error}") from None
     if text != others:
@@ -159,12 +150,12 @@ def _currency(row: int, text: str, *, others: str) -> str:
 
 def _offer(
     row: int, given: Mapping[str, str], *, currency: str, source: str, today: date, profiles: str | None
-) -> OfferSpec:
+) -> prices.OfferSpec:
     for column in NEEDED:
         if not given.get(column):
             raise _refuse(row, column, "nothing is given")
     unit = _unit(row, given["unit"])
-    kind = _one_of(row, "term", given["term"], get_args(OfferKind))
+    kind = _one_of(row, "term", given["term"], get_args(prices.OfferKind))
     if (kind == "purchase") != (unit.hours == 0):
         allowed = [name for name, item in UNITS.items() if (item.hours == 0) == (kind == "purchase")]
         raise _refuse(row, "unit", f"{given['unit']!r} is none of the units of {kind}: {', '.join(allowed)}")
@@ -190,12 +181,12 @@ def _offer(
             raise _refuse(row, "lead_time_days", f"changes nothing with the term {kind!r}")
         fields["lead_time_days"] = ceil(_number(row, "lead_time_days", given["lead_time_days"]))
     if of_provider:
-        fields["provider_kind"] = _one_of(row, "provider_kind", of_provider, get_args(ProviderKind))
+        fields["provider_kind"] = _one_of(row, "provider_kind", of_provider, get_args(prices.ProviderKind))
     if unit.hours:
         fields["per_hour"] = shared / unit.hours
     else:
         fields |= {"per_device": shared, "server_included": unit.server}
-    return validate(OfferSpec, fields, where=f"row {row}")
+    return validate(prices.OfferSpec, fields, where=f"row {row}")
 
 
 def _rows(text: str) -> Iterator[tuple[int, Mapping[str, str]]]:
@@ -264,27 +255,27 @@ def price_list_text(
     """
     offers = [offer.model_dump(mode="json", exclude_defaults=True) for offer in quotes.offers]
     document: dict[str, Any] = {
-        EXTENDS: extends,
+        prices.EXTENDS: extends,
         "name": name,
         "currency": quotes.currency,
         "date": (today or date.today()).isoformat(),
     }
     if keep:
         quoted = {(offer.hardware, offer.kind) for offer in quotes.offers}
-        base = base_of({EXTENDS: extends}, kind="prices", profiles=profiles) or {}
+        base = prices.base_of({prices.EXTENDS: extends}, kind="prices", profiles=profiles) or {}
         offers += [item for item in base.get("offers", ()) if (item["hardware"], item["kind"]) in quoted]
         offers = [{**item, "quote": False} for item in offers]
     document["offers"] = offers
-    validate(PriceProfile, document, where=name, profiles=profiles)
+    validate(prices.PriceProfile, document, where=name, profiles=profiles)
     return f"# {heading}\n" + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
 
 
-def quoted_list(path: str | Path, *, beside: PriceProfile, profiles: str | None = None) -> PriceProfile:
+def quoted_list(path: str | Path, *, beside: prices.PriceProfile, profiles: str | None = None) -> prices.PriceProfile:
     """Quotes alone as a list: of a CSV file, in the currency of ``beside``, or the list of that name or file.
 
     Raises ProfileError, FileError, RoofcastError: no such list or file, or a row is refused.
     """
     if Path(path).suffix.lower() != ".csv":
-        return load_prices(path, profiles=profiles)
+        return prices.load_prices(path, profiles=profiles)
     found = read_quotes(path, currency=beside.currency, profiles=profiles)
     return beside.model_copy(update={"name": Path(path).stem, "offers": found.offers})

@@ -24,27 +24,7 @@ from simulator.specs.engine.deployment import Degree, KvTiers, KvTierSpec
 from simulator.specs.engine.engine import AtOnce, EngineName
 from simulator.specs.model.precision import Dtype, NumberFormat, number_word
 from simulator.specs.money.prices import OfferKind, PriceOf
-from simulator.specs.question.plan_values import (
-    FEWEST_PICTURES,
-    HOURS_PER_WEEK,
-    LARGEST_CV,
-    MOST_ANSWERS,
-    MOST_PICTURES,
-    READING,
-    SHORT_FIELDS,
-    WORKLOADS,
-    ObjectiveSpec,
-    given_duration_s,
-    growth_per_month,
-    horizon_months,
-    hourly_profile,
-    is_workload_kind,
-    objective_s,
-    parse_objectives,
-    ramp_per_s,
-    stock_entry,
-    workload_shares,
-)
+from simulator.specs.question import plan_values
 from simulator.units import GIGA, KILO, MEGA
 
 _OBJECTIVE = re.compile(r"(ttft|tpot|e2e|latency)_p([0-9]+(?:\.[0-9]+)?)")
@@ -82,7 +62,7 @@ def asked_tiers(texts: tuple[str, ...]) -> tuple[KvTierSpec, ...] | None:
 
 
 def _kinds(text: str) -> str:
-    shares = workload_shares(text)
+    shares = plan_values.workload_shares(text)
     return shares[0][0] if len(shares) == 1 else ",".join(f"{name}={share:g}" for name, share in shares)
 
 
@@ -123,10 +103,12 @@ class PlanSpec(Spec):
     )
     isl_tokens: float | None = open_field("Mean prompt tokens.", ge=1, le=GIGA)
     osl_tokens: float | None = open_field("Mean answer tokens, the first included.", ge=1, le=GIGA)
-    isl_cv: float | None = open_field("Spread of prompt lengths, std/mean.", ge=0, le=LARGEST_CV)
-    osl_cv: float | None = open_field("Spread of answer lengths, std/mean.", ge=0, le=LARGEST_CV)
+    isl_cv: float | None = open_field("Spread of prompt lengths, std/mean.", ge=0, le=plan_values.LARGEST_CV)
+    osl_cv: float | None = open_field("Spread of answer lengths, std/mean.", ge=0, le=plan_values.LARGEST_CV)
     images_per_request: float | None = open_field(
-        "Pictures in a prompt; `isl_tokens` counts their tokens too.", ge=FEWEST_PICTURES, le=MOST_PICTURES
+        "Pictures in a prompt; `isl_tokens` counts their tokens too.",
+        ge=plan_values.FEWEST_PICTURES,
+        le=plan_values.MOST_PICTURES,
     )
     image_pixels: PositiveInt | None = open_field("Width x height of a picture.")
     trace: str | None = open_field("Lengths and peak from an Azure CSV or Mooncake JSONL.")
@@ -134,14 +116,16 @@ class PlanSpec(Spec):
     cache_hit: float = Field(default=0.0, ge=0, lt=1, description="Share of requests answered without a GPU.")
     prefix_hit: float | None = open_field("Share of prompt tokens in the prefix cache.", ge=0, lt=1)
     answers_per_request: PositiveInt = Field(
-        default=1, le=MOST_ANSWERS, description="Answers to every prompt: n, or best of n."
+        default=1, le=plan_values.MOST_ANSWERS, description="Answers to every prompt: n, or best of n."
     )
     arrival_cv: float | None = open_field(
         "Burstiness of arrivals at a replica, 1 for Poisson; 1 / sqrt(replicas) behind one router in turns.",
         gt=0,
-        le=LARGEST_CV,
+        le=plan_values.LARGEST_CV,
     )
-    objectives: tuple[ObjectiveSpec, ...] = _several("Percentiles of latencies with the bounds that they hold.")
+    objectives: tuple[plan_values.ObjectiveSpec, ...] = _several(
+        "Percentiles of latencies with the bounds that they hold."
+    )
     power_cap_w: float | None = open_field("Limit of each accelerator, W.", gt=0, le=MEGA)
     weights: tuple[NumberFormat, ...] = _several("Weight formats to compare.")
     kv_cache: tuple[CacheDtype, ...] = _several("KV-cache formats.")
@@ -218,25 +202,25 @@ class PlanSpec(Spec):
     availability: float | None = open_field("Percent of time with enough replicas up; sets the spares.", ge=50, lt=100)
     mtbf_hours: float | None = open_field("Hours between failures of one accelerator.", gt=0, le=GIGA)
     mttr_hours: float | None = open_field("Hours to repair a replica.", gt=0, le=GIGA)
-    ramp: Annotated[float | None, BeforeValidator(ramp_per_s)] = open_field(
+    ramp: Annotated[float | None, BeforeValidator(plan_values.ramp_per_s)] = open_field(
         "Fastest growth of the rate, such as 10%/min of the peak."
     )
-    startup: Annotated[float | None, BeforeValidator(given_duration_s)] = open_field(
+    startup: Annotated[float | None, BeforeValidator(plan_values.given_duration_s)] = open_field(
         "Start of a replica to its first answer, such as 4min."
     )
-    autoscaler_lag: Annotated[float | None, BeforeValidator(given_duration_s)] = open_field(
+    autoscaler_lag: Annotated[float | None, BeforeValidator(plan_values.given_duration_s)] = open_field(
         "Ramp to the start of a replica."
     )
-    growth: Annotated[float | None, BeforeValidator(growth_per_month)] = open_field(
+    growth: Annotated[float | None, BeforeValidator(plan_values.growth_per_month)] = open_field(
         "Growth of demand, such as 5%/month or 80%/year."
     )
-    horizon: Annotated[PositiveInt | None, BeforeValidator(horizon_months)] = open_field(
+    horizon: Annotated[PositiveInt | None, BeforeValidator(plan_values.horizon_months)] = open_field(
         "Months to look ahead and to commit for.", le=LONGEST_HORIZON
     )
     start: Annotated[date, AfterValidator(reached_date)] | None = open_field("First day of the forecast.")
     lead_time: Days | None = open_field("Days from order to use.")
     rental: bool = _switch("Cheapest mix of kept, on-demand and spot over day or week.")
-    load_profile: Annotated[tuple[float, ...], BeforeValidator(hourly_profile)] = _several(
+    load_profile: Annotated[tuple[float, ...], BeforeValidator(plan_values.hourly_profile)] = _several(
         "Relative demand of 24 or 168 hours."
     )
     weekend: float | None = open_field("Demand of a weekend's day over a weekday's.", ge=0, le=1)
@@ -257,7 +241,7 @@ class PlanSpec(Spec):
     @classmethod
     def _stock_entries(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
         for entry in entries:
-            stock_entry(entry)
+            plan_values.stock_entry(entry)
         return entries
 
     @field_validator("kv_tiers")
@@ -286,7 +270,7 @@ class PlanSpec(Spec):
                 raise no_effect(f"changes nothing without `{needs}`", field=Option(option), hint="")
         techniques = self.speculation or self.sparsity or self.dp_size
         pools = "disaggregated" in self.serving or self.prefill_hardware
-        week = len(self.load_profile) == HOURS_PER_WEEK
+        week = len(self.load_profile) == plan_values.HOURS_PER_WEEK
         for option, beside, others in (
             ("any_precision", self.weights or self.scheme or self.activations, "`weights`, `activations` and `scheme`"),
             ("any_technique", techniques, "`speculation`, `sparsity` and `dp_size`"),
@@ -327,7 +311,7 @@ def _normalised(data: Mapping[Any, Any]) -> dict[str, Any]:
                 {
                     "metric": metric,
                     "percentile": float(match[2]),
-                    "bound_s": value if value == READING else _bound_s(key, value),
+                    "bound_s": value if value == plan_values.READING else _bound_s(key, value),
                 }
             )
         elif name in _LISTS and isinstance(value, str | int | float):
@@ -342,12 +326,16 @@ def _normalised(data: Mapping[Any, Any]) -> dict[str, Any]:
 def _field_name(key: object) -> str:
     """``tp_size`` of ``tp``, ``max_num_seqs`` of ``max-num-seqs``."""
     name = str(key).replace("-", "_")
-    return SHORT_FIELDS.get(name, name) if SHORT_FIELDS.get(name) in PlanSpec.model_fields else name
+    return (
+        plan_values.SHORT_FIELDS.get(name, name)
+        if plan_values.SHORT_FIELDS.get(name) in PlanSpec.model_fields
+        else name
+    )
 
 
 def _bound_s(key: object, value: object) -> float:
     try:
-        return objective_s(value)
+        return plan_values.objective_s(value)
     except ValueError as error:
         raise RoofcastError(f"{error}, got {value!r}", field=str(key)) from None
 
@@ -376,12 +364,14 @@ def plan_spec(flags: Mapping[str, object], *, workload: str | Path | None = None
     given = _normalised(flags)
     if workload is None:
         return _checked(given)
-    if is_workload_kind(str(workload)) and not Path(workload).is_file():
+    if plan_values.is_workload_kind(str(workload)) and not Path(workload).is_file():
         return _checked({"workload": str(workload), **given})
     try:
         filed = _normalised(read_yaml(workload))
     except FileError as error:
-        kinds = did_you_mean(str(workload), WORKLOADS, otherwise=f"or one of {', '.join(WORKLOADS)}")
+        kinds = did_you_mean(
+            str(workload), plan_values.WORKLOADS, otherwise=f"or one of {', '.join(plan_values.WORKLOADS)}"
+        )
         hint = f"{error.hint}; {kinds}".removeprefix("; ")
         raise FileError(error.message, field=Option("workload"), hint=hint) from None
     except ProfileError as error:
@@ -391,6 +381,6 @@ def plan_spec(flags: Mapping[str, object], *, workload: str | Path | None = None
     return _checked({**filed, **given})
 
 
-def measured_objectives(spec: PlanSpec) -> tuple[ObjectiveSpec, ...]:
+def measured_objectives(spec: PlanSpec) -> tuple[plan_values.ObjectiveSpec, ...]:
     """The percentiles that were measured at the measured rate."""
-    return parse_objectives(spec.measured_at, flag=Option("measured_at"))
+    return plan_values.parse_objectives(spec.measured_at, flag=Option("measured_at"))

@@ -33,6 +33,7 @@ def tower_layer(
     mlp_bias: bool | None = None,
     norms: int = 2,
     extra: int = 0,
+    window: int | None = None,
 ) -> LayerSpec:
     """A pre-norm block that sees in both directions; ``extra`` counts its small vectors."""
     attention = AttentionSpec(
@@ -42,6 +43,7 @@ def tower_layer(
         causal=False,
         qkv_bias=bias,
         o_bias=bias if o_bias is None else o_bias,
+        sliding_window=window,
     )
     mlp = MlpSpec(intermediate_size=intermediate, gated=gated, bias=bias if mlp_bias is None else mlp_bias)
     return LayerSpec(mixer=attention, feed_forward=(mlp,), norms=norms, extra_parameters=extra)

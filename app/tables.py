@@ -24,7 +24,7 @@ _LONGEST_NUMBER = 30
 """Letters of a number with its unit; what is longer holds words too."""
 _ROOM = ((8, 85), (20, 125), (24, 145), (_LONGEST_NUMBER, 165))
 """Letters of the longest number, and pixels of its column where numbers grow longer further down."""
-_TEXT_ROOM = ((28, 200), (40, 260), (50, 320), (60, 360))
+_TEXT_ROOM = ((28, 180), (40, 245), (54, 320), (60, 355))
 """Letters of the longest text, and pixels of its column: what is longer has the last of them."""
 _WIDE_LETTERS = 60
 """That a wide column shows; what is longer is a sentence, which cells of such tables would cut."""

@@ -66,7 +66,7 @@ def visit(page: Any, url: str) -> str:
 
 
 def headline(page: Any) -> str:
-    return str(page.locator("[data-testid=stMain] h2").first.inner_text())
+    return str(page.locator("[data-testid=stMain] h2").first.inner_text()).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def idle(page: Any) -> None:
@@ -140,7 +140,8 @@ def test_a_plan_changes_with_its_widgets_and_survives_a_reload(page: Any, addres
     rate = page.get_by_role("spinbutton", name="Requests per second at peak")
     rate.fill("500")
     rate.press("Enter")
-    page.wait_for_function("old => document.querySelector('h2').innerText !== old", arg=before, timeout=60_000)
+    changed = "old => document.querySelector('h2').innerText.replaceAll('\\u00a0', ' ') !== old"
+    page.wait_for_function(changed, arg=before, timeout=60_000)
     page.get_by_role("radio", name="Growth").click()
     page.get_by_text("Lead time 180 days").first.wait_for(timeout=60_000)
     page.get_by_text("Growth and failures").click()

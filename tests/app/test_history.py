@@ -22,7 +22,8 @@ def go(page: Any, title: str) -> None:
 def shows(page: Any, path: str, said: str) -> None:
     """Wait until a page stands under its path with ``said`` in its headline."""
     page.wait_for_function(
-        """([path, said]) => location.pathname === path && document.querySelector('h2')?.innerText.includes(said)""",
+        """([path, said]) => location.pathname === path
+        && document.querySelector('h2')?.innerText.replaceAll('\\u00a0', ' ').includes(said)""",
         arg=[f"/{path}", said],
         timeout=60_000,
     )

@@ -62,7 +62,7 @@ def crossover_batch(deployment: Deployment, *, context_tokens: int, ratio: float
         return None
     while high - low > 1:
         # A few points a round: one vectorised count prices them all.
-        tried = np.unique(np.linspace(low + 1, high, min(_TRIED_AT_ONCE, high - low)).astype(int))
+        tried = np.linspace(low + 1, high, min(_TRIED_AT_ONCE, high - low)).astype(int)
         bound = _computes(deployment, tried.astype(float), context_tokens=context_tokens, ratio=ratio)
         first = int(np.argmax(bound))
         low, high = (int(tried[first - 1]) if first else low), int(tried[first])
@@ -163,7 +163,8 @@ def _threshold(wins: NDArray[np.bool_]) -> int:
 
 def _grid(low: int, high: int) -> Array:
     """Whole batch sizes from ``low`` to ``high``, evenly spread in their logarithm."""
-    points: Array = np.unique(np.geomspace(low, high, GRID_POINTS).round())
+    # Not np.unique: its first call imports numpy.ma, a twentieth of a command that asks for one step.
+    points: Array = np.array(sorted(set(np.geomspace(low, high, GRID_POINTS).round().tolist())))
     return points
 
 

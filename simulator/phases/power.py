@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.work import Array
-from simulator.phases.deployment import Deployment
-from simulator.phases.step import StepEstimate
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.hardware.calibration import PowerFit, load_power_fits
 from simulator.specs.model.precision import Dtype
+
+if TYPE_CHECKING:
+    from simulator.phases.deployment import Deployment
+    from simulator.phases.step import StepEstimate
 
 
 def clock_share(dynamic_share: float) -> float:

@@ -54,16 +54,25 @@ MODULES_AT_MOST = 103
 """Modules of the library behind one plan of a dense model, packages apart; the aim is 80. Only ever lower this."""
 
 
+def loaded_by(code: str, *words: str, **variables: str) -> set[str]:
+    """Modules that a process has loaded at its end, which prints their names to stderr."""
+    command = [sys.executable, "-c", code, *words]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | variables)
+    return set(found.stderr.split())
+
+
+def own(loaded: set[str]) -> set[str]:
+    """Those of the library, packages apart."""
+    found = {name for name in loaded if name.startswith("simulator.")}
+    return found - {name.rpartition(".")[0] for name in found}
+
+
 def test_a_plan_loads_what_it_uses(tmp_path: Path) -> None:
     # As a user's first plan: it looks for machine code and keeps what it found.
-    first = {**os.environ, "ROOFCAST_CACHE": "on", "ROOFCAST_CACHE_DIR": str(tmp_path)}
-    found = subprocess.run([sys.executable, "-c", PLAN], capture_output=True, text=True, check=True, env=first)
-    loaded = found.stderr.split()
+    loaded = loaded_by(PLAN, ROOFCAST_CACHE="on", ROOFCAST_CACHE_DIR=str(tmp_path))
     assert "simulator.planner.plan" in loaded
-    assert not set(loaded) & {*FOREIGN, *OWN, *PACKAGES}
-    own = {name for name in loaded if name.startswith("simulator.")}
-    packages = {name.rpartition(".")[0] for name in own}
-    assert len(own - packages) <= MODULES_AT_MOST
+    assert not loaded & {*FOREIGN, *OWN, *PACKAGES}
+    assert len(own(loaded)) <= MODULES_AT_MOST
 
 
 ESTIMATE = """
@@ -101,14 +110,33 @@ ESTIMATE_AT_MOST = 85
 
 
 def test_one_estimate_loads_what_it_uses(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", ESTIMATE, str(tmp_path / "lines.jsonl")]
-    found = subprocess.run(command, capture_output=True, text=True, check=True)
-    loaded = found.stderr.split()
+    loaded = loaded_by(ESTIMATE, str(tmp_path / "lines.jsonl"))
     assert "simulator.engine.uniform.loops" in loaded
-    assert not set(loaded) & {*FOREIGN, *OF_OTHERS}
-    own = {name for name in loaded if name.startswith("simulator.")}
-    packages = {name.rpartition(".")[0] for name in own}
-    assert len(own - packages) <= ESTIMATE_AT_MOST
+    assert not loaded & {*FOREIGN, *OF_OTHERS}
+    assert len(own(loaded)) <= ESTIMATE_AT_MOST
+
+
+COMMAND = """
+import sys
+from simulator.cli.roofcast import app
+from simulator.cli.shared import run_process
+run_process(app, name="roofcast")
+print("\\n".join(sorted(sys.modules)), file=sys.stderr)
+"""
+COMMANDS_AT_MOST = {
+    "step --model llama-3.1-8b --hardware h100": 79,
+    "crossover --model llama-3.1-8b --hardware h100": 79,
+    "profiles show h100": 34,
+    "prices list": 30,
+}
+"""Modules behind commands that answer in a moment. Only ever lower these."""
+
+
+@pytest.mark.parametrize(("command", "most"), COMMANDS_AT_MOST.items())
+def test_a_short_command_loads_little(command: str, most: int) -> None:
+    loaded = loaded_by(COMMAND, *command.split())
+    assert not loaded & {*FOREIGN, "simulator.planner.plan", "simulator.engine.runs"}
+    assert len(own(loaded)) <= most
 
 
 def test_arrays_leave_their_memory_to_the_next_where_glibc_is() -> None:

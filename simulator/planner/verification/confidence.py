@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.phases.deployment import Deployment
-from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.replica_load import meeting_chances
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import parallel_text
@@ -16,6 +16,9 @@ from simulator.specs.measured.scores import ErrorScore, error_score
 from simulator.specs.measured.validation_rows import ValidationRow, load_validation_table
 from simulator.specs.model.precision import Dtype, scheme_word
 from simulator.units import counted_text, percent_text
+
+if TYPE_CHECKING:
+    from simulator.planner.capacity_plan import CapacityPlan
 
 FEW = 5
 """Runs from which on their mean error says something. Chosen, as the bounds below are."""

@@ -22,7 +22,6 @@ from simulator.reports.answer import SCHEMA_VERSION, Json, picked
 from simulator.reports.content.document import EMPTY, Paragraph, Section, Table, count, table
 from simulator.reports.content.quantities import price_text, signed_percent_text
 from simulator.reports.formats.text import sections_text
-from simulator.reports.words.derivation import taken_text
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.money.prices import OfferKind, OfferSpec, PriceProfile
 
@@ -151,6 +150,8 @@ def comparison_text(prices: PriceProfile, *, asked: PriceFilter, quotes: PricePr
 
 
 def _market_table(found: Sequence[tuple[PriceRule, MarketPrice]], prices: PriceProfile) -> Table:
+    from simulator.reports.words.derivation import taken_text
+
     paid = partial(price_text, currency=prices.currency)
     rows = [
         (

@@ -5,15 +5,17 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from simulator.planner.money.tco import dynamic_w
 from simulator.records import dataclass
 from simulator.reports.content.quantities import RENTAL_NAMES
-from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import terms_text
 from simulator.specs.base import Spec, is_recalled, read_yaml, validate
 from simulator.specs.money.ownership import SourcedFigure
+
+if TYPE_CHECKING:
+    from simulator.reports.studies import Studies
 
 FILE = Path(__file__).with_name("workbook.yaml")
 UNPRICED = '"not priced"'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from simulator.planner.fleet.records import Housing
 from simulator.planner.money.facilities import BTU_PER_HOUR_PER_TON, BTU_PER_HOUR_PER_W
@@ -12,8 +13,10 @@ from simulator.planner.money.tco_records import TotalCost
 from simulator.records import dataclass
 from simulator.reports.content.quantities import RENTAL_NAMES
 from simulator.reports.formats.finance_inputs import UNPRICED, Form, written_workbook
-from simulator.reports.studies import Studies
 from simulator.units import KILO
+
+if TYPE_CHECKING:
+    from simulator.reports.studies import Studies
 
 _HEAT = {"btu_per_hour_per_w": repr(BTU_PER_HOUR_PER_W), "btu_per_hour_per_ton": f"{BTU_PER_HOUR_PER_TON:g}"}
 

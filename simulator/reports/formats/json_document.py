@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simulator.reports.charts.chart import Chart
 from simulator.reports.content import document as doc
 from simulator.reports.formats.finance_inputs import inputs_of
 from simulator.reports.formats.finance_model import groups_of
-from simulator.reports.studies import Studies
+
+if TYPE_CHECKING:
+    from simulator.reports.studies import Studies
 
 
 def plain_number(value: float | int | str | None) -> float | int | str | None:

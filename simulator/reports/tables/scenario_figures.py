@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from simulator.kernels.timing import Provenance, inverse_ends
 from simulator.phases.crossover import LARGEST_BATCH
-from simulator.planner.what_if import WhatIf
 from simulator.reports.answer import Json
 from simulator.reports.content import quantities as say
 from simulator.reports.formats.text import text_table
+
+if TYPE_CHECKING:
+    from simulator.planner.what_if import WhatIf
 
 
 def _tokens(value: float) -> str:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from simulator.phases.memory import MemoryPlan
-from simulator.planner.candidate import Rejection
-from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.fleet.records import Fleet, FleetCost
-from simulator.planner.money.cost import BoughtFleet, PriceRanking, PriceRival
 from simulator.planner.money.market import MarketPrice
-from simulator.planner.records import FamilyFound
 from simulator.planner.serving.capacity import Limit, Resource
-from simulator.planner.serving.pool_states import Transfer
 from simulator.reports.content.quantities import counted_text, money_text, price_text
 from simulator.reports.words.fields import flag_of, flagged
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.plan import NONE
 from simulator.units import GIGA, KILO, MILLI, bound_text, percent_text, plain_text
+
+if TYPE_CHECKING:
+    from simulator.planner.candidate import Rejection
+    from simulator.planner.capacity_plan import CapacityPlan
+    from simulator.planner.fleet.records import Fleet, FleetCost
+    from simulator.planner.money.cost import BoughtFleet, PriceRanking, PriceRival
+    from simulator.planner.records import FamilyFound
+    from simulator.planner.serving.pool_states import Transfer
 
 TERMS: Mapping[OfferKind, str] = MappingProxyType(
     {

@@ -3,11 +3,15 @@ command is meant by a word for one of another name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from simulator.specs.base import read_yaml
+from simulator.units import bound_text, percent_text
 
 FILE = Path(__file__).with_name("words.yaml")
 
@@ -17,38 +21,43 @@ def _written() -> Mapping[str, Mapping[str, str]]:
     return read_yaml(FILE)
 
 
-def _values() -> dict[str, object]:
-    """Of the library; imported where a help is shown, not where a command is run."""
-    from simulator.api.models import DEFAULT_LENGTHS
-    from simulator.operators.vision import DEFAULT_IMAGE_PIXELS
-    from simulator.planner.demand import DEFAULT_OBJECTIVES
-    from simulator.planner.fleet.availability import DEFAULT_MTTR_HOURS
-    from simulator.planner.fleet.records import DEFAULT_SPARES
-    from simulator.planner.search.question import DEFAULT_UTILIZATION
-    from simulator.planner.studies.growth import DEFAULT_LEAD_TIME_DAYS
-    from simulator.planner.studies.resilience import AUTOSCALER_LAG_S
-    from simulator.planner.studies.uncertainty import DEFAULT_DEMAND_SIGMA, DEFAULT_DRAWS
-    from simulator.specs.engine.engine import DEFAULT_ENGINE
-    from simulator.specs.question import plan_values as values
-    from simulator.traffic.lengths import CHAT
-    from simulator.units import bound_text, percent_text
+_PLACES: Mapping[str, str] = {
+    **{"chat": "traffic.lengths:CHAT.word", "chat_isl": "traffic.lengths:CHAT.isl_tokens"},
+    **{"chat_osl": "traffic.lengths:CHAT.osl_tokens", "engine": "specs.engine.engine:DEFAULT_ENGINE"},
+    **{"hardware": "specs.question.plan_values:HARDWARE", "planned_model": "specs.question.plan_values:PLANNED_MODEL"},
+    **{"image_pixels": "operators.vision:DEFAULT_IMAGE_PIXELS", "mixer_tokens": "api.models:DEFAULT_LENGTHS"},
+    "step_tokens": "specs.question.plan_values:STEP_CONTEXT_TOKENS",
+    "served_duration": "specs.question.plan_values:SERVED_DURATION_S",
+    "objectives": "planner.demand:DEFAULT_OBJECTIVES",
+    "utilization": "planner.search.question:DEFAULT_UTILIZATION",
+    "spares": "planner.fleet.records:DEFAULT_SPARES",
+    "draws": "planner.studies.uncertainty:DEFAULT_DRAWS",
+    "mttr_hours": "planner.fleet.availability:DEFAULT_MTTR_HOURS",
+    "autoscaler_lag": "planner.studies.resilience:AUTOSCALER_LAG_S",
+    "horizon": "specs.question.plan_values:DEFAULT_HORIZON_MONTHS",
+    "lead_time": "planner.studies.growth:DEFAULT_LEAD_TIME_DAYS",
+    "demand_sigma": "planner.studies.uncertainty:DEFAULT_DEMAND_SIGMA",
+}
+"""Values of the library by their names in ``words.yaml``: module and constant."""
+_SHOWN: Mapping[str, Callable[[Any], str]] = {
+    "mixer_tokens": lambda lengths: ", ".join(map(str, lengths)),
+    "objectives": lambda found: ", ".join(f"{item.name} <= {bound_text(item.bound_s)}" for item in found),
+    **{"utilization": percent_text, "autoscaler_lag": bound_text},
+    **dict.fromkeys(("served_duration", "mttr_hours", "demand_sigma"), "{:g}".format),
+}
 
-    return {
-        **{"chat": CHAT.word, "chat_isl": CHAT.isl_tokens, "chat_osl": CHAT.osl_tokens},
-        **{"engine": DEFAULT_ENGINE, "hardware": values.HARDWARE, "planned_model": values.PLANNED_MODEL},
-        **{"image_pixels": DEFAULT_IMAGE_PIXELS, "mixer_tokens": ", ".join(map(str, DEFAULT_LENGTHS))},
-        **{"step_tokens": values.STEP_CONTEXT_TOKENS, "served_duration": f"{values.SERVED_DURATION_S:g}"},
-        "objectives": ", ".join(f"{item.name} <= {bound_text(item.bound_s)}" for item in DEFAULT_OBJECTIVES),
-        **{"utilization": percent_text(DEFAULT_UTILIZATION), "spares": DEFAULT_SPARES, "draws": DEFAULT_DRAWS},
-        **{"mttr_hours": f"{DEFAULT_MTTR_HOURS:g}", "autoscaler_lag": bound_text(AUTOSCALER_LAG_S)},
-        **{"horizon": values.DEFAULT_HORIZON_MONTHS, "lead_time": DEFAULT_LEAD_TIME_DAYS},
-        "demand_sigma": f"{DEFAULT_DEMAND_SIGMA:g}",
-    }
+
+class _Values(dict[str, str]):
+    """Each in words, its module imported where the help of a command shows it."""
+
+    def __missing__(self, name: str) -> str:
+        module, _, constant = _PLACES[name].partition(":")
+        return _SHOWN.get(name, str)(attrgetter(constant)(import_module(f"simulator.{module}")))
 
 
 def _said(*commands: str) -> dict[str, str]:
     """Words of these commands by parameter, later ones over earlier ones."""
-    values, parts = _values(), [_written().get(command, {}) for command in commands]
+    values, parts = _Values(), [_written().get(command, {}) for command in commands]
     return {name: text.format_map(values) for part in parts for names, text in part.items() for name in names.split()}
 
 

@@ -57,6 +57,8 @@ SOURCES = sorted(
 MODULES_PER_FOLDER = 15
 LEVELS_AT_MOST = {"engine": 8, "planner": 8}
 """Modules of a room on top of each other by their imports; never raise this."""
+BOTH_WAYS_AT_MOST = {"engine": 1, "planner": 4, "reports": 4}
+"""Pairs of rooms each of which imports from the other, for types too. Only ever lower these."""
 
 
 @cache
@@ -188,6 +190,24 @@ def test_rooms_have_few_levels(room: str) -> None:
         return 1 + max((level(below) for below in graph[module] if below in graph), default=0)
 
     assert max(map(level, graph)) <= LEVELS_AT_MOST[room]
+
+
+def room_of(module: str) -> str:
+    """The folder of a module within its floor, or the module itself where it stands beside the folders."""
+    parts = module.split(".")
+    return ".".join(parts[:2])
+
+
+@pytest.mark.parametrize("floor", BOTH_WAYS_AT_MOST)
+def test_rooms_look_one_way(floor: str) -> None:
+    pairs = {
+        (room_of(module), room_of(other))
+        for module, below in import_graph().items()
+        for other in below
+        if module.startswith(f"{floor}.") and other.startswith(f"{floor}.") and room_of(module) != room_of(other)
+    }
+    both = {frozenset(pair) for pair in pairs if pair[::-1] in pairs}
+    assert len(both) <= BOTH_WAYS_AT_MOST[floor], both
 
 
 def test_no_folder_is_crowded() -> None:

@@ -105,7 +105,7 @@ OF_OTHERS = (
     "simulator.traffic.recorded",
 )
 """What other questions need: served loads, searches of rates, pictures, drafters, plans and their tables."""
-ESTIMATE_AT_MOST = 85
+ESTIMATE_AT_MOST = 82
 """Modules of the library behind one estimate, packages apart. Only ever lower this."""
 
 

@@ -1,5 +1,4 @@
-"""What every spec shares (frozen, no unknown fields, strict numbers), how an answer's inputs are recorded, and how
-files and plain data become specs: every refusal is one line that says where, what and what else."""
+"""What every spec shares, how an answer's inputs are recorded, how plain data become specs: a refusal is one line."""
 
 import re
 import sys
@@ -7,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
@@ -28,8 +27,7 @@ _INNER = ("schema", "items_schema", "values_schema")  # keys of JSON are text
 
 
 def _strict(schema: Any, *, own: object) -> Any:
-    """``schema`` with strict and bounded numbers; specs inside are strict already. Whole floats are integers, as many
-    JSON programs write them."""
+    """``schema`` with strict, bounded numbers; specs inside are strict already. JSON's whole floats are integers."""
     kind = schema["type"]
     if kind == "float":
         bounded = {"le": LARGEST_NUMBER, "ge": -LARGEST_NUMBER, **schema, "strict": True}
@@ -83,6 +81,7 @@ class Spec(BaseModel):
     Modules of specs do without ``from __future__ import annotations``: Pydantic would compile the text of each field.
     """
 
+    meant: ClassVar[Mapping[str, str]] = {}  # by fields of other questions: what to give in their place
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     @classmethod
@@ -248,7 +247,8 @@ def _sentence(spec_class: type[Spec], detail: ErrorDetails) -> tuple[str, str, s
     location, field, kind, value = _location(detail), _field(detail), detail["type"], shown(detail["input"])
     if kind == "extra_forbidden":
         word, known = str(location[-1]), _known_fields(spec_class, location)
-        elsewhere = "" if same_words(word) & set(known) else _deeper(spec_class, location)
+        deeper = "" if same_words(word) & set(known) else _deeper(spec_class, location)
+        elsewhere = spec_class.meant.get(word, deeper)
         return field, f"unknown field (value {value})", elsewhere or did_you_mean(word, known)
     if kind == "missing":
         words = get_args(getattr(spec_class.model_fields.get(field), "annotation", None))

@@ -244,7 +244,7 @@ def test_a_word_for_a_command_of_another_name_says_which_to_type(capsys: pytest.
     [
         (("plan", "--disaggregation", "x"), "roofcast plan --serving disaggregated"),
         (("serve", "--disaggregated"), "disaggregation in a scenario"),
-        (("plan", "--decode-ffn", "2"), "decode_ffn of disaggregation in a scenario of roofcast serve"),
+        (("plan", "--decode-ffn", "2"), "decode_ffn in a scenario of roofcast capacity, whose rate a GPU"),
     ],
 )
 def test_an_option_of_another_name_says_which_to_type(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simulator import plan
+from simulator import capacity, plan
 from simulator.cli.plan_capacity import main
 from simulator.errors import RoofcastError
 from simulator.planner.studies.measured_rate import MeasuredRate
@@ -72,3 +72,21 @@ def test_the_command_says_it_first(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_rate_of_something_else_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(RoofcastError, match=said):
         plan({**FIELDS, **given})
+
+
+def test_experts_on_devices_of_their_own_are_sized_by_the_rate_that_a_simulation_finds() -> None:
+    model, hardware = "mixtral-8x7b", "h100"
+    with pytest.raises(RoofcastError, match=r"decode_ffn: unknown field .*capacity.*measured_rps_per_gpu"):
+        plan(model=model, hardware=[hardware], rate_per_s=500, decode_ffn={"devices": 4})  # type: ignore[call-arg]
+    pools = {"prefill_replicas": 2, "prefill_tp_size": 2, "decode_replicas": 1, "decode_dp_size": 4}
+    pools["decode_ffn"] = {"devices": 4}
+    load = {"stages": [{"rate_per_s": 4, "duration_s": 30}], "question_tokens": 500, "osl_tokens": 100}
+    bounds = {"ttft-p95": "2s", "tpot-p95": "50ms"}
+    one = capacity(
+        model=model, hardware=hardware, disaggregation=pools, workload=load, objectives=bounds, seeds=1, requests=100
+    ).to_dict()["rate_per_s"]
+    fleet = plan(
+        model=model, hardware=[hardware], rate_per_s=500, objectives=bounds, measured_rps_per_gpu=one / 12, verify=False
+    ).to_dict()["measured_rate"]
+    assert one > 4
+    assert 500 / one * 12 <= fleet["needed_devices"] < 1.25 * 500 / one * 12

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -92,6 +92,10 @@ class PlanSpec(Spec):
     startup, autoscaler_lag : read as seconds; ramp : as a share of the rate [1/s]; growth : of demand [1/month]
     """
 
+    meant: ClassVar[Mapping[str, str]] = {
+        "disaggregation": "serving 'disaggregated', whose pools a plan sizes",
+        "decode_ffn": "capacity() of a scenario with it, then measured_rps_per_gpu: its rate by its GPUs",
+    }
     rate_per_s: float | None = open_field(
         "Requests/s at the peak; their mean with `peak_to_mean`.", ge=1 / GIGA, le=GIGA
     )

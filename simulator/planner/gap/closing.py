@@ -282,10 +282,10 @@ def gap_of(
 
     options : ways out that are known already, such as fewer spares; bounds : why nothing serves
     """
-    # Two pools are not screened for changes: what would help is sought among replicas that do both.
-    question = replace(
-        question, spec=question.spec.model_copy(update={"pareto": False, "serving": (), "prefill_hardware": ()})
-    )
+    # Neither two pools nor steps in halves, whose exchanges no set-ups share, are screened for changes: what would help
+    # is sought among replicas that do both in whole steps.
+    plain = {"pareto": False, "serving": (), "prefill_hardware": (), "two_batch_overlap": False}
+    question = replace(question, spec=question.spec.model_copy(update=plain))
     overrun = Overrun(limits=fleet_limits(question))
     changes = gap_changes(question) if can_screen(question) else []
     screen = _narrowed(question, overrun, changes)

@@ -35,7 +35,9 @@ class Agreement:
     errors: np.ndarray
 
 
-def _drawn(rng: np.random.Generator, *, arrival_cv: float) -> tuple[Deployment, RequestMix, float, str]:
+def _drawn(
+    rng: np.random.Generator, *, arrival_cv: float, engine_name: str
+) -> tuple[Deployment, RequestMix, float, str]:
     """A question from the grid: prompts up to ten times as long as answers, below saturation."""
     model, degrees = MODELS[rng.integers(len(MODELS))]
     hardware, tp_size = HARDWARE[rng.integers(len(HARDWARE))], int(rng.choice(degrees))
@@ -43,7 +45,9 @@ def _drawn(rng: np.random.Generator, *, arrival_cv: float) -> tuple[Deployment, 
     isl = float(np.exp(rng.uniform(np.log(64), np.log(min(LONGEST_PROMPT_OVER_ANSWER * osl, 4000)))))
     isl_cv, osl_cv, load = (float(rng.choice(values)) for values in ((0, 0.5, 1.0), (0, 0.5, 1.0), LOADS))
     engine = EngineSpec(
-        max_num_batched_tokens=int(rng.choice((2048, 8192))), max_num_seqs=int(rng.choice((64, 128, 256)))
+        name=engine_name,
+        max_num_batched_tokens=int(rng.choice((2048, 8192))),
+        max_num_seqs=int(rng.choice((64, 128, 256))),
     )
     deployment = deploy(
         model=load_model(model),
@@ -66,9 +70,9 @@ def _simulated(deployment: Deployment, mix: RequestMix, *, rate_per_s: float, se
     return simulate_rate(ServedDeployment(deployment=deployment), samples=samples, rate_per_s=rate_per_s, objectives=())
 
 
-def compare(rng: np.random.Generator, *, arrival_cv: float) -> Agreement | None:
+def compare(rng: np.random.Generator, *, arrival_cv: float, engine_name: str) -> Agreement | None:
     """One case, or None where the drawn model does not fit the drawn device."""
-    deployment, mix, load, label = _drawn(rng, arrival_cv=arrival_cv)
+    deployment, mix, load, label = _drawn(rng, arrival_cv=arrival_cv, engine_name=engine_name)
     if not memory_plan(deployment).fits:
         return None
     return agreement(deployment, mix, load=load, label=label)
@@ -92,12 +96,12 @@ def agreement(deployment: Deployment, mix: RequestMix, *, load: float, label: st
     return Agreement(label=label, errors=errors)
 
 
-def compare_many(*, seed: int, cases: int, arrival_cv: float = 1.0) -> list[Agreement]:
+def compare_many(*, seed: int, cases: int, arrival_cv: float = 1.0, engine_name: str = "vllm") -> list[Agreement]:
     """That many cases that fit; Poisson arrivals, or gamma gaps of another variability."""
     rng = np.random.default_rng(seed)
     found: list[Agreement] = []
     while len(found) < cases:
-        case = compare(rng, arrival_cv=arrival_cv)
+        case = compare(rng, arrival_cv=arrival_cv, engine_name=engine_name)
         if case is not None:
             found.append(case)
     return found

@@ -10,6 +10,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.engine.lanes.pricing import (
     SIZE_WEIGHTS,
@@ -49,6 +50,7 @@ class LaneLimits:
     sequences : max_num_seqs; batched_tokens : max_num_batched_tokens; kv_tokens : tokens its cache holds (may be inf)
     block_tokens : of a KV block; request_s, prompt_token_s : host time per request and per prompt token [s]
     graph_sequences : largest batch that CUDA graphs pad to their sizes, 0 without them
+    prompts_apart : prompts have steps of their own, in which nobody decodes
     """
 
     sequences: int
@@ -58,6 +60,7 @@ class LaneLimits:
     request_s: float = 0.0
     prompt_token_s: float = 0.0
     graph_sequences: int = 0
+    prompts_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +175,7 @@ class LaneSteps:
         steps, new_tokens = self.at, self.mix.new_prompt_tokens
         priced = steps.priced(seconds)
         nodes, every = steps.nodes, np.arange(self.slots + 1)
-        added_s = np.maximum(priced.shared_s - priced.plain_s, 0.0)
+        added_s = np.maximum(priced.shared_s - priced.beside_s, 0.0)
         mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ steps.size_tokens
         # A prompt beyond the budget comes in pieces, each of them a step.
         prompts_s, all_tokens = (
@@ -208,6 +211,7 @@ def lane_steps(mix: RequestMix, *, limits: LaneLimits) -> LaneSteps:
             nodes=_nodes(slots) if mix.decode_steps > 0 else np.zeros(1),
             batched_tokens=limits.batched_tokens,
             graph_sequences=limits.graph_sequences,
+            apart=limits.prompts_apart and mix.decode_steps > 0,
         ),
     )
 
@@ -236,6 +240,8 @@ def saturation(curve: LoadCurve) -> Saturation:
     if mix.decode_steps == 0:
         return Saturation(rate_per_s=float(1 / curve.full_prompt_s[0]), sequences=0.0, limit=SlotLimit.TOKEN_BUDGET)
     filled = float(filled_sequences(mix, batched_tokens=curve.limits.batched_tokens))
+    if curve.limits.prompts_apart:
+        filled = float(curve.slots)
     sequences = min(float(curve.slots), filled)
     by_slots = float(np.interp(sequences, np.arange(1, curve.slots + 1), curve.rates_per_s))
     by_budget = float(1 / np.interp(sequences, np.arange(curve.slots + 1), curve.full_prompt_s))
@@ -263,6 +269,7 @@ def lane_limits(deployment: Deployment, memory: MemoryPlan) -> LaneLimits:
         request_s=engine.overheads.request_s,
         prompt_token_s=engine.overheads.prompt_token_s,
         graph_sequences=0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * engine.max_num_seqs),
+        prompts_apart=engine.scheduler == "prefill_first",
     )
 
 
@@ -295,7 +302,7 @@ class PerSequence:
 class Lanes:
     """Load curves for one mix of requests. Numbers are arrays over the lanes, as in ``LoadCurve`` and ``LaneLimits``.
 
-    held_tokens : of cache that a running sequence holds
+    held_tokens : of cache that a running sequence holds; prompts_apart : see ``LaneLimits``
     """
 
     mix: RequestMix
@@ -305,6 +312,7 @@ class Lanes:
     held_tokens: Array
     request_s: Array
     prompt_token_s: Array
+    prompts_apart: NDArray[np.bool_]
     decode_s: PerSequence
     prefill_s: PerSequence
     prompt_step_tokens: PerSequence
@@ -331,6 +339,7 @@ def stack(curves: Sequence[LoadCurve]) -> Lanes:
         held_tokens=np.array([held_tokens(mix, limits=limit) for limit in limits]),
         request_s=np.array([limit.request_s for limit in limits]),
         prompt_token_s=np.array([limit.prompt_token_s for limit in limits]),
+        prompts_apart=np.array([limit.prompts_apart and mix.decode_steps > 0 for limit in limits]),
         decode_s=_per_sequence([curve.decode_s for curve in curves]),
         prefill_s=_per_sequence([curve.prefill_s for curve in curves]),
         prompt_step_tokens=_per_sequence([curve.prompt_step_tokens for curve in curves]),

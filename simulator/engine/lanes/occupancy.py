@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import erf, log1p, sqrt
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from simulator.engine.lanes.load_curve import Lanes, LoadCurve, PerSequence, stack
 from simulator.engine.lanes.pricing import Places, PromptCostsAt
@@ -51,6 +51,15 @@ class LaneRows:
     def decodes(self) -> bool:
         """Whether anything runs beyond its first token."""
         return self.mix.decode_steps > 0 and bool(self.slots.any())
+
+    @property
+    def prompts_apart(self) -> NDArray[np.bool_]:
+        """Of each row's lane."""
+        return self.lanes.prompts_apart[self.of]
+
+    def beside(self, decoding: Array) -> Array:
+        """What of ``decoding``, sequences or seconds of a plain step in each row, goes on in a step with prompts."""
+        return np.where(self.prompts_apart, 0.0, decoding)
 
     def part(self, rows: slice) -> LaneRows:
         """Some of the rows."""
@@ -105,13 +114,14 @@ HIGHEST_LOAD = 0.95
 class PromptSteps:
     """A lane whose steps are plain or carry prompts (arrays of one shape).
 
-    decode_s : plain step; prompt_step_s : step that carries prompts [s]
+    decode_s : plain step; beside_s : of it, what goes on beside prompts; prompt_step_s : step that carries prompts [s]
     prefill_s : what one prompt adds to the steps it is in [s]; load : share of time that prompts add
     time_share : of time spent in steps with prompts, below 1 when stable
     size_variance : squared coefficient of variation of what prompts add to a step that has any
     """
 
     decode_s: Array
+    beside_s: Array
     prompt_step_s: Array
     prefill_s: Array
     load: Array
@@ -121,8 +131,8 @@ class PromptSteps:
     @property
     def length_biased_s(self) -> Array:
         """Mean length of the step that a moment in time falls into: long steps are met more often [s]."""
-        prompts_s = (self.prompt_step_s - self.decode_s) * (1 + self.size_variance)
-        return self.decode_s + self.time_share * prompts_s
+        prompts_s = (self.prompt_step_s - self.beside_s) * (1 + self.size_variance)
+        return self.decode_s + self.time_share * (prompts_s + self.beside_s - self.decode_s)
 
     @property
     def step_s(self) -> Array:
@@ -131,12 +141,19 @@ class PromptSteps:
 
 
 def carrying_prompts(
-    *, rates_per_s: Array, decode_s: Array, prefill_s: Array, steps_per_prompt: Array, size_variance: Array
+    *,
+    rates_per_s: Array,
+    decode_s: Array,
+    beside_s: Array,
+    prefill_s: Array,
+    steps_per_prompt: Array,
+    size_variance: Array,
 ) -> PromptSteps:
     """Steps of lanes whose prompts of ``prefill_s`` are each spread over so many steps (see ``prompt_steps``)."""
-    prompt_step_s = decode_s + prefill_s / steps_per_prompt
+    prompt_step_s = beside_s + prefill_s / steps_per_prompt
     return PromptSteps(
         decode_s=decode_s,
+        beside_s=beside_s,
         prompt_step_s=prompt_step_s,
         prefill_s=prefill_s,
         load=np.minimum(rates_per_s * prefill_s, HIGHEST_LOAD),
@@ -163,6 +180,7 @@ def prompt_steps(rows: LaneRows, *, sequences: Array) -> PromptSteps:
     return carrying_prompts(
         rates_per_s=rates_per_s,
         decode_s=decode_s,
+        beside_s=rows.beside(decode_s),
         prefill_s=prefill_s,
         steps_per_prompt=lanes.mix.new_prompt_tokens / tokens,
         size_variance=(1 + size_variance) / (1 - load**2) - 1,
@@ -322,8 +340,8 @@ def _service_variability(rows: LaneRows, costs: PromptCostsAt, *, sequences: Arr
     if rows.mix.isl.cv == 0:
         return np.zeros_like(sequences)
     lengths = _prompt_lengths(rows.mix)
-    room = np.maximum(rows.batched_tokens - sequences, 1.0)[:, None]
-    times_s = costs.added_by_s(lengths) + decode_s[:, None] * lengths / room
+    room = np.maximum(rows.batched_tokens - rows.beside(sequences), 1.0)[:, None]
+    times_s = costs.added_by_s(lengths) + rows.beside(decode_s)[:, None] * lengths / room
     missed = (rows.mix.isl.cv * lengths.mean()) ** 2 / max(float(lengths.var()), _EPSILON)
     variability: Array = missed * times_s.var(axis=1) / times_s.mean(axis=1) ** 2
     return variability
@@ -350,12 +368,12 @@ def lane_states(rows: LaneRows) -> LaneState:
     occupancy = slot_occupancy(rows, dispersion=dispersion, chain=chain)
     steps = prompt_steps(rows, sequences=occupancy.mean)
     full_s = rows.at(rows.lanes.full_prompt_s, occupancy.mean)
-    per_step = np.maximum(rows.batched_tokens - occupancy.mean, 1.0) / mix.new_prompt_tokens
+    per_step = np.maximum(rows.batched_tokens - rows.beside(occupancy.mean), 1.0) / mix.new_prompt_tokens
     load = rates_per_s * full_s
     stable = np.minimum(load, 1 - _EPSILON)
     costs = rows.prompt_costs(occupancy.mean)
     variability = _service_variability(rows, costs, sequences=occupancy.mean, decode_s=steps.decode_s)
-    own_s = steps.decode_s / np.minimum(per_step, 1.0) + steps.prefill_s
+    own_s = steps.beside_s / np.minimum(per_step, 1.0) + steps.prefill_s
     idle = 1 - stable
     if mix.decode_steps > 0:
         idle = occupancy.idle_probability * followers(rates_per_s * own_s, arrival_cv=mix.arrival_cv).none

@@ -16,6 +16,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from simulator.engine.lanes.queueing import arrivals_in_turns
 from simulator.operators.work import StepShape, mixed_step
 from simulator.phases.step import graph_tokens
 from simulator.records import dataclass
@@ -34,12 +35,14 @@ _ASCENDING = (1, 0, 2)
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-def _prompt_sizes(mix: RequestMix, nodes: Array) -> tuple[Array, Array]:
+def _prompt_sizes(mix: RequestMix, nodes: Array, *, apart: bool) -> tuple[Array, Array]:
     """Mean number of prompts of a step that has any, and new tokens of all of them in the order of SIZE_WEIGHTS. A step
     of n decoding sequences meets a = n / (O - 1) new prompts on average, by conservation of requests. Steps that have
     any have N with mean a / (1 - e^-a) and E[N^2] = (1 + a) E[N]; their tokens are taken as log-normal with the two
     moments of that sum."""
     arrivals = nodes / mix.decode_steps if mix.decode_steps > 0 else np.zeros_like(nodes)
+    if apart:
+        arrivals = arrivals_in_turns(arrivals)
     number = np.where(arrivals > 0, arrivals / -np.expm1(-np.maximum(arrivals, _TINY)), 1.0)
     square_cv = np.maximum((1 + arrivals) / number - 1, 0.0) + mix.isl.cv**2 / number
     log_variance = np.log1p(square_cv)
@@ -124,6 +127,7 @@ class NodeSteps:
     room_tokens : what the token budget leaves to prompts; earlier_tokens : context of an average piece
     own_tokens : context that one prompt as long as the room has beyond that of the beginnings
     cached_per_token : context from the prefix cache for each token that is computed
+    apart : whether prompts have steps of their own, in which nobody decodes
     """
 
     step: StepShape
@@ -139,6 +143,7 @@ class NodeSteps:
     earlier_tokens: Array
     own_tokens: Array
     cached_per_token: float
+    apart: bool
 
     def priced(self, seconds: Array) -> PricedNodes:
         """Step times by kind, from those of the cases of ``step`` [s]."""
@@ -147,11 +152,14 @@ class NodeSteps:
         small_s, usual_s, full_s, *sparse, large_s = parts
         share = np.clip((self.computed - self.smaller) / np.maximum(self.larger - self.smaller, 1.0), 0.0, 1.0)
         plain_s = small_s + share * (large_s - small_s)
-        at = self.nodes[self.few]
-        low_s, high_s, fresh_full_s = (np.interp(self.nodes, at, some - plain_s[self.few]) + plain_s for some in sparse)
+        at, beside_s = self.nodes[self.few], np.zeros_like(plain_s) if self.apart else plain_s
+        low_s, high_s, fresh_full_s = (
+            np.interp(self.nodes, at, some - beside_s[self.few]) + beside_s for some in sparse
+        )
         return PricedNodes(
             steps=self,
             plain_s=plain_s,
+            beside_s=beside_s,
             shared_s=np.stack((usual_s, low_s, high_s)),
             full_s=full_s,
             fresh_full_s=fresh_full_s,
@@ -162,18 +170,22 @@ class NodeSteps:
 class PricedNodes:
     """Step times [s] over the nodes (batch sizes) of ``steps``.
 
-    plain_s : decoding alone; shared_s : with prompts of ``size_tokens``, [sizes, nodes], in the order of SIZE_WEIGHTS
+    plain_s : decoding alone; beside_s : what of it goes on beside prompts
+    shared_s : with prompts of ``size_tokens``, [sizes, nodes], in the order of SIZE_WEIGHTS
     full_s : filled with an average piece of a prompt; fresh_full_s : with the beginnings of prompts
     """
 
     steps: NodeSteps
     plain_s: Array
+    beside_s: Array
     shared_s: Array
     full_s: Array
     fresh_full_s: Array
 
 
-def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int) -> NodeSteps:
+def node_steps(
+    *, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int, apart: bool = False
+) -> NodeSteps:
     """Every kind of step at every node.
 
     Decode steps are priced as CUDA graphs pad them, with the same tokens attended to. Prompts longer than the budget
@@ -182,8 +194,9 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
     Reference: [Agrawal2024] chunked prefill; [Yu2022] iteration-level batching; [Abramowitz1964] 25.4.46, the rule for
     sizes.
     """
-    room = np.maximum(batched_tokens - nodes, 1.0)
-    number, sizes = _prompt_sizes(mix, nodes)
+    beside_prompts = np.zeros_like(nodes) if apart else nodes
+    room = np.maximum(batched_tokens - beside_prompts, 1.0)
+    number, sizes = _prompt_sizes(mix, nodes, apart=apart)
     size_tokens = np.minimum(sizes, room)
     piece = np.minimum(mix.new_prompt_tokens, room)
     # Most tokens are in long prompts: a token's prompt has (1 + cv^2) times the mean length.
@@ -198,7 +211,7 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
     few = np.array(sorted({*range(0, len(nodes), 2), len(nodes) - 1}))
 
     def beside(tokens: Array, each: Array, before: Array, *, at: Places | slice) -> _Cases:
-        sequences = nodes[at]
+        sequences = beside_prompts[at]
         attended = np.full(len(sequences), mix.decode_context_tokens)
         return _Cases(tokens=tokens[at], piece=each[at], earlier=before[at], sequences=sequences, attended=attended)
 
@@ -224,6 +237,7 @@ def node_steps(*, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequ
         earlier_tokens=earlier,
         own_tokens=(room - piece) / 2 + cached_per_token * room - cached_piece,
         cached_per_token=cached_per_token,
+        apart=apart,
     )
 
 
@@ -356,9 +370,9 @@ def prompt_costs(priced: PricedNodes) -> PromptCosts:
 
     low, usual, longest = steps.size_tokens[list(_ASCENDING)]
     # What earlier pieces cost as context is counted by the length of the prompt that was cut.
-    bare_s = priced.shared_s - priced.plain_s - growth_s * steps.cut_tokens
+    bare_s = priced.shared_s - priced.beside_s - growth_s * steps.cut_tokens
     low_s, usual_s, longest_s = bare_s[list(_ASCENDING)]
-    fresh_s = priced.fresh_full_s - priced.plain_s
+    fresh_s = priced.fresh_full_s - priced.beside_s
     tokens, alone_s, among_s = [np.zeros_like(room), low], [np.zeros_like(room), low_s], [np.zeros_like(room), low_s]
     ends = (
         (usual, usual_s, usual_s - own_s(usual)),

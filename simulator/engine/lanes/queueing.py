@@ -15,6 +15,8 @@ _TINY = float(np.finfo(np.float64).tiny)
 _EPSILON = float(np.finfo(np.float64).eps)
 # Below this the window factor's closed form loses its digits, and is 1 to within them.
 _SMALL = _EPSILON ** (1 / 4)
+# To 1e-12 for up to a million prompts.
+_NEWTON_ROUNDS = 8
 
 
 def _array(value: ArrayLike) -> Array:
@@ -227,6 +229,21 @@ def delayed_wait_variance(*, mean_s: ArrayLike, probability: ArrayLike) -> Array
     """
     variance: Array = _array(mean_s) ** 2 * (2 / _array(probability) - 1)
     return variance
+
+
+def arrivals_in_turns(arrivals: Array) -> Array:
+    """Prompts that a step meets where those that arrive in it are computed next, before anybody decodes again [-].
+
+    Of the a prompts from one step that decodes to the next: w with w e^w = a, for e^w steps share them, and each is
+    followed by one of prompts with 1 - e^-w (Poisson arrivals below saturation, steps of about one length). By Newton's
+    method from log(1 + a), which is too large everywhere.
+
+    Reference: [Corless1996]
+    """
+    met = np.log1p(arrivals)
+    for _ in range(_NEWTON_ROUNDS):
+        met = met - (met - arrivals * np.exp(-met)) / (1 + met)
+    return met
 
 
 def arrival_rate_per_s(

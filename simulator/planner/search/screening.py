@@ -100,6 +100,7 @@ def _lanes(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> _Lanes:
     stepping = carrying_prompts(
         rates_per_s=rate,
         decode_s=decode_s,
+        beside_s=decode_s,
         prefill_s=prefill_s,
         steps_per_prompt=per_prompt,
         size_variance=np.where(per_prompt > 1, 0.0, mix.isl.cv**2 * per_prompt),

@@ -83,7 +83,7 @@ def decode_curve(curve: LoadCurve) -> LoadCurve:
         prefill_s=_EPSILON * curve.decode_s,
         size_variance=np.zeros_like(curve.size_variance),
         costs=curve.costs.scaled(0.0),
-        limits=replace(curve.limits, request_s=0.0, prompt_token_s=0.0),
+        limits=replace(curve.limits, request_s=0.0, prompt_token_s=0.0, prompts_apart=False),
     )
 
 

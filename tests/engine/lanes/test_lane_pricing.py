@@ -35,6 +35,17 @@ def test_weights_are_a_probability_and_sizes_keep_their_mean() -> None:
     np.testing.assert_allclose(SIZE_WEIGHTS @ at_nodes.size_tokens, 900 * number, rtol=0.01)
 
 
+def test_prompts_apart_share_what_comes_between_two_decode_steps() -> None:
+    """The a prompts of each decode step's time come in y - 1 steps of their own, y = e^(a / y), whoever decodes."""
+    nodes = np.array([0.0, 1.0, 16.0, 64.0, 398.0])
+    apart = node_steps(mix=mix(), nodes=nodes, batched_tokens=100_000, graph_sequences=0, apart=True)
+    arrivals = nodes[1:] / 199
+    steps = 1 + arrivals / (SIZE_WEIGHTS @ apart.size_tokens[:, 1:] / 900)
+    np.testing.assert_allclose(steps * np.log(steps), arrivals, rtol=0.02)
+    beside = apart.step.decode_sequences[len(nodes) : -len(nodes)]
+    assert not beside.any()
+
+
 def test_graphs_pad_small_batches_to_their_sizes() -> None:
     assert computed_sequences(np.array([64.0]), largest=0)[0] == pytest.approx(64.0)
     padded = computed_sequences(np.array([12.0, 60.0, 200.0]), largest=512)

@@ -37,6 +37,11 @@ def test_agrees_over_a_random_grid() -> None:
     assert misses(compare_many(seed=20261121, cases=12), within=0.9) == {}
 
 
+def test_agrees_where_prompts_have_steps_of_their_own() -> None:
+    """SGLang decodes nobody in them; counted as if it did, TPOT came out a sixth too short here, by half at worst."""
+    assert misses(compare_many(seed=21, cases=8, engine_name="sglang"), within=0.9) == {}
+
+
 def test_agrees_for_bursty_arrivals() -> None:
     """Arrivals that come in company wait for each other; close to saturation TTFT is not known."""
     cases = [case for case in compare_many(seed=77, cases=12, arrival_cv=2.0) if not case.label.endswith("load 0.7")]
@@ -62,5 +67,6 @@ def test_agrees_for_steps_that_prompts_fill(tokens: int) -> None:
 
 
 @pytest.mark.slow
-def test_agrees_over_a_larger_grid() -> None:
-    assert misses(compare_many(seed=4, cases=100), within=0.85) == {}
+@pytest.mark.parametrize("engine_name", ["vllm", "sglang", "tensorrt-llm"])
+def test_agrees_over_a_larger_grid(engine_name: str) -> None:
+    assert misses(compare_many(seed=4, cases=100, engine_name=engine_name), within=0.85) == {}

@@ -80,14 +80,19 @@ class TestSteps:
         assert steps.shared[0, 0] == pytest.approx(min(mix.new_prompt_tokens, 2048.0))
         assert (np.diff(steps.shared[0]) >= -1e-9).all()
 
-    def test_the_steps_are_those_of_a_lane(self) -> None:
+    @pytest.mark.parametrize("apart", [False, True])
+    def test_the_steps_are_those_of_a_lane(self, *, apart: bool) -> None:
         """As ``load_curve`` builds them, for prompts of one length and batches that no graph pads."""
         mix = question(isl=512, osl=128, isl_cv=0.0).demand.mix
         asked = question()
         space = search_space(asked.spec, model=asked.model, platforms=platforms(asked.spec))
-        screened = screened_steps(mix, space=space)
-        lane = node_steps(mix=mix, nodes=screened.nodes, batched_tokens=2048, graph_sequences=0)
+        screened = screened_steps(mix, space=space, apart=apart)
+        lane = node_steps(mix=mix, nodes=screened.nodes, batched_tokens=2048, graph_sequences=0, apart=apart)
         np.testing.assert_allclose(screened.room[0], lane.room_tokens)
+        with_prompts = slice(len(screened.nodes), 3 * len(screened.nodes))
+        np.testing.assert_allclose(
+            screened.step.decode_sequences[with_prompts], np.tile(screened.nodes * (not apart), 2)
+        )
 
 
 class TestTables:

@@ -33,6 +33,8 @@ from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix
 
 _TINY = float(np.finfo(np.float64).tiny)
+PROMPTS_APART = "prefill_first"
+"""The scheduler of engines that decode nobody in steps with prompts."""
 
 
 class SlotLimit(StrEnum):
@@ -269,7 +271,7 @@ def lane_limits(deployment: Deployment, memory: MemoryPlan) -> LaneLimits:
         request_s=engine.overheads.request_s,
         prompt_token_s=engine.overheads.prompt_token_s,
         graph_sequences=0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * engine.max_num_seqs),
-        prompts_apart=engine.scheduler == "prefill_first",
+        prompts_apart=engine.scheduler == PROMPTS_APART,
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from simulator.engine.lanes.load_curve import PROMPTS_APART
+from simulator.engine.lanes.queueing import arrivals_in_turns
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.work import StepShape, mixed_step
@@ -29,7 +31,7 @@ from simulator.planner.serving.capacity import bubble_factor
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec, engine_limits
+from simulator.specs.engine.engine import EngineSpec, engine_limits, load_engine
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import Array, RequestMix
 
@@ -41,12 +43,18 @@ class ScreenedSteps:
     """Which steps are priced: decoding alone [N], with arriving prompts and filled to the budget [budgets, N].
 
     nodes : decoding sequences [N]; shared, room : prompt tokens of the two kinds [budgets, N]
+    apart : prompts have steps of their own, in which nobody decodes
     """
 
     nodes: Array
     shared: Array
     room: Array
     step: StepShape
+    apart: bool
+
+    def beside(self, decoding: Array) -> Array:
+        """What of ``decoding``, sequences or seconds of a plain step, goes on in a step with prompts."""
+        return np.zeros_like(decoding) if self.apart else decoding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +84,17 @@ class _Fitting:
     lanes: tuple[tuple[StepShape, SharedRows], ...]
 
 
-def screened_steps(mix: RequestMix, *, space: SearchSpace) -> ScreenedSteps:
+def screened_steps(mix: RequestMix, *, space: SearchSpace, apart: bool = False) -> ScreenedSteps:
     """Steps of octaves of decoding sequences, for every token budget; as ``load_curve`` builds them."""
     largest = max(space.sequences)
     octaves = int(np.ceil(np.log2(max(largest, 2))))
     nodes = np.append(np.zeros(1), np.exp2(np.arange(octaves + 1)))
     budgets = np.array(space.tokens, dtype=np.float64)[:, None]
-    room = np.maximum(budgets - nodes, 1.0)
+    beside = np.zeros_like(nodes) if apart else nodes
+    room = np.maximum(budgets - beside, 1.0)
     arrivals = np.maximum(nodes / mix.decode_steps, np.finfo(float).eps)
+    if apart:
+        arrivals = arrivals_in_turns(arrivals)
     together = arrivals / -np.expm1(-arrivals)
     chunk = np.minimum(mix.new_prompt_tokens, room)
     shared = np.minimum(room, mix.new_prompt_tokens * together)
@@ -91,7 +102,7 @@ def screened_steps(mix: RequestMix, *, space: SearchSpace) -> ScreenedSteps:
     chunks = np.concatenate([np.ones_like(nodes), chunk.ravel(), chunk.ravel()])
     cached = mix.isl.mean_tokens - mix.new_prompt_tokens
     context = np.maximum(cached + (mix.new_prompt_tokens - chunks) / 2, 0.0)
-    decoding = np.concatenate([np.maximum(nodes, 1.0), np.tile(nodes, 2 * len(budgets))])
+    decoding = np.concatenate([np.maximum(nodes, 1.0), np.tile(beside, 2 * len(budgets))])
     step = mixed_step(
         prefill_sequences=tokens / chunks,
         prefill_tokens=chunks,
@@ -99,7 +110,7 @@ def screened_steps(mix: RequestMix, *, space: SearchSpace) -> ScreenedSteps:
         decode_sequences=decoding,
         decode_context=mix.decode_context_tokens,
     )
-    return ScreenedSteps(nodes=nodes, shared=shared, room=room, step=step)
+    return ScreenedSteps(nodes=nodes, shared=shared, room=room, step=step, apart=apart)
 
 
 class TableMaker:
@@ -109,7 +120,8 @@ class TableMaker:
     def __init__(
         self, *, model: ModelSpec, mix: RequestMix, space: SearchSpace, engine: EngineSpec, profiles: str | None
     ) -> None:
-        self.steps = screened_steps(mix, space=space)
+        apart = load_engine(engine.name, profiles=profiles).scheduler == PROMPTS_APART
+        self.steps = screened_steps(mix, space=space, apart=apart)
         self._model, self._mix, self._space = model, mix, space
         self._profiles, self._engine = profiles, engine
         self._depth = max(item.pp_size for item in space.parallelisms)
@@ -224,7 +236,8 @@ class TableMaker:
             return shared_s
         budgets = np.array(self._space.tokens, dtype=np.float64)[:, None]
         factor = bubble_factor(self.steps.nodes, mix=self._mix, batched_tokens=budgets, stages=stages)
-        longer: Array = decode_s + np.maximum(shared_s - decode_s, 0.0) * factor
+        beside_s = self.steps.beside(decode_s)
+        longer: Array = beside_s + np.maximum(shared_s - beside_s, 0.0) * factor
         return longer
 
     def _deployment(self, platform: Platform, parallelism: ParallelismSpec, variant: Variant) -> Deployment | None:

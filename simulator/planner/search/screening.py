@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from simulator.engine.lanes import queueing
 from simulator.engine.lanes.load_curve import LaneLimits, filled_sequences, kv_slots
-from simulator.engine.lanes.occupancy import carrying_prompts
+from simulator.engine.lanes.occupancy import PromptSteps, carrying_prompts
 from simulator.engine.lanes.prompt_queue import company_correlation
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.planner.candidate import SearchSpace
@@ -85,6 +85,20 @@ class _Lanes:
     moments: dict[LatencyMetric, Moments]
 
 
+def _pace_variance(stepping: PromptSteps, *, nodes: Array, steps_per_prompt: Array, mix: RequestMix) -> Array:
+    """Squared coefficient of variation of TPOT: occupancy fluctuates like a Poisson number over one stay, prompts come
+    in spells, and who comes meanwhile is company for the rest of the stay (see ``company_correlation``)."""
+    step_s, prompt_step_s, share = stepping.step_s, stepping.prompt_step_s, stepping.time_share
+    slope = np.gradient(np.log(step_s), np.log(nodes), axis=2)
+    crowding = slope**2 * queueing.window_factor(np.ones(1)) / nodes
+    relaxation_s = prompt_step_s * steps_per_prompt * (1 + mix.isl.cv**2) / (2 * (1 - share))
+    spells = share * (1 - share) * queueing.window_factor(mix.decode_steps * step_s / relaxation_s)
+    in_spells = spells * (step_s * (1 / stepping.decode_s - 1 / prompt_step_s)) ** 2
+    common = float(company_correlation(mix).mean()) / np.sqrt(1 + mix.isl.cv**2)
+    variance: Array = crowding + in_spells + 2 * common * np.sqrt(crowding * in_spells)
+    return variance
+
+
 def _lanes(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> _Lanes:
     """Little's law and the moments of TTFT, TPOT and E2E at every node; see ``load_curve`` and ``occupancy``."""
     steps, mix, limits = load.steps, load.mix, load.limits
@@ -93,21 +107,20 @@ def _lanes(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> _Lanes:
     shared_s = np.stack([table.shared_s[:, 1:] for table in tables])
     full_s = np.stack([table.full_s[:, 1:] for table in tables])
     new, decodes = mix.new_prompt_tokens, mix.decode_steps
-    prefill_s = np.maximum(shared_s - decode_s, 0.0) * new / shared
+    beside_s = steps.beside(decode_s)
+    prefill_s = np.maximum(shared_s - beside_s, 0.0) * new / shared
     full_prompt_s = full_s * new / room
     rate = queueing.arrival_rate_per_s(sequences=nodes, decode_steps=decodes, decode_s=decode_s, prefill_s=prefill_s)
     per_prompt = new / shared
     stepping = carrying_prompts(
         rates_per_s=rate,
         decode_s=decode_s,
-        beside_s=decode_s,
+        beside_s=beside_s,
         prefill_s=prefill_s,
         steps_per_prompt=per_prompt,
         size_variance=np.where(per_prompt > 1, 0.0, mix.isl.cv**2 * per_prompt),
     )
-    prompt_step_s, share = stepping.prompt_step_s, stepping.time_share
     step_s, met_s = stepping.step_s, stepping.length_biased_s
-    relaxation_s = prompt_step_s * per_prompt * (1 + mix.isl.cv**2) / (2 * (1 - share))
     rho = np.minimum(rate * full_prompt_s, 1 - _EPSILON)
     wait_s = queueing.gg1_wait_mean_s(
         arrival_rate_per_s=rho / full_prompt_s,
@@ -118,19 +131,17 @@ def _lanes(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> _Lanes:
     company = rate * (step_s + met_s)
     host_s = limits.request_s + limits.prompt_token_s * mix.isl.mean_tokens
     ttft = Moments(
-        mean_s=host_s + met_s / 2 + decode_s * (1 + np.maximum(per_prompt, 1.0)) + wait_s + prefill_s * (1 + company),
+        mean_s=host_s
+        + met_s / 2
+        + decode_s
+        + beside_s * np.maximum(per_prompt, 1.0)
+        + wait_s
+        + prefill_s * (1 + company),
         variance=met_s**2 / (4 * (2 + 1))
         + queueing.delayed_wait_variance(mean_s=wait_s, probability=np.maximum(rho, _EPSILON))
         + prefill_s**2 * (mix.isl.cv**2 + company * (1 + mix.isl.cv**2)),
     )
-    # Occupancy fluctuates like a Poisson number over one stay, prompts come in spells.
-    slope = np.gradient(np.log(step_s), np.log(nodes), axis=2)
-    crowding = slope**2 * queueing.window_factor(np.ones(1)) / nodes
-    spells = share * (1 - share) * queueing.window_factor(decodes * step_s / relaxation_s)
-    in_spells = spells * (step_s * (1 / decode_s - 1 / prompt_step_s)) ** 2
-    # Who comes meanwhile is company for the rest of the stay (see ``company_correlation``).
-    common = float(company_correlation(mix).mean()) / np.sqrt(1 + mix.isl.cv**2)
-    tpot_cv2 = crowding + in_spells + 2 * common * np.sqrt(crowding * in_spells)
+    tpot_cv2 = _pace_variance(stepping, nodes=nodes, steps_per_prompt=per_prompt, mix=mix)
     stay_s = decodes * step_s
     return _Lanes(
         nodes=nodes,
@@ -231,6 +242,8 @@ def _loaded(
 ) -> _Loaded:
     lanes, slots, mix = _lanes(tables, load), _slots(tables, load), load.mix
     filled = filled_sequences(mix, batched_tokens=np.array(load.space.tokens))
+    if load.steps.apart:
+        filled = np.full_like(filled, np.inf)
     full = _place(lanes.nodes[None, None, :], np.minimum(slots, filled))
     by_slots = full.read(lanes.rate_per_s)
     return _Loaded(
@@ -335,4 +348,5 @@ def screen_decode(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> Screen
     )
     whole = (replace(item, bound_s=DECODE_SHARE * item.bound_s) for item in _of(load.objectives, LatencyMetric.E2E))
     objectives = (*_of(load.objectives, LatencyMetric.TPOT), *whole)
-    return screen(alone, replace(load, mix=decode_mix(load.mix), objectives=objectives))
+    beside = replace(load.steps, apart=False)  # no prompts, so that none stops the others
+    return screen(alone, replace(load, steps=beside, mix=decode_mix(load.mix), objectives=objectives))

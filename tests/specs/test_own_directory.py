@@ -130,3 +130,20 @@ def test_one_question_is_answered_from_the_files_as_they_were(tmp_path: Path) ->
             assert memory_bytes() == before
         assert memory_bytes() == before
     assert memory_bytes() != before
+
+
+def test_an_accelerator_of_a_maker_that_is_not_listed_borrows_kernels(tmp_path: Path) -> None:
+    """A word that nobody knows is refused, as it may be a slip; ``other`` is answered, and known as what it is."""
+    gpu = (_BUILT_IN / "l40s.yaml").read_text(encoding="utf-8").replace("name: l40s", "name: new-chip")
+    gpu = gpu.replace("aliases: [l40s-48gb, nvidia-l40s]", "aliases: []").replace(
+        "architecture: ada", "architecture: x1"
+    )
+    asked = {"model": "llama-3.1-8b", "hardware": "new-chip", "profiles": str(tmp_path)}
+    _written(tmp_path / "new-chip.yaml", gpu.replace("vendor: nvidia", "vendor: newcomer"))
+    with pytest.raises(ProfileError, match="newcomer.*other"):
+        simulator.step(**asked)  # type: ignore[arg-type]
+    _written(tmp_path / "new-chip.yaml", gpu.replace("vendor: nvidia", "vendor: other"))
+    found, known = simulator.step(**asked), simulator.step(model="llama-3.1-8b", hardware="l40s")  # type: ignore[arg-type]
+    assert found["provenance"] == "extrapolated"
+    widths = [ends[1] / ends[0] for ends in (item["interval"]["step_s"] for item in (found, known))]
+    assert widths[0] > widths[1]

@@ -72,7 +72,7 @@ class AcceleratorSpec(Spec):
 
     name: str
     aliases: tuple[str, ...] = ()
-    vendor: Literal["nvidia", "amd", "intel", "google", "aws", "huawei", "apple"]
+    vendor: Literal["nvidia", "amd", "intel", "google", "aws", "huawei", "apple", "other"]
     architecture: str
     form_factor: str
     release_date: CalendarDate

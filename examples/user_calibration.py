@@ -7,6 +7,7 @@ from simulator import calibrate, simulate
 
 measured = str(Path(__file__).parent / "data" / "vllm_bench.json")
 question = {"model": "llama-3.1-8b", "hardware": "h100", "concurrency": 16, "isl_tokens": 512, "osl_tokens": 128}
+question |= {"num_requests": 200, "range_ratio": 1}  # as the file says: all requests alike, which come in waves
 
 with tempfile.TemporaryDirectory() as folder:
     answer = calibrate(results=[measured], model="llama-3.1-8b", hardware="h100", out=folder)

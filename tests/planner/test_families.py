@@ -33,6 +33,16 @@ def test_who_is_named_beside_others_is_searched_as_if_alone() -> None:
     assert "on the best accelerators" not in families_text(together)
 
 
+def test_a_model_that_no_server_holds_spreads_its_experts_over_several() -> None:
+    """DeepSeek-V3 in FP8 takes more than eight H100 have: only stages were tried, at twice the devices."""
+    asked = {"rps": 50, "model": "deepseek-v3", "hardware": ("h100",)}
+    for search in ({}, {"search": "wide"}):
+        found = plan_capacity(plan_spec({**asked, **search})).best
+        told = plan_capacity(plan_spec({**asked, **search, "tp": (2, 4), "dp": (4, 8)})).best
+        assert found.replica.deployment.parallelism.ep_size > 8
+        assert (found.cost.per_hour or 0.0) <= (told.cost.per_hour or 0.0)
+
+
 def test_to_compare_guesses_as_well_never_makes_a_plan_dearer() -> None:
     """Pools do not guess: with guesses to compare they were not searched, and two pools are the cheapest here."""
     asked = {"rps": 200, "model": "deepseek-r1", "hardware": ("mi355x",)}

@@ -23,6 +23,7 @@ from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
 from simulator.planner.money.market import check_rule, plan_rule
 from simulator.planner.records import Demand, SparesWanted
 from simulator.planner.search.candidates import (
+    LARGE_TP_SIZES,
     USUAL_TP_SIZES,
     asked_engine,
     check_parallelism,
@@ -304,12 +305,14 @@ def parallelisms(spec: PlanSpec, *, model: ModelSpec) -> tuple[ParallelismSpec, 
     usual_depths = WIDE_PP_SIZES if spec.search == "wide" else (1,)
     depths = [size for size in sorted(set(spec.pp_size)) or usual_depths if size <= model.num_hidden_layers]
     ranks = dp_sizes(spec, model=model)
+    # Where stages may be on other servers, so may experts.
+    most = LARGE_TP_SIZES[-1] if len(depths) > 1 and not spec.pp_size else USUAL_TP_SIZES[-1]
     found = [
         spread(model, tp_size=tp, pp_size=pp, dp_size=dp, ep_size=ep, cp_size=cp)
         for tp, pp, dp, ep, cp in product(
             tensor, depths, ranks, sorted(set(spec.ep_size)) or (None,), sorted(set(spec.cp_size)) or (1,)
         )
-        if dp == 1 or spec.dp_size or tp * dp <= max(USUAL_TP_SIZES)
+        if dp == 1 or spec.dp_size or tp * dp <= (most if pp == 1 else USUAL_TP_SIZES[-1])
     ]
     if model.has_experts and not spec.ep_size:
         found += [

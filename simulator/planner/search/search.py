@@ -19,7 +19,7 @@ from simulator.planner.candidate import Candidate, Platform
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, Trial, with_doubt
 from simulator.planner.records import FamilyFound, SearchFamily
-from simulator.planner.search.candidates import platforms, unlike_pairs
+from simulator.planner.search.candidates import USUAL_DP_SIZES, platforms, unlike_pairs
 from simulator.planner.search.question import Question, check_decodes
 from simulator.planner.search.screen_tables import ScreenTable
 from simulator.planner.search.screened_space import ScreenedSpace, cheapest, finalists, search_summary
@@ -167,11 +167,21 @@ def families_of(question: Question) -> tuple[SearchFamily, ...]:
     return tuple(found)
 
 
-def _widened(question: Question) -> Question:
-    """The question with every engine limit and spread of experts, in one stage where no others were given."""
+def _widened(question: Question, *, over_servers: bool = False) -> Question:
+    """The question with every engine limit and spread of experts, in one stage where no others were given.
+
+    over_servers : experts may leave the domain of fast links
+    """
     spec = question.spec
     fields = {"search": "wide", "pp_size": spec.pp_size or (1,)}
+    if over_servers and not spec.dp_size:
+        fields["dp_size"] = (1, *USUAL_DP_SIZES)
     return replace(question, spec=spec.model_copy(update=fields))
+
+
+def _leaves_domain(item: Sized) -> bool:
+    candidate = item.evaluated.candidate
+    return candidate.parallelism.devices > candidate.platform.linked_devices
 
 
 def _spreads_experts(table: ScreenTable) -> bool:
@@ -231,7 +241,7 @@ def search_families(question: Question, tried: Sequence[Platform], trial: Trial,
     chosen = tuple(item for item in tried if item.hardware.name in names)
     if not families or not chosen:
         return Searched()
-    asked = _widened(question)
+    asked = _widened(question, over_servers=question.model.has_experts and any(map(_leaves_domain, bests.values())))
     try:
         found = screen_space(asked, chosen)
     except InfeasibleError:

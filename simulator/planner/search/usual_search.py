@@ -21,7 +21,7 @@ from simulator.errors import RoofcastError
 from simulator.planner.candidate import Candidate, Platform, Rejection, not_deployable, shared_by_pools
 from simulator.planner.fleet.fleet import Sized, Trial, size
 from simulator.planner.money.market import market_price, plan_rule
-from simulator.planner.search.candidates import candidates, pool_candidates
+from simulator.planner.search.candidates import USUAL_DP_SIZES, candidates, pool_candidates
 from simulator.planner.search.question import Question, check_decodes
 from simulator.planner.serving.capacity import Capacity, Missed
 from simulator.planner.serving.disaggregated import (
@@ -327,7 +327,8 @@ def try_platform(question: Question, platform: Platform) -> Trial:
 
 
 def _try_replicas(question: Question, platform: Platform) -> Trial:
-    """Replicas that do both phases; where all are too small, larger tensor and then pipeline degrees."""
+    """Replicas that do both phases; where all are too small, larger tensor and then pipeline degrees or experts over
+    several servers."""
     spec, model = question.spec, question.model
     tried = candidates(spec, model=model, platform=platform)
     trial = _evaluate(question, tried)
@@ -337,8 +338,13 @@ def _try_replicas(question: Question, platform: Platform) -> Trial:
     if not trial.sized and spec.hardware and not spec.pp_size and trial.all_too_small:
         depths = tuple(depth for depth in PIPELINE_DEPTHS if depth <= model.num_hidden_layers)
         largest = spec.tp_size or (max((candidate.parallelism.tp_size for candidate in tried), default=1),)
-        deeper = spec.model_copy(update={"pp_size": depths, "tp_size": largest})
-        trial = trial.with_more(_evaluate(question, candidates(deeper, model=model, platform=platform)))
+        larger = candidates(
+            spec.model_copy(update={"pp_size": depths, "tp_size": largest}), model=model, platform=platform
+        )
+        if model.has_experts and not spec.dp_size:
+            over_servers = spec.model_copy(update={"dp_size": USUAL_DP_SIZES})
+            larger += candidates(over_servers, model=model, platform=platform)
+        trial = trial.with_more(_evaluate(question, larger))
     return trial
 
 

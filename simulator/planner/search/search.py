@@ -66,9 +66,6 @@ def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
             trial = usual_search(question, tried)
         return Tried(trial=trial, summary=summary)
     trial = usual_search(question, tried)
-    if "aggregated" not in question.serving:
-        return Tried(trial=trial)
-
     searched = search_families(question, tried, trial, evaluate=evaluate_all)
     return Tried(
         trial=replace(trial.with_more(searched.trial), more=trial.more + searched.candidates),
@@ -129,8 +126,9 @@ def _cost_to_beat(question: Question, trial: Trial) -> float:
 
 SEARCHED, SEARCHED_WITH_EXPERTS = 3, 5
 """Accelerators whose families are searched where none is named; experts move the order of accelerators more."""
-WORTH = {SearchFamily.LIMITS: 0.03, SearchFamily.EXPERTS: 0.03, SearchFamily.POOLS: 0.1}
-"""Least saving for which a fleet of a family stands among the options: flags cost little, two pools to run much."""
+WORTH, WORTH_POOLS = 0.03, 0.1
+"""Least saving for which a fleet of a family stands among the options: flags cost little, two pools to run much where
+nobody asked for them."""
 
 Evaluate = Callable[[Question, Sequence[Candidate]], Trial]
 
@@ -156,13 +154,13 @@ def families_of(question: Question) -> tuple[SearchFamily, ...]:
     spec, mix = question.spec, question.demand.mix
     if mix.decode_steps < 1 or "max_length" in spec.kv_allocation:
         return ()
-    found = []
-    if not (spec.max_num_seqs and spec.max_num_batched_tokens):
+    found, alone = [], "aggregated" in question.serving
+    if alone and not (spec.max_num_seqs and spec.max_num_batched_tokens):
         found.append(SearchFamily.LIMITS)
-    if question.model.has_experts and not spec.dp_size and not spec.ep_size:
+    if alone and question.model.has_experts and not spec.dp_size and not spec.ep_size:
         found.append(SearchFamily.EXPERTS)
     # A trace is replayed on one kind of replica.
-    if not spec.serving and not replays_trace(spec) and _screens_pools(question):
+    if spec.serving != ("aggregated",) and not replays_trace(spec) and _screens_pools(question):
         found.append(SearchFamily.POOLS)
     return tuple(found)
 
@@ -251,11 +249,12 @@ def search_families(question: Question, tried: Sequence[Platform], trial: Trial,
         sized = evaluate(question, _candidates(family, found, asked)).sized
         usual = [bests.get(_name(item)) for item in sized]
         savings = [(_saving(item, than), item) for item, than in zip(sized, usual, strict=True)]
+        least = WORTH_POOLS if family is SearchFamily.POOLS and not question.spec.serving else WORTH
         # Any saving is worth it that brings a fleet within its limits.
         worth = tuple(
             item
             for (saving, item), than in zip(savings, usual, strict=True)
-            if saving >= WORTH[family] or _over(question, item) == 1 < _over(question, than)
+            if saving >= least or _over(question, item) == 1 < _over(question, than)
         )
         kept = kept.with_more(Trial(sized=worth))
         if savings:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 
 from simulator.planner.comparison import ComparedAnswer, Comparison
-from simulator.planner.verification.confidence import LIKELY
 from simulator.planner.what_if import WhatIf, scenario_quality
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Json, picked, result_object
@@ -22,7 +21,6 @@ from simulator.reports.tables.scenario_figures import (
     power_text,
     scenario_figures,
 )
-from simulator.reports.tables.serving import least_chance, objective_chances
 from simulator.reports.words.fields import flagged
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.techniques.quality import AnswerQuality
@@ -87,6 +85,9 @@ def compare_headline(compared: Sequence[Compared]) -> str:
 def compare_verdict(compared: Sequence[Compared], bounds_s: Mapping[str, float]) -> tuple[float, str]:
     """The probability that the cheapest of those which hold the objectives does, else the surest of all, and what it is
     called: ``2 of 3 likely hold the objectives in this batch, cheapest b200-sxm TP1 (99 % likely)``."""
+    from simulator.planner.verification.confidence import LIKELY
+    from simulator.reports.tables.serving import least_chance, objective_chances
+
     chances = [least_chance(objective_chances(document, bounds_s)) for _, _, document in compared]
     held = [place for place, chance in enumerate(chances) if chance >= LIKELY]
     said = f"{len(held)} of {len(compared)} likely hold the objectives in this batch"

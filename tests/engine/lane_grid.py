@@ -22,6 +22,8 @@ from simulator.traffic.workload_requests import requests_of_mix
 MODELS = (("llama-3.1-8b", (1, 2)), ("llama-3.1-70b", (4, 8)), ("qwen3-32b", (2, 4)), ("mixtral-8x7b", (2, 4)))
 HARDWARE = ("h100", "a100", "h200", "l40s", "b200")
 LOADS = (0.1, 0.3, 0.5, 0.6, 0.7)
+BUDGETS = {"tensorrt-llm": (32_768, 65_536)}
+"""Tokens of a step, else 2,048 or 8,192: TensorRT-LLM answers no longer prompt, of which the closed form knows nothing."""
 LONGEST_PROMPT_OVER_ANSWER = 10
 MEANS = ("ttft_mean", "tpot_mean", "e2e_mean", "batch")
 PERCENTILES = ("ttft_p95", "tpot_p95", "e2e_p95")
@@ -46,7 +48,7 @@ def _drawn(
     isl_cv, osl_cv, load = (float(rng.choice(values)) for values in ((0, 0.5, 1.0), (0, 0.5, 1.0), LOADS))
     engine = EngineSpec(
         name=engine_name,
-        max_num_batched_tokens=int(rng.choice((2048, 8192))),
+        max_num_batched_tokens=int(rng.choice(BUDGETS.get(engine_name, (2048, 8192)))),
         max_num_seqs=int(rng.choice((64, 128, 256))),
     )
     deployment = deploy(

@@ -23,7 +23,7 @@ MODELS = (("llama-3.1-8b", (1, 2)), ("llama-3.1-70b", (4, 8)), ("qwen3-32b", (2,
 HARDWARE = ("h100", "a100", "h200", "l40s", "b200")
 LOADS = (0.1, 0.3, 0.5, 0.6, 0.7)
 BUDGETS = {"tensorrt-llm": (32_768, 65_536)}
-"""Tokens of a step, else 2,048 or 8,192: TensorRT-LLM answers no longer prompt, of which the closed form knows nothing."""
+"""Tokens of a step, else 2,048 or 8,192: TensorRT-LLM answers no longer prompt, which the closed form ignores."""
 LONGEST_PROMPT_OVER_ANSWER = 10
 MEANS = ("ttft_mean", "tpot_mean", "e2e_mean", "batch")
 PERCENTILES = ("ttft_p95", "tpot_p95", "e2e_p95")

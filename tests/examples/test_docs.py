@@ -70,7 +70,11 @@ def test_the_python_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.Monke
         exec(compile(text, "README.md", "exec"), {})
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "README.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "README.md", "validation/notebook.md"))],
+    ids=lambda path: path.name,
+)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text("utf-8")):
         assert (page.parent / target).exists(), target

@@ -67,6 +67,7 @@ def test_nomenclature_terms_are_used() -> None:
 
 def test_nothing_of_the_workplace_is_committed() -> None:
     banned = re.compile(r"/work/|farm-|pypi\.org/simple|/tmp/")
-    written = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").rglob("*.*")]
+    pages = (path for folder in (".", "docs", "validation") for path in (ROOT / folder).glob("*.md"))
+    written = [*pages, *(ROOT / "examples").rglob("*.*")]
     for path in [*written, *(ROOT / "simulator").rglob("*.py"), *(ROOT / "validation").rglob("*.py")]:
         assert not banned.search(path.read_text("utf-8")), path

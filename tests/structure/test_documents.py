@@ -71,3 +71,9 @@ def test_nothing_of_the_workplace_is_committed() -> None:
     written = [*pages, *(ROOT / "examples").rglob("*.*")]
     for path in [*written, *(ROOT / "simulator").rglob("*.py"), *(ROOT / "validation").rglob("*.py")]:
         assert not banned.search(path.read_text("utf-8")), path
+
+
+def test_the_page_on_errors_is_one_that_users_read() -> None:
+    text = (ROOT / "docs" / "accuracy.md").read_text("utf-8")
+    assert len(text.splitlines()) <= 130
+    assert len(text.split()) < 1600

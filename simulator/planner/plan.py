@@ -34,6 +34,7 @@ from simulator.specs.base import Assumption
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import profiles_at_once
 from simulator.specs.question.plan import PlanSpec
+from simulator.traffic.lengths import normal_points
 from simulator.units import KILO
 
 if TYPE_CHECKING:
@@ -262,6 +263,7 @@ MANY_DEVICES = KILO
 _HALF = 1 / 2
 # Accelerators that are tried in place of one that was asked for by name.
 _FASTEST = 3
+_PROMPTS = 1024
 _RISKY_UTILIZATION = 0.9
 
 
@@ -350,6 +352,12 @@ def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[
     if best.cost.per_hour is not None and unpriced:
         found.append(records.SmallerUnpriced(hardware=tuple(sorted(unpriced))))
     found.extend(stale_prices(question.prices, best.cost.prices, today=date.today()))
-    if not deployment.engine.chunked_prefill:
-        found.append(records.PromptsNotChunked())
+    engine = best.pools[0].replica.deployment.engine
+    if not engine.chunked_prefill:
+        longer = question.demand.mix.isl.at(normal_points(_PROMPTS)[0]) > engine.max_num_batched_tokens
+        found.append(
+            records.PromptsNotChunked(
+                engine=engine.name, max_num_batched_tokens=engine.max_num_batched_tokens, refused=float(longer.mean())
+            )
+        )
     return tuple(found)

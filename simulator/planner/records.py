@@ -141,7 +141,12 @@ class StalePrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptsNotChunked:
-    """The plan's steps mix pieces of prompts with decoding; this engine does not split prompts into pieces."""
+    """The plan's steps mix pieces of prompts with decoding; this engine splits no prompt into pieces, and answers none
+    that is longer than its steps: a share ``refused``."""
+
+    engine: str
+    max_num_batched_tokens: int
+    refused: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -284,6 +284,13 @@ class TestWarnings:
         assert tried[1:]
         assert max(tried[1:]) <= 3
 
+    def test_prompts_that_an_engine_refuses_are_counted(self) -> None:
+        """Log-normal of mean 3,000 and cv 1: ln 8,192 lies (9.011 - 8.006 + 0.347) / 0.833 = 1.62 sigma up, 5.3 %."""
+        long = {"engine": "tensorrt-llm", "isl": 3000, "isl_cv": 1, "osl": 200}
+        assert "5.3 % of the prompts, longer than 8,192" in " ".join(warning_texts(planned(**long).warnings))
+        for taken in ({**long, "max_num_batched_tokens": 1_000_000}, {**long, "engine": "vllm"}):
+            assert "no answer" not in " ".join(warning_texts(planned(**taken).warnings))
+
     def test_no_spare_and_high_load_are_warned_of(self) -> None:
         warnings = " ".join(warning_texts(planned(spares=0, utilization=0.95).warnings))
         assert "no spare replica" in warnings

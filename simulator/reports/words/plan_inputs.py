@@ -254,7 +254,11 @@ def warning_text(item: records.PlanWarning) -> str:
                 f"calls prices stale after {item.allowed_days} (`roofcast prices import`, {flag_of('prices')})"
             )
         case records.PromptsNotChunked():
-            return "this engine does not chunk prompts: the plan's mixed steps are optimistic about TPOT percentiles"
+            said = f"{item.engine} does not chunk prompts: the plan's mixed steps are optimistic about TPOT percentiles"
+            if not item.refused:
+                return said
+            longer = f"{percent_text(item.refused)} of the prompts, longer than {item.max_num_batched_tokens:,} tokens,"
+            return f"{said}, and {longer} get no answer (a larger {flag_of('max_num_batched_tokens')} takes them)"
         case records.TraceRepaired():
             return item.note
         case records.TraceLeftOut():

@@ -186,3 +186,12 @@ def test_requests_that_no_engine_takes_are_refused_with_what_it_takes() -> None:
     with pytest.raises(RoofcastError, match="longer than the engine takes: 131,072 tokens") as caught:
         answer(asked)
     assert caught.value.field == "workload.isl_tokens"
+
+
+def test_clients_who_leave_before_the_first_token_are_named_and_not_the_load() -> None:
+    stages = [{"rate_per_s": 0.5, "duration_s": 20}]
+    workload = {"isl_tokens": 4000, "osl_tokens": 10, "stages": stages, "timeout_s": 0.05}
+    asked = _served(kind="serve", model="llama-3.1-8b", hardware="h100", workload=workload)
+    with pytest.raises(RoofcastError, match="clients give all of them up") as caught:
+        answer(asked)
+    assert caught.value.field == "workload.timeout_s"

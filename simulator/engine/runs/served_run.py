@@ -179,20 +179,22 @@ def check_workload(workload: WorkloadSpec) -> None:
 
 def check_finished(result: ServeResult, *, longest_tokens: int) -> None:
     """Refuse a run of which no request finishes; longest_tokens : of a request that the engine takes."""
-    if result.overall.finished:
+    overall = result.overall
+    if overall.finished:
         return
-    if result.overall.rejected == result.overall.requests:
+    if overall.rejected == overall.requests:
         raise RoofcastError(
             f"every request is longer than the engine takes: {longest_tokens:,} tokens, prompt and answer together",
             field="workload.isl_tokens",
             code="nothing_finished",
             hint="shorter prompts, or a model that takes longer ones",
         )
+    left = overall.timed_out == overall.requests
     raise RoofcastError(
-        "no request finishes: " + "; ".join(serve_notes(result)),
-        field="workload",
+        f"no request finishes: {'clients give all of them up' if left else '; '.join(serve_notes(result))}",
+        field="workload.timeout_s" if left else "workload",
         code="nothing_finished",
-        hint="lower the rate, shorten the requests or lengthen the stages",
+        hint=f"{'wait longer (or null), ' if left else ''}lower the rate, shorten the requests or lengthen the stages",
     )
 
 

@@ -269,9 +269,11 @@ def wide_rival(shape: Multiplied, *, hardware: AcceleratorSpec, fits: FitSet, fi
     """
     format, peaks = shape.format, hardware.peak_flops_per_s
     own_kernel = fits.relative.same_generation and fit.format in (format.name, SAME_KERNELS.get(format.name))
-    if own_kernel or BITS[format.math] >= BITS[Dtype.BF16] or peaks[format.math] < peaks.get(Dtype.BF16, 0.0):
+    # Turing and Volta multiply no bf16.
+    wide = next((dtype for dtype in (Dtype.BF16, Dtype.FP16) if dtype in peaks), None)
+    if own_kernel or wide is None or BITS[format.math] >= BITS[wide] or peaks[format.math] < peaks[wide]:
         return None
-    return replace(shape, format=PLAIN)
+    return replace(shape, format=replace(PLAIN, name=wide.value, math=wide))
 
 
 def faster(timing: Timing, rival: Timing | None) -> Timing:

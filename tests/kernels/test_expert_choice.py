@@ -130,3 +130,17 @@ def test_narrow_kernels_of_another_generation_lose_to_no_wide_one(name: str) -> 
                 for fmt in (shape.format, narrow_format("fp8"), narrow_format("fp8_block"))
             )
             assert all(np.all(each < 1.05 * wide) for each in narrow), (engine, sets.group)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
+def test_int8_of_a_chip_without_bf16_stands_beside_fp16(engine: str) -> None:
+    """Turing's units take 8-bit integers and fp16; bf16 they refuse."""
+    library, rows = kernel_library(load_hardware("t4"), library=engine), np.array([1024.0, 8192.0])
+    narrow, wide = (
+        seconds(library, GemmShape(m=rows, n=4096.0, k=4096.0, format=each))
+        for each in (
+            MatmulFormat(name="int8", weight_bits=8, activation_bits=8, math=Dtype.INT8, quantises_activations=True),
+            MatmulFormat(name="fp16", weight_bits=16, activation_bits=16, math=Dtype.FP16),
+        )
+    )
+    assert np.all(narrow < 1.05 * wide)

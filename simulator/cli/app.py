@@ -56,11 +56,13 @@ def app_command(*, host: str, port: int, open_browser: bool, processes: int = 1)
         "server.address": host,
         "server.port": str(port),
         "server.headless": str(not open_browser).lower(),
+        "server.showEmailPrompt": "false",
         "server.maxUploadSize": f"{LARGEST_RECORD_BYTES / MEGA:.0f}",
         "server.fileWatcherType": "none",
         "server.enableXsrfProtection": "true",
         "runner.postScriptGC": "false",
         "browser.gatherUsageStats": "false",
+        "logger.level": "error",
         "client.showErrorDetails": "none",
         "client.showErrorLinks": "false",
     }

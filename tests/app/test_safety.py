@@ -52,6 +52,7 @@ def test_command_listens_on_this_machine_without_telemetry() -> None:
     assert Path(words[4]).name == "server.py"
     assert options["--server.address"] == "127.0.0.1"
     assert options["--browser.gatherUsageStats"] == "false"
+    assert options["--server.showEmailPrompt"] == "false"
     assert options["--server.maxUploadSize"] == f"{LARGEST_RECORD_BYTES / MEGA:.0f}"
 
 

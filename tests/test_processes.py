@@ -170,13 +170,14 @@ def test_one_process_answers_many_lines() -> None:
 
 
 def test_lines_of_two_sources_are_answered_by_the_same_processes() -> None:
-    before = threading.active_count()
+    # Threads of tests before this one may end meanwhile.
+    before = set(threading.enumerate())
     with LineProcesses(ENTRY, jobs=2) as processes:
-        asked = threading.active_count() - before
+        asked = len(set(threading.enumerate()) - before)
         first, second = processes.answers(["ab", "cd"]), processes.answers(["ef", "gh"])
         assert [next(first), next(second), next(first), next(second)] == ["ba", "fe", "dc", "hg"]
         assert asked == 2
-        assert threading.active_count() - before <= 2 + 2, "one that takes in the lines of each source"
+        assert len(set(threading.enumerate()) - before) <= 2 + 2, "one that takes in the lines of each source"
         assert len(processes._started) <= 2
 
 

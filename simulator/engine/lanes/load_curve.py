@@ -30,11 +30,10 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import StepEstimate
 from simulator.records import dataclass
+from simulator.specs.engine.engine import PROMPTS_APART
 from simulator.traffic.lengths import Array, RequestMix
 
 _TINY = float(np.finfo(np.float64).tiny)
-PROMPTS_APART = "prefill_first"
-"""The scheduler of engines that decode nobody in steps with prompts."""
 
 
 class SlotLimit(StrEnum):
@@ -241,9 +240,9 @@ def saturation(curve: LoadCurve) -> Saturation:
         return Saturation(rate_per_s=0.0, sequences=0.0, limit=curve.limit)
     if mix.decode_steps == 0:
         return Saturation(rate_per_s=float(1 / curve.full_prompt_s[0]), sequences=0.0, limit=SlotLimit.TOKEN_BUDGET)
-    filled = float(filled_sequences(mix, batched_tokens=curve.limits.batched_tokens))
-    if curve.limits.prompts_apart:
-        filled = float(curve.slots)
+    filled = float(curve.slots)
+    if not curve.limits.prompts_apart:
+        filled = float(filled_sequences(mix, batched_tokens=curve.limits.batched_tokens))
     sequences = min(float(curve.slots), filled)
     by_slots = float(np.interp(sequences, np.arange(1, curve.slots + 1), curve.rates_per_s))
     by_budget = float(1 / np.interp(sequences, np.arange(curve.slots + 1), curve.full_prompt_s))

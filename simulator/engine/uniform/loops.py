@@ -27,6 +27,7 @@ from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan, sequences_that_fit
 from simulator.phases.tabulate import compile_steps, shared_seconds
 from simulator.records import dataclass
+from simulator.specs.engine.engine import PROMPTS_APART
 
 REQUESTS_PER_CLIENT = 10
 """Of a closed loop without a given number, as InferenceX sends them."""
@@ -87,7 +88,7 @@ def loop_work(
 
 def _bounds(replica: LoopReplica, *, work: LoopWork, verify: int) -> StepBounds:
     """Which steps a replica takes with ``verify`` tokens of each decoding sequence."""
-    beside = replica.resident * verify if replica.deployment.engine.scheduler != "prefill_first" else 0
+    beside = replica.resident * verify if replica.deployment.engine.scheduler != PROMPTS_APART else 0
     least, most = work.contexts
     return StepBounds(
         sequences=replica.resident,
@@ -114,7 +115,7 @@ def engines_of(replica: LoopReplica, *, work: LoopWork, rounds: LoopRounds | Non
     policy = LoopPolicy(
         resident=replica.resident,
         step_tokens=replica.step_tokens,
-        decodes_beside=engine.scheduler != "prefill_first",
+        decodes_beside=engine.scheduler != PROMPTS_APART,
         chunked=engine.chunked_prefill,
         ahead=engine.async_scheduling and engine.scheduler != "static",
         gather_steps=engine.prompt_gather_steps if together else 0,

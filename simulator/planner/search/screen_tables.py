@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from simulator.engine.lanes.load_curve import PROMPTS_APART
 from simulator.engine.lanes.queueing import arrivals_in_turns
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import PrecisionPlan
@@ -31,7 +30,7 @@ from simulator.planner.serving.capacity import bubble_factor
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec, engine_limits, load_engine
+from simulator.specs.engine.engine import PROMPTS_APART, EngineSpec, engine_limits, load_engine
 from simulator.specs.model.architecture import ModelSpec
 from simulator.traffic.lengths import Array, RequestMix
 
@@ -120,8 +119,8 @@ class TableMaker:
     def __init__(
         self, *, model: ModelSpec, mix: RequestMix, space: SearchSpace, engine: EngineSpec, profiles: str | None
     ) -> None:
-        apart = load_engine(engine.name, profiles=profiles).scheduler == PROMPTS_APART
-        self.steps = screened_steps(mix, space=space, apart=apart)
+        scheduler = engine.scheduler or load_engine(engine.name, profiles=profiles).scheduler
+        self.steps = screened_steps(mix, space=space, apart=scheduler == PROMPTS_APART)
         self._model, self._mix, self._space = model, mix, space
         self._profiles, self._engine = profiles, engine
         self._depth = max(item.pp_size for item in space.parallelisms)

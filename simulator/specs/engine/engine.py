@@ -25,6 +25,8 @@ AtOnce = Annotated[PositiveInt, Field(le=MOST_AT_ONCE)]
 SchedulerName = Literal[
     "chunked_mixed", "prefill_first", "prefill_first_mixed", "guaranteed_no_evict", "max_utilization", "static"
 ]
+PROMPTS_APART: SchedulerName = "prefill_first"
+"""Of engines that decode nobody in steps with prompts."""
 QueueOrderName = Literal["arrival", "longest_prefix"]
 MemoryRule = Literal["of_total", "static", "of_free"]
 Feature = Literal["speculation", "disaggregation"]

@@ -34,10 +34,11 @@ from simulator.specs.base import Assumption
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import profiles_at_once
 from simulator.specs.question.plan import PlanSpec
-from simulator.traffic.lengths import normal_points
+from simulator.traffic.lengths import RequestMix, normal_points
 from simulator.units import KILO
 
 if TYPE_CHECKING:
+    from simulator.phases.engine_settings import EngineSettings
     from simulator.planner.gap.changes import Change
     from simulator.planner.verification.finalists import CheckedSearch
 
@@ -263,7 +264,8 @@ MANY_DEVICES = KILO
 _HALF = 1 / 2
 # Accelerators that are tried in place of one that was asked for by name.
 _FASTEST = 3
-_PROMPTS = 1024
+# Requests that are drawn to count those which an engine refuses.
+_DRAWN = 1024
 _RISKY_UTILIZATION = 0.9
 
 
@@ -354,10 +356,15 @@ def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[
     found.extend(stale_prices(question.prices, best.cost.prices, today=date.today()))
     engine = best.pools[0].replica.deployment.engine
     if not engine.chunked_prefill:
-        longer = question.demand.mix.isl.at(normal_points(_PROMPTS)[0]) > engine.max_num_batched_tokens
-        found.append(
-            records.PromptsNotChunked(
-                engine=engine.name, max_num_batched_tokens=engine.max_num_batched_tokens, refused=float(longer.mean())
-            )
-        )
+        found.append(_not_chunked(engine, question.demand.mix))
     return tuple(found)
+
+
+def _not_chunked(engine: EngineSettings, mix: RequestMix) -> records.PromptsNotChunked:
+    """Who may be preempted is computed again with its answer so far, which must fit a step then (``refusals``)."""
+    prompts, answers = (lengths.at(at) for lengths, at in zip((mix.isl, mix.osl), normal_points(_DRAWN), strict=False))
+    whole = prompts if engine.reserves_full_length else prompts + answers
+    limit = engine.max_num_batched_tokens
+    return records.PromptsNotChunked(
+        engine=engine.name, max_num_batched_tokens=limit, refused=float((whole > limit).mean())
+    )

@@ -287,9 +287,20 @@ class TestWarnings:
     def test_prompts_that_an_engine_refuses_are_counted(self) -> None:
         """Log-normal of mean 3,000 and cv 1: ln 8,192 lies (9.011 - 8.006 + 0.347) / 0.833 = 1.62 sigma up, 5.3 %."""
         long = {"engine": "tensorrt-llm", "isl": 3000, "isl_cv": 1, "osl": 200}
-        assert "5.3 % of the prompts, longer than 8,192" in " ".join(warning_texts(planned(**long).warnings))
+        said = " ".join(warning_texts(planned(**long).warnings))
+        assert "5.3 % of the requests, too long for steps of 8,192 tokens, get no answer" in said
         for taken in ({**long, "max_num_batched_tokens": 1_000_000}, {**long, "engine": "vllm"}):
             assert "no answer" not in " ".join(warning_texts(planned(**taken).warnings))
+
+    def test_who_may_be_preempted_must_fit_a_step_with_its_answer(self) -> None:
+        """FasterTransformer reserves nothing: 8,100 and 200 tokens are too many; TensorRT-LLM counts 8,100."""
+        equal = {"isl": 8100, "isl_cv": 0, "osl": 200, "osl_cv": 0, "ttft_p95": "20s", "max_num_batched_tokens": 8192}
+        kept, computed_again = (
+            " ".join(warning_texts(planned(engine=engine, **equal).warnings))
+            for engine in ("tensorrt-llm", "fastertransformer")
+        )
+        assert "no answer" not in kept
+        assert "100 % of the requests" in computed_again
 
     def test_no_spare_and_high_load_are_warned_of(self) -> None:
         warnings = " ".join(warning_texts(planned(spares=0, utilization=0.95).warnings))

@@ -257,8 +257,9 @@ def warning_text(item: records.PlanWarning) -> str:
             said = f"{item.engine} does not chunk prompts: the plan's mixed steps are optimistic about TPOT percentiles"
             if not item.refused:
                 return said
-            longer = f"{percent_text(item.refused)} of the prompts, longer than {item.max_num_batched_tokens:,} tokens,"
-            return f"{said}, and {longer} get no answer (a larger {flag_of('max_num_batched_tokens')} takes them)"
+            steps = f"too long for steps of {item.max_num_batched_tokens:,} tokens"
+            longer = f"{percent_text(item.refused)} of the requests, {steps}, get no answer"
+            return f"{said}, and {longer} (a larger {flag_of('max_num_batched_tokens')} takes them)"
         case records.TraceRepaired():
             return item.note
         case records.TraceLeftOut():

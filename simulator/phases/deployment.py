@@ -25,13 +25,7 @@ from simulator.specs.hardware.calibration import calibrations_changed_ns
 from simulator.specs.model.architecture import LayerSpec, MlaSpec, ModelSpec, MoeSpec
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
-from simulator.techniques.applied import (
-    AppliedTechniques,
-    apply_techniques,
-    check_on_engine,
-    shares_prefixes,
-    with_rule,
-)
+from simulator.techniques.applied import AppliedTechniques, check_on_engine, shares_prefixes, with_rule
 
 if TYPE_CHECKING:
     from simulator.phases.speculation import Draft
@@ -39,6 +33,7 @@ if TYPE_CHECKING:
 
 
 _EVENLY = "as recipes with so many expert-parallel ranks balance experts; experts routed unevenly still crowd by chance"
+_NO_TECHNIQUES = TechniquesSpec()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +142,16 @@ def _limits(
     return profile.held.limits(spec, hardware=hardware.held, parallelism=parallelism)
 
 
+def _applied(
+    spec: TechniquesSpec, *, model: ModelSpec, plan: PrecisionPlan, hardware: AcceleratorSpec
+) -> AppliedTechniques:
+    if spec == _NO_TECHNIQUES:
+        return AppliedTechniques(spec=spec, model=model, plan=plan)
+    from simulator.techniques.registry import apply_techniques
+
+    return apply_techniques(spec, model=model, plan=plan, hardware=hardware)
+
+
 def deploy(
     *,
     model: ModelSpec,
@@ -163,7 +168,7 @@ def deploy(
     taken = on_chip(asked, model=model, hardware=hardware)
     cache = load_engine(spec.name, profiles=profiles).follows_checkpoint_cache(spec.version)
     plan = _plan(Same(model), taken, frozenset(hardware.peak_flops_per_s), cache)
-    applied = apply_techniques(techniques or TechniquesSpec(), model=model, plan=plan, hardware=hardware)
+    applied = _applied(techniques or _NO_TECHNIQUES, model=model, plan=plan, hardware=hardware)
     model, plan = applied.model, applied.plan
     check_parallelism(model, parallelism)
     _check_math(plan, hardware)

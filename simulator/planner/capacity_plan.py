@@ -1,15 +1,14 @@
 """The answer: a capacity plan, its studies, what the event simulation said about its fleets, and what would change it.
 
 What would change the choice is the fleet beside the chosen one, and by how much that is dearer. Which question asks for
-each study, and where it is computed, stands in ``KINDS``: each is imported only then.
+each study, and where it is computed, stands in ``KINDS``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.candidate import Rejection
@@ -117,7 +116,6 @@ class CapacityPlan:
     """
 
     spec: PlanSpec
-
     demand: Demand
     objectives: tuple[Objective, ...]
     best: Fleet
@@ -186,16 +184,6 @@ class StudyKind:
     in_reports: bool = False
     of_serving: bool = False
 
-    def study(self, context: StudyContext) -> Study | None:
-        """Compute it."""
-        made: Study | None = self.loaded.study(context)
-        return made
-
-    @property
-    def loaded(self) -> Any:
-        """Its module, imported only where it is asked for."""
-        return import_module(f"simulator.planner.{self.module}")
-
 
 STOCK = StudyKind(key="stock", module="studies.stock", asked=lambda spec: bool(spec.stock))
 KINDS = (
@@ -240,46 +228,6 @@ KEYS = tuple(kind.key for kind in KINDS)
 def has_studies(spec: PlanSpec) -> bool:
     """Whether anything beside the plan was asked for."""
     return bool(spec.verify) or replays_trace(spec) or any(kind.asked(spec) for kind in KINDS)
-
-
-def _with_study(plan: CapacityPlan, made: Study | None) -> CapacityPlan:
-    if made is None:
-        return plan
-    ordered = sorted((*plan.studies, made), key=lambda item: KEYS.index(item.key))
-    return replace(plan, studies=tuple(ordered), warnings=(*plan.warnings, *made.warnings))
-
-
-def with_studies(
-    plan: CapacityPlan, question: Question, *, shown: Sequence[Sized], allowed: Sequence[Sized]
-) -> CapacityPlan:
-    """``plan`` with every study that its question asks for.
-
-    allowed : fleets within the limits, best first; shown : the best of every accelerator, best first
-    """
-    for kind in KINDS:
-        if kind.asked(question.spec) and not (kind.of_serving and question.spec.stock):
-            context = StudyContext(plan=plan, question=question, shown=tuple(shown), allowed=tuple(allowed))
-            plan = _with_study(plan, kind.study(context))
-    return _with_parts(plan, question.spec)
-
-
-def _with_parts(plan: CapacityPlan, spec: PlanSpec) -> CapacityPlan:
-    """``plan`` with each fleet that serves side by side, and what ``spec`` asks of it, where something exists."""
-    alone = STOCK.loaded.parts(plan, spec) if spec.stock else ()
-    parts = tuple(with_report_studies(part, part.basis.question, shown=part.basis.shown) for part in alone)
-    warned = [item for part in parts for item in part.warnings if item not in plan.warnings]
-    return replace(plan, parts=parts, warnings=(*plan.warnings, *warned)) if parts else plan
-
-
-def with_report_studies(plan: CapacityPlan, question: Question, *, shown: Sequence[Sized]) -> CapacityPlan:
-    """``plan`` with the studies of every report that it lacks and ``question`` asks for."""
-    there = {item.key for item in plan.studies}
-    for kind in KINDS:
-        left_out = kind.key in there or (kind.of_serving and question.spec.stock)
-        if kind.in_reports and kind.asked(question.spec) and not left_out:
-            context = StudyContext(plan=plan, question=question, shown=tuple(shown))
-            plan = _with_study(plan, kind.study(context))
-    return _with_parts(plan, question.spec)
 
 
 def only_asked(plan: CapacityPlan) -> CapacityPlan:

@@ -14,14 +14,7 @@ from simulator.files import keeps_nothing
 from simulator.phases.deployment import assumed_of_pools
 from simulator.planner import records
 from simulator.planner.candidate import NO_TECHNIQUES, Platform, Rejection
-from simulator.planner.capacity_plan import (
-    KINDS,
-    CapacityPlan,
-    PlanBasis,
-    has_studies,
-    with_report_studies,
-    with_studies,
-)
+from simulator.planner.capacity_plan import KINDS, CapacityPlan, PlanBasis, has_studies
 from simulator.planner.demand import replays_trace
 from simulator.planner.fleet.fleet import Sized, Trial, complete_all, with_doubt
 from simulator.planner.fleet.records import Fleet
@@ -187,7 +180,11 @@ def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
         from simulator.planner.verification.finalists import with_finalists
 
         plan = with_finalists(plan, simulated)
-    return with_studies(plan, question, allowed=allowed, shown=shown) if has_studies(spec) else plan
+    if not has_studies(spec):
+        return plan
+    from simulator.planner.studies.asked_for import with_studies
+
+    return with_studies(plan, question, allowed=allowed, shown=shown)
 
 
 _LOOPS = frozenset({"scheduler_lists", "scheduler_walk"})
@@ -254,8 +251,10 @@ def completed(plan: CapacityPlan) -> CapacityPlan:
     """``plan`` with the studies of a report that it lacks, without a second search; its warnings stay as they are."""
     if is_complete(plan):
         return plan
+    from simulator.planner.studies.asked_for import with_studies
+
     asked = plan.basis.question
-    found = with_report_studies(plan, replace(asked, spec=full_question(asked.spec)), shown=plan.basis.shown)
+    found = with_studies(plan, replace(asked, spec=full_question(asked.spec)), shown=plan.basis.shown)
     return replace(found, warnings=plan.warnings)
 
 

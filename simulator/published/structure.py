@@ -26,8 +26,8 @@ from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.question.techniques import MoeOverride, StructureSpec, TechniquesSpec
-from simulator.techniques.applied import apply_techniques
 from simulator.techniques.fine_tuning import fine_tuning_memory
+from simulator.techniques.registry import apply_techniques
 from simulator.units import GIB, GIGA, KIB, MEGA, MILLI, TERA
 
 SERVERS, SERVER_SIZE = 16, 8

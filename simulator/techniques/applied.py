@@ -1,15 +1,12 @@
 """What techniques come to: a changed model, changed number formats, rules that rewrite the operator list.
 
-They are applied in the order of ``TECHNIQUES``: structure first, formats next, rows last. A new technique is one file
-beside this one, its field in ``TechniquesSpec``, and its place there.
+Which there are, and their order, stands in ``registry``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
-from importlib import import_module
 from typing import Protocol
 
 from simulator.errors import no_effect
@@ -110,46 +107,6 @@ def device_rows(
 def with_rule(applied: AppliedTechniques, rule: RowRule) -> AppliedTechniques:
     """``applied`` with one more rule at the end."""
     return replace(applied, rules=(*applied.rules, rule))
-
-
-# Module and function. Early exit builds rows anew, so that rules on single rows come after it. Adapters are held whole:
-# they stand beside products before a choice of neurons narrows these.
-TECHNIQUES: tuple[str, ...] = (
-    "structure.structure",
-    "sparsity.structured_sparsity",
-    "kv_compression.bounded_cache",
-    "sparsity.sparse_weights",
-    "early_exit.early_exit",
-    "adapters.adapters",
-    "contextual_sparsity.contextual_sparsity",
-    "attention_kernel.attention_kernel",
-    "weight_offload.weight_offload",
-    "sequence_parallel.sequence_parallel",
-    "two_batch_overlap.two_batch_overlap",
-)
-
-
-@cache
-def technique_of(place: str) -> Technique:
-    """The function at ``module.function`` of this folder, imported only where techniques are asked for."""
-    module, _, function = place.partition(".")
-    found: Technique = getattr(import_module(f"simulator.techniques.{module}"), function)
-    return found
-
-
-_NO_TECHNIQUES = TechniquesSpec()
-
-
-def apply_techniques(
-    spec: TechniquesSpec, *, model: ModelSpec, plan: PrecisionPlan, hardware: AcceleratorSpec
-) -> AppliedTechniques:
-    """Resolve a scenario's techniques, or refuse what the hardware, the model or another technique rules out."""
-    applied = AppliedTechniques(spec=spec, model=model, plan=plan)
-    if spec == _NO_TECHNIQUES:
-        return applied
-    for place in TECHNIQUES:
-        applied = technique_of(place)(applied, hardware)
-    return applied
 
 
 def check_on_engine(spec: TechniquesSpec, *, engine: str, fused: bool, max_model_len: int, ep_size: int) -> None:

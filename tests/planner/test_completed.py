@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from simulator.planner.plan import answered_in_full, completed, is_complete, pla
 from simulator.planner.records import Study
 from simulator.planner.search.question import Question
 from simulator.planner.search.search import Tried, search
+from simulator.planner.studies.asked_for import with_studies
 from simulator.planner.studies.growth import Growth
 from simulator.reports.answer import dump
 from simulator.reports.studies import gather
@@ -35,6 +36,16 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[Question]:
 
     monkeypatch.setattr(planning, "search", counted)
     return found
+
+
+def test_a_study_is_made_once() -> None:
+    """And where no fleets within the limits are given, only those of every report are."""
+    found = plan_capacity(plan_spec({**FLEET, "rental": True, "pareto": True}))
+    basis = found.basis
+    assert with_studies(found, basis.question, shown=basis.shown) == found
+    alone = with_studies(replace(found, studies=()), basis.question, shown=basis.shown)
+    assert [item.key for item in found.studies] == ["pareto", "rental"]
+    assert [item.key for item in alone.studies] == ["rental"]
 
 
 def differing(one: CapacityPlan, other: CapacityPlan, *, names: tuple[str, ...]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -61,14 +62,17 @@ BOTH_WAYS_AT_MOST = {"engine": 1, "planner": 4, "reports": 4}
 """Pairs of rooms each of which imports from the other, for types too. Only ever lower these."""
 
 
-@cache
-def import_graph() -> dict[str, frozenset[str]]:
-    """Each module of the library and those that it imports anywhere: at its top, inside functions, for types only."""
-    paths = {
+def paths_of_modules() -> dict[str, Path]:
+    return {
         ".".join(path.relative_to(ROOT / "simulator").with_suffix("").parts).removesuffix(".__init__"): path
         for path in (ROOT / "simulator").rglob("*.py")
     }
-    graph = {}
+
+
+@cache
+def import_graph() -> dict[str, frozenset[str]]:
+    """Each module of the library and those that it imports anywhere: at its top, inside functions, for types only."""
+    paths, graph = paths_of_modules(), {}
     for module, path in paths.items():
         found = set()
         for node in nodes(path):
@@ -82,9 +86,30 @@ def import_graph() -> dict[str, frozenset[str]]:
     return graph
 
 
+def put_together(calls: ast.AST, texts: Iterable[ast.AST]) -> set[str]:
+    """What a call of ``import_module`` may import: each of some texts behind the beginning that the call spells out."""
+    if not (isinstance(calls, ast.Call) and "import_module" in ast.unparse(calls.func) and calls.args):
+        return set()
+    start = ast.unparse(calls.args[0]).strip("f'").partition("{")[0].removeprefix("simulator.")
+    found = [node.value for node in texts if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return {start} | {f"{start}{end}" for text in found for end in (text, text.rpartition(".")[0], text.split(":")[0])}
+
+
+@cache
+def import_graph_with_names() -> dict[str, frozenset[str]]:
+    """The graph with imports of names that a module puts together from its texts or those of a module it imports."""
+    paths, graph = paths_of_modules(), {}
+    for module, below in import_graph().items():
+        calls = [node for node in nodes(paths[module]) if isinstance(node, ast.Call)]
+        texts = [node for registry in (module, *below) for node in nodes(paths[registry])] if calls else []
+        named = {name.removeprefix("simulator.") for call in calls for name in put_together(call, texts)}
+        graph[module] = below | frozenset(named & paths.keys()) - {module}
+    return graph
+
+
 def import_circles() -> frozenset[frozenset[str]]:
     """Groups of modules each of which imports, over others, itself."""
-    graph = import_graph()
+    graph = import_graph_with_names()
 
     @cache
     def reached(start: str) -> frozenset[str]:
@@ -179,6 +204,13 @@ def test_packages_stay_in_their_places() -> None:
 
 def test_no_modules_import_each_other() -> None:
     assert not import_circles()
+
+
+def test_imports_by_name_are_seen() -> None:
+    graph = import_graph_with_names()
+    assert "planner.studies.rental" in graph["planner.studies.asked_for"]
+    assert "techniques.sparsity" in graph["techniques.registry"]
+    assert "cli.step_commands" in graph["cli.roofcast"]
 
 
 @pytest.mark.parametrize("room", LEVELS_AT_MOST)

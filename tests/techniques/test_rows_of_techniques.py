@@ -26,17 +26,15 @@ from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
 from simulator.techniques.applied import (
-    TECHNIQUES,
     AppliedTechniques,
-    apply_techniques,
     check_budget,
     check_on_engine,
     device_rows,
     shares_prefixes,
-    technique_of,
     with_rule,
 )
 from simulator.techniques.kv_compression import SINK_TOKENS
+from simulator.techniques.registry import TECHNIQUES, apply_techniques, technique_of
 from simulator.techniques.sequence_parallel import SplitTokens
 from simulator.techniques.sparsity import CHANNEL_STEP, SPARSE_ROLES
 from simulator.techniques.speculation.drafters import XEON_8480C, PredictionHeads, draft_layer_model

@@ -18,18 +18,16 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import KvPolicySpec, SparsitySpec, TechniquesSpec
 from simulator.techniques.applied import (
-    TECHNIQUES,
     AppliedTechniques,
     RowContext,
-    apply_techniques,
     check_budget,
     device_rows,
     shares_prefixes,
-    technique_of,
     with_rule,
 )
 from simulator.techniques.attention_kernel import attends, score_bytes
 from simulator.techniques.kv_compression import bounded_cache
+from simulator.techniques.registry import TECHNIQUES, apply_techniques, technique_of
 from simulator.techniques.sequence_parallel import SplitTokens
 from simulator.techniques.sparsity import pruned_model, sparse_weights
 from simulator.techniques.speculation.drafters import (

@@ -110,9 +110,6 @@ def crossover(context: typer.Context, as_json: AsJson = False, profiles: Profile
     _show(steps.crossover(**values_of(context.params, CROSSOVER), profiles=profiles), as_json=as_json)
 
 
-OPTIMIZERS = ("mixed", "no_master", "half", "eight_bit")
-"""What Adam keeps per trained parameter (simulator/techniques/fine_tuning.py)."""
-
 COUNTED = own_options(
     Own("context_tokens", int, "Tokens for FLOPs and KV totals.", flag="--context"),
     Own("kv_cache", str, "Number format of the KV cache."),

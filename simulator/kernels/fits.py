@@ -44,7 +44,7 @@ _UNREADABLE = (
     *(KeyError, ValueError, TypeError, EOFError, OSError, RuntimeError, MemoryError),
     *(BadZipFile, zlib.error),
 )
-"""What reading an archive that somebody else wrote can end in."""
+"""What reading an archive that somebody else wrote can end in; zlib's own error has no better base."""
 # What a user's own measurements (roofcast calibrate) are filed under: the harness runs torch's kernels.
 MEASURED_LIBRARY = "torch"
 # Libraries to fall back on where the asked one was not measured: their kernels are the closest relatives.
@@ -135,18 +135,7 @@ def _lattice(
 ) -> Lattice | None:
     try:
         return lattice_of(correction.held, load_arrays(hardware, library=library, group=group, profiles=profiles))
-    # What reading an archive of one's own can end in; zlib's own error has no better base.
-    except (
-        KeyError,
-        ValueError,
-        EOFError,
-        OSError,
-        RuntimeError,
-        MemoryError,
-        BadZipFile,
-        zlib.error,
-        TypeError,
-    ) as error:
+    except _UNREADABLE as error:
         name = calibration_name(hardware, library=library, group=group)
         raise ProfileError(
             f"the arrays of {name} cannot be read: {shown(str(error) or type(error).__name__)}",

@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = sorted((ROOT / "simulator").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 
-LINES_OF_TESTS_AT_LEAST = 0.69
-"""Per line of library; the aim is 0.7. Only ever raise this."""
+LINES_OF_TESTS_AT_LEAST = 0.75
+"""Per line of library. Only ever raise this."""
 
 
 def dotted(path: Path) -> str:

@@ -112,7 +112,7 @@ class RoofcastError(Exception):
         self.offers: Mapping[str, object] = {}
 
     def offering(self, offers: Mapping[str, object]) -> Self:
-        """The same with values that would be taken, by their fields."""
+        """This error with values that would be taken, by their fields."""
         self.offers = offers
         return self
 

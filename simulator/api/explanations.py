@@ -100,7 +100,7 @@ class ExplainAnswer(TopicAnswer):
         return sections_text(self.page.sections, currency=CURRENCY)
 
     def chart(self) -> Chart:
-        """That of the worked example."""
+        """Chart of the worked example."""
         return self.page.chart
 
 

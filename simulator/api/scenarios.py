@@ -182,7 +182,7 @@ def serve(
 
 
 def objectives_of(fields: ScenarioFields) -> tuple[ObjectiveSpec, ...]:
-    """Those of the keywords, which go before the scenario's own."""
+    """Objectives among the keywords, which go before the scenario's own."""
     return parse_objectives(written_objectives(fields.pop("objectives", ())), flag="--slo")
 
 

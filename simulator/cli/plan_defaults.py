@@ -62,7 +62,7 @@ def _said(*commands: str) -> dict[str, str]:
 
 
 def plan_defaults() -> Mapping[str, str]:
-    """By field or parameter, what its help says after "default"; flags that are off need no words."""
+    """What the help of each field or parameter says after "default"; flags that are off need no words."""
     from simulator.specs.question.plan import PlanSpec
 
     own = {
@@ -74,7 +74,7 @@ def plan_defaults() -> Mapping[str, str]:
 
 
 def command_defaults(command: str) -> Mapping[str, str]:
-    """By parameter of a command by its words (``prices list``), what its help says after "default"."""
+    """What the help of each parameter of a command (``prices list``) says after "default"."""
     return _said("every_command", *(["serve"] if command == "capacity" else []), command)
 
 

@@ -93,7 +93,7 @@ class Roofcast(TyperGroup):
 
     @property
     def commands(self) -> Any:
-        """By name."""
+        """Commands by name."""
         return self._lazily
 
     @commands.setter

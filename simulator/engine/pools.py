@@ -215,6 +215,6 @@ def unlike_vendors(prefill: AcceleratorSpec, decode: AcceleratorSpec, *, sent: s
 
 
 def slower_network(*servers: ServerSpec | None) -> ServerSpec | None:
-    """Of the servers at both ends of a transfer the one that sets its pace; None where one of them is not known."""
+    """The server that sets the pace of a transfer between both; None where one of them is not known."""
     known = [server for server in servers if server is not None]
     return min(known, key=_network_bytes_per_s) if len(known) == len(servers) else None

@@ -68,7 +68,7 @@ class Page:
 
     @property
     def chart(self) -> Chart:
-        """That of the worked example, or of the published figures."""
+        """Chart of the worked example, or of the published figures."""
         blocks = [block for section in self.sections for block in section.blocks]
         charts = [block.chart for block in blocks if isinstance(block, Figure)]
         return charts[0] if charts else published.published_chart(self.figures)

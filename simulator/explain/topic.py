@@ -51,7 +51,7 @@ class Example:
     profiles: str | None = None
 
     def of(self, model: str) -> Example:
-        """The same of another model."""
+        """This example with another model."""
         return replace(self, model=load_model(model, profiles=self.profiles))
 
     def deployed(
@@ -137,7 +137,7 @@ class Topic(Spec):
         return next((reason for need in self.needs if (reason := NEEDS[need](example))), "")
 
     def example_of(self, example: Example) -> tuple[doc.Block, ...]:
-        """It worked with an example."""
+        """The topic, worked with an example."""
         made: Worked = resolve_name(f"simulator.explain.{self.worked}")
         return made(example)
 

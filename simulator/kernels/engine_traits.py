@@ -65,7 +65,7 @@ class RecipeFits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineTraits:
-    """Of the engine whose kernels are priced.
+    """What the engine whose kernels are priced adds to their times.
 
     collective_lag_s : mean lag of a host that issues a collective; its devices wait for the slowest of them [s]
     side_stream_tokens : up to that many tokens in a step, shared experts run beside the routed ones; 0 for never

@@ -245,7 +245,7 @@ def runs_measured_kernel(format: MatmulFormat, *, library: str) -> bool:
 
 
 def peer_of(shape: Multiplied, *, hardware: AcceleratorSpec) -> Multiplied | None:
-    """The same product in the format of the same widths that the device multiplies at least as fast, or None. None for
+    """A product in the format of the same widths that the device multiplies at least as fast, or None. None for
     a named kernel too, which has figures of its own."""
     format, peaks = shape.format, hardware.peak_flops_per_s
     peer = SAME_WIDTHS.get(format.name)
@@ -261,7 +261,7 @@ def no_faster_than(peer: Timing, derived: Timing) -> Timing:
 
 
 def wide_rival(shape: Multiplied, *, hardware: AcceleratorSpec, fits: FitSet, fit: KernelFit) -> Multiplied | None:
-    """The same product in 16 bit, where ``fit`` does not tell which is the faster: it is carried from another
+    """A product in 16 bit, where ``fit`` does not tell which of both is faster: it is carried from another
     generation, or stands in from another format. None where 16-bit numbers multiply faster.
 
     Block-scaled experts of Blackwell's tables take up to twice the time of 16-bit ones, those of Hopper's four fifths.

@@ -128,7 +128,7 @@ def fitted_timing(
 
 
 def user_timing(work: Work, *, hardware: AcceleratorSpec, fit: KernelFit) -> Timing:
-    """By the user's own fit: measured inside the sizes that were measured, calibrated beyond them."""
+    """Time by the user's own fit: measured inside the sizes that were measured, calibrated beyond them."""
     timing = fitted_timing(work, hardware=hardware, fit=fit)
     low, high = fit.box.get("bytes", (np.inf, -np.inf))
     inside = (work.bytes >= low) & (work.bytes <= high)

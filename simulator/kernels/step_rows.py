@@ -202,7 +202,7 @@ class KernelPrices(Protocol):
 
     @property
     def traits(self) -> EngineTraits:
-        """Of the engine that launches them."""
+        """Traits of the engine that launches the kernels."""
         ...
 
     def price(self, work: Work, *, hidden_s: Array | None = None) -> Timing:

@@ -236,7 +236,7 @@ def calibrated_relative(hardware: AcceleratorSpec, *, available: Sequence[Accele
 
 
 def of_each_generation(hardware: AcceleratorSpec, *, available: Sequence[AcceleratorSpec]) -> tuple[Relative, ...]:
-    """`calibrated_relative`, and where its generation is another the nearest of each further one of ``available``.
+    """The nearest calibrated accelerator, and where it is of another generation the nearest of each other one too.
 
     Reference: [AIC2026]
     """

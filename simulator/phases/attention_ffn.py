@@ -70,12 +70,12 @@ class AttentionFfn:
 
     @property
     def attention_devices(self) -> int:
-        """Of all instances."""
+        """Devices of all attention instances."""
         return self.ranks * self.attention.parallelism.devices
 
     @property
     def devices(self) -> int:
-        """Of the replica."""
+        """Devices of the replica."""
         return self.attention_devices + self.ffn.parallelism.devices
 
 

@@ -250,7 +250,7 @@ def uniform_tables(
 
 
 def scale_tables(tables: StepTables, *, factor: ArrayLike) -> StepTables:
-    """The same deployment with every part of a step ``factor`` times as long (for intervals)."""
+    """Tables of a deployment with every part of a step ``factor`` times as long (for intervals)."""
     scale = float(np.asarray(factor))
     return tables._replace(**{name: getattr(tables, name) * scale for name in tables._fields if name.endswith("_s")})
 

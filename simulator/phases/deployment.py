@@ -294,7 +294,7 @@ def _drafting(deployment: Deployment, draft: Draft) -> Deployment:
 
 
 def without_speculation(deployment: Deployment) -> Deployment:
-    """The same replica decoding one token at a time, without its drafter."""
+    """A replica that decodes one token at a time, without its drafter."""
     if deployment.speculation is None:
         return deployment
     return replace(deployment, speculation=None, techniques=deployment.speculation.plain)

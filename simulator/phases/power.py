@@ -68,7 +68,7 @@ def power_capped(hardware: AcceleratorSpec, power_cap_w: float | None) -> Accele
 
 
 def power_limited(hardware: AcceleratorSpec, power_cap_w: float | None) -> AcceleratorSpec:
-    """As ``power_capped``, but a limit that one accelerator never reaches may be meant for those beside it."""
+    """`power_capped`, but a limit that one accelerator never reaches may be meant for those beside it."""
     return power_capped(hardware, None if power_cap_w is None or power_cap_w >= hardware.tdp_w else power_cap_w)
 
 

@@ -40,12 +40,12 @@ class StepRow:
 
     @property
     def flops(self) -> Array:
-        """Of all executions, as priced [FLOPs]."""
+        """FLOPs of all executions, as priced [FLOPs]."""
         return self.work.count * self.work.flops
 
     @property
     def bytes(self) -> Array:
-        """That all executions move over device memory, or as messages [bytes]."""
+        """Bytes that all executions move over device memory, or as messages [bytes]."""
         return self.work.count * self.work.bytes
 
     def floor_s(self, hardware: AcceleratorSpec) -> Array | None:

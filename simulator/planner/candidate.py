@@ -93,7 +93,7 @@ class Candidate:
         return () if self.prefill is None or self.prefill.hardware == own else (self.prefill.hardware,)
 
     def on_platforms(self, changed: Callable[[Platform], Platform]) -> Candidate:
-        """The same on changed accelerators."""
+        """This candidate on changed accelerators."""
         first = None if self.prefill is None else self.prefill.on_platforms(changed)
         return replace(self, platform=changed(self.platform), prefill=first)
 
@@ -316,7 +316,7 @@ class Variant:
 
 
 def shared_by_pools(techniques: TechniquesSpec) -> TechniquesSpec:
-    """What both pools of a pair have: all but how each runs its steps, which leaves their caches alike."""
+    """The techniques that two pools share: all but two-batch overlap, which leaves the layout of the cache as it is."""
     return techniques.model_copy(update={"two_batch_overlap": None}) if techniques.two_batch_overlap else techniques
 
 

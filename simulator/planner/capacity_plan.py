@@ -49,7 +49,7 @@ class Rival:
 
 
 def elsewhere(fleets: Sequence[Fleet]) -> list[Fleet]:
-    """Of ``fleets`` (best first) those of other accelerators; those without a price only where none has one."""
+    """Those of ``fleets`` (best first) on other accelerators; without a price only where none has one."""
     best, *others = fleets
     found = [fleet for fleet in others if fleet.hardware != best.hardware]
     return [fleet for fleet in found if fleet.cost.per_hour is not None] or found
@@ -63,7 +63,7 @@ def better_known(fleets: Sequence[Fleet]) -> Fleet | None:
 
 
 def rival_of(fleets: Sequence[Fleet]) -> Rival | None:
-    """Of the chosen fleet, the first of ``fleets``: the cheapest, the best known, or the next; None without a price."""
+    """The rival of the first of ``fleets``: the cheapest, the best known, or the next; None without a price."""
     best, others = fleets[0], elsewhere(fleets)
     if best.cost.per_hour is None or not others or others[0].cost.per_hour is None:
         return None

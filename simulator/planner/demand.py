@@ -112,7 +112,7 @@ class _Traced:
 
     @property
     def name_of_hits(self) -> TraceName | None:
-        """With the cache that its prompts were looked up in."""
+        """The trace's name with the cache that its prompts were looked up in."""
         return None if self.name is None else replace(self.name, cache_tokens=self.cache_tokens)
 
 
@@ -224,7 +224,7 @@ class _Lengths:
     origins: LengthOrigins
 
     def assumption(self, lengths: LengthDistribution) -> Assumption:
-        """That they are ``lengths``, once they end at the context."""
+        """The assumption that requests have ``lengths``, once they end at the context."""
         found = self.origins
         origin = found.mean if found.mean is found.cv else ValueOrigin.GIVEN
         return Assumption(key=self.key, value=lengths, origin=origin, detail=found)

@@ -42,7 +42,7 @@ class PlannedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDown:
-    """From one model or format to the next: both fleets, and what is published about the answers of both."""
+    """A step from one model or format to the next: both fleets, and what is published about the answers of both."""
 
     before: PlannedModel
     after: PlannedModel
@@ -62,7 +62,7 @@ class StepDown:
 
     @property
     def change_fractions(self) -> dict[str, float | None]:
-        """The same as changes; None where a value is not known."""
+        """Each change as a share of the value before; None where a value is not known."""
         return {
             name: now / then - 1 if now is not None and then else None for name, (then, now) in self.changes.items()
         }
@@ -93,7 +93,7 @@ class ModelPlans:
 
     @property
     def cost_per_hour(self) -> float | None:
-        """Of all fleets together; None where a price is unknown."""
+        """Cost of all fleets together; None where a price is unknown."""
         return total_of([plan.best.cost.per_hour for _, plan in self.planned])
 
     @property

@@ -320,7 +320,7 @@ def stale_prices(prices: PriceProfile, taken: Sequence[MarketPrice], *, today: d
 
 
 def unlike_pools_refused(spec: PlanSpec, trial: Trial) -> tuple[records.NoUnlikePools, ...]:
-    """That no pools on two kinds of accelerator serve, where they were asked for: the refusal that came nearest."""
+    """A warning where pools on two kinds of accelerator were asked for and none serve: the nearest refusal."""
     if not spec.prefill_hardware or any(item.evaluated.candidate.prefill_hardware for item in trial.sized):
         return ()
     asked = [item for item in trial.rejections if item.candidate.prefill_hardware] or trial.rejections

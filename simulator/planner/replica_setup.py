@@ -92,7 +92,7 @@ def fleet_setups(plan: CapacityPlan, place: int) -> tuple[ReplicaSetup, ...]:
 
 
 def share_setups(share: FleetShare) -> tuple[ReplicaSetup, ...]:
-    """The same of one of the fleets that serve side by side where something exists, at its share of the demand."""
+    """Set-ups of one of the fleets that serve side by side where something exists, at its share of the demand."""
     (seen,) = share.serving.at_counts(share.rate_per_s, share.counts, objectives=())
     return _setups(
         share.serving,

@@ -161,7 +161,7 @@ def scenario_quality(result: ScenarioResult) -> AnswerQuality:
 
 
 def native_scenario(scenario: ScenarioSpec) -> ScenarioSpec:
-    """The same deployment without any technique, in the checkpoint's own number formats."""
+    """A deployment without any technique, in the checkpoint's own number formats."""
     return _changes(scenario)[0][1]
 
 

@@ -32,7 +32,7 @@ class AttentionCost:
 
     @property
     def hbm_bytes(self) -> float:
-        """Both ways [bytes]."""
+        """Traffic of the forward and the backward pass [bytes]."""
         return self.forward_bytes + self.backward_bytes
 
 

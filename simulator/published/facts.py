@@ -37,7 +37,7 @@ class FloatLayout(Spec):
 
     @property
     def largest_exponent(self) -> int:
-        """Of the largest finite number."""
+        """Exponent of the largest finite number."""
         bias = (1 << (self.exponent_bits - 1)) - 1
         return (1 << self.exponent_bits) - 1 - bias - (self.reserved == "ieee")
 
@@ -95,7 +95,7 @@ class FieldFacts(Spec):
     sources: dict[str, Source]
 
     def on_chip_of(self, hardware: AcceleratorSpec) -> OnChip | None:
-        """Of this accelerator where it differs, else of its architecture; None where nobody says."""
+        """The fact of this accelerator where it differs, else of its architecture; None where nobody says."""
         return self.on_chip.get(hardware.name, self.on_chip.get(hardware.architecture))
 
 

@@ -84,7 +84,7 @@ def decoding(deployment: Deployment) -> PhaseEstimate:
 
 
 def speculating(row: SpeedupRow) -> Deployment:
-    """The same with the row's method and accepted tokens."""
+    """The replica of a row with its method and accepted tokens."""
     return replica(row.hardware, SpeculationSpec(method=row.method, accepted_tokens=row.tokens))
 
 

@@ -27,7 +27,7 @@ class ModelPlansAnswer(Answer):
 
     @property
     def currency(self) -> str:
-        """Of the price list."""
+        """Currency of the price list."""
         return self.found.planned[0][1].best.cost.currency
 
     def sections(self) -> tuple[Section, ...]:

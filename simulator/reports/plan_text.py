@@ -30,7 +30,7 @@ def _studies(plan: CapacityPlan) -> tuple[Section, ...]:
 
 
 def study_titles(plan: CapacityPlan) -> tuple[str, ...]:
-    """Of the studies that stand below the table of fleets."""
+    """Titles of the studies that stand below the table of fleets."""
     return tuple(section.title for section in _studies(plan))
 
 
@@ -93,7 +93,7 @@ def plan_text(plan: CapacityPlan, *, explain: bool) -> str:
 
 
 def plan_markdown(plan: CapacityPlan, *, explain: bool) -> str:
-    """The same as Markdown."""
+    """The plan as Markdown."""
     from simulator.reports.formats.markdown import sections_markdown
 
     return sections_markdown(plan_sections(plan, explain=explain), currency=plan.best.cost.currency)

@@ -105,7 +105,7 @@ class Studies:
 
     @property
     def currency(self) -> str:
-        """Of all money."""
+        """Currency of all money."""
         return self.cost.currency
 
 

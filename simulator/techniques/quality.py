@@ -83,7 +83,7 @@ class Quality:
 
     @property
     def sentence(self) -> str:
-        """The same in words, with the source."""
+        """The quality in words, with its source."""
         if self.compression is None:
             return "quality of the published model"
         rows, prefix = (self.rows, "") if self.rows else (self.evidence, "unknown for this model; ")
@@ -183,8 +183,8 @@ def _published_answer(name: str, compression: Compression | None) -> AnswerQuali
 def answer_quality(
     model: ModelSpec, precision: PrecisionSpec, techniques: TechniquesSpec | None = None
 ) -> AnswerQuality:
-    """Of number formats and techniques together: the losses add up, and one that is unknown leaves all unknown. A loss
-    is the rise of a published metric, perplexity where there is one, over the model as published."""
+    """What number formats and techniques cost together: losses add up, and one that is unknown leaves all unknown. A
+    loss is the rise of a published metric, perplexity where there is one, over the model as published."""
     spec = techniques or TechniquesSpec()
     names = [field.replace("_", " ") for field in _UNPUBLISHED if getattr(spec, field) is not None]
     names += ["mixed number formats"] if precision.mixed else []

@@ -20,7 +20,7 @@ def constant_arrivals(stage: StageSpec) -> Floats:
 
 
 def scattered_arrivals(stage: StageSpec, *, rng: np.random.Generator) -> Floats:
-    """As many, each at a random moment of the stage: a Poisson process whose count is known [s after the start]."""
+    """Arrivals at random moments of the stage: a Poisson process whose count is known [s after the start]."""
     return np.sort(rng.uniform(0.0, stage.duration_s, size=_count(stage)))
 
 

@@ -67,7 +67,7 @@ class LengthDistribution:
     uncut_cv: float | None = None
 
     def within(self, longest_tokens: float) -> LengthDistribution:
-        """The same mean without lengths beyond ``longest_tokens``: cut and renormalised, so less varied."""
+        """These lengths without those beyond ``longest_tokens``: cut and renormalised, less varied, with their mean."""
         cv = self.cv if self.uncut_cv is None else self.uncut_cv
         whole = LengthDistribution(mean_tokens=self.mean_tokens, cv=cv, longest_tokens=longest_tokens)
         if cv == 0 or 1 - whole.partial_moment(2, below=longest_tokens) / whole.moment(2) < _NEGLIGIBLE:
@@ -125,14 +125,14 @@ class LengthDistribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartOfLengths(LengthDistribution):
-    """Those lengths of ``whole`` that are in [low_tokens, high_tokens); mean and variation are theirs."""
+    """Lengths of ``whole`` that are in [low_tokens, high_tokens); mean and variation are theirs."""
 
     whole: LengthDistribution
     low_tokens: float
     high_tokens: float
 
     def within(self, longest_tokens: float) -> LengthDistribution:
-        """The same: the whole was cut before it was divided."""
+        """This part: the whole was cut before it was divided."""
         return self
 
     def moment(self, order: int) -> float:
@@ -224,7 +224,7 @@ class RequestMix:
     context_tokens: float = inf
 
     def within(self, context_tokens: float) -> RequestMix:
-        """The same means in a context: prompts leave room for a mean answer, answers end where the context does."""
+        """These lengths in a context: prompts leave room for a mean answer, answers end where the context does."""
         return replace(
             self,
             isl=self.isl.within(context_tokens - self.osl.mean_tokens),
@@ -282,7 +282,7 @@ def uniform_points(count: int) -> Array:
 
 @cache
 def normal_points(count: int) -> Array:
-    """The same points as standard normal deviates, [11, count]."""
+    """The lattice of `uniform_points` as standard normal deviates, [11, count]."""
     inverse = NormalDist().inv_cdf
     return np.array([[inverse(float(value)) for value in row] for row in uniform_points(count)])
 
@@ -310,11 +310,11 @@ class WorkloadPreset:
 
     @property
     def word(self) -> str:
-        """As it is written on command lines and in files: ``long-context``."""
+        """The name as command lines and files write it: ``long-context``."""
         return plain_word(self.name)
 
     def changed(self, given: Mapping[str, float]) -> dict[str, float]:
-        """Of fields with their values, those that are not the preset's."""
+        """Given fields whose values are not the preset's."""
         return {name: value for name, value in given.items() if value != getattr(self, name)}
 
 

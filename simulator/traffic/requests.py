@@ -136,7 +136,7 @@ class Requests:
         return len(self.arrival_s)
 
     def part(self, rows: slice | Ints) -> Requests:
-        """Those requests alone, which still name the lists and earlier turns of all."""
+        """Some of the requests, which still name the lists and earlier turns of all."""
         shared = ("list_start", "block_ids", "stage_end_s")
         own = (item.name for item in fields(self) if item.name not in shared)
         return replace(self, **{name: _picked(getattr(self, name), rows) for name in own})
@@ -186,7 +186,7 @@ def make_requests(
 
 
 def repeated(value: Any, count: int) -> NDArray[Any]:
-    """As many times the same value, which is once in memory and cannot be written."""
+    """An array of one value, which is once in memory and cannot be written."""
     return np.broadcast_to(value, count)
 
 
@@ -254,7 +254,7 @@ class RequestRecords:
     sent_s: Floats = field(default_factory=lambda: np.zeros(0))
 
     def part(self, rows: slice) -> RequestRecords:
-        """Of those requests alone."""
+        """Records of some of the requests."""
         return RequestRecords(**{item.name: getattr(self, item.name)[rows] for item in fields(self)})
 
 
@@ -314,7 +314,7 @@ def hashed_prompts(
 
 
 def in_engine_blocks(lists: PrefixLists, *, hash_block_tokens: int, block_size_tokens: int) -> PrefixLists:
-    """The same prompts in an engine's blocks, numbered from 0 on, of lists in blocks of ``hash_block_tokens``."""
+    """Prefix lists in an engine's blocks, numbered from 0 on, of lists in blocks of ``hash_block_tokens``."""
     if hash_block_tokens % block_size_tokens:
         raise RoofcastError(
             f"{block_size_tokens} does not divide the trace's blocks of {hash_block_tokens} tokens",

@@ -319,6 +319,6 @@ def mean_rate_per_s(requests: Requests) -> float:
 
 
 def at_rate(requests: Requests, *, rate_per_s: float) -> Requests:
-    """The same requests in the same pattern at another mean rate: common random numbers across rates."""
+    """Requests in the same pattern at another mean rate: common random numbers across rates."""
     factor = mean_rate_per_s(requests) / rate_per_s
     return replace(requests, arrival_s=requests.arrival_s * factor, stage_end_s=requests.stage_end_s * factor)

@@ -125,6 +125,21 @@ def test_public_things_are_documented() -> None:
     assert [place for path in LIBRARY for place in undocumented(path)] == []
 
 
+MID_SENTENCE = re.compile(r"(Of|At|Over|After|That|The same|As|By|It|On|With)\b")
+"""How a docstring begins that finishes the sentence of its function's name: a page of names shows it alone."""
+
+
+def test_docstrings_stand_alone() -> None:
+    found = [
+        f"{identify(path)}:{node.lineno} {node.name}"
+        for path in LIBRARY
+        for node in nodes(path)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        if not node.name.startswith("_") and MID_SENTENCE.match(ast.get_docstring(node) or "")
+    ]
+    assert found == []
+
+
 def test_every_citation_resolves_and_is_used() -> None:
     known = set(re.findall(r"^\[([A-Za-z]+\d{4}[a-z]?)\]", (ROOT / "REFERENCES.md").read_text("utf-8"), re.MULTILINE))
     cited = {

@@ -102,12 +102,12 @@ class StateSize:
         return int((most_bytes - self.fixed_bytes) // self.slot_bytes)
 
     def of(self, slots: int) -> float:
-        """With so many slots [bytes]."""
+        """Memory with so many slots [bytes]."""
         return self.fixed_bytes + slots * self.slot_bytes
 
 
 def state_size(settings: SchedulerSettings, *, distinct_blocks: int, longest_tokens: int) -> StateSize:
-    """Of a replica that serves requests of at most ``longest_tokens``."""
+    """Memory of a replica that serves requests of at most ``longest_tokens``."""
     places = sum(tier.blocks for tier in settings.tiers)
     held = settings.kv_blocks * at.BLOCK_COLUMNS + places * at.PLACE_COLUMNS
     ids = distinct_blocks * (2 if places else 1)
@@ -283,7 +283,7 @@ class ReplicaSums:
 
 
 def replica_sums(state: EngineState) -> list[ReplicaSums]:
-    """Of every replica of ``state``, in their order."""
+    """Sums of every replica of ``state``, in their order."""
     found = []
     for replica, count in enumerate(state.count):
         series = state.series[replica]

@@ -76,7 +76,7 @@ def in_place_of(called: Callable[..., Any]) -> Callable[[Function], Function]:
 
 @lru_cache(maxsize=1)
 def compiler_version() -> str | None:
-    """Of numba; None where it is not installed, or told to compile nothing."""
+    """Version of numba; None where it is not installed, or told to compile nothing."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
         return None
     try:

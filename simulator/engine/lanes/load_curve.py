@@ -91,7 +91,7 @@ class LoadCurve:
     nodes: Array
 
     def slowed(self, factor: float) -> LoadCurve:
-        """The same lane where every step takes ``factor`` times as long; what requests cost the host stays."""
+        """This lane with steps ``factor`` times as long; what requests cost the host stays."""
         return replace(
             self,
             decode_s=factor * self.decode_s,

@@ -44,7 +44,7 @@ class LaneRows:
 
     @property
     def mix(self) -> RequestMix:
-        """Of the requests that all lanes serve."""
+        """Lengths of the requests that all lanes serve."""
         return self.lanes.mix
 
     @property
@@ -54,7 +54,7 @@ class LaneRows:
 
     @property
     def prompts_apart(self) -> NDArray[np.bool_]:
-        """Of each row's lane."""
+        """Whether the lane of each row computes prompts in steps of their own."""
         return self.lanes.prompts_apart[self.of]
 
     def beside(self, decoding: Array) -> Array:

@@ -43,7 +43,7 @@ class Draw(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledLengths:
-    """Of the sampled requests: prompt tokens, those that are computed, and steps after the first token [SAMPLES]."""
+    """Lengths of sampled requests: prompt tokens, those computed, and steps after the first token [SAMPLES]."""
 
     prompt_tokens: Array
     new_tokens: Array
@@ -52,7 +52,7 @@ class SampledLengths:
 
 @lru_cache(maxsize=64)
 def sampled_lengths(mix: RequestMix) -> SampledLengths:
-    """The same requests meet every lane of a plan."""
+    """Lengths of sampled requests; every lane of a plan meets the same ones."""
     prompts = mix.isl.at(normal(Draw.PROMPT))
     steps = np.zeros(SAMPLES)
     if mix.decode_steps > 0:
@@ -94,7 +94,7 @@ def uniform(draw: Draw) -> Array:
 
 
 def normal(draw: Draw) -> Array:
-    """The same as standard normal deviates [SAMPLES]."""
+    """Standard normal deviates of one draw [SAMPLES]."""
     points: Array = normal_points(SAMPLES)[draw]
     return points
 

@@ -87,7 +87,7 @@ def scenario_warnings(scenario: ScenarioSpec, deployment: Deployment, decode: Ph
 
 
 def cut_assumptions(scenario: ScenarioSpec, *, context_tokens: int) -> list[Assumption]:
-    """Of lengths that were drawn so long that they had to end at the context: how much they vary then."""
+    """How much lengths vary where some were drawn so long that they had to end at the context."""
     workload = scenario.workload
     if workload is None:
         isl, osl, place = scenario.isl_tokens, scenario.osl_tokens, ""

@@ -112,7 +112,7 @@ class AttentionFfnUse:
 
 
 def attention_ffn_use(parts: AttentionFfn, *, sequences: float, context: float) -> AttentionFfnUse:
-    """At so many sequences on each attention instance."""
+    """What both sides do with so many sequences on each attention instance."""
     found = ping_pong(parts, sequences=sequences, context=context)
     needed, step_s = int(found.needed_micro_batches[0]), float(found.step_s[0])
     total, ordinary_s = sequences * parts.ranks, None

@@ -128,7 +128,7 @@ class SimulatedCapacity:
         return _bisect(search, bracket=bracket)[0] / scale
 
     def times(self, groups: float) -> SimulatedCapacity:
-        """Of so many such deployments side by side, which share the arrivals: every rate in proportion."""
+        """Capacity of so many such deployments side by side, which share the arrivals: every rate in proportion."""
         rates = ("rate_per_s", "low_per_s", "high_per_s", "failing_per_s", "steady_per_s", "saturation_per_s")
         points = tuple(replace(point, rate_per_s=groups * point.rate_per_s) for point in self.points)
         return replace(self, points=points, **{name: groups * getattr(self, name) for name in rates})

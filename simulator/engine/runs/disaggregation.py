@@ -63,7 +63,7 @@ class ServedPools:
         return serve_disaggregated(requests, self).result
 
     def at_scale(self, scale: float, *, decode_scale: float | None = None) -> ServedPools:
-        """The same pools with all steps that many times as long; decode_scale : those of the decode pool."""
+        """These pools with all steps that many times as long; decode_scale : those of the decode pool."""
         scales = (scale, scale if decode_scale is None else decode_scale)
         prefill, decode = (
             _compiled(pool, scale=own) for pool, own in zip((self.prefill, self.decode), scales, strict=True)

@@ -206,7 +206,7 @@ def outstanding(requests: Requests, records: RequestRecords, *, at_s: float, tim
 def queue_growth(
     requests: Requests, records: RequestRecords, *, start_s: float, end_s: float, timeout_s: float | None
 ) -> tuple[float, int]:
-    """By how many the number in the system grows over the second half of a window, and how many arrive meanwhile;
+    """How much the number in the system grows over the second half of a window, and how many arrive meanwhile;
     infinite where more clients give up than the few whose answers last longer than they wait, however idle it is."""
     inside = (requests.arrival_s >= start_s) & (requests.arrival_s < end_s)
     middle_s = (start_s + end_s) / 2

@@ -68,7 +68,7 @@ class RatePoint:
         return max(self.objectives, key=lambda check: check.excess).objective if self.objectives else None
 
     def within(self, bounds: Mapping[ObjectiveSpec, ObjectiveSpec]) -> RatePoint:
-        """The same latencies beside other bounds; ``bounds`` : what takes the place of each objective."""
+        """These latencies beside other bounds; ``bounds`` : what takes the place of each objective."""
         checks, *by_seed = (
             tuple(replace(check, objective=bounds[check.objective]) for check in found)
             for found in (self.objectives, *self.by_seed)
@@ -116,7 +116,7 @@ class Served(Protocol):
 
     @property
     def timeout_s(self) -> float | None:
-        """As in a workload."""
+        """How long clients wait, as in a workload [s]."""
         ...
 
     def run(self, requests: Requests) -> ServeResult:

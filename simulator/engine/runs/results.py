@@ -179,7 +179,7 @@ def mean_intervals(run: MeanRun, *, spread: EngineSpread, pace: float, copies: i
 
 
 def loop_intervals(run: UniformRun, means: Intervals) -> Intervals:
-    """Those of a closed loop: medians err as means do, and all tokens as the generated ones."""
+    """80 % intervals of a closed loop: medians have the errors of means, all tokens those of generated ones."""
     spread = run.spread
     if spread is None:
         return means
@@ -201,7 +201,7 @@ def _scaled(ends: Range | None, *, value: float | None, known: float) -> Range |
 
 
 def worst_provenance(run: MeanRun) -> Provenance:
-    """That of the phase which is known least."""
+    """Provenance of the phase that is known least."""
     return max(phase.provenance for phase in (run.prefill, run.decode) if phase is not None)
 
 

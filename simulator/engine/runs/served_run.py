@@ -82,7 +82,7 @@ class ServedRun:
 
     @property
     def cache_use(self) -> CacheUse:
-        """Of the first replica that decodes."""
+        """Use of the cache of the first replica that decodes."""
         trace = self.decoding_trace
         if not len(trace):
             raise RoofcastError("no step was recorded", field="trace_steps", hint="ask for more than none")

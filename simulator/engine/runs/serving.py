@@ -112,7 +112,7 @@ class ServedDeployment:
         return self.prefill
 
     def at_scale(self, scale: float) -> ServedDeployment:
-        """The same replicas with all steps that many times as long."""
+        """These replicas with all steps that many times as long."""
         return replace(self, tables=(), step_scale=scale, encoders=at_scale(self.encoders, scale))
 
     def run(

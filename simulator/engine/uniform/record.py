@@ -130,7 +130,7 @@ class UniformRun:
         return waits_of(self.prefill, self.decode, first_s=self.ttft_s, whole_s=self.e2e_s, transfer_s=transfer_s)
 
     def cache_use(self, kv_utilization: float) -> CacheUse:
-        """Of a static batch that ends at that share: its prompts once read, then one token more a sequence and step."""
+        """Use of a static batch's cache up to ``kv_utilization``: prompts first, then a token per sequence and step."""
         moments_s = np.linspace(self.ttft_s, self.e2e_s, MOMENTS)
         tokens = self.isl_tokens + np.linspace(0.0, self.osl_tokens, MOMENTS)
         used = kv_utilization * tokens / (self.isl_tokens + self.osl_tokens)

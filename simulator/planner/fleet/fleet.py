@@ -62,12 +62,12 @@ class Sized(Housed):
 
     @property
     def replicas(self) -> int:
-        """Of the last part, which generates."""
+        """Replicas of the last part, which generates."""
         return self.counts[-1]
 
     @property
     def spares(self) -> int:
-        """Of the last part."""
+        """Spares of the last part."""
         return self.spare[-1]
 
     @property

@@ -121,7 +121,7 @@ def pack(counts: tuple[int, ...], *, devices: tuple[int, ...], devices_per_serve
 
 
 def housing_of(platform: Platform, counts: tuple[int, ...], *, devices: tuple[int, ...], round_to: str) -> Housing:
-    """Of ``counts`` replicas of ``devices`` each on one kind of accelerator."""
+    """Housing of ``counts`` replicas of ``devices`` each on one kind of accelerator."""
     hardware, server = platform.hardware, platform.server
     busy = sum(count * size for count, size in zip(counts, devices, strict=True))
     if server is None or round_to == "device":
@@ -174,7 +174,7 @@ class Housed:
 
     @property
     def servers(self) -> int | None:
-        """Of all kinds; None for single devices."""
+        """Servers of all kinds; None for single devices."""
         counts = [item.servers for item in self.housing if item.servers is not None]
         return sum(counts) if counts else None
 
@@ -234,17 +234,17 @@ class Fleet(Housed):
 
     @property
     def replica(self) -> Replica:
-        """Of the last pool."""
+        """The replica of the last pool."""
         return self.pools[-1].replica
 
     @property
     def replicas(self) -> int:
-        """Of the last pool, needed at the planned rate."""
+        """Replicas of the last pool, needed at the planned rate."""
         return self.pools[-1].replicas
 
     @property
     def spares(self) -> int:
-        """Of the last pool, beyond them."""
+        """Spare replicas of the last pool."""
         return self.pools[-1].spares
 
     @property
@@ -254,7 +254,7 @@ class Fleet(Housed):
 
     @property
     def replica_rate_per_s(self) -> float:
-        """Of one of the last pool's, with the spares gone [1/s]."""
+        """Rate on one replica of the last pool, with the spares gone [1/s]."""
         return self.degraded.rate_per_s
 
     @property

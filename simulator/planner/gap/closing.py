@@ -174,7 +174,7 @@ def _needed_share(
 
 
 def carried_rate_per_s(question: Question, item: Sized, *, overrun: Overrun) -> float:
-    """Of the whole demand, the requests/s that a set-up carries within the limits, spares and servers kept [1/s]."""
+    """The rate that a set-up carries within the limits, spares and whole servers kept [1/s]."""
     rate = question.demand.mean_rate_per_s
     low, high = 0.0, rate
     for _ in range(_RATE_HALVINGS):
@@ -195,7 +195,7 @@ class Remaining:
 
 
 def remaining_of(question: Question, end: Sized | None, *, overrun: Overrun) -> Remaining:
-    """After the last change; nothing where the limits hold, where none was given, or where nothing serves."""
+    """What is still missing after the last change; nothing where the limits hold, none was given, or nothing serves."""
     if end is None or not overrun.limits or overrun.holds(end):
         return Remaining()
     return Remaining(

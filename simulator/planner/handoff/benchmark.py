@@ -41,7 +41,7 @@ def shared_tokens(mix: RequestMix) -> int:
 
 
 def sent_rate_per_s(fleet: Fleet, demand: Demand) -> float:
-    """Of one replica's share of the peak, of the whole where two pools are loaded together [1/s]."""
+    """Rate of a load test: one replica's share of the peak, all of it where two pools are loaded together [1/s]."""
     return demand.planned_rate_per_s / (1 if len(fleet.pools) > 1 else fleet.replicas)
 
 

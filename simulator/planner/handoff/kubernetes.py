@@ -58,7 +58,7 @@ def service_name(model_id: str) -> str:
 
 
 def pool_name(item: LaunchSettings) -> str:
-    """Of the objects of a pool."""
+    """Name of the objects of a pool."""
     return service_name(item.model_id) + (f"-{item.role}" if item.role else "")
 
 
@@ -184,7 +184,7 @@ def _replicas(item: LaunchSettings, *, drain_s: float) -> Json:
 
 
 def weights_claim_name(item: LaunchSettings) -> str:
-    """Of the volume that holds the weights of all pools."""
+    """Name of the volume that holds the weights of all pools."""
     return f"{service_name(item.model_id)}-weights"
 
 

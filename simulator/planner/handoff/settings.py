@@ -58,7 +58,7 @@ class LaunchSettings:
 
     @property
     def release(self) -> str:
-        """Of the engine that is started: the profile's own, or what a question gave, a model or a feature needs."""
+        """Release of the engine that is started: the profile's, or what a question gave, a model or a feature needs."""
         return self.deployment.engine.version.removeprefix("v")
 
     @property
@@ -113,7 +113,7 @@ class LaunchSettings:
         }
 
     def tier_bytes(self, medium: Medium) -> float:
-        """Of a replica's tier; 0 without it, or where the engine has no flag for it."""
+        """Size of a replica's tier; 0 without it, or where the engine has no flag for it."""
         tiers = self.deployment.engine.kv_tiers
         behind_host = medium == "host" or any(tier.medium == "host" for tier in tiers)
         flagged = medium in self.launch.tiers and behind_host

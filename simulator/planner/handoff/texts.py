@@ -28,5 +28,5 @@ def script(name: str, values: Mapping[str, str]) -> str:
 
 
 def note(name: str, values: Mapping[str, str] | None = None) -> str:
-    """The same of ``notes.yaml``."""
+    """A text of ``notes.yaml`` with its values filled in."""
     return filled(templates("notes")[name], values or {})

@@ -66,7 +66,7 @@ class Racked:
 
 
 def racked(server: ServerSpec, accelerator: AcceleratorSpec, *, servers: int, ownership: OwnershipProfile) -> Racked:
-    """As many in each as its power and height allow, one at least."""
+    """Servers in racks, as many in each as its power and height allow, one at least."""
     maximum_w = server.nameplate_w(accelerator)
     by_power = floor(ownership.rack_power_limit_w.value / maximum_w)
     by_height = floor(ownership.rack_units_usable.value / server.rack_units)

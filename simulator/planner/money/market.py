@@ -184,7 +184,7 @@ class PurchaseMarket:
 
 
 def purchase_market(prices: PriceProfile, *, hardware: str) -> PurchaseMarket | None:
-    """Of all purchases that the list holds of it with its server; None where it holds none."""
+    """Market of all purchases of an accelerator with its server; None where the list holds none."""
     found = sorted(
         offer.per_device
         for offer in prices.offers

@@ -41,7 +41,7 @@ class Books:
 
     @property
     def years(self) -> int:
-        """Of depreciation, over which ways to pay are compared."""
+        """Years of depreciation, over which ways to pay are compared."""
         return int(self.ownership.depreciation_years.value)
 
 
@@ -262,7 +262,7 @@ def _lasting(renting: Sequence[Renting], *, spec: PlanSpec, years: int) -> Renti
 def bought_fleet(
     fleets: Sequence[Fleet], *, demand: Demand, prices: PriceProfile, ownership: OwnershipProfile, spec: PlanSpec
 ) -> BoughtFleet | None:
-    """Of a plan's fleets the cheapest to own at the quotes, beside the cheapest to rent; None where none was quoted.
+    """The fleet that is cheapest to own at the quotes, beside the cheapest to rent; None where none was quoted.
 
     Raises ProfileError: prices and ownership figures are in different currencies.
     """

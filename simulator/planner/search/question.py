@@ -291,7 +291,7 @@ _ONE_DEVICE = ParallelismSpec()
 def variants_on(
     space: SearchSpace, platforms: Sequence[Platform], *, spec: PlanSpec, model: ModelSpec
 ) -> dict[Platform, tuple[Variant, ...]]:
-    """Of the variants of a space, those to compare on each platform; where those are the same, one tuple of them."""
+    """Variants of a space to compare on each platform; where those are the same, one tuple of them."""
     offered = variants(spec, model=model, platforms=platforms)
     own = {id(found): frozenset(found) for found in offered.values()}
     kept = {key: tuple(item for item in space.variants if item in found) for key, found in own.items()}

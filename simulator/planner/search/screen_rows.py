@@ -180,7 +180,7 @@ class RowPrices:
         self._spent.clear()
 
     def total_s(self, rows: tuple[DistinctRow, ...], *, cases: int) -> Array:
-        """Of all executions of all rows, as far as they are expected to run, in every case of a step [s]."""
+        """Time of all executions of all rows, as far as they are expected to run, in every case of a step [s]."""
         new = [row for row in rows if row.number not in self._spent]
         if new:
             self.price(new)

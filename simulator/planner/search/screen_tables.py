@@ -138,7 +138,7 @@ class TableMaker:
     def tables(
         self, platform: Platform, wanted: Iterable[tuple[ParallelismSpec, Variant]]
     ) -> dict[tuple[ParallelismSpec, Variant], ScreenTable]:
-        """Of every set-up of a platform that can be deployed and fits; what they share is priced in few calls."""
+        """Tables of every set-up of a platform that can be deployed and fits; what they share is priced once."""
         fitting = [found for pair in wanted if (found := self._fitting(platform, *pair)) is not None]
         self._price_together(fitting)
         made = {(found.deployment.parallelism, found.variant): self._table(platform, found) for found in fitting}

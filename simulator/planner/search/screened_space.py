@@ -84,7 +84,7 @@ class ScreenedSpace:
 
     @property
     def speculates(self) -> list[bool]:
-        """Of every table, whether it decodes with speculation."""
+        """Whether each table decodes with speculation."""
         return [table.variant.techniques.speculation is not None for table in self.tables]
 
     def with_more(self, more: ScreenedSpace) -> ScreenedSpace:
@@ -259,7 +259,7 @@ def alike(capacity_per_s: Array) -> NDArray[np.bool_]:
 def sizes_that_may_do(
     found: ScreenedSpace, members: Sequence[int], capacity_per_s: Array, *, rate_per_s: float
 ) -> list[int]:
-    """Of the tables the best of every size of a replica that may need the fewest devices at a rate or any above it.
+    """The best table of every size of a replica that may need the fewest devices at a rate or any above it.
 
     Small replicas waste little, large ones may carry more per device: what does neither is left out, and so are small
     ones where the rate fills the large. Nothing comes back at a higher rate: what is found there is found at every

@@ -151,7 +151,7 @@ class KnownSteps:
 
     @classmethod
     def of(cls, estimate: StepEstimate) -> KnownSteps:
-        """Of a priced step."""
+        """What is known of a priced step."""
         return cls(bound=estimate.bound, log_sigma=estimate.log_sigma, provenance=estimate.provenance)
 
 

@@ -76,7 +76,7 @@ class Disaggregated(Shape):
 
     @property
     def candidate(self) -> Candidate:
-        """Of both pools."""
+        """The candidate of both pools."""
         return self.pair
 
     @property
@@ -125,12 +125,12 @@ class PoolReplica:
 
     @property
     def as_predicted(self) -> PoolReplica:
-        """The same without a margin."""
+        """This replica without a margin."""
         found = self.found.slowed(1 / self.found.step_margin)
         return PoolReplica(found=found, limit=saturation(found.curve))
 
     def decode_states(self, rates_per_s: Array) -> SteadyState:
-        """Of a lane of a replica that decodes."""
+        """State of a lane of a replica that decodes."""
         return decode_state(self.found.curve, rates_per_s=rates_per_s)
 
     @property
@@ -248,7 +248,7 @@ class Pair:
     link: Link
 
     def prefill_states(self, rates_per_s: Array) -> SteadyState:
-        """Of a lane of the prefill replica."""
+        """State of a lane of the prefill replica."""
         return prefill_state(self.prefill.found.curve, rates_per_s=rates_per_s, link=self.link)
 
     @property

@@ -93,7 +93,7 @@ class Part:
     role: Role = ""
 
     def confirmed(self, capacity_per_s: float) -> Part:
-        """The same with another capacity, and that share of the rate that saturates it."""
+        """This part with another capacity, and that share of the rate that saturates it."""
         share = capacity_per_s / self.replica.saturation_per_s
         return replace(self, replica=replace(self.replica, capacity_per_s=capacity_per_s, utilization=share))
 
@@ -113,7 +113,7 @@ class Prepared:
     step_margin: float = 1.0
 
     def slowed(self, factor: float) -> Prepared:
-        """The same with steps that take ``factor`` times as long."""
+        """This replica with steps that take ``factor`` times as long."""
         if factor == 1.0:
             return self
         return replace(self, curve=self.curve.slowed(factor), step_margin=self.step_margin * factor)

@@ -84,7 +84,7 @@ class Shape(ABC):
 
     @abstractmethod
     def confirmed(self, rate_per_s: float, counts: Counts) -> Shape:
-        """The same where so many replicas of each part, and no fewer, carry a rate."""
+        """This shape where so many replicas of each part, and no fewer, carry a rate."""
 
     @property
     @abstractmethod
@@ -146,13 +146,13 @@ class Shape(ABC):
         return max(rate_per_s / most if most else float("inf") for most in each)
 
     def latencies(self, *rates_per_s: float, objectives: tuple[Objective, ...]) -> tuple[Latencies, ...]:
-        """At arrival rates of one of the last part's replicas, the others as loaded as it [1/s]."""
+        """Latencies at arrival rates of one replica of the last part [1/s], the other parts as loaded as it."""
         rates, own = np.array(rates_per_s), self.replica.capacity_per_s
         each = [rates * (part.replica.capacity_per_s / own) for part in self.parts]
         return self.at_rates(each, replicas=[np.ones(1)] * len(each), objectives=objectives)
 
     def at_counts(self, rate_per_s: float, *counts: Counts, objectives: tuple[Objective, ...]) -> tuple[Latencies, ...]:
-        """Of a rate on each of several numbers of replicas; seen by one of the last part's [1/s]."""
+        """Latencies that a rate [1/s] meets on each of several numbers of replicas."""
         replicas = list(np.array(counts, dtype=np.float64).T)
         return self.at_rates([rate_per_s / count for count in replicas], replicas=replicas, objectives=objectives)
 
@@ -169,7 +169,7 @@ class Shape(ABC):
     def at_rates(
         self, rates_per_s: Sequence[Array], *, replicas: Sequence[Array], objectives: tuple[Objective, ...]
     ) -> tuple[Latencies, ...]:
-        """At arrival rates of one replica of every part, of which so many take turns [1/s]; see ``states``."""
+        """Latencies at arrival rates of one replica of every part [1/s]; so many take turns, see ``states``."""
         return self.seen(self.states(rates_per_s, replicas=replicas), objectives=objectives)
 
     def seen(self, state: SteadyState, *, objectives: tuple[Objective, ...]) -> tuple[Latencies, ...]:
@@ -193,7 +193,7 @@ class Aggregated(Shape):
 
     @property
     def candidate(self) -> Candidate:
-        """Of the only kind."""
+        """The candidate of the only kind of replica."""
         return self.part.candidate
 
     def states(self, rates_per_s: Sequence[Array], *, replicas: Sequence[Array]) -> SteadyState:

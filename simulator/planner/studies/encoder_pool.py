@@ -89,7 +89,7 @@ class EncoderFleet(Study):
 
     @property
     def total_per_hour(self) -> float | None:
-        """Of both; None where one has no price."""
+        """Cost of encoders and fleet; None where one has no price."""
         return total_of((self.cost_per_hour, self.fleet_cost_per_hour))
 
     @property

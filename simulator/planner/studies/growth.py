@@ -99,7 +99,7 @@ _LOW, _HIGH = 1 / 2, 3 / 2
 
 
 def month_later(start: date, months: int) -> date:
-    """The same day so many months after ``start``, in a shorter month its last one."""
+    """The day so many months after ``start``, in a shorter month its last one."""
     years, month = divmod(start.month - 1 + months, MONTHS_PER_YEAR)
     year = start.year + years
     return date(year, month + 1, min(start.day, monthrange(year, month + 1)[1]))

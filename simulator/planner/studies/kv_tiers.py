@@ -67,7 +67,7 @@ def _without(question: Question, sized: Sized) -> Sized | None:
 
 
 def study(context: StudyContext) -> KvTiersFound:
-    """Of the recommended fleet."""
+    """The study of the recommended fleet."""
     sized, question = context.shown[0], context.question
     candidate, without = sized.evaluated.candidate, _without(question, sized)
     engine, server = sized.evaluated.replica.deployment.engine, candidate.platform.server

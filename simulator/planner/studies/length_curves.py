@@ -21,7 +21,7 @@ _SCALES = (1 - RELATIVE_END, 1 - RELATIVE_END / 2, 1.0, 1 + RELATIVE_END / 2, 1 
 
 
 def scaled_lengths(lengths: LengthDistribution, factor: float) -> LengthDistribution:
-    """The same distribution, stretched; no request has less than one token."""
+    """A distribution, stretched; no request has less than one token."""
     mean_tokens = min(max(1.0, lengths.mean_tokens * factor), max(lengths.longest_tokens, lengths.mean_tokens))
     return replace(lengths, mean_tokens=mean_tokens).within(lengths.longest_tokens)
 
@@ -34,7 +34,7 @@ def capacities_per_s(
     utilization: float | None = None,
     candidate: Candidate | None = None,
 ) -> tuple[float, ...]:
-    """Of a replica of each part under another mix, highest load or on changed kernels, 0 where they cannot serve
+    """Rates of a replica of each part under another mix, highest load or on changed kernels, 0 where they cannot serve
     [1/s]."""
     policy, tried = question.policy, candidate or sized.evaluated.candidate
     if utilization is not None:
@@ -65,7 +65,7 @@ class LengthCurve:
     served: tuple[float, float]
 
     def share(self, scale: float) -> float:
-        """At that scale over at 1; 0 beyond what can be served. More tokens are never taken for less work."""
+        """Capacity at a scale over that at 1, 0 beyond what can be served. More tokens never count as less work."""
         if not self.served[0] <= scale <= self.served[1]:
             return 0.0
         first, second = self.coefficients
@@ -90,7 +90,7 @@ def _slopes(x: Array, logarithms: Array) -> tuple[float, float]:
 
 
 def fitted_curve(capacities: dict[float, float]) -> LengthCurve:
-    """Least squares through positive capacities by scale, of falling curves: noise must not bend level ones up."""
+    """Least squares through positive capacities by scale, never rising: noise must not bend a level curve up."""
     scales, values = np.array(list(capacities)), np.array(list(capacities.values()))
     served = (float(scales.min()), float(scales.max()))
     if len(scales) < 2:
@@ -105,13 +105,13 @@ def fitted_curve(capacities: dict[float, float]) -> LengthCurve:
 
 
 def prompt_curve(question: Question, sized: Sized) -> LengthCurve:
-    """Over the scale of prompt lengths."""
+    """Capacity over the scale of prompt lengths."""
     mix = question.demand.mix
     return _curve(question, sized, {scale: replace(mix, isl=scaled_lengths(mix.isl, scale)) for scale in _SCALES})
 
 
 def answer_curve(question: Question, sized: Sized) -> LengthCurve:
-    """Over the scale of answer lengths."""
+    """Capacity over the scale of answer lengths."""
     mix = question.demand.mix
     return _curve(question, sized, {scale: replace(mix, osl=scaled_lengths(mix.osl, scale)) for scale in _SCALES})
 

@@ -99,7 +99,7 @@ class TornadoBar:
 
     @property
     def costs_per_hour(self) -> tuple[float | None, float | None]:
-        """At both ends."""
+        """Costs at both ends."""
         return self.cost_per_hour_low, self.cost_per_hour_high
 
     @property

@@ -56,7 +56,7 @@ class FleetShare:
 
     @property
     def replica_rate_per_s(self) -> float:
-        """Of one replica of the last part [1/s]."""
+        """Rate on one replica of the last part [1/s]."""
         return self.rate_per_s / self.counts[-1]
 
     @property
@@ -86,7 +86,7 @@ class StockPlan(Study):
 
     @property
     def warnings(self) -> tuple[PlanWarning, ...]:
-        """That a fleet misses in the event simulation."""
+        """Warnings of fleets that miss their objectives in the event simulation."""
         missed = [item.simulated for item in self.shares if item.simulated and not item.simulated.holds]
         return tuple(NotConfirmed(reason=found.reason) for found in missed[:1])
 
@@ -107,17 +107,17 @@ class StockPlan(Study):
 
     @property
     def cost_per_hour(self) -> float | None:
-        """Of what has to be obtained, in the price list's currency; None where a price is unknown."""
+        """Cost of what has to be obtained, in the price list's currency; None where a price is unknown."""
         return total_of([share.cost_per_hour for share in self.shares])
 
     @property
     def chances(self) -> tuple[float, ...]:
-        """That each objective holds in the fleet that is least sure of it."""
+        """Chances that each objective holds in the fleet that is least sure of it."""
         return tuple(map(min, zip(*(share.seen.chances for share in self.shares if share.seen), strict=True)))
 
     @property
     def cost_per_month(self) -> float | None:
-        """The same of a month of 730 hours."""
+        """Cost of a month of 730 hours."""
         return None if self.cost_per_hour is None else self.cost_per_hour * HOURS_PER_MONTH
 
     @property

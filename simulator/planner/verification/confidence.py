@@ -48,7 +48,7 @@ class Confidence:
 
     @property
     def chance(self) -> float:
-        """Of the objective that is least sure; 1 where none was asked for."""
+        """Chance of the objective that is least sure; 1 where none was asked for."""
         return min(self.chances, default=1.0)
 
     @property

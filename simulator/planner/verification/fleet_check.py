@@ -94,7 +94,7 @@ def surer(at: traces.CheckOf, *, smallest: int) -> int:
 
 
 def sized_again(question: Question, sized: Sized, *, replicas: int | None = None) -> Sized:
-    """The same kind of replica, in the given number or as many as the demand needs. Where the number is more than the
+    """Replicas of a sized kind, in the given number or as many as the demand needs. Where the number is more than the
     steady state asks for, or fewer than for the mean, the capacity of a replica is what the simulation says."""
     shape, rate_per_s = sized.evaluated, question.demand.planned_rate_per_s
     counts = shape.counts(rate_per_s, replicas=replicas)
@@ -171,7 +171,7 @@ def check_fleet(question: Question, sized: Sized) -> Checked:
 
 
 def full_verification(question: Question, item: Checked) -> FleetVerification:
-    """With all replicas up and with the spares down, beside the steady states of the final demand."""
+    """The fleet simulated with all replicas and with the spares down, beside the steady states of the final demand."""
     sized, state = item.sized, traces.steady_states(question, item.sized)
     whole = sized.replicas + sized.spares
     up = refused(item.found.reason, steady=state(whole)) if item.at is None else item.at(whole)

@@ -53,7 +53,7 @@ class SignedFleet:
     prefill_spares: int = 0
 
     def as_signed(self, sized: Sized) -> Sized:
-        """The same set-up with the numbers that were signed."""
+        """A set-up with the numbers of replicas that were signed."""
         if len(sized.counts) == 1:
             return replace(sized, counts=(self.replicas,), spare=(self.spares,))
         return replace(

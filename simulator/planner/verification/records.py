@@ -70,7 +70,7 @@ class Verification:
 
     @property
     def missed_fraction(self) -> float:
-        """Of the replays, those that miss an objective."""
+        """Share of the replays that miss an objective."""
         return 1 - self.held_fraction
 
 
@@ -83,7 +83,7 @@ class FleetVerification:
 
     @property
     def holds(self) -> bool:
-        """Both keep every objective."""
+        """Whether every objective holds, with all replicas and with the spares down."""
         return self.at_peak.holds and self.degraded.holds
 
     @property

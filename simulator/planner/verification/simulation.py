@@ -42,7 +42,7 @@ _ANGLES = 4001
 
 
 def chance_below(bound_s: float, *, value_s: float, deviation_s: float, replays: int) -> float:
-    """That another replay stays at or under ``bound_s``, by Student's law; certain either way without a deviation."""
+    """Chance that another replay stays at or under ``bound_s``, by Student's law; 0 or 1 without a deviation."""
     if not np.isfinite(value_s) or deviation_s == inf:
         return 0.0
     if deviation_s == 0:
@@ -56,12 +56,12 @@ def chance_below(bound_s: float, *, value_s: float, deviation_s: float, replays:
 
 
 def bar_chance(chance: float) -> float:
-    """That at least nine of ten replays hold, each with that chance."""
+    """Chance that at least nine of ten replays hold, each with that chance."""
     return chance**MANY + MANY * chance ** (MANY - 1) * (1 - chance)
 
 
 def hold_chance(found: Verification) -> float:
-    """That at least nine of ten further replays hold; of few runs that surely hold it is not asked."""
+    """Chance that at least nine of ten further replays hold; 1 where few runs already hold for sure."""
     return float(found.holds) if found.chance is None else bar_chance(found.chance)
 
 
@@ -78,7 +78,7 @@ def _chance(point: RatePoint, objectives: tuple[Objective, ...]) -> float:
 
 
 def beside(verification: Verification, steady: Latencies) -> Verification:
-    """The same simulation beside another steady state."""
+    """A simulation beside another steady state."""
     objectives = tuple(
         replace(item, steady_s=steady_s)
         for item, steady_s in zip(verification.objectives, steady.objectives_s, strict=False)
@@ -210,8 +210,8 @@ class PoolCheck:
     first_seed: int = 0
 
     def at(self, counts: Counts, steady: Latencies) -> Verification:
-        """With (prefill, decode) replicas at the planned rate, beside a steady state; its rate is that of one replica
-        that decodes."""
+        """A check of (prefill, decode) replicas at the planned rate, beside a steady state; its rate is that of
+        one replica that decodes."""
         group = self._group(counts)
         rate = self.demand.planned_rate_per_s * group.share
         at_once = steady.mean_sequences * group.decode

@@ -99,7 +99,7 @@ class TraceCheck:
     beyond: int = BEYOND
 
     def at(self, replicas: int, *, steady: Latencies) -> Verification:
-        """With that many replicas; holds where nine replays in ten should meet every bound. Its ``chance`` is more
+        """A check of so many replicas: holds where nine replays in ten should meet every bound. Its ``chance`` is more
         careful: it counts in that the mean over few replays is not exact either."""
         shares, together = self._shares(replicas)
         point = simulate_as_sent(
@@ -317,7 +317,7 @@ def surest_simulation(question: Question, sized: Sized, at: CheckOf) -> CheckOf:
 
 
 def once_each(simulate: CheckOf) -> CheckOf:
-    """The same simulation, each size once."""
+    """A simulation that runs each size once."""
     seen: dict[int, Verification] = {}
 
     def at(replicas: int) -> Verification:

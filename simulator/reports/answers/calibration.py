@@ -83,7 +83,7 @@ class KernelCalibrationAnswer(Answer):
         return "\n".join(lines) + "\n"
 
     def to_dict(self) -> Json:
-        """The same figures, as fractions and in SI units, and the files."""
+        """The figures, as fractions and in SI units, and the files."""
         found = self.found
         return {
             "schema_version": SCHEMA_VERSION,
@@ -156,7 +156,7 @@ class EngineCalibrationAnswer(Answer):
         return "\n".join(lines) + "\n"
 
     def to_dict(self) -> Json:
-        """The same figures, as fractions and in SI units, and the files."""
+        """The figures, as fractions and in SI units, and the files."""
         found = self.found
         return {
             "schema_version": SCHEMA_VERSION,

@@ -311,7 +311,7 @@ def plotly_spec(chart: Chart, *, sideways: bool = False) -> Trace:
 
 
 def plotly_figure(chart: Chart, *, sideways: bool = False) -> go.Figure:
-    """The same as a figure object, checked against plotly's schema."""
+    """A chart as plotly's figure object, checked against its schema."""
     import plotly.graph_objects as go
 
     return go.Figure(plotly_spec(chart, sideways=sideways))

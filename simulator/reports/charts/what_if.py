@@ -169,7 +169,7 @@ class WaterfallMetric:
     place: str
 
     def value(self, found: ScenarioResult) -> float:
-        """Of an answered scenario, in base units."""
+        """The metric of an answered scenario, in base units."""
         return float(attrgetter(self.place)(found))
 
 

@@ -132,7 +132,7 @@ SCENARIOS = (*map(scenario_name, RENTALS), OWNED)
 
 
 def file_name(scenario: str) -> str:
-    """Of an alternative's costs."""
+    """Name of the file of an alternative's costs."""
     return f"costs-{scenario}.csv"
 
 

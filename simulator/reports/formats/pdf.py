@@ -180,7 +180,7 @@ def picture_svg(chart: Chart, *, question: str) -> str:
 
 
 def picture(chart: Chart, *, question: str, form: Literal["svg", "png"]) -> bytes:
-    """The same as a file."""
+    """A chart as a picture file."""
     drawn = picture_svg(chart, question=question)
     return drawn.encode("utf-8") if form == "svg" else png_of(drawn)
 

@@ -36,7 +36,7 @@ class Book:
 
     @property
     def currency(self) -> str:
-        """Of all money in it."""
+        """Currency of all money in the workbook."""
         return self.report.currency
 
 
@@ -193,11 +193,11 @@ class Styles:
         self.code = book.add_format({"font_name": "Courier New", "font_size": 8})
 
     def heading(self, *, numeric: bool) -> Format:
-        """Of a column, over its numbers or its words."""
+        """Format of a column's heading, over numbers or words."""
         return self._number_head if numeric else self.head
 
     def tone(self, tone: doc.Tone) -> Format:
-        """Of a sentence."""
+        """Format of a sentence."""
         return {
             doc.Tone.LEAD: self.lead,
             doc.Tone.HEAD: self.lead,
@@ -277,7 +277,7 @@ class Sheet:
             self.sheet.write(row, column, name, self.styles.heading(numeric=name == "Value"))
 
     def cell(self, row: int, column: int, cell: doc.Cell) -> None:
-        """As a formula where it follows from the inputs, as a number where it is one, otherwise as its text."""
+        """Write a formula where a value follows from the inputs, a number where it is one, otherwise its text."""
         styles = self.styles
         if cell.follows:
             value = "" if cell.value is None else cell.value

@@ -161,7 +161,7 @@ def checked_text(plan: CapacityPlan) -> str:
 
 
 def stock_checked_texts(plan: CapacityPlan) -> list[str]:
-    """The same of each fleet that serves side by side where something exists."""
+    """What the simulation said of each fleet that serves side by side where something exists."""
     stock = _stock(plan)
     shares = () if stock is None else stock.shares
     return [

@@ -91,7 +91,7 @@ class _Pieces(RawIOBase):
 
 
 def request_parquet(result: ServeResult) -> Iterator[bytes]:
-    """The same as a Parquet file; times that were never reached are null."""
+    """Requests as a Parquet file; times that were never reached are null."""
     import pyarrow  # type: ignore[import-untyped, unused-ignore]
     from pyarrow import parquet  # type: ignore[import-untyped, unused-ignore]
 

@@ -91,7 +91,7 @@ def objective_chances(document: Json, bounds_s: Mapping[str, float]) -> tuple[Ob
 
 
 def least_chance(chances: Sequence[ObjectiveChance]) -> float:
-    """That the objective which is least sure holds; 1 where there is none."""
+    """Chance that the objective which is least sure holds; 1 where there is none."""
     return min((item.chance for item in chances), default=1.0)
 
 

@@ -63,7 +63,7 @@ class EngineOverheads(Spec):
     host_speed: PositiveFloat = 1.0
 
     def on_host(self, host_speed: float) -> Self:
-        """The same software on a host whose threads run at ``host_speed``: its own times are inverse to it."""
+        """These overheads on a host whose threads run at ``host_speed``: its times are inverse to it."""
         if host_speed == self.host_speed:
             return self
         slower = self.host_speed / host_speed
@@ -140,7 +140,7 @@ class EngineFit(Spec):
 
 
 class VendorFit(EngineFit):
-    """The same on accelerators of one vendor; ``releases`` as of `EngineFits`."""
+    """Fits on accelerators of one vendor; ``releases`` as of `EngineFits`."""
 
     releases: dict[str, EngineFit] = Field(default_factory=dict)
 

@@ -50,7 +50,7 @@ class MemoryShare(Spec):
     least_from_gib: PositiveFloat
 
     def share(self, *, memory_bytes: float, tokens: int, graph_sequences: int, devices: int) -> float:
-        """Of ``memory_bytes``: what is left for weights and cache, a fraction."""
+        """Fraction of ``memory_bytes`` that is left for weights and cache."""
         aside_mib = (
             self.fixed_mib
             + self.per_token_mib * max(tokens, self.least_tokens)
@@ -140,7 +140,7 @@ class EngineLimits:
     sources: tuple[LimitSource, ...]
 
     def source(self, field: LimitField) -> LimitSource:
-        """Of one limit."""
+        """Where the value of one limit comes from."""
         return self.sources[LIMIT_FIELDS.index(field)]
 
 

@@ -122,7 +122,7 @@ class AcceleratorSpec(Spec):
 
     @property
     def memory_data_share(self) -> float:
-        """Of what the memory moves, the share that is not ECC: GDDR keeps its check bits in line, a sixteenth of it,
+        """Share of what the memory moves that is not ECC: GDDR keeps its check bits in line, a sixteenth of it,
         where the bytes that software sees fall short of the nominal ones by about that; HBM has bits of their own."""
         nominal_bytes = self.memory_bytes / GIGA * GIB
         inline = self.memory_kind.startswith("gddr") and self.memory_visible_bytes < ECC_VISIBLE_SHARE * nominal_bytes

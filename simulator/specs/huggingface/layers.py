@@ -94,7 +94,7 @@ def grouped_attention(fields: Fields, *, heads: int, kv_heads: int, head_dim: in
 
 
 def with_window(attention: arch.AttentionSpec, window: int | None) -> arch.AttentionSpec:
-    """The same attention over at most ``window`` keys."""
+    """An attention over at most ``window`` keys."""
     return attention.model_copy(update={"sliding_window": window})
 
 

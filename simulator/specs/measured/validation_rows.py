@@ -61,12 +61,12 @@ class RunFacts:
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """Of a replica that generates, in the order of ``ParallelismSpec``."""
+        """Degrees of a replica that generates, in the order of ``ParallelismSpec``."""
         return self.tp_size, self.pp_size, self.ep_size, self.dp_size, self.cp_size
 
     @property
     def prefill_degrees(self) -> tuple[int, ...] | None:
-        """The same of a replica that only reads prompts; None without such replicas."""
+        """Degrees of a replica that only reads prompts; None without such replicas."""
         found = (
             self.prefill_tp_size,
             self.prefill_pp_size,
@@ -114,7 +114,7 @@ class ValidationRow(RunFacts, Predicted):
     provenance: str
 
     def rounded(self) -> ValidationRow:
-        """With figures of four digits, more than any measurement has, as they are stored."""
+        """This row with figures of four digits, more than any measurement has, as it is stored."""
         numbers = {name: float(f"{getattr(self, name):.4g}") for name in ("measured", "predicted", "low", "high")}
         return replace(self, **numbers)  # type: ignore[arg-type]
 
@@ -188,7 +188,7 @@ _IDLE_SPECS = ("measured", "money")
 
 @lru_cache(maxsize=1)
 def library_digest() -> str:
-    """Of all that a prediction of a run is made of: the layers up to the engine, the profiles and the fits."""
+    """Digest of all that a prediction of a run is made of: the layers up to the engine, the profiles and the fits."""
     found = blake2b(digest_size=8)
     for name, path in sorted(_predicting_files()):
         found.update(name.encode("utf-8"))

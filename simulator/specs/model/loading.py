@@ -135,7 +135,7 @@ def load_model(name_or_path: str | Path, *, profiles: str | Path | None = None) 
 
 
 def named_model(text: str, *, profiles: str | Path | None = None) -> ModelSpec:
-    """The same of names and ids alone, for what must never become a path."""
+    """The model of a name or id, for texts that must never become a path."""
     path = _find(text, profiles=profiles)
     if path is not None:
         return _from_profile(path, path.stat().st_mtime_ns, text)

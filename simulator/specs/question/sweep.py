@@ -121,7 +121,7 @@ class SweepSpec(Spec):
 
     @property
     def digest(self) -> str:
-        """Of what is asked: equal sweeps have equal points."""
+        """Digest of what is asked: equal sweeps have equal points."""
         return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()
 
     def values(self, field: str) -> list[Any]:

@@ -250,7 +250,7 @@ def method_sigma(method: SpeculationMethod) -> float:
 
 
 def pace_sigma(speculation: SpeculationSpec | None) -> float:
-    """The same for a plan's speculation: 0 without it, and where its acceptance or kind of text was given."""
+    """Spread of log(pace) of a plan's speculation: 0 without it, and where its acceptance or kind of text was given."""
     if speculation is None:
         return 0.0
     given = (speculation.task, speculation.acceptance, speculation.accepted_tokens)

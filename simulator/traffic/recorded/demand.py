@@ -57,7 +57,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Array) -> Spread:
-        """Of samples."""
+        """Spread of samples."""
         mean = float(values.mean())
         p50, p95 = (float(value) for value in np.percentile(values, [50, 95]))
         # In units of a power of two, which rounds nothing, the squares of huge counts are small.

@@ -69,7 +69,7 @@ def prefix_hits(chains: Iterable[tuple[tuple[int, ...], float]], *, cache_tokens
 
 
 def trace_hits(trace: RequestTrace, *, cache_tokens: float = CACHE_TOKENS) -> float | None:
-    """Of a recorded trace; None where it does not tell which prompts share a prefix."""
+    """Prefix hits of a recorded trace; None where it does not tell which prompts share a prefix."""
     if trace.hashes is None:
         return None
     return prefix_hits(zip(trace.hashes, trace.isl_tokens.tolist(), strict=True), cache_tokens=cache_tokens)

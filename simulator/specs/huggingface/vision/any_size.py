@@ -183,7 +183,7 @@ def mistral3_tower(fields: Fields) -> VisionSpec:
 
 
 def mistral_large3_tower(fields: Fields) -> VisionSpec:
-    """The same encoder and merger under the names of Mistral's params.json, beside the text fields."""
+    """Mistral 3's encoder and merger under the names of Mistral's params.json, beside the text fields."""
     width, vision = shapes.text_width(fields), fields.section("vision_config")
     vision.text("mm_projector_id", allowed=("patch_merge",))
     bias = vision.flag("adapter_bias", default=False)

@@ -149,7 +149,7 @@ def clip_tower(fields: Fields, *, width: int, bias: bool) -> VisionSpec:
 
 
 def llava_next_tower(fields: Fields) -> VisionSpec:
-    """The same over tiles and a small copy of the picture, with a learned end of every row of patches."""
+    """LLaVA's encoder over tiles and a small copy of the picture, with a learned end of every row of patches."""
     width, bias = shapes.text_width(fields), fields.flag("multimodal_projector_bias", default=True)
     tower = clip_tower(fields, width=width, bias=bias)
     return tower.model_copy(update={"resolution": "tiles", "extra_parameters": tower.extra_parameters + width})

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from math import exp
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -331,11 +332,13 @@ def _errors(run: ServingRun, before: Means, after: Means) -> RunErrors:
 class EngineCalibration:
     """The overheads of ``engine``, the errors of every run before and after, and what to write.
 
+    lengths : how lengths were taken of which a file has means alone; None where every file tells
     profile : None where the overheads in force stay
     """
 
     engine: str
     fit: OverheadFit
+    lengths: Literal["equal", "varied"] | None
     profile: ProfileText | None
 
 
@@ -373,19 +376,20 @@ def calibrate_engine(files: Sequence[str], *, served: ServedSpec, profiles: str 
     equal, varied = runs(0.0), runs(UNKNOWN_CV)
     scenario = equal[0].scenario
     replica = deployment_of(scenario, profiles=profiles)
+    lengths: Literal["equal", "varied"] | None = None if equal == varied else "equal"
     try:
         fit = fit_overheads(replica, runs=equal)
     except RoofcastError:
         if equal == varied:
             raise
         # Clients of equal requests move in waves, whose prompts wait for each other: lengths that differ are no such.
-        fit = fit_overheads(replica, runs=varied)
+        fit, lengths = fit_overheads(replica, runs=varied), "varied"
     profile = load_engine(served.engine.name, profiles=profiles)
     if not fit.changed:
-        return EngineCalibration(engine=profile.name, fit=fit, profile=None)
+        return EngineCalibration(engine=profile.name, fit=fit, lengths=lengths, profile=None)
     fitted = _fitted_profile(profile, fit, files=files, served=replica, what=_replica_text(scenario))
     text = ProfileText(path=f"engines/{profile.name}.yaml", text=yaml_text(fitted, heading=HEADING))
-    return EngineCalibration(engine=profile.name, fit=fit, profile=text)
+    return EngineCalibration(engine=profile.name, fit=fit, lengths=lengths, profile=text)
 
 
 def _replica_text(scenario: ScenarioSpec) -> str:

@@ -56,10 +56,14 @@ def test_a_result_of_inferencex_names_its_model_and_devices_unless_others_are_gi
 
 def test_lengths_of_a_file_are_taken_over(tmp_path: Path) -> None:
     data = json.loads((DATA / "vllm_bench.json").read_text("utf-8"))
-    plain = run_scenario(load_serving_runs(DATA / "vllm_bench.json")[0], identifier="x", served=WHERE)
+    (run,) = load_serving_runs(DATA / "vllm_bench.json")
+    plain = run_scenario(run, identifier="x", served=WHERE)
     assert plain.isl_cv == UNKNOWN_CV
+    assert not run.tells_lengths
     data |= {"input_lens": [400, 500, 600], "output_lens": [128, 128, 128]}
-    listed = run_scenario(load_serving_runs(written(tmp_path, data))[0], identifier="x", served=WHERE)
+    (run,) = load_serving_runs(written(tmp_path, data))
+    listed = run_scenario(run, identifier="x", served=WHERE)
+    assert run.tells_lengths
     assert listed.isl_cv == pytest.approx(0.2)
     assert listed.osl_cv == 0
 

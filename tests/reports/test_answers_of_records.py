@@ -234,7 +234,9 @@ class TestMeasuredRuns:
         assert [row["error"] for row in found.rows()] == pytest.approx([0.25, -0.25])
         assert [row["result"] for row in found.rows()] == ["first", "first"]
         text = found.to_text()
-        assert "first (vllm bench, 16 in flight)" in text
+        assert "first (vllm bench, 16 in flight, lengths taken to vary by 6.4 %: the file has means alone)" in text
+        told = ReplayAnswer((ReplayedRun(run=run_of(isl_cv=0.0, osl_cv=0.1), scenario=scenario, values=values),))
+        assert "first (vllm bench, 16 in flight)" in told.to_text()
         assert "ttft_s: measured 0.2, predicted 0.25 (+25.0 %, 80 %: 0.2 to 0.3)" in text
         assert "(-25.0 %)" in text
         rows = replay_rows(found.runs)
@@ -244,11 +246,13 @@ class TestMeasuredRuns:
     def test_overheads_that_stay_write_nothing(self) -> None:
         errors = RunErrors(run=run_of(), ttft_before=0.1, tpot_before=-0.2, ttft_after=0.0, tpot_after=0.01)
         fit = OverheadFit(step_s=2e-3, request_s=1e-3, errors=(errors,), changed=True)
-        found = EngineCalibration(engine="vllm", fit=fit, profile=None)
+        found = EngineCalibration(engine="vllm", fit=fit, lengths="equal", profile=None)
         text = EngineCalibrationAnswer(found, (Path("own/engines/vllm.yaml"),)).to_text()
         assert "TTFT 200 ms, off by +10.0 % before, +0.0 % after; TPOT 10 ms, off by -20.0 % before, +1.0 %" in text
         assert "vllm: step_s 2 ms, request_s 1 ms" in text
         assert "use it with --profiles own" in text
+        assert "lengths: taken as equal, which come in waves" in text
+        assert "lengths" not in EngineCalibrationAnswer(replace(found, lengths=None), ()).to_text()
         kept = EngineCalibrationAnswer(replace(found, fit=replace(fit, changed=False)), ())
         assert kept.to_text().endswith("vllm: no change needed: step_s 2 ms, request_s 1 ms stay, nothing written\n")
         assert kept.to_dict()["changed"] is False

@@ -9,7 +9,7 @@ from pathlib import Path
 from simulator.fitting.engine_overheads import EngineCalibration, OverheadFit
 from simulator.fitting.kernel_calibration import KernelCalibration
 from simulator.fitting.kernel_fits import UserFit
-from simulator.fitting.replay import ReplayedRun, ReplayedValue
+from simulator.fitting.replay import UNKNOWN_CV, ReplayedRun, ReplayedValue
 from simulator.fitting.three_parameter import PARAMETERS
 from simulator.records import dataclass
 from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, dump, picked
@@ -115,6 +115,10 @@ class KernelCalibrationAnswer(Answer):
         return _errors_chart("Held-out error", [f"{item.fit.family} {item.fit.format}" for item in fits], errors)
 
 
+_VARIED = f"taken to vary by {100 * UNKNOWN_CV:g} %"
+_LENGTHS = {"equal": "taken as equal, which come in waves", "varied": f"{_VARIED}, as equal ones contradict it"}
+
+
 def _change(before: float, after: float) -> str:
     return f"{100 * before:+.1f} % before, {100 * after:+.1f} % after"
 
@@ -144,6 +148,8 @@ class EngineCalibrationAnswer(Answer):
                 f"TTFT {run.ttft_s / MILLI:.4g} ms, off by {_change(item.ttft_before, item.ttft_after)}; "
                 f"TPOT {run.tpot_s / MILLI:.4g} ms, off by {_change(item.tpot_before, item.tpot_after)}"
             )
+        if found.lengths is not None:
+            lines.append(f"(a file has means alone of lengths: {_LENGTHS[found.lengths]})")
         fit = found.fit
         if not fit.changed:
             kept = f"{_overheads(fit)} stay"
@@ -209,7 +215,8 @@ class ReplayAnswer(Answer):
         for item in self.runs:
             asked = item.scenario
             load = f"{asked.concurrency} in flight" if asked.concurrency else "open arrivals"
-            lines.append(f"{asked.id} ({item.run.tool}, {load})")
+            guessed = "" if item.run.tells_lengths else f", lengths {_VARIED}: the file has means alone"
+            lines.append(f"{asked.id} ({item.run.tool}, {load}{guessed})")
             for value in item.values:
                 ends = f", 80 %: {value.interval[0]:.4g} to {value.interval[1]:.4g}" if value.interval else ""
                 lines.append(

@@ -93,7 +93,7 @@ def price_source_text(price: MarketPrice, *, currency: str) -> str:
     days = price.date if price.oldest == price.date else f"{price.oldest} to {price.date}"
     said += f"; of {days}"
     if price.left_out:
-        said += f"; {counted_text(price.left_out, 'stale offer or index')} left out"
+        said += f"; {counted_text(price.left_out, 'stale price')} left out"
     return f"{said}; stale on the day of the list" if price.outdated else said
 
 

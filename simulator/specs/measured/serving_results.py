@@ -70,6 +70,11 @@ class ServingRun:
     model: str | None = None
     tp_size: int | None = None
 
+    @property
+    def tells_lengths(self) -> bool:
+        """Whether the file tells how lengths vary, and not their means alone."""
+        return self.has_requests or self.range_ratio is not None or None not in (self.isl_cv, self.osl_cv)
+
 
 def _lengths(file: ResultFile, field: str) -> list[float]:
     """The positive numbers of a list of lengths, none where there are too few to tell how lengths vary."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from simulator.engine.lanes.steady_state import Objective
+from simulator.planner.candidate import Candidate
+from simulator.planner.search import usual_search
 from simulator.planner.search.candidates import candidates, in_pools, platforms
 from simulator.planner.search.question import resolve
 from simulator.planner.search.usual_search import evaluate_all
 from simulator.planner.serving import capacity, disaggregated
 from simulator.specs.question.plan import plan_spec
+from tests.for_every import for_every
 
 
 def test_pairs_of_one_search_share_their_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,14 +24,13 @@ def test_pairs_of_one_search_share_their_replicas(monkeypatch: pytest.MonkeyPatc
     single = [in_pools(item, profiles=None) for item in candidates(asked.spec, model=asked.model, platform=platform)]
     pairs = [replace(decode, prefill=prefill) for decode in single[:2] for prefill in single[:2]]
     priced: list[str] = []
-    for name in ("prefill_replica", "decode_replica"):
-        make = getattr(disaggregated, name)
+    prepare = disaggregated.prepare_all
 
-        def counted(candidate: object, made: object = make, **known: object) -> object:
-            priced.append(made.__name__)  # type: ignore[attr-defined]
-            return made(candidate, **known)  # type: ignore[operator]
+    def counted(tried: Sequence[Candidate], *, prefill_pool: bool, **known: object) -> object:
+        priced.extend(["prefill" if prefill_pool else "decode"] * len(tried))
+        return prepare(tried, prefill_pool=prefill_pool, **known)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(disaggregated, name, counted)
+    monkeypatch.setattr(disaggregated, "prepare_all", counted)
     within = capacity.capacity_within
 
     def asked_alone(*given: object, objectives: tuple[Objective, ...], **known: object) -> object:
@@ -38,10 +41,28 @@ def test_pairs_of_one_search_share_their_replicas(monkeypatch: pytest.MonkeyPatc
     found = evaluate_all(asked, pairs)
     assert len(found.sized) == 4
     # The link to the larger pool carries more for one of the prompts.
-    assert sorted(priced) == ["TPOT"] * 2 + ["TTFT"] * 3 + ["decode_replica"] * 2 + ["prefill_replica"] * 2
+    assert sorted(priced) == ["TPOT"] * 2 + ["TTFT"] * 3 + ["decode"] * 2 + ["prefill"] * 2
     for item, pair in zip(found.sized, pairs, strict=True):
         alone = disaggregated.evaluate_pools(
             pair, model=asked.model, mix=asked.demand.mix, objectives=asked.objectives, policy=asked.policy
         )
         assert not isinstance(alone, disaggregated.Rejection)
         assert item.evaluated.replica.capacity_per_s == alone.replica.capacity_per_s
+    # Earlier answers ask the same replicas anew, and price none.
+    soon = replace(asked, objectives=tuple(replace(item, bound_s=0.6 * item.bound_s) for item in asked.objectives))
+    monkeypatch.setattr(disaggregated, "prepare_all", lambda tried, **_: [] if not tried else pytest.fail("priced"))
+    for less, more in zip(evaluate_all(soon, pairs).sized, found.sized, strict=True):
+        assert less.evaluated.parts[0].replica.capacity_per_s < more.evaluated.parts[0].replica.capacity_per_s
+
+
+@for_every([{}, {"e2e_p95": "9s"}, {"spares": 3}, {"round_to": "device"}, {"availability": 99.9}])
+def test_pairs_that_are_not_worked_out_take_no_less(fields: dict[str, object]) -> None:
+    asked = resolve(
+        plan_spec({"rps": 90, "model": "qwen3-30b-a3b", "hardware": "h200", "serving": "disaggregated", **fields})
+    )
+    (platform,) = platforms(asked.spec)
+    shown = usual_search.try_pair(asked, platform, platform).sized
+    single = [in_pools(item, profiles=None) for item in candidates(asked.spec, model=asked.model, platform=platform)]
+    every = evaluate_all(asked, [replace(decode, prefill=prefill) for decode in single for prefill in single]).sized
+    assert 0 < len(shown) < len(every)
+    assert sorted(item.devices for item in shown) == sorted(item.devices for item in every)[: len(shown)]

@@ -24,7 +24,7 @@ from simulator.planner.search import candidates, usual_search
 from simulator.planner.search.candidates import platforms, unlike_pairs
 from simulator.planner.search.question import Question, resolve
 from simulator.planner.search.search import search
-from simulator.planner.search.usual_search import Made, try_pair
+from simulator.planner.search.usual_search import try_pair
 from simulator.planner.search.wide_search import pool_finalists, screen_space
 from simulator.planner.serving.disaggregated import Disaggregated
 from simulator.planner.studies.length_split import length_split_of
@@ -116,9 +116,9 @@ class TestSearch:
             return evaluate(*args, **kwargs)  # type: ignore[arg-type]
 
         monkeypatch.setattr(usual_search, "evaluate_pair", counted)
-        every = try_pair(question, *pair, made=Made()).sized
+        every = try_pair(question, *pair).sized
         of_all = len(worked_out)
-        found = try_pair(question, *pair, made=Made(), below=0.0).sized
+        found = try_pair(question, *pair, below=0.0).sized
         assert len(worked_out) - of_all == 1 <= of_all
         assert found[0].cost.per_hour == every[0].cost.per_hour
         asked = replace(question, spec=question.spec.model_copy(update={"search": "wide", "pp_size": (1,)}))

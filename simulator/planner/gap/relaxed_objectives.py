@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from simulator.engine.lanes.steady_state import Objective
@@ -100,15 +100,25 @@ Search = Callable[[Question], Sequence[Sized]]
 """Fleets of a question, engine limits, spread experts and pools among them; the usual search tries fewer."""
 
 
-def _usual(question: Question) -> Sequence[Sized]:
-    return usual_search(question, platforms(question.spec)).sized
+def _usual(question: Question, *, among: frozenset[str] | None = None) -> Sequence[Sized]:
+    tried = platforms(question.spec)
+    return usual_search(question, [item for item in tried if among is None or item.hardware.name in among]).sized
+
+
+def _hardware(found: Iterable[Sized]) -> frozenset[str]:
+    return frozenset(item.evaluated.candidate.hardware for item in found)
+
+
+def _too_late(bounds_s: tuple[float, ...]) -> bool:
+    """Whether no question can ask for such bounds."""
+    return max(bounds_s, default=0.0) > LARGEST_NUMBER / _FACTORS[-1]
 
 
 def _option(
     question: Question, bounds_s: tuple[float, ...], *, start: Sized | None, search: Search = _usual
 ) -> GapOption | None:
     """The best fleet under other bounds, None where nothing serves, or within no time that can be asked for."""
-    if max(bounds_s, default=0.0) > LARGEST_NUMBER / _FACTORS[-1]:
+    if _too_late(bounds_s):
         return None
     given, relaxed = _with_bounds(question, bounds_s)
     overrun = Overrun(limits=fleet_limits(relaxed))
@@ -138,8 +148,11 @@ def relaxed_options(question: Question, missed: tuple[MissedBound, ...], *, sear
     free = _usual(replace(question, objectives=()))
     most = _MOST_TIMES * min((item.devices for item in free), default=0)
 
+    # Objectives make no fleet smaller.
+    small = partial(_usual, among=_hardware(item for item in free if item.devices <= most))
+
     @cache
-    def option_at(factor: float, *, search: Search = _usual) -> GapOption | None:
+    def option_at(factor: float, *, search: Search = small) -> GapOption | None:
         return _option(question, tuple(item.idle_s * factor for item in missed), start=None, search=search)
 
     def at_work(option: GapOption) -> bool:
@@ -157,9 +170,19 @@ def later_options(question: Question, overrun: Overrun, start: Sized) -> tuple[G
     """Where fleets serve but not within the limits: objectives with which one does."""
     if not question.objectives or overrun.holds(start):
         return ()
-    asked = tuple(item.bound_s for item in question.objectives)
+
+    def bounds_s(factor: float) -> tuple[float, ...]:
+        return tuple(item.bound_s * factor for item in question.objectives)
+
+    if _too_late(bounds_s(_FACTORS[-1])):
+        return ()
+    # What no fleet holds within the latest answers it holds within no earlier ones.
+    latest = _usual(_with_bounds(question, bounds_s(_FACTORS[-1]))[1])
+    near = partial(_usual, among=_hardware(filter(overrun.holds, latest)))
+    if not near.keywords["among"]:
+        return ()
     found = _first(
-        lambda factor: _option(question, tuple(bound_s * factor for bound_s in asked), start=start),
+        lambda factor: _option(question, bounds_s(factor), start=start, search=near),
         enough=lambda option: option.closes,
     )
     return () if found is None else (found,)

@@ -25,7 +25,6 @@ from simulator.planner.search.screen_tables import ScreenTable
 from simulator.planner.search.screened_space import ScreenedSpace, cheapest, finalists, search_summary
 from simulator.planner.search.usual_search import evaluate_all, try_pair, usual_search
 from simulator.planner.search.wide_search import pool_finalists, screen_space
-from simulator.planner.serving.disaggregated import Made
 from simulator.records import dataclass
 from simulator.specs.question.plan import NONE
 
@@ -109,9 +108,9 @@ def _usual_pairs(question: Question, pairs: Sequence[tuple[Platform, Platform]],
     below : the counted cost of a fleet that was found already, infinite where dearer ones are wanted too
     """
     check_decodes(question, "prefill_hardware")
-    trial, made = Trial(), Made()
+    trial = Trial()
     for prefill, decode in pairs:
-        trial = trial.with_more(try_pair(question, prefill, decode, made=made, below=below))
+        trial = trial.with_more(try_pair(question, prefill, decode, below=below))
     return replace(trial, rejections=tuple(dict.fromkeys(trial.rejections)))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from math import inf
 from threading import Lock
@@ -19,7 +19,8 @@ from typing import Generic, TypeVar
 from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import RoofcastError
 from simulator.planner.candidate import Candidate, Platform, Rejection, not_deployable, shared_by_pools
-from simulator.planner.fleet.fleet import Sized, Trial, size
+from simulator.planner.fleet.fleet import Sized, Trial, size, spare_replicas
+from simulator.planner.fleet.records import housing_of
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.search.candidates import USUAL_DP_SIZES, candidates, pool_candidates
 from simulator.planner.search.question import Question, check_decodes
@@ -31,7 +32,7 @@ from simulator.planner.serving.disaggregated import (
     decode_capacity,
     evaluate_pair,
     link_of,
-    pool_replica,
+    pool_replicas,
     prefill_capacity,
 )
 from simulator.planner.serving.replica import LoadPolicy, Prepared, missed_objective, prepare_all
@@ -43,8 +44,8 @@ from simulator.traffic.lengths import RequestMix
 
 Answer = TypeVar("Answer")
 
-KEPT = 512
-"""Outcomes that are kept, some 40 kB each: a few questions about all accelerators."""
+KEPT = 1024
+"""Outcomes that are kept, some 40 kB each: a few questions about all accelerators, or one of many set-ups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +114,12 @@ def remember(found: Remembered) -> None:
     _PREPARED.add(prepared)
 
 
+@lru_cache(maxsize=1)
+def _made(model: Same[ModelSpec], mix: RequestMix, policy: LoadPolicy) -> Made:
+    """Replicas of pools, each priced once whatever it is paired with, under whichever rate and objectives."""
+    return Made()
+
+
 def _prepare(asked: list[_Asked]) -> list[Prepared | Rejection]:
     first = asked[0]
     return prepare_all([item.candidate for item in asked], model=first.model.held, mix=first.mix, policy=first.policy)
@@ -129,8 +136,8 @@ def _worked_out(asked: list[_Asked]) -> list[Aggregated | Rejection]:
 def _pools_worked_out(asked: list[_Asked]) -> list[Shape | Rejection]:
     from simulator.planner.serving.disaggregated import evaluate_pools
 
-    first, made = asked[0], Made()
-    objectives = first.objectives
+    first, objectives = asked[0], asked[0].objectives
+    made = _made(first.model, first.mix, first.policy)
     assert objectives is not None
     return [
         evaluate_pools(
@@ -170,12 +177,12 @@ class _Priced:
 class _Pools:
     """Pairs of two accelerators, which may be one. Their expense is counted in accelerators there, of two in money.
 
-    made : replicas of both pools, each priced once, whatever it is paired with
     below : of unlike pools only the best is worked out where it takes more than this
     """
 
-    def __init__(self, question: Question, prefill: Platform, decode: Platform, *, made: Made, below: float) -> None:
-        self._question, self._ends, self._made, self._below = question, (prefill, decode), made, below
+    def __init__(self, question: Question, prefill: Platform, decode: Platform, *, below: float) -> None:
+        self._question, self._ends, self._below = question, (prefill, decode), below
+        self._made = _made(Same(question.model), question.demand.mix, question.policy)
         self._rejections: list[Rejection] = []
         self._tried = 0
 
@@ -200,8 +207,7 @@ class _Pools:
         """Those that can be deployed and hold a request; the others are refused."""
         question, found, role = self._question, [], "decode" if decodes else "prefill"
         model, mix, policy = question.model, question.demand.mix, question.policy
-        for candidate in tried:
-            made = pool_replica(candidate, self._made, decodes=decodes, model=model, mix=mix, policy=policy)
+        for made in pool_replicas(tried, self._made, decodes=decodes, model=model, mix=mix, policy=policy):
             if isinstance(made, Rejection):
                 self._rejections.append(replace(made, label=f"{role} {made.label}"))
             else:
@@ -241,10 +247,22 @@ class _Pools:
         return tuple(inf if price is None else price.per_hour for price in found)
 
     def _expense(self, pair: Pair, first: Capacity, second: Capacity) -> float:
-        rate = self._question.demand.planned_rate_per_s
+        """In whole servers, with spares; objectives on E2E may take more."""
+        spec, rate, pools = self._question.spec, self._question.demand.planned_rate_per_s, (pair.prefill, pair.decode)
+        totals, devices = list[int](), [pool.devices for pool in pools]
+        for pool, capacity, end in zip(pools, (first, second), self._ends, strict=True):
+            count = replicas_for(rate, capacity_per_s=capacity.rate_per_s * pool.lanes)
+            totals.append(count + spare_replicas(pool.devices, server=end.server, replicas=count, spec=spec, pools=2))
+        each = [(place,) for place in range(len(pools))] if self._unlike else [tuple(range(len(pools)))]
         return sum(
-            replicas_for(rate, capacity_per_s=capacity.rate_per_s * pool.lanes) * pool.devices * price
-            for capacity, pool, price in zip((first, second), (pair.prefill, pair.decode), self._prices, strict=True)
+            self._prices[places[0]]
+            * housing_of(
+                self._ends[places[0]],
+                tuple(totals[place] for place in places),
+                devices=tuple(devices[place] for place in places),
+                round_to=spec.round_to,
+            ).devices
+            for places in each
         )
 
     def _taken(self, fleet: Sized) -> float:
@@ -280,16 +298,12 @@ def _by_format(tried: Sequence[Candidate]) -> dict[tuple[object, ...], list[Cand
     return alike
 
 
-def try_pair(
-    question: Question, prefill: Platform, decode: Platform, *, made: Made | None = None, below: float = inf
-) -> Trial:
+def try_pair(question: Question, prefill: Platform, decode: Platform, *, below: float = inf) -> Trial:
     """The best pairs of pools for every number format; larger degrees where all usual are too small. See ``_Pools``."""
-    made = Made() if made is None else made
-    trial = _Pools(question, prefill, decode, made=made, below=below).trial()
-    if not trial.sized and not question.spec.tp_size and trial.all_too_small:
-        larger = _Pools(question, prefill, decode, made=made, below=below).trial(large=True)
-        return trial.with_more(larger)
-    return trial
+    trial = _Pools(question, prefill, decode, below=below).trial()
+    if trial.sized or question.spec.tp_size or not trial.all_too_small:
+        return trial
+    return trial.with_more(_Pools(question, prefill, decode, below=below).trial(large=True))
 
 
 # Pipeline depths tried on hardware that was asked for by name and is too small otherwise.

@@ -53,7 +53,7 @@ from simulator.planner.serving.replica import (
     deployed,
     missed_objective,
     part_of,
-    prepare,
+    prepare_all,
     step_margin,
 )
 from simulator.planner.serving.shapes import Counts, Shape
@@ -168,48 +168,47 @@ def _drafted_prompts(found: Prepared) -> Prepared:
     return replace(found, curve=with_bubbles(curve, deployment), steps=KnownSteps.of(plain))
 
 
-def prefill_replica(
-    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy
-) -> PoolReplica | Rejection:
-    """A replica that computes prompts and sends their KV cache on, a drafter's cache with it."""
-    own = prefill_mix(mix)
-    drafts = _drafts_with_cache(candidate, model=model, policy=policy)
-    if candidate.techniques.speculation is not None and not drafts:
-        candidate = replace(candidate, techniques=candidate.techniques.model_copy(update={"speculation": None}))
-    found = prepare(candidate, model=model, mix=own, policy=policy, prefill_pool=True)
-    if isinstance(found, Rejection):
-        return found
-    return _with_margin(_drafted_prompts(found) if drafts else found, policy)
+def _priced(
+    tried: Sequence[Candidate], *, decodes: bool, model: ModelSpec, mix: RequestMix, policy: LoadPolicy
+) -> list[PoolReplica | Rejection]:
+    """Replicas that go on with prompts computed elsewhere, or that compute prompts and send their KV cache on, a
+    drafter's cache with it."""
+    drafts = [not decodes and _drafts_with_cache(candidate, model=model, policy=policy) for candidate in tried]
+    asked = [
+        candidate
+        if decodes or drafted or candidate.techniques.speculation is None
+        else replace(candidate, techniques=candidate.techniques.model_copy(update={"speculation": None}))
+        for candidate, drafted in zip(tried, drafts, strict=True)
+    ]
+    own = decode_mix(mix) if decodes else prefill_mix(mix)
 
+    def finished(item: Prepared | Rejection, drafted: bool) -> PoolReplica | Rejection:
+        if isinstance(item, Rejection):
+            return item
+        item = replace(item, curve=decode_curve(item.curve)) if decodes else item
+        return _with_margin(_drafted_prompts(item) if drafted else item, policy)
 
-def decode_replica(
-    candidate: Candidate, *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy
-) -> PoolReplica | Rejection:
-    """A replica that goes on with prompts computed elsewhere."""
-    found = prepare(candidate, model=model, mix=decode_mix(mix), policy=policy)
-    if isinstance(found, Rejection):
-        return found
-    return _with_margin(replace(found, curve=decode_curve(found.curve)), policy)
+    found = prepare_all(asked, model=model, mix=own, policy=policy, prefill_pool=not decodes)
+    return list(map(finished, found, drafts))
 
 
 class Made:
-    """What came of one question's candidates in a pool: their replicas (the flag says whether they decode), and what
-    these sustain alone (prompts over a link)."""
+    """What came of the candidates of one model, mix and policy in a pool: their replicas (the flag says whether they
+    decode), and what these sustain alone within objectives by their places (prompts over a link)."""
 
     def __init__(self) -> None:
         self.replicas: dict[tuple[Candidate, bool], PoolReplica | Rejection] = {}
-        self.capacities: dict[tuple[Candidate, Link | None], Capacity | Missed] = {}
+        self.capacities: dict[tuple[Candidate, Link | None, tuple[tuple[int, Objective], ...]], Capacity | Missed] = {}
 
 
-def pool_replica(
-    candidate: Candidate, made: Made, *, decodes: bool, model: ModelSpec, mix: RequestMix, policy: LoadPolicy
-) -> PoolReplica | Rejection:
-    """A replica of either pool, priced once whatever it is paired with; ``made`` : those of one question."""
-    key = (candidate, decodes)
-    if key not in made.replicas:
-        make = decode_replica if decodes else prefill_replica
-        made.replicas[key] = make(candidate, model=model, mix=mix, policy=policy)
-    return made.replicas[key]
+def pool_replicas(
+    tried: Sequence[Candidate], made: Made, *, decodes: bool, model: ModelSpec, mix: RequestMix, policy: LoadPolicy
+) -> list[PoolReplica | Rejection]:
+    """Replicas of either pool, each priced once whatever it is paired with, those of one call together."""
+    new = [candidate for candidate in dict.fromkeys(tried) if (candidate, decodes) not in made.replicas]
+    for candidate, replica in zip(new, _priced(new, decodes=decodes, model=model, mix=mix, policy=policy), strict=True):
+        made.replicas[candidate, decodes] = replica
+    return [made.replicas[candidate, decodes] for candidate in tried]
 
 
 def _with_margin(found: Prepared, policy: LoadPolicy) -> PoolReplica:
@@ -269,15 +268,16 @@ def _alone(
     policy: LoadPolicy,
 ) -> Capacity | Missed:
     """A pool's capacity within ``objectives``, those of all that it alone decides, by their places among them."""
-    if key not in made.capacities:
+    asked = (*key, tuple(objectives.items()))
+    if asked not in made.capacities:
         places, own = tuple(objectives), tuple(objectives.values())
         found = capacity_within(
             states, saturation_per_s=saturation_per_s, objectives=own, utilization=policy.utilization
         )
         if isinstance(found, Capacity) and found.binding is not None:
             found = replace(found, binding=places[found.binding])
-        made.capacities[key] = found
-    return made.capacities[key]
+        made.capacities[asked] = found
+    return made.capacities[asked]
 
 
 def _on(metric: LatencyMetric, objectives: tuple[Objective, ...]) -> Mapping[int, Objective]:
@@ -378,13 +378,13 @@ def evaluate_pools(
     policy: LoadPolicy,
     made: Made | None = None,
 ) -> Disaggregated | Rejection:
-    """What the two pools of ``candidate`` sustain, or why they cannot serve; see ``pool_replica``."""
+    """What the two pools of ``candidate`` sustain, or why they cannot serve; see ``pool_replicas``."""
     prompter, decoder = candidate.parts
     made = Made() if made is None else made
-    prefill = pool_replica(prompter, made, decodes=False, model=model, mix=mix, policy=policy)
+    (prefill,) = pool_replicas((prompter,), made, decodes=False, model=model, mix=mix, policy=policy)
     if isinstance(prefill, Rejection):
         return replace(prefill, candidate=candidate, label=candidate.label, reason=InPrefillPool(reason=prefill.reason))
-    decode = pool_replica(decoder, made, decodes=True, model=model, mix=mix, policy=policy)
+    (decode,) = pool_replicas((decoder,), made, decodes=True, model=model, mix=mix, policy=policy)
     if isinstance(decode, Rejection):
         return replace(decode, candidate=candidate, label=candidate.label)
     try:

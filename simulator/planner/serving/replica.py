@@ -128,12 +128,12 @@ def prepare(
 
 
 def prepare_all(
-    tried: Sequence[Candidate], *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy
+    tried: Sequence[Candidate], *, model: ModelSpec, mix: RequestMix, policy: LoadPolicy, prefill_pool: bool = False
 ) -> list[Prepared | Rejection]:
     """``prepare`` of several candidates: the steps of those on one platform are priced together."""
     found: list[Prepared | Rejection] = []
     for _, same in groupby(tried, key=lambda candidate: id(candidate.platform.hardware)):
-        found += _prepared(tuple(same), model=model, mix=mix, policy=policy)
+        found += _prepared(tuple(same), model=model, mix=mix, policy=policy, prefill_pool=prefill_pool)
     return found
 
 
@@ -147,7 +147,9 @@ def _prepared(
         if len(tried) == 1:
             return [not_deployable(tried[0], error)]
         # Which of them has no price, each says alone.
-        return [one for candidate in tried for one in _prepared((candidate,), model=model, mix=mix, policy=policy)]
+        return [
+            prepare(candidate, model=model, mix=mix, policy=policy, prefill_pool=prefill_pool) for candidate in tried
+        ]
     return [
         item if isinstance(item, Rejection) else _with_slots(candidate, item, *next(curves))
         for candidate, item in zip(tried, found, strict=True)

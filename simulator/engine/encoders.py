@@ -141,7 +141,7 @@ def pool_wait_mean_s(*, rate_per_s: float, service_s: float, servers: int) -> fl
 
     Range of validity
     -----------------
-    Exact for one server; for several, P is an approximation of how many find all busy.
+    Exact for one server; for several, P is an approximation of how many find all busy. Leaves out bursts.
 
     References
     ----------
@@ -175,7 +175,7 @@ def wait_percentile_s(*, rate_per_s: float, service_s: float, servers: int, perc
 
     Range of validity
     -----------------
-    An exponential tail, which waits for servers of equal service do not reach: rather too long.
+    An exponential tail, which waits for servers of equal service do not reach: rather too long. Leaves out bursts.
 
     References
     ----------

@@ -81,6 +81,17 @@ def dequantise_seconds(
     References
     ----------
     [Frantar2024]
+
+    Examples
+    --------
+    Four instructions a weight on one of 100 units that reach 1e12 a second together.
+
+    >>> from types import SimpleNamespace as Record
+    >>> chip = Record(vector_flops_per_s={Dtype.FP32: 2e12}, memory_bytes_per_s=1e12, parallel_units=100)
+    >>> fit = Record(parameters={"unit_bandwidth": 1.0, "memory_fraction": 1.0})
+    >>> four = Record(dequantise_ops=4.0)
+    >>> dequantise_seconds(Record(lookup_bytes=0.0), family=four, hardware=chip, fit=fit)
+    4e-10
     """
     instructions_per_s = hardware.vector_flops_per_s[Dtype.FP32] / FLOPS_PER_INSTRUCTION
     p = fit.parameters

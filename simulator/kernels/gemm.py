@@ -111,6 +111,18 @@ def quantise_seconds(
     References
     ----------
     [Williams2009]
+
+    Examples
+    --------
+    1,000 x 1,000 x (2 + 1) bytes at half of 1 TB/s, after 1 us.
+
+    >>> from collections import defaultdict
+    >>> machine = GemmMachine(peak_flops_per_s=1e15, memory_bytes_per_s=1e12, l2_bytes=1.0, compute_units=128.0)
+    >>> fit = defaultdict(float, l2_share=1.0, l2_speedup=1.0, quantise_fraction=0.5, quantise_s=1e-6)
+    >>> thousand = np.array([1000.0])
+    >>> found = quantise_seconds(thousand, thousand, machine=machine, parameters=fit, activation_bytes=1)
+    >>> round(float(found[0]), 9)
+    7e-06
     """
     moved = m * k * (OUTPUT_BYTES + activation_bytes)
     hot = l2_hit_share(moved, l2_bytes=parameters["l2_share"] * machine.l2_bytes)
@@ -163,6 +175,18 @@ def gemm_seconds(
     References
     ----------
     [Williams2009], [NVIDIA2024], [StreamK2023]
+
+    Examples
+    --------
+    Whole waves without overheads: 2 x 8,192^3 FLOPs at 1 PFLOP/s.
+
+    >>> from collections import defaultdict
+    >>> machine = GemmMachine(peak_flops_per_s=1e15, memory_bytes_per_s=1e12, l2_bytes=1.0, compute_units=128.0)
+    >>> ones = dict.fromkeys(("compute_fraction", "memory_fraction", "l2_speedup", "l2_share", "droop_s"), 1.0)
+    >>> fit = defaultdict(float, ones, unit_bandwidth=100.0, overlap=32.0)
+    >>> found = gemm_seconds(8192, 8192, 8192, machine=machine, parameters=fit, weight_bytes=2, activation_bytes=2)
+    >>> round(float(found.seconds[0]), 6)
+    0.0011
     """
     m, n, k = (np.asarray(size, dtype=np.float64) for size in np.broadcast_arrays(np.atleast_1d(m), n, k))
     price = partial(

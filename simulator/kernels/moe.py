@@ -206,11 +206,21 @@ def tokens_on_rank(shape: MoeShape, *, most_measured: float) -> Array:
     -----------------
     All-to-all brings r tokens. Tables of spread experts hold the whole step's, among which kernels look for the rank's
     own; TensorRT-LLM's of GB200, which hold what all-to-all brings (wideep_moe), take as long up to t_m. Beyond it such
-    passes would go on growing with tokens that no rank receives.
+    passes would go on growing with tokens that no rank receives. Leaves out skew between ranks.
 
     References
     ----------
     [DeepEP2025]
+
+    Examples
+    --------
+    Two ranks, two experts a token: 100 pairs are of 100 x 2 / 2 x (1 - 1 / 4) tokens.
+
+    >>> from types import SimpleNamespace as Record
+    >>> pairs = Record(exchanged=True, num_experts=64, local_experts=32, num_experts_per_tok=2, local_assignments=100.0,
+    ...     tokens=100.0)
+    >>> float(tokens_on_rank(pairs, most_measured=0.0))
+    75.0
     """
     if not shape.exchanged:
         return shape.tokens
@@ -277,6 +287,18 @@ def on_one_tile(timing: Timing, shape: MoeShape, *, untuned: UntunedExperts, com
     References
     ----------
     [VllmExperts2026]
+
+    Examples
+    --------
+    A load of 2 s for each product, beside 3 s: sqrt(3^2 + 4^2).
+
+    >>> from types import SimpleNamespace as Record
+    >>> shape = Record(tokens=8.0, distinct_experts=1.0, local_assignments=8.0, hidden_size=64, intermediate_size=64,
+    ...     num_experts_per_tok=1, local_experts=1, gated=False)
+    >>> tile = Record(tile=(16, 64, 64), resident_tiles=1, load_s=2.0)
+    >>> three = Timing(**dict.fromkeys(Timing.__dataclass_fields__, np.array([3.0])))
+    >>> float(on_one_tile(three, shape, untuned=tile, compute_units=10).seconds[0])
+    5.0
     """
     load = expert_load(shape)
     rows, columns, depth = untuned.tile

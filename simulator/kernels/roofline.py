@@ -90,6 +90,17 @@ def roofline_timing(work: Work, *, hardware: AcceleratorSpec, parameters: Roofli
     References
     ----------
     [Williams2009]
+
+    Examples
+    --------
+    An H100: 66.9 TFLOPs at half of its vector peak, 3.35 TB at its bandwidth.
+
+    >>> from types import SimpleNamespace as Record
+    >>> from simulator import load_hardware
+    >>> half = Record(launch_s=0.5, compute_fraction=0.5, memory_fraction=1.0, log_sigma=0.0, provenance=1)
+    >>> work = Record(shape=None, flops=np.array([66.9e12]), bytes=np.array([3.35e12]))
+    >>> float(roofline_timing(work, hardware=load_hardware("h100"), parameters=half).seconds[0])
+    2.5
     """
     if isinstance(work.shape, CollectiveShape):
         raise TypeError("a collective is priced by the network model")
@@ -136,25 +147,8 @@ def user_timing(work: Work, *, hardware: AcceleratorSpec, fit: KernelFit) -> Tim
 
 
 def floor_seconds(work: Work, *, hardware: AcceleratorSpec) -> Array:
-    """The plain roofline of one execution, which no kernel beats while its data comes from memory [s].
-
-    Equation
-    --------
-    t = max(F / P, B / W)
-
-    Parameters
-    ----------
-    work : FLOPs F [FLOP] and bytes B [bytes] of one execution
-    hardware : dense peak P [FLOP/s] and memory bandwidth W [bytes/s] of the datasheet
-
-    Range of validity
-    -----------------
-    A lower bound for operands that come from device memory. Leaves out launches and L2 hits.
-
-    References
-    ----------
-    [Williams2009]
-    """
+    """`roofline_timing` at the datasheet's rates: no kernel is faster while its operands come from memory [s]. Leaves
+    out launches and L2 hits."""
     return roofline_timing(work, hardware=hardware, parameters=FLOOR).seconds
 
 
@@ -172,7 +166,7 @@ def ridge_point(hardware: AcceleratorSpec, *, dtype: Dtype) -> float:
 
     Range of validity
     -----------------
-    Formats that the hardware multiplies. Datasheet rates: kernels turn later, by the shares of both that they reach.
+    Formats that the hardware multiplies. Leaves out the shares of both rates that kernels reach: they turn later.
 
     References
     ----------
@@ -182,7 +176,7 @@ def ridge_point(hardware: AcceleratorSpec, *, dtype: Dtype) -> float:
     --------
     An H100 SXM: 989.4 TFLOP/s in bf16 over 3.35 TB/s.
 
-    >>> from simulator.specs.hardware.accelerator import load_hardware
+    >>> from simulator import load_hardware
     >>> round(ridge_point(load_hardware("h100"), dtype=Dtype.BF16))
     295
     """
@@ -220,11 +214,23 @@ def bound_indices(rows: Sequence[tuple[Work, Timing]], *, hardware: AcceleratorS
 
     Range of validity
     -----------------
-    Datasheet rates. Occupancy stands for launches, waves that leave units idle and latencies that nothing hides.
+    Datasheet rates. Occupancy stands for launches, waves that leave units idle and latencies that nothing hides. Leaves
+    out other kernels at the same time.
 
     References
     ----------
     [Williams2009]
+
+    Examples
+    --------
+    3.35 TB on an H100 take 1 s of 1.5; of 10 they explain nothing.
+
+    >>> from types import SimpleNamespace as Record
+    >>> from simulator import load_hardware
+    >>> work, second = Record(shape=None, flops=np.zeros(2), bytes=np.full(2, 3.35e12)), np.ones(2)
+    >>> timing = Record(seconds=np.array([1.5, 10.0]), compute_s=0 * second, memory_s=second)
+    >>> [BOUNDS[place] for place in bound_indices([(work, timing)], hardware=load_hardware("h100"))[0]]
+    ['memory', 'occupancy']
     """
     seconds = np.maximum([timing.seconds for _, timing in rows], np.finfo(np.float64).tiny)
     compute_s, memory_s, floor_s, product_s = np.empty((4, *seconds.shape))
@@ -293,6 +299,15 @@ def pass_seconds(
     References
     ----------
     [Williams2009], [AIC2026]
+
+    Examples
+    --------
+    Two launches of 1 us and 3.35 GB at 3.35 TB/s.
+
+    >>> from simulator import load_hardware
+    >>> fit = {"launch_s": 1e-6, **dict.fromkeys(("memory_fraction", "l2_speedup", "l2_share", "l2_sharpness"), 1.0)}
+    >>> round(float(pass_seconds(np.array([3.35e9]), launches=2, parameters=fit, hardware=load_hardware("h100"))[0]), 6)
+    0.001002
     """
     each = np.maximum(np.asarray(pass_bytes, dtype=np.float64), 0.0) / launches
     fill = each / (parameters["l2_share"] * hardware.l2_bytes)
@@ -348,25 +363,10 @@ def _log_sigma(each: Array, *, fit: KernelFit | None, l2_bytes: float) -> Array:
 
 
 def host_transfer_timing(shape: HostTransferShape, *, hardware: AcceleratorSpec) -> Timing:
-    """Time of a copy over the host link [s].
+    """Time of a copy over the host link at its datasheet bandwidth in one direction [s].
 
-    Equation
-    --------
-    t = b / W
-
-    Parameters
-    ----------
-    shape : bytes b of the copy [bytes]
-    hardware : datasheet bandwidth W of the host link in one direction [bytes/s]
-
-    Range of validity
-    -----------------
-    Large copies from pinned memory; nothing is fitted, so that the price is assumed. Leaves out latency and shared
-    links.
-
-    References
-    ----------
-    [Sheng2023]
+    Of large copies from pinned memory; nothing is fitted, so that the price is assumed. Leaves out latency and shared
+    links. Reference: [Sheng2023]
     """
     moved = np.atleast_1d(np.asarray(shape.bytes, dtype=np.float64))
     seconds = moved / hardware.host_link.bytes_per_s_per_direction

@@ -266,6 +266,7 @@ def port_share(hardware: AcceleratorSpec, *, relative: AcceleratorSpec) -> float
     attention takes 0.98 to 1.04 times as long on an H100 as on an H200, which has 1.43 times its rate. Products of
     tables carried from one to the other err by 5.4 and 5.7 % (as they were 6.6 and 8.7), in FP8 by 6.8 and 8.5 (9.9 and
     18.7), block-scaled experts by 8.2 and 7.3 (9.1 and 8.1). 1 between architectures, where it does not help.
+    Leaves out caches.
 
     References
     ----------

@@ -40,6 +40,7 @@ def distinct_experts(
     -----------------
     Independent tokens that share one gamma-distributed popularity of experts: 0 for no tokens, k of all experts for
     one, all for many; s = 0 is uniform routing, m = (1 - k / E)^t. What tokens of one topic have in common is in s.
+    Leaves out experts that are chosen together.
 
     References
     ----------

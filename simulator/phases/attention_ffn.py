@@ -128,7 +128,7 @@ def ping_pong_seconds(
     Range of validity
     -----------------
     Equal layers and micro-batches. Where m F >= R every transfer is hidden and this is R + F (m L - 1), equation 5 of
-    the paper; one micro-batch takes L R.
+    the paper; one micro-batch takes L R. Leaves out layers that differ.
 
     References
     ----------

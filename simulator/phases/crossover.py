@@ -56,6 +56,15 @@ def crossover_batch(deployment: Deployment, *, context_tokens: int, ratio: float
     References
     ----------
     [Williams2009]
+
+    Examples
+    --------
+    The ridge of an H100 is at 295 FLOPs a byte of weights; activations move it by a tenth.
+
+    >>> from simulator import deploy, load_hardware, load_model
+    >>> replica = deploy(model=load_model("llama-3.1-8b"), hardware=load_hardware("h100"))
+    >>> crossover_batch(replica, context_tokens=1024)
+    326
     """
     low, high = 0, LARGEST_BATCH
     if not _computes(deployment, np.array([float(high)]), context_tokens=context_tokens, ratio=ratio)[0]:

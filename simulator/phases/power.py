@@ -142,6 +142,16 @@ def step_power_w(estimate: StepEstimate, *, hardware: AcceleratorSpec, fit: Powe
     References
     ----------
     [Patel2024b]
+
+    Examples
+    --------
+    100 + 600 x (0.1 + 0.6 x 0.5 + 0.4 x 0.25) W.
+
+    >>> from types import SimpleNamespace as Record
+    >>> chip = Record(idle_w=100.0, tdp_w=700.0, power_cap_w=None)
+    >>> half = Record(tensor_share=0.5, memory_share=0.25)
+    >>> float(step_power_w(half, hardware=chip, fit=Record(base=0.1, compute=0.6, memory=0.4)))
+    400.0
     """
     left = _left(hardware, fit)
     busy = left.power * fit.compute * estimate.tensor_share + left.memory_power * fit.memory * estimate.memory_share

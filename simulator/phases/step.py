@@ -136,6 +136,14 @@ class StepEstimate:
         References
         ----------
         [Chowdhery2022]
+
+        Examples
+        --------
+        1 TFLOP in 10 ms on two devices of 1 PFLOP/s.
+
+        >>> from types import SimpleNamespace as Record
+        >>> StepEstimate.mfu.fget(Record(model_flops=1e12, step_s=0.01, devices=2, peak_flops_per_s=1e15))
+        0.05
         """
         return self.model_flops / (self.step_s * self.devices * self.peak_flops_per_s)
 
@@ -161,11 +169,19 @@ class StepEstimate:
 
         Range of validity
         -----------------
-        Datasheet bandwidth. Activations, temporaries and repeated reads do not count as useful.
+        Datasheet bandwidth. Leaves out activations, temporaries and repeated reads, which are not useful.
 
         References
         ----------
         [Databricks2023]
+
+        Examples
+        --------
+        16 GB in 10 ms at 3.2 TB/s.
+
+        >>> from types import SimpleNamespace as Record
+        >>> StepEstimate.mbu.fget(Record(read_bytes=16e9, step_s=0.01, peak_bytes_per_s=3.2e12))
+        0.5
         """
         return self.read_bytes / (self.step_s * self.peak_bytes_per_s)
 
@@ -277,6 +293,16 @@ def issuing_s(deployment: Deployment, *, works: Iterable[Work], device_s: Array)
     References
     ----------
     [Ansel2024]
+
+    Examples
+    --------
+    32 launches of 10 us beside 0.2 ms of the device.
+
+    >>> from types import SimpleNamespace as Record
+    >>> engine = Record(issues_kernels=True, overheads=Record(eager_launch_s=1e-5))
+    >>> rows = [Record(count=32, shape=None, executed=1.0)]
+    >>> round(float(issuing_s(Record(engine=engine), works=rows, device_s=np.array(2e-4))), 6)
+    0.00012
     """
     if not deployment.engine.issues_kernels:
         return np.zeros_like(device_s)

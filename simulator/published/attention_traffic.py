@@ -101,7 +101,7 @@ def key_blocks(*, tokens: float, head_dim: float, sram_bytes: float, element_byt
 
     Range of validity
     -----------------
-    Positive sizes. Real kernels take blocks of fixed sizes.
+    Positive sizes. Leaves out that real kernels take blocks of fixed sizes.
 
     References
     ----------

@@ -116,8 +116,8 @@ def distinct_adapters(sequences: Array, *, count: int) -> Array:
 
     Range of validity
     -----------------
-    n >= 1, sequences that choose independently: the least favourable workload of the reference. Skewed popularity uses
-    fewer.
+    n >= 1, sequences that choose independently: the least favourable workload of the reference. Leaves out
+    skewed popularity, which uses fewer.
 
     References
     ----------

@@ -97,10 +97,20 @@ def _footprint(reuse: _Reuse, window: Floats) -> Floats:
     Range of validity
     -----------------
     The exact mean over all windows of one record; that every window holds about so many is what is assumed of it.
+    Leaves out trends within it.
 
     References
     ----------
     [Xiang2011]
+
+    Examples
+    --------
+    Blocks 1, 2, 1, 3: each pair holds two of them, all together three.
+
+    >>> from types import SimpleNamespace as Record
+    >>> reuse = _reuse(Record(content=np.array([1, 2, 1, 3]), findable=np.full(4, True)))
+    >>> _footprint(reuse, np.array([1.0, 2.0, 4.0])).tolist()
+    [1.0, 2.0, 3.0]
     """
     distinct = len(reuse.edges) / 2
     missing = _beyond(reuse.gaps, window) + _beyond(reuse.edges, window)

@@ -59,7 +59,9 @@ def test_the_equations_that_define_the_product_are_marked() -> None:
 
 
 @for_every(EQUATIONS)
-def test_an_equation_has_symbols_units_range_and_reference(equation: tuple[str, ast.FunctionDef, str]) -> None:
+def test_an_equation_has_symbols_units_range_reference_and_a_hand_number(
+    equation: tuple[str, ast.FunctionDef, str],
+) -> None:
     where, node, text = equation
     for title in SECTIONS:
         assert section(text, title), f"{where}: the section {title} is missing or empty"
@@ -72,6 +74,8 @@ def test_an_equation_has_symbols_units_range_and_reference(equation: tuple[str, 
             continue
         assert re.search(rf"(?m)^[\w, ]*\b{argument.arg}\b[\w, ]* : ", parameters), f"{where}: {argument.arg}"
     assert re.search(r"\[[A-Z][A-Za-z]+\d{4}[a-z]?\]", section(text, "References")), f"{where}: no key"
+    assert "\n>>> " in text, f"{where}: no example with a number"
+    assert re.search(r"[Ll](?:eaves|eft)\s+out", text), f"{where}: does not say what it leaves out"
 
 
 @for_every(WITH_EXAMPLES)

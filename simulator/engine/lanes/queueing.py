@@ -116,7 +116,8 @@ def wait_probability(*, load: ArrayLike, service_cv: ArrayLike, arrival_cv: Arra
 
     Range of validity
     -----------------
-    Exact for Poisson arrivals, of which the load's share waits; an approximation elsewhere, held to 0 to 1.
+    Exact for Poisson arrivals, of which the load's share waits; an approximation elsewhere, held to 0 to 1. Leaves out
+    gaps that depend on each other.
 
     References
     ----------
@@ -344,7 +345,8 @@ def followers(expected: ArrayLike, *, arrival_cv: float) -> Followers:
     Range of validity
     -----------------
     Poisson arrivals and burstier ones of independent gamma gaps (ca > 1) to about a thousandth, from a table.
-    Smoother ones count as Poisson ones of the mean that ``arrivals_after_one`` gives.
+    Smoother ones count as Poisson ones of the mean that ``arrivals_after_one`` gives. Leaves out gaps that depend on
+    each other.
 
     References
     ----------

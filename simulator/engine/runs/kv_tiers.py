@@ -101,11 +101,20 @@ def break_even_tokens(tier: CacheTier, settings: SchedulerSettings) -> int | Non
 
     Range of validity
     -----------------
-    A link that nothing else is on. Under load the event simulation compares with the queue before it.
+    Leaves out what else is on the link: under load the event simulation compares with the queue before it.
 
     References
     ----------
     [Qin2024]
+
+    Examples
+    --------
+    Three blocks of 16 tokens: 0.5 + 3 x 0.1 s, or 1.2 s of computing.
+
+    >>> from types import SimpleNamespace as Record
+    >>> settings = Record(prompt_s=[0.0, 0.2, 0.6, 1.2], block_size_tokens=16)
+    >>> break_even_tokens(Record(latency_s=0.5, block_load_s=0.1), settings)
+    48
     """
     blocks = np.arange(len(settings.prompt_s))
     sooner = tier.latency_s + blocks * tier.block_load_s <= np.array(settings.prompt_s)

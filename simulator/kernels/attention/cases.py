@@ -193,6 +193,14 @@ def balanced_splits(tiles: Array, blocks: Array, *, tiles_of_one: Array, slots: 
     References
     ----------
     [Shah2024]
+
+    Examples
+    --------
+    Parts of ceil(1.1 x 8 x 64 / 132) = 5 blocks.
+
+    >>> eight = np.array([8.0])
+    >>> float(balanced_splits(eight, np.array([64.0]), tiles_of_one=eight, slots=132.0)[0])
+    13.0
     """
     share = np.ceil(SHARE_MARGIN * tiles * blocks / slots)
     splits = np.clip(np.ceil(blocks / share), 1.0, MOST_SPLITS)

@@ -95,6 +95,23 @@ def latent_decode_seconds(
     References
     ----------
     [DeepSeek2024a], [FlashDecoding2023]
+
+    Examples
+    --------
+    Latents of 64 sequences with 10,000 tokens, 512 bytes each, cross 1 TB/s in 0.33 ms.
+
+    >>> from types import SimpleNamespace as Record
+    >>> from collections import defaultdict
+    >>> from simulator.specs.model.precision import Dtype
+    >>> call = Record(sequences=np.array([64.0]), query_tokens=1.0, context_tokens=9999.0, num_kv_heads=1, num_heads=16,
+    ...     head_dim=256, v_head_dim=256, window=None, kv_dtype=Dtype.BF16, causal=True, shared_kv=True)
+    >>> cases = attention_cases(call)
+    >>> machine = AttentionMachine(peak_flops_per_s=1e15, exponentials_per_s=1e15, memory_bytes_per_s=1e12,
+    ...     l2_bytes=1.0, compute_units=100.0, clock_hz=1e9)
+    >>> fit = defaultdict(float, tile_rows=16.0, tensor_fraction=1.0, memory_fraction=1.0)
+    >>> grid = latent_grid_of(cases, machine=machine, parameters=fit)
+    >>> round(float(latent_decode_seconds(cases, grid=grid, machine=machine, parameters=fit).memory_s[0]), 5)
+    0.00033
     """
     p = parameters
     reads = 1.0 + REREAD * (grid.tiles / (cases.sequences * cases.num_kv_heads) - 1.0)

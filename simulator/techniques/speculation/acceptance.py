@@ -108,7 +108,7 @@ def any_child_accepted(rate: Array, *, children: Array) -> Array:
 
     Range of validity
     -----------------
-    Independent guesses. Siblings compete for the same position, so that independence flatters wide trees.
+    Independent guesses. Leaves out that siblings compete for the same position, which flatters wide trees.
 
     References
     ----------

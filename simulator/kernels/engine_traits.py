@@ -84,7 +84,8 @@ class EngineTraits:
     narrow_latent : how many heads latent decode attention takes at a time; quantised_before : formats whose activations
         the kernel before a product narrows
     split_products : products of few rows on kernels that divide the inner size; replaced : kernels that stand in
-    fused : fits of all-reduces with the residual norm in them, up to ``fused_bytes`` by number of devices
+    fused : fits of all-reduces with the residual norm in them, up to ``fused_bytes`` by number of devices, in one shot
+        up to ``one_shot_tokens``
     launch_gap_s : device time between a kernel of a step and the next [s]
     tuned_share : share of the rate of tuned kernels that products and experts reach [-]
     in_whole_runs : kinds of rows (`row_kind`) in the whole runs on this architecture that these numbers were fitted to
@@ -112,6 +113,7 @@ class EngineTraits:
     replaced: tuple[RecipeFits, ...] = ()
     fused: CollectiveFits | None = None
     fused_bytes: tuple[tuple[int, float], ...] = ()
+    one_shot_tokens: int = 0
     launch_gap_s: float = 0.0
     tuned_share: float = 1.0
     in_whole_runs: frozenset[str] = frozenset()
@@ -147,11 +149,11 @@ class EngineTraits:
         are off by is in the numbers that were fitted to those runs; the spread stays that of the transfer."""
         return replace(relative, known=Provenance.CALIBRATED) if kind in self.in_whole_runs else relative
 
-    def largest_fused(self, shape: CollectiveShape) -> float:
-        """The largest message of this group that is reduced and normed in one kernel [bytes]; 0 for none."""
-        if self.fused is None or shape.operation is not Collective.ALL_REDUCE or not shape.ends_block:
-            return 0.0
-        return dict(self.fused_bytes).get(shape.participants, 0.0)
+    def fused_up_to(self, shape: CollectiveShape) -> tuple[float, float]:
+        """The largest message of this group that one kernel reduces and norms, and that in one shot [bytes]; or 0."""
+        if self.fused is None or shape.operation is not Collective.ALL_REDUCE or not shape.block_token_bytes:
+            return 0.0, 0.0
+        return dict(self.fused_bytes).get(shape.participants, 0.0), self.one_shot_tokens * shape.block_token_bytes
 
 
 def _experts_of_device(model: ModelSpec, ranks: ParallelismSpec) -> set[tuple[int, int]]:
@@ -238,6 +240,7 @@ def with_recipe(
         replaced=tuple(RecipeFits(kernel=kernel, fits=fits, slower=slower(kernel)) for kernel, fits in named if fits),
         fused=None if fused is None else collective_fits(hardware, library=fused.library, profiles=profiles),
         fused_bytes=() if fused is None else tuple(sorted(fused.largest_bytes[hardware.architecture].items())),
+        one_shot_tokens=0 if fused is None else fused.one_shot_tokens,
     )
 
 

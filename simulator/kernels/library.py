@@ -164,14 +164,14 @@ class KernelLibrary:
 
     def _collective(self, shape: CollectiveShape) -> Timing:
         timing = self._moved(shape, fits=self.collectives)
-        largest = self.traits.largest_fused(shape)
+        largest, one_shot_bytes = self.traits.fused_up_to(shape)
         if self.traits.fused is not None and largest:
-            own = self._moved(shape, fits=self.traits.fused, extends=True)
+            own = self._moved(shape, fits=self.traits.fused, one_shot_bytes=one_shot_bytes)
             fused = without(own, self.memory_pass(norm_pass(shape)))
             timing = chosen(np.asarray(shape.message_bytes) <= largest, fused, timing)
         return with_wait(timing, traits=self.traits, participants=shape.participants)
 
-    def _moved(self, shape: CollectiveShape, *, fits: CollectiveFits, extends: bool = False) -> Timing:
+    def _moved(self, shape: CollectiveShape, *, fits: CollectiveFits, one_shot_bytes: float | None = None) -> Timing:
         beyond, hardware = self.beyond, self.hardware
         if beyond is not None and shape.span > hardware.scale_up.domain_size:
             hardware, fits = beyond.hardware, beyond.collectives
@@ -180,7 +180,7 @@ class KernelLibrary:
                 shape,
                 hardware=hardware,
                 fits=measured,
-                extends=extends,
+                one_shot_bytes=one_shot_bytes,
                 network=None if beyond is None else beyond.network,
                 relative=self.traits.lent(fits.relative, kind=row_kind(shape)),
             )

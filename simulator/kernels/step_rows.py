@@ -228,7 +228,7 @@ def price_rows(kernels: KernelPrices, works: Sequence[Work]) -> tuple[Timing, ..
     timings = {**_products(kernels, works), **_attention(kernels, works), **_passes(kernels, works)}
     beside = [row for work in works if isinstance(work.shape, CollectiveShape) for row in work.shape.beside]
     taken = iter(zip(beside, price_rows(kernels, beside), strict=True)) if beside else iter(())
-    messages: dict[tuple[Collective, int, int, bool, bytes], Timing] = {}
+    messages: dict[tuple[Collective, int, int, float, bytes], Timing] = {}
     for place, work in enumerate(works):
         if place in timings:
             continue
@@ -238,7 +238,7 @@ def price_rows(kernels: KernelPrices, works: Sequence[Work]) -> tuple[Timing, ..
                 work.shape.operation,
                 work.shape.participants,
                 work.shape.spacing,
-                work.shape.ends_block,
+                work.shape.block_token_bytes,
                 message.tobytes(),
             )
             if key not in messages:

@@ -192,7 +192,7 @@ class DeviceShare:
         participants: int,
         count: float,
         role: str,
-        ends_block: bool = False,
+        block_token_bytes: float = 0.0,
         spacing: int = 1,
         copies: float = 1.0,
         apart_bytes: Array | None = None,
@@ -207,7 +207,7 @@ class DeviceShare:
                 operation=operation,
                 message_bytes=message_bytes,
                 participants=participants,
-                ends_block=ends_block,
+                block_token_bytes=block_token_bytes,
                 spacing=spacing,
                 copies=copies,
                 apart_bytes=apart_bytes,
@@ -225,15 +225,16 @@ class DeviceShare:
         if self.tp_size == 1:
             return ()
         rows = self.tokens if tokens is None else tokens
+        token_bytes = self.hidden_size * self.element_bytes
         return (
             self.collective(
                 f"{block}_all_reduce",
                 operation=Collective.ALL_REDUCE,
-                message_bytes=rows * self.hidden_size * self.element_bytes,
+                message_bytes=rows * token_bytes,
                 participants=self.tp_size,
                 count=count,
                 role=block,
-                ends_block=True,
+                block_token_bytes=token_bytes,
             ),
         )
 

@@ -133,7 +133,7 @@ def layer_rows(layer: arch.LayerSpec, *, share: DeviceShare, count: int) -> list
     """Rows of ``count`` equal layers: norms with residuals, mixer, cross attention, feed-forward blocks."""
     rows = [*_mixer_rows(layer.mixer, share=share, count=count)]
     if layer.summed_once:
-        rows = [row for row in rows if not (isinstance(row.shape, CollectiveShape) and row.shape.ends_block)]
+        rows = [row for row in rows if not (isinstance(row.shape, CollectiveShape) and row.shape.block_token_bytes)]
     if layer.cross_attention is not None:
         rows += cross_attention_rows(layer.cross_attention, share=share, count=count)
     for block in layer.feed_forward:

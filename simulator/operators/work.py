@@ -194,7 +194,7 @@ class CollectiveShape:
 
     message_bytes : the tensor each device contributes (all-reduce, all-to-all, p2p) or ends up with (all-gather),
         as nccl-tests count it (array)
-    ends_block : whether it sums what a block gives to the residual stream, with a norm behind it
+    block_token_bytes : of one token, where it sums what a block gives to the residual stream, with a norm behind it
     spacing : places from one participant to the next; the ranks of a tensor-parallel group lie between two of context
     beside : rows that the device computes meanwhile, ``kept_share`` of them slower by a message above ``apart_bytes``
     copies : places that get each token by all-to-all; a server shares it above ``apart_bytes`` (array; None: never)
@@ -203,7 +203,7 @@ class CollectiveShape:
     operation: Collective
     message_bytes: Array
     participants: int
-    ends_block: bool = False
+    block_token_bytes: float = 0.0
     spacing: int = 1
     copies: float = 1.0
     apart_bytes: Array | None = None

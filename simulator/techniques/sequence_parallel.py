@@ -44,7 +44,7 @@ class SplitTokens:
 
 def _split(row: Work, *, size: int) -> tuple[Work, ...]:
     shape = row.shape
-    if isinstance(shape, CollectiveShape) and shape.ends_block and shape.operation is Collective.ALL_REDUCE:
+    if isinstance(shape, CollectiveShape) and shape.block_token_bytes and shape.operation is Collective.ALL_REDUCE:
         halves = (Collective.REDUCE_SCATTER, Collective.ALL_GATHER)
         return tuple(
             replace(row, name=f"{row.name}_{half.value}", shape=replace(shape, operation=half)) for half in halves

@@ -387,7 +387,7 @@ def test_an_engine_s_own_law_goes_on_in_larger_groups_where_it_is_known_to_run_t
     """GB200's table of TensorRT-LLM ends at four devices of one tray; the rack has 72 on one fabric."""
     gb200, fits = load_hardware("gb200"), measured_fits("gb200", "trtllm") + measured_fits("gb200", "nccl")
     eight = shape(Collective.ALL_REDUCE, 16 * KIB, 8)
-    rings, own = (collective_timing(eight, hardware=gb200, fits=fits, extends=extends) for extends in (False, True))
+    rings, own = (collective_timing(eight, hardware=gb200, fits=fits, one_shot_bytes=own) for own in (None, 0.0))
     four = collective_timing(shape(Collective.ALL_REDUCE, 16 * KIB, 4), hardware=gb200, fits=fits)
     assert four.seconds[0] < own.seconds[0] < 0.5 * rings.seconds[0]
     assert own.provenance[0] == Provenance.EXTRAPOLATED > four.provenance[0]

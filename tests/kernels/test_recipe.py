@@ -83,12 +83,12 @@ def work(shape: object, family: Family, *, flops: np.ndarray) -> Work:
     )
 
 
-def all_reduce(message: float, *, participants: int = 8, ends_block: bool = True) -> Work:
+def all_reduce(message: float, *, participants: int = 8, token_bytes: float = 16384.0) -> Work:
     shape = CollectiveShape(
         operation=Collective.ALL_REDUCE,
         message_bytes=np.array([message]),
         participants=participants,
-        ends_block=ends_block,
+        block_token_bytes=token_bytes,
     )
     return work(shape, Family.COLLECTIVE, flops=np.zeros(1))
 
@@ -138,10 +138,29 @@ def test_a_norm_inside_an_all_reduce_is_paid_once_up_to_the_largest_message() ->
     small, large = all_reduce(65536.0), all_reduce(4e6)
     assert fused.price(small).seconds[0] < library.price(small).seconds[0]
     assert fused.price(large).seconds[0] == library.price(large).seconds[0]
-    inside = all_reduce(65536.0, ends_block=False)
+    inside = all_reduce(65536.0, token_bytes=0.0)
     assert fused.price(inside).seconds[0] == library.price(inside).seconds[0]
     assert isinstance(small.shape, CollectiveShape)
     assert (norm_pass(small.shape).bytes == 4 * 65536).all()
+
+
+def test_up_to_its_tokens_an_all_reduce_is_in_one_shot_whatever_its_table_found_faster() -> None:
+    """Every device reads the messages of seven others: twice the tokens take twice the time where bytes decide."""
+    hardware = load_hardware("h200-sxm-141gb")
+    traits = with_recipe(NO_TRAITS, load_engine("tensorrt-llm").recipe, hardware=hardware)
+    library = replace(kernel_library(hardware, library="trtllm"), traits=traits)
+    assert traits.one_shot_tokens == 128
+
+    def seconds(tokens: int, participants: int, *, one_shot_tokens: int) -> float:
+        priced = replace(library, traits=replace(traits, one_shot_tokens=one_shot_tokens))
+        row = all_reduce(tokens * 16384.0, participants=participants)
+        return float(priced.price(row).seconds[0])
+
+    link = hardware.scale_up.bytes_per_s_per_direction
+    assert seconds(128, 8, one_shot_tokens=128) > 7 * 128 * 16384 / link > seconds(128, 8, one_shot_tokens=0)
+    assert seconds(129, 8, one_shot_tokens=128) == seconds(129, 8, one_shot_tokens=0)
+    # Between two devices one shot moves as much as any other way.
+    assert seconds(64, 2, one_shot_tokens=128) == pytest.approx(seconds(64, 2, one_shot_tokens=0), rel=0.02)
 
 
 def test_a_recipe_of_another_architecture_changes_nothing_but_the_fused_passes() -> None:

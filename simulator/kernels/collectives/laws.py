@@ -195,12 +195,24 @@ def fastest_seconds(
 
 
 def model_seconds(
-    model: CollectiveModel, *, operation: Collective, message_bytes: Array, participants: int, bytes_per_s: float
+    model: CollectiveModel,
+    *,
+    operation: Collective,
+    message_bytes: Array,
+    participants: int,
+    bytes_per_s: float,
+    one_shot_bytes: float = 0.0,
 ) -> Array:
-    """Laws times the residual [s], for positive ``message_bytes``. Reference: [Hockney1994]"""
-    law_s = fastest_seconds(
-        model.laws, operation=operation, message_bytes=message_bytes, participants=participants, bytes_per_s=bytes_per_s
+    """Laws times the residual [s], for positive ``message_bytes``; up to ``one_shot_bytes`` one shot's alone, where
+    there is one. Reference: [Hockney1994]"""
+    one_shot = tuple(law for law in model.laws if law.algorithm == "one_shot") or model.laws
+    law_s, one_shot_s = (
+        fastest_seconds(
+            laws, operation=operation, message_bytes=message_bytes, participants=participants, bytes_per_s=bytes_per_s
+        )
+        for laws in (model.laws, one_shot)
     )
+    law_s = np.where(message_bytes <= one_shot_bytes, one_shot_s, law_s)
     if model.residual is None:
         return law_s
     points = log2_coordinates(participants, message_bytes)

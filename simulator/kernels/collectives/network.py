@@ -57,7 +57,7 @@ def collective_timing(
     hardware: AcceleratorSpec,
     fits: Sequence[KernelFit],
     graph: bool = True,
-    extends: bool = False,
+    one_shot_bytes: float | None = None,
     network: LinkSpec | None = None,
     relative: Relative | None = None,
 ) -> Timing:
@@ -65,7 +65,8 @@ def collective_timing(
 
     fits : collective fits of the engine's library (all-reduce variants with ``from_bytes``) and NCCL's
     graph : inside a CUDA graph, or launched eagerly by the host
-    extends : the engine runs its own all-reduce in larger groups of the domain than were measured, by the same laws
+    one_shot_bytes : set where the engine runs its own all-reduce: in larger groups of the domain than were measured, by
+        the same laws, and up to that message in one shot, whatever its table found faster
     network : one device's share of the NICs, needed where ``participants`` exceed the scale-up domain
     relative : set where ``fits`` come from another accelerator
 
@@ -94,7 +95,7 @@ def collective_timing(
             link=link,
             fits=fits,
             graph=graph,
-            extends=extends,
+            one_shot_bytes=one_shot_bytes,
         )
         wire_s = _wire_s(shape.operation, floor_bytes, participants=shape.participants, link=link)
     else:
@@ -154,14 +155,14 @@ def _within_domain(
     link: LinkSpec,
     fits: Sequence[KernelFit],
     graph: bool,
-    extends: bool = False,
+    one_shot_bytes: float | None = None,
 ) -> _PricedCollective:
     if operation is Collective.P2P:
         # Two devices that exchange all of 2 n by all-to-all send n each: the measured stand-in for a send of n.
         priced = _within_domain(Collective.ALL_TO_ALL, 2 * message, participants=2, link=link, fits=fits, graph=graph)
         borrowed = np.maximum(priced.provenance, float(Provenance.EXTRAPOLATED))
         return _PricedCollective(seconds=priced.seconds, log_sigma=priced.log_sigma, provenance=borrowed)
-    served = _served(Same(tuple(fits)), operation, participants, graph, extends)
+    served = _served(Same(tuple(fits)), operation, participants, graph, one_shot_bytes is not None)
     ends = [start for start, _, _ in served[1:]] + [np.inf]
     seconds, log_sigma, provenance = (np.zeros_like(message) for _ in range(3))
     for place, ((start, fit, model), end) in enumerate(zip(served, ends, strict=True)):
@@ -174,6 +175,7 @@ def _within_domain(
             message_bytes=message[chosen],
             participants=participants,
             bytes_per_s=link.reached_bytes_per_s(participants),
+            one_shot_bytes=one_shot_bytes or 0.0,
         )
         beyond = _octaves_beyond(fit, message=message[chosen], participants=participants)
         log_sigma[chosen] = fit.error.log_sigma * (1 + beyond)

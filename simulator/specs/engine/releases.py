@@ -242,15 +242,15 @@ class TableKernel(Spec):
 
 
 class FusedAllReduce(Spec):
-    """All-reduces of a step that add the residual and take the norm in the same kernel.
+    """All-reduces of a step that add the residual and take the norm in one kernel, whose table is the ``library``'s.
 
-    library : whose table measured the all-reduce of that kernel
-    largest_bytes : by architecture and number of devices the message up to which it runs; one that is not listed
-        never does
+    largest_bytes : by architecture and number of devices the message up to which it runs; where none stands, never
+    one_shot_tokens : of a step, up to which every device reads all the others' messages, whatever else were faster
     """
 
     library: KernelLibraryName
     largest_bytes: dict[str, dict[int, PositiveFloat]]
+    one_shot_tokens: NonNegativeInt = 0
 
 
 class UndividedLatent(Spec):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 import streamlit as st
 
 from app import actions, charts, display, glossary, inputs, question, tables, widgets
@@ -10,7 +13,7 @@ from app.commands import step_command
 from app.uploaded import session_profiles
 from simulator.errors import RoofcastError
 from simulator.phases.one_step import RooflinePoint, roofline_points
-from simulator.reports.charts.roofline import passes_chart, roofline_chart, shape_text
+from simulator.reports.charts.roofline import passes_chart, point_label, roofline_chart, shape_text
 from simulator.reports.content.document import EMPTY, Cell, count, fraction, number, ordered, seconds
 from simulator.reports.content.quantities import bytes_text, count_text, range_text, seconds_text
 from simulator.reports.tables.scenario_figures import (
@@ -128,9 +131,9 @@ def _figures(found: Steps) -> None:
     )
 
 
-def _pick(label: str) -> None:
+def _pick(operators: Mapping[str, str], label: str) -> None:
     """Show the operator whose point was clicked."""
-    st.session_state[_OPERATOR] = label.partition(":")[0]
+    st.session_state[_OPERATOR] = operators[label]
 
 
 @st.fragment
@@ -146,10 +149,11 @@ def _chart(found: Steps, points: dict[str, RooflinePoint]) -> None:
         for name, document in (("prefill", prefill), ("decode", decode))
     )
     known = least_known((prefill["provenance"], decode["provenance"]))
-    charts.chart(described, key="roofline", provenance=known, interval=steps, height=480, picked=_pick)
+    pick = partial(_pick, {point_label(point): name for name, point in points.items()})
+    charts.chart(described, key="roofline", provenance=known, interval=steps, height=480, picked=pick)
     passes = passes_chart(phases, deployment=found.deployment)
     if passes is not None:
-        charts.chart(passes, key="passes", provenance=known, interval=steps, height=_PASSES_HEIGHT, picked=_pick)
+        charts.chart(passes, key="passes", provenance=known, interval=steps, height=_PASSES_HEIGHT, picked=pick)
     names = tuple(points)
     chosen = widgets.choice("Operator", names, key=_OPERATOR, default=names[0], help=_PICKED)
     facts = dict(zip(_COLUMNS, _row(points[chosen]), strict=True))

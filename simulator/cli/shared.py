@@ -114,7 +114,7 @@ def print_version(asked: bool) -> None:
 def _usage_line(error: typer.TyperException) -> str:
     message = error.format_message().replace("\n", " ")
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
-    if option is not None and context is not None and "no such option" in message.lower():
+    if option is not None and context is not None and hasattr(error, "possibilities"):  # nobody knows the option
         from simulator.cli.plan_defaults import meant_by
 
         known = [name for parameter in context.command.params for name in parameter.opts]

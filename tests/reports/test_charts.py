@@ -66,9 +66,7 @@ def test_number_text_uses_prefixes() -> None:
 
 
 def test_waterfall_adds_up_and_totals_restart_from_zero() -> None:
-    series = Series(
-        name="", kind=SeriesKind.WATERFALL, x=(0, 1, 2, 3), y=(5.0, 3.0, 8.0, -2.0), labels=("", "", "total", "")
-    )
+    series = Series(name="", kind=SeriesKind.WATERFALL, x=(0, 1, 2, 3), y=(5.0, 3.0, 8.0, -2.0), totals=frozenset({2}))
     bars = waterfall_bars(series)
     assert [(bar.start, bar.end) for bar in bars] == [(0, 5), (5, 8), (0, 8), (8, 6)]
 

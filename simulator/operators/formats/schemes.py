@@ -323,5 +323,5 @@ def _contradiction(weights: Dtype, activations: Dtype | None) -> RoofcastError:
     return contradiction(
         f"{weights} weights with {activations} activations have no kernel",
         field="precision.activations",
-        hint="leave precision.activations out to take what engines run for these weights",
+        hint="leave it out to take what engines run for these weights",
     )

@@ -299,7 +299,7 @@ def _agree(field: str, given: Dtype | None, meant: Dtype, scheme: str) -> None:
         raise contradiction(
             f"{given} contradicts scheme {scheme!r}, which uses {meant}",
             field=field,
-            hint=f"leave {field} out or set it to {meant}",
+            hint=f"leave it out or set it to {meant}",
         )
 
 

@@ -103,12 +103,13 @@ class PriceRival:
 class BoughtFleet:
     """The cheapest fleet to own of those whose accelerators somebody quoted a purchase of.
 
-    capital : at the start; per_hour : capital and operation over ``years`` (`tco.owning_cost`); provider : who quotes
+    accelerators : its kinds; provider : who quotes; capital : at the start; per_hour : with operation over ``years``
     rent_hardware, rent_kind, rent_per_hour : of the fleet that costs least to rent for as long, by a term or as planned
     chosen : whether owning costs less than that, doubt included
     """
 
     hardware: str
+    accelerators: tuple[str, ...]
     setup: str
     devices: int
     provider: str

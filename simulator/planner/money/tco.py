@@ -287,6 +287,7 @@ def bought_fleet(
     rent, rival = min(rented, key=lambda item: item[0].annual * (1 + item[1].doubt))
     return BoughtFleet(
         hardware=fleet.hardware,
+        accelerators=tuple(item.hardware for item in fleet.housing),
         setup=fleet.label,
         devices=fleet.devices,
         provider=owning.offer.provider,

@@ -333,8 +333,7 @@ def check_precision(spec: PlanSpec, *, model: ModelSpec) -> None:
             return
     if refused is not None:
         option = Option(refused.field.rpartition(".")[2])
-        hint = refused.hint.replace(refused.field, f"`{option}`")
-        raise RoofcastError(refused.message, field=option, code=refused.code, hint=hint)
+        raise RoofcastError(refused.message, field=option, code=refused.code, hint=refused.hint)
 
 
 SCHEMES = {"fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4", "int8": "w8a8"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from simulator.engine.runs.kv_tiers import TierUse
@@ -62,7 +63,8 @@ def _without(question: Question, sized: Sized) -> Sized | None:
     spec = question.spec.model_copy(update={"kv_tiers": (), "hardware": (chosen.hardware,)})
     own = resolve(spec)
     found = try_platforms(own, platforms(spec)).trial.sized
-    same = next((item for item in found if item.evaluated.candidate.label == chosen.label), None)
+    plain = replace(chosen, engine=chosen.engine.model_copy(update={"kv_tiers": None}))
+    same = next((item for item in found if item.evaluated.candidate == plain), None)
     return None if same is None else check_fleet(own, same).sized
 
 

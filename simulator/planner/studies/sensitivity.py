@@ -297,15 +297,15 @@ def breaks_first(question: Question, sized: Sized) -> tuple[BreaksFirst, ...]:
     own, *others = kept.slacks(rate, replicas=sized.replicas)
     slack = min([own, *others])
     up = 1 + RELATIVE_END
-    curves = (("prompt length", prompt_curve(question, sized)), ("answer length", answer_curve(question, sized)))
+    # A pool of its own computes prompts, in a time that grows with them at least in proportion.
+    curves = (("prompt length", prompt_curve, others), ("answer length", answer_curve, ()))
     found = [("request rate", slack - 1), ("step time", slack * kept.step_margin - 1)]
-    for name, curve in curves:
-        less = curve.share(up)
+    for name, curve, beside in curves:
+        less = curve(question, sized).share(up)
         elasticity = -log(less) / log(up) if 0 < less < 1 else 0.0
         exponent = log(own) / elasticity if elasticity > 0 else inf
         margin = exp(exponent) - 1 if exponent < _LARGEST_EXPONENT else inf
-        # A pool of its own computes prompts, in a time that grows with them at least in proportion.
-        found.append((name, min([margin, *(other - 1 for other in others)]) if name == "prompt length" else margin))
+        found.append((name, min([margin, *(other - 1 for other in beside)])))
     lost = (slack - 1) / slack
     details = {
         "request rate": "more requests at the peak",

@@ -80,7 +80,7 @@ class Series:
     line, ceiling, step : joined points; a step keeps its value until the next x
     bar, stacked_bar : heights y over category positions x
     band : from ``low`` to ``high`` over x (y is the middle, drawn as a line where given)
-    waterfall : changes y over category positions x; positions whose ``labels`` entry is "total" restart from zero
+    waterfall : changes y over category positions x; positions in ``totals`` restart from zero
     tornado : bars from ``low`` to ``high`` around the base value y, over category positions x of the y axis
     scatter : points with ``labels``, and whiskers from ``low`` to ``high`` and ``x_low`` to ``x_high`` where given
     color : index in PALETTE; None takes the next one
@@ -99,6 +99,7 @@ class Series:
     labels: tuple[str, ...] = ()
     color: int | None = None
     colors: tuple[int, ...] = ()
+    totals: frozenset[int] = frozenset()
     dashed: bool = False
 
 
@@ -217,7 +218,7 @@ def waterfall_chart(
         kind=SeriesKind.WATERFALL,
         x=places(len(parts)),
         y=tuple(amount for _, amount, _ in parts),
-        labels=tuple("total" if is_total else "" for _, _, is_total in parts),
+        totals=frozenset(place for place, part in enumerate(parts) if part[2]),
         colors=tuple(colors),
     )
     x = Axis(title="", categories=tuple(name for name, _, _ in parts))

@@ -52,7 +52,7 @@ _MARGIN, _NAMED_MARGIN = 2.0, 4.0
 
 
 def point_label(point: RooflinePoint) -> str:
-    """What a point says when somebody points at it; it starts with the point's title and a colon."""
+    """What a point says when somebody points at it."""
     shape = shape_text(point.work)
     return (
         f"{point.title}: {point.count:.0f} x {f'[{shape}]' if shape else ''}, "

@@ -107,7 +107,7 @@ def waterfall_bars(series: Series) -> tuple[WaterfallBar, ...]:
     bars: list[WaterfallBar] = []
     running = 0.0
     for index, (x, change) in enumerate(zip(series.x, series.y, strict=True)):
-        total = bool(series.labels) and series.labels[index] == "total"
+        total = index in series.totals
         start = 0.0 if total else running
         running = change if total else running + change
         color = NEUTRAL if total else GAIN if running < start else LOSS

@@ -13,6 +13,7 @@ from simulator.reports.content import document as doc
 from simulator.reports.content import quantities as say
 from simulator.reports.content.document import Origin, Table, fraction, number, table, text
 from simulator.reports.studies import Studies
+from simulator.reports.words.derivation import TERMS
 from simulator.reports.words.fields import flagged
 from simulator.specs.base import is_recalled
 from simulator.specs.money.ownership import OwnershipProfile, SourcedFigure
@@ -235,7 +236,7 @@ _PERCENT = 100
 
 
 def _term(rent: Renting) -> str:
-    return say.RENTAL_NAMES[rent.kind].removeprefix("reserved ")
+    return "as planned" if rent.kind == "planned" else TERMS[rent.kind]
 
 
 def buying_text(cost: TotalCost) -> str:

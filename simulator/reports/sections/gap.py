@@ -8,6 +8,7 @@ from simulator.reports.content.quantities import counted_text, percent_text
 from simulator.reports.words.fields import assumption_texts, flag_of, flag_texts, plan_command
 
 _QUALITY = "Price in quality::"
+_OWN_COLUMNS = ("max_gpus", "max_cost_per_hour")
 
 
 def _amount(value: float | None) -> str:
@@ -21,9 +22,9 @@ def _counted(value: float | None, unit: str) -> str:
     return f"{_amount(value)} {unit.removesuffix('s') if value == 1 else unit}"
 
 
-def _more_limits(gap: Gap, currency: str) -> list[tuple[int, GapLimit]]:
+def _more_limits(gap: Gap) -> list[tuple[int, GapLimit]]:
     """Limits that need a column of their own: devices and money have one anyway."""
-    return [(place, item) for place, item in enumerate(gap.limits) if item.unit not in ("GPUs", f"{currency}/h")]
+    return [(place, item) for place, item in enumerate(gap.limits) if item.field not in _OWN_COLUMNS]
 
 
 def _units(more: list[tuple[int, GapLimit]]) -> str:
@@ -113,7 +114,7 @@ def _note(gap: Gap) -> str:
 
 
 def _steps(gap: Gap, currency: str) -> doc.Table:
-    more = _more_limits(gap, currency)
+    more = _more_limits(gap)
 
     def after(step: GapStep) -> doc.Row:
         return doc.row(
@@ -157,7 +158,7 @@ def reasons_against(gap: Gap) -> list[str]:
 
 
 def _options(gap: Gap, currency: str) -> doc.Table:
-    more = _more_limits(gap, currency)
+    more = _more_limits(gap)
 
     def alone(option: GapOption) -> doc.Row:
         return doc.row(

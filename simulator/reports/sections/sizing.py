@@ -12,7 +12,7 @@ from simulator.reports.content.document import Block, Bullets, count, kilowatts,
 from simulator.reports.content.quantities import counted_text, kilowatts_text, price_text, seconds_text
 from simulator.reports.sections.resilience import operation_blocks
 from simulator.reports.studies import Studies, of_each
-from simulator.reports.words.derivation import detail_text, explanation, resource_text
+from simulator.reports.words.derivation import derivation, detail_text, resource_text
 from simulator.reports.words.fields import flag_of
 from simulator.units import plain_text
 
@@ -82,7 +82,7 @@ def sizing_content(studies: Studies) -> tuple[doc.Block, ...]:
         doc.Figure(chart=roofline),
         *of_each(studies.plan, operation_blocks),
         doc.Paragraph(text="The same in full", tone=doc.Tone.HEAD),
-        doc.Bullets(items=tuple(line for line in explanation(studies.plan) if not line.startswith("refused "))),
+        doc.Bullets(items=derivation(studies.plan)),
     )
 
 

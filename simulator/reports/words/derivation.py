@@ -138,7 +138,7 @@ def bought_text(bought: BoughtFleet, *, currency: str) -> str:
     """What the cheapest fleet costs that quotes allow to buy, beside the one that costs least to rent."""
     term = "as planned" if bought.rent_kind == "planned" else TERMS[bought.rent_kind]
     rent = f"renting {bought.rent_hardware} ({term}, {price_text(bought.rent_per_hour, currency)})"
-    named = " ".join(f"{flag_of('hardware')} {name}" for name in bought.hardware.split(" + "))
+    named = " ".join(f"{flag_of('hardware')} {name}" for name in bought.accelerators)
     advice = f": buy it, {named} plans it alone" if bought.chosen else ""
     return (
         f"Bought at the quote of {bought.provider}, {bought.devices:,} x {bought.hardware} {bought.setup} cost "
@@ -343,9 +343,13 @@ def nearest_rejections(plan: CapacityPlan) -> tuple[Rejection, ...]:
 
 def explanation(plan: CapacityPlan) -> tuple[str, ...]:
     """The derivation of the chosen fleet and the refusals, one sentence a line."""
-    refused = [
-        f"refused {item.hardware} {item.label}: {flagged(str(item.reason))}" for item in nearest_rejections(plan)
-    ]
+    nearest = nearest_rejections(plan)
+    refused = (f"refused {item.hardware} {item.label}: {flagged(str(item.reason))}" for item in nearest)
+    return (*derivation(plan), *refused)
+
+
+def derivation(plan: CapacityPlan) -> tuple[str, ...]:
+    """How the chosen fleet follows from the demand, one sentence a line."""
     return (
         *_demand_lines(plan),
         *serving_lines(plan),
@@ -353,7 +357,6 @@ def explanation(plan: CapacityPlan) -> tuple[str, ...]:
         *_capacity_lines(plan, plan.best),
         *_fleet_lines(plan, plan.best),
         *_cost_lines(plan.best),
-        *refused,
     )
 
 

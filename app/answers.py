@@ -11,7 +11,7 @@ import streamlit as st
 
 from app import turns, work
 from app.question import prices as asked_prices
-from app.work import Planned, Served
+from app.work import Planned, ServedAnswer
 from app.workers import CREW, PATIENT
 from simulator.api.explanations import ExplainAnswer, explain
 from simulator.api.published import PublishedAnswer, published
@@ -40,7 +40,7 @@ _BEGUN = Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class WhatIfAnswer:
     """A what-if and the JSON object that ``roofcast simulate`` prints for it."""
 
     what_if: WhatIf
@@ -53,13 +53,13 @@ def _result(question: str, profiles: str | None, _scenario: ScenarioSpec) -> Sce
 
 
 @st.cache_resource(max_entries=500, show_spinner=False)
-def _answered(question: str, profiles: str | None, prices: str, _scenario: ScenarioSpec) -> Answer:
+def _answered(question: str, profiles: str | None, prices: str, _scenario: ScenarioSpec) -> WhatIfAnswer:
     result = _result(question, profiles, _scenario)
     found = WhatIf(scenario=_scenario, result=result, cost=run_cost(result, prices=prices, profiles=profiles))
-    return Answer(what_if=found, document=result_object(result))
+    return WhatIfAnswer(what_if=found, document=result_object(result))
 
 
-def answered(scenario: ScenarioSpec, *, profiles: str | None) -> Answer:
+def answered(scenario: ScenarioSpec, *, profiles: str | None) -> WhatIfAnswer:
     """The answer to a scenario, at the prices of the question; refusals are raised."""
     return _answered(scenario.model_dump_json(), profiles, asked_prices(), scenario)
 
@@ -193,11 +193,11 @@ def swept(scenario: ScenarioSpec, *, profiles: str | None) -> LoadSweep:
 
 
 @st.cache_resource(max_entries=60, show_spinner=False)
-def _served(question: str, profiles: str | None, _scenario: ScenarioSpec) -> Served:
+def _served(question: str, profiles: str | None, _scenario: ScenarioSpec) -> ServedAnswer:
     return CREW.ask(work.served, _scenario, profiles)
 
 
-def served(scenario: ScenarioSpec, *, profiles: str | None) -> Served:
+def served(scenario: ScenarioSpec, *, profiles: str | None) -> ServedAnswer:
     """The answer to a scenario of kind serve, with its steps kept."""
     return _served(scenario.model_dump_json(), profiles, scenario)
 

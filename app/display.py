@@ -33,7 +33,7 @@ FIELD_WIDTH = 140
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class ShownFigure:
     """A number as shown: its text, what it is, its interval as text, and the values that a change is made of.
 
     provenance : where it differs from that of its neighbours
@@ -88,7 +88,7 @@ def spread_text(interval: str) -> str:
     return " ".join(map(_together, ("80 %:", *ends))) if interval else ""
 
 
-def _help(item: Figure, provenance: str) -> str:
+def _help(item: ShownFigure, provenance: str) -> str:
     """What a number is, what its interval means, how it is known."""
     known = f"{provenance.capitalize()}: {glossary.PROVENANCE.get(provenance, '')}"
     return "  \n".join(part for part in (item.help, glossary.INTERVAL if item.interval else "", known) if part)
@@ -102,11 +102,11 @@ def explained(
     details: Mapping[str, str] | None = None,
     known: Mapping[str, str] | None = None,
     gauges: Mapping[str, Gauge] | None = None,
-) -> list[Figure]:
+) -> list[ShownFigure]:
     """The library's numbers as figures, each with what belongs to its key: help, value before, provenance and so on."""
     values = {item.key: item.value for item in before}
     return [
-        Figure(
+        ShownFigure(
             label=item.label,
             text=item.text,
             help=help[item.key],
@@ -123,7 +123,7 @@ def explained(
 
 
 def figures(
-    shown: Sequence[Figure], *, provenance: str, baseline: str = "", a_row: int | None = None, framed: bool = True
+    shown: Sequence[ShownFigure], *, provenance: str, baseline: str = "", a_row: int | None = None, framed: bool = True
 ) -> None:
     """Numbers side by side, each with its badge, its interval and, where there is a baseline, its change.
 

@@ -51,14 +51,14 @@ _RECORD = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class TakenUpload:
     """An upload that was taken: how it is called, and what pages do with it, in a sentence."""
 
     label: str
     said: str
 
 
-def keep_file(data: bytes, *, filename: str, over: str | None, folder: Folder) -> Kept:
+def keep_file(data: bytes, *, filename: str, over: str | None, folder: Folder) -> TakenUpload:
     """Keep a file in ``folder``, read as strictly as on the command line.
 
     over : the time that counters of a server cover
@@ -76,7 +76,7 @@ def keep_file(data: bytes, *, filename: str, over: str | None, folder: Folder) -
     return replace(found, said=f"{found.said} It replaces your earlier one; to keep both, rename that one first.")
 
 
-def _kept(data: bytes, *, filename: str, over: str | None, folder: Folder) -> Kept:
+def _kept(data: bytes, *, filename: str, over: str | None, folder: Folder) -> TakenUpload:
     lowered, text = filename.lower(), data.decode("utf-8", errors="replace")
     if lowered.endswith((".yaml", ".yml")):
         if _WORKLOAD.search(text):
@@ -218,18 +218,18 @@ def label(kind: str, name: str) -> str:
     return f"{name} ({kind})"
 
 
-def _profile(name: str, *, kind: str, known: tuple[str, ...]) -> Kept:
+def _profile(name: str, *, kind: str, known: tuple[str, ...]) -> TakenUpload:
     said = f"{name} can now be chosen on every page{', in place of the built-in one' if name in known else ''}."
-    return Kept(label=label(kind, name), said=said)
+    return TakenUpload(label=label(kind, name), said=said)
 
 
-def _prices(name: str) -> Kept:
-    return Kept(label=label(PRICES, name), said=f"Every page can now count with the prices of {name}.")
+def _prices(name: str) -> TakenUpload:
+    return TakenUpload(label=label(PRICES, name), said=f"Every page can now count with the prices of {name}.")
 
 
-def _kernels(name: str) -> Kept:
-    return Kept(label=label(KERNELS, name), said=f"The kernels of an accelerator can now be fitted to {name}.")
+def _kernels(name: str) -> TakenUpload:
+    return TakenUpload(label=label(KERNELS, name), said=f"The kernels of an accelerator can now be fitted to {name}.")
 
 
-def _demand(name: str) -> Kept:
-    return Kept(label=label(DEMAND, name), said=f"Every page can now ask with the demand of {name}.")
+def _demand(name: str) -> TakenUpload:
+    return TakenUpload(label=label(DEMAND, name), said=f"Every page can now ask with the demand of {name}.")

@@ -40,7 +40,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedAnswer:
     """A served scenario and the JSON object that ``roofcast simulate`` prints for it."""
 
     result: ScenarioResult
@@ -70,10 +70,10 @@ def solved(spec: PlanSpec, field: DemandField, most: float) -> LargestDemand:
     return largest_demand(spec, field=field, most=most)
 
 
-def served(scenario: ScenarioSpec, profiles: str | None) -> Served:
+def served(scenario: ScenarioSpec, profiles: str | None) -> ServedAnswer:
     """The answer to a scenario of kind serve, with its steps kept."""
     result = answer(scenario, profiles=profiles, options=ServeOptions(trace_steps=TRACE_STEPS))
-    return Served(result=result, document=result_object(result))
+    return ServedAnswer(result=result, document=result_object(result))
 
 
 def swept(scenario: ScenarioSpec, profiles: str | None) -> LoadSweep:

@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from app import charts, display, glossary, inputs, opening, question, tables, widgets
-from app.answers import Answer, answered
+from app.answers import WhatIfAnswer, answered
 from app.commands import scenario_line, simulate_command
 from app.named import named_questions
 from app.techniques import sparsity_input, speculation_input, structure_input
@@ -141,7 +141,7 @@ def places(count: int) -> Iterator[tuple[str, str, Any, Any]]:
         yield place, hardware, shown, container
 
 
-def _card(name: str, answer: Answer) -> None:
+def _card(name: str, answer: WhatIfAnswer) -> None:
     """What a deployment is called and what decides between them."""
     st.markdown(f"**{name}**")
     shown = [item for item in scenario_figures(answer.what_if, answer.document) if item.key in _DECISIVE]
@@ -150,7 +150,7 @@ def _card(name: str, answer: Answer) -> None:
     )
 
 
-def _objectives(answer: Answer) -> str:
+def _objectives(answer: WhatIfAnswer) -> str:
     """Which objectives of the question the batch misses in its mean, and how likely it holds them."""
     chances = objective_chances(answer.document, question.bounds_s())
     missed = [item.metric.upper() for item in chances if item.value_s > item.bound_s]
@@ -158,9 +158,9 @@ def _objectives(answer: Answer) -> str:
     return f"{' and '.join(missed)} missed ({odds} likely held)" if missed else f"held ({odds} likely)"
 
 
-def _answers(work: dict[str, Any], count: int) -> tuple[list[Answer], dict[str, Any]]:
+def _answers(work: dict[str, Any], count: int) -> tuple[list[WhatIfAnswer], dict[str, Any]]:
     """The deployments that can be answered and their places, by the end of their keys; others are refused there."""
-    found: list[Answer] = []
+    found: list[WhatIfAnswer] = []
     places_shown: dict[str, Any] = {}
     first: dict[str, Any] = {}
     for place, hardware, shown, container in places(count):

@@ -14,7 +14,7 @@ from app.commands import scenario_line, simulate_command
 from app.inside import inside
 from app.uploaded import session_profiles
 from app.variation import variation_inputs
-from app.work import Served
+from app.work import ServedAnswer
 from simulator.engine.runs.load_sweep import LoadSweep, at_rate, demand_of
 from simulator.engine.runs.served_run import ServedRun
 from simulator.errors import RoofcastError
@@ -87,7 +87,7 @@ def asked() -> tuple[ScenarioSpec, float, dict[str, float]]:
     return inputs.scenario({"kind": "serve", **fields, "workload": workload}), rate, bounds
 
 
-def _figures(answer: Served, chances: Sequence[ObjectiveChance]) -> None:
+def _figures(answer: ServedAnswer, chances: Sequence[ObjectiveChance]) -> None:
     shown = display.explained(serving_quantities(answer.document), help=_HELP, gauges=display.gauges(chances))
     display.figures(shown, provenance=answer.document["provenance"])
 
@@ -105,7 +105,7 @@ def _doors_of(sweep: LoadSweep, place: int) -> None:
 
 
 @st.fragment
-def _latency_over_load(answer: Served, sweep: LoadSweep, rate: float, bounds: dict[str, float]) -> None:
+def _latency_over_load(answer: ServedAnswer, sweep: LoadSweep, rate: float, bounds: dict[str, float]) -> None:
     """One latency's percentiles over the rate; another one is drawn without asking anything else again."""
     metric = _METRICS[widgets.view("Latency", tuple(_METRICS), key="metric")]
     ends = answer.document["interval"].get(f"{metric}_p95_s")
@@ -146,7 +146,9 @@ def page() -> None:
     actions.now(_answer, answer, scenario, sweep, rate, bounds)
 
 
-def _answer(answer: Served, scenario: ScenarioSpec, sweep: LoadSweep, rate: float, bounds: dict[str, float]) -> None:
+def _answer(
+    answer: ServedAnswer, scenario: ScenarioSpec, sweep: LoadSweep, rate: float, bounds: dict[str, float]
+) -> None:
     chances = objective_chances(answer.document, bounds)
     chance = least_chance(chances)
     display.verdict(chance, f"{chance_text(chance)} likely to hold its objectives")

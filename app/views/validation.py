@@ -108,10 +108,10 @@ def _figures(shown: Sequence[ValidationRow]) -> None:
     coverage = "–" if score.coverage is None else percent_text(score.coverage)
     display.figures(
         [
-            display.Figure(label="Median error", text=percent_text(score.median), help="Half of all are closer."),
-            display.Figure(label="Mean error", text=percent_text(score.mean), help="Mean of absolute errors."),
-            display.Figure(label="In the 80 % interval", text=coverage, help=glossary.INTERVAL),
-            display.Figure(label="Measured values", text=count_text(score.runs), help="Stored with the package."),
+            display.ShownFigure(label="Median error", text=percent_text(score.median), help="Half of all are closer."),
+            display.ShownFigure(label="Mean error", text=percent_text(score.mean), help="Mean of absolute errors."),
+            display.ShownFigure(label="In the 80 % interval", text=coverage, help=glossary.INTERVAL),
+            display.ShownFigure(label="Measured values", text=count_text(score.runs), help="Stored with the package."),
         ],
         provenance="measured",
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import actions, baseline, charts, display, glossary, inputs, question, widgets
-from app.answers import Answer, answered, technique_answers
+from app.answers import WhatIfAnswer, answered, technique_answers
 from app.commands import scenario_line, simulate_command
 from app.inside import inside
 from app.techniques import technique_inputs
@@ -64,7 +64,7 @@ def asked() -> ScenarioSpec:
     return inputs.scenario({"kind": "batch", **fields, **lengths, "techniques": techniques})
 
 
-def _baseline(scenario: ScenarioSpec) -> tuple[Answer | None, str]:
+def _baseline(scenario: ScenarioSpec) -> tuple[WhatIfAnswer | None, str]:
     """What the numbers are compared with: the pinned deployment, else the same one without techniques."""
     fields = baseline.pinned(_BASELINE)
     try:
@@ -77,11 +77,11 @@ def _baseline(scenario: ScenarioSpec) -> tuple[Answer | None, str]:
         return None, ""
 
 
-def _top(answer: Answer) -> tuple[Quantity, ...]:
+def _top(answer: WhatIfAnswer) -> tuple[Quantity, ...]:
     return scenario_figures(answer.what_if, answer.document)
 
 
-def _below(answer: Answer) -> tuple[Quantity, ...]:
+def _below(answer: WhatIfAnswer) -> tuple[Quantity, ...]:
     """Each phase with a number of the memory at its end: two rows of four."""
     prefill, decode = (phase_figures(answer.document, phase=name) for name in PHASES)
     room, *used = memory_figures(answer.document)
@@ -89,7 +89,7 @@ def _below(answer: Answer) -> tuple[Quantity, ...]:
 
 
 def _figures(
-    shown: Sequence[Quantity], before: Sequence[Quantity], *, answer: Answer, name: str, a_row: int | None = None
+    shown: Sequence[Quantity], before: Sequence[Quantity], *, answer: WhatIfAnswer, name: str, a_row: int | None = None
 ) -> None:
     document = answer.document
     memory = document["memory"]["provenance"]
@@ -104,7 +104,7 @@ def _figures(
     )
 
 
-def _charts(answer: Answer, scenario: ScenarioSpec) -> None:
+def _charts(answer: WhatIfAnswer, scenario: ScenarioSpec) -> None:
     run = answer.what_if.result.run
     assert isinstance(run, UniformRun), "kind batch"
     spread = {item.key: item.interval for item in (*_top(answer), *_below(answer))}
@@ -131,7 +131,7 @@ def _charts(answer: Answer, scenario: ScenarioSpec) -> None:
 
 
 @st.fragment
-def _worth(answer: Answer, scenario: ScenarioSpec) -> None:
+def _worth(answer: WhatIfAnswer, scenario: ScenarioSpec) -> None:
     """What each technique adds; another metric redraws this chart alone."""
     try:
         steps = technique_answers(scenario, profiles=session_profiles())
@@ -164,7 +164,7 @@ def page() -> None:
     actions.now(_answer, answer, scenario)
 
 
-def _answer(answer: Answer, scenario: ScenarioSpec) -> None:
+def _answer(answer: WhatIfAnswer, scenario: ScenarioSpec) -> None:
     before, name = _baseline(scenario)
     document, offer = answer.document, answer.what_if.cost.offer.replace("_", " ")
     chance = least_chance(objective_chances(document, question.bounds_s()))

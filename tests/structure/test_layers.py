@@ -251,7 +251,7 @@ def test_no_folder_is_crowded() -> None:
 
 def test_a_class_name_means_one_thing() -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for path in (ROOT / "simulator").rglob("*.py"):
+    for path in (*(ROOT / "simulator").rglob("*.py"), *(ROOT / "app").rglob("*.py")):
         for node in nodes(path):
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(str(path.relative_to(ROOT)))

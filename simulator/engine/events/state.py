@@ -32,24 +32,9 @@ EMPTY = -2
 """Content of an empty place; -1 stands for content without an id."""
 
 # Columns of ``EngineState.slots``: those of a sequence, and two stacks of slot numbers, not indexed by slot.
-(
-    SLOT_REQUEST,
-    SLOT_STATUS,
-    SLOT_TARGET,
-    SLOT_COMPUTED,
-    SLOT_GENERATED,
-    SLOT_OFFSET,
-    SLOT_BLOCKS,
-    SLOT_SAVED,
-    SLOT_EXTENDED,
-    SLOT_LAST_STEP,
-    SLOT_PUBLISHED,
-    SLOT_PINNED,
-    SLOT_ANSWER,
-    FREE_STACK,
-    PREEMPTED_STACK,
-    SLOT_COLUMNS,
-) = range(16)
+SLOT_REQUEST, SLOT_STATUS, SLOT_TARGET, SLOT_COMPUTED, SLOT_GENERATED, SLOT_OFFSET, SLOT_BLOCKS = range(7)
+SLOT_SAVED, SLOT_EXTENDED, SLOT_LAST_STEP, SLOT_PUBLISHED, SLOT_PINNED, SLOT_ANSWER = range(7, 13)
+FREE_STACK, PREEMPTED_STACK, SLOT_COLUMNS = range(13, 16)
 BLOCK, STAMP = 0, 1
 ON_DEVICE, BELOW = 0, 1
 
@@ -66,34 +51,10 @@ NOW_S, BUSY_UNTIL_S, RATIO, CLOCKS = range(4)
 # Places in ``EngineState.count``. Steps are numbered as they are LAUNCHED; those before RETURNED have ended, those
 # before ACCOUNTED are in the sums; KV blocks from NEVER_USED on have not been handed out; FULL: all slots were
 # taken at once.
-(
-    FREE_BLOCKS,
-    FREE_SLOTS,
-    RUNNING,
-    PREEMPTED_SLOTS,
-    DECODING,
-    CONTEXT,
-    NEXT_CONTEXT,
-    LAUNCHED,
-    RETURNED,
-    ACCOUNTED,
-    PARTIAL,
-    WAIT_HEAD,
-    WAIT_TAIL,
-    OUTSTANDING,
-    LIVE,
-    STAGE,
-    DEADLINE,
-    STALLED,
-    PREFILL_SEQUENCES,
-    PREFILL_TOKENS,
-    PREFILL_WORK2,
-    PREFILL_DONE,
-    PINNED,
-    NEVER_USED,
-    FULL,
-    COUNTS,
-) = range(26)
+FREE_BLOCKS, FREE_SLOTS, RUNNING, PREEMPTED_SLOTS, DECODING, CONTEXT, NEXT_CONTEXT = range(7)
+LAUNCHED, RETURNED, ACCOUNTED, PARTIAL, WAIT_HEAD, WAIT_TAIL, OUTSTANDING, LIVE, STAGE, DEADLINE, STALLED = range(7, 18)
+PREFILL_SEQUENCES, PREFILL_TOKENS, PREFILL_WORK2, PREFILL_DONE = range(18, 22)
+PINNED, NEVER_USED, FULL, COUNTS = range(22, 26)
 
 # Columns of ``EngineState.plan`` (what a step under way consists of) and of ``span_s`` (when it runs).
 PLAN_FIRSTS, PLAN_ENDS, PLAN_DECODES, PLAN_PREFILLS, PLAN_TOKENS, PLAN_BLOCKS, PLAN_COLUMNS = range(7)
@@ -106,17 +67,8 @@ BUSY_S, SEQUENCE_S, BLOCK_S, STEPS, PREEMPTIONS, TOKENS, WAITING_S, TIER_BLOCKS 
 USAGES = TIER_BLOCKS + MOST_TIERS
 
 # Columns of ``EngineState.trace``.
-(
-    TRACE_START_S,
-    TRACE_END_S,
-    TRACE_DECODES,
-    TRACE_PREFILLS,
-    TRACE_TOKENS,
-    TRACE_USED,
-    TRACE_FREE,
-    TRACE_WAITING,
-    TRACE_COLUMNS,
-) = range(9)
+TRACE_START_S, TRACE_END_S, TRACE_DECODES, TRACE_PREFILLS, TRACE_TOKENS = range(5)
+TRACE_USED, TRACE_FREE, TRACE_WAITING, TRACE_COLUMNS = range(5, 9)
 
 # Columns of ``EngineState.series``, and how many buckets there are; the row behind them holds their width.
 SERIES_SEQUENCE_S, SERIES_WAITING_S, SERIES_BLOCK_S, SERIES_BUSY_S, SERIES_TOKENS, SERIES_COLUMNS = range(6)

@@ -46,6 +46,16 @@ def cache_root() -> Path:
     return Path(root or (f"{home}/.cache" if os.path.isabs(home) else os.devnull)) / "roofcast"
 
 
+def machine_code_roots() -> tuple[Path, ...]:
+    """Folders in which machine code of the event loop may lie: below the cache's, or where that cannot be written."""
+    return cache_root(), Path(tempfile.gettempdir()) / "roofcast"
+
+
+def machine_code() -> list[str]:
+    """Marks beside whole machine code that some version has left, of which a plan may simulate its fleet."""
+    return sorted(str(mark) for root in machine_code_roots() for mark in root.glob("compiled-*/*.ready"))
+
+
 def write_text(text: str, target: str, *, force: bool, flag: str = Option("output")) -> None:
     """Write ``text`` to stdout ("-") or to a new file; an existing one needs ``force``; refusals name ``flag``."""
     write_bytes(text.encode("utf-8"), target, force=force, flag=flag)

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from simulator.errors import FileError
-from simulator.files import CACHE_VARIABLE, cache_root, keeps_nothing, write_new_files
+from simulator.files import CACHE_VARIABLE, cache_root, keeps_nothing, machine_code, write_new_files
 from simulator.records import dataclass
 from simulator.specs.profiles import profile_directories
 from simulator.specs.question.plan import PlanSpec
@@ -101,7 +101,7 @@ def digest_of(spec: PlanSpec, *, form: Iterable[object], besides: frozenset[str]
     try:
         asked = [question, given, [str(part) for part in form], str(date.today()), sys.version, os.getcwd()]
         # Machine code decides whether the fleet is simulated.
-        asked.append(sorted(str(path) for path in cache_root().glob("compiled-*/*.ready")))
+        asked.append(machine_code())
         digest = hashlib.sha256(json.dumps(asked).encode())
         roots = (*profile_directories("hardware", profiles=spec.profiles), *profile_directories("models"))
         for path in (*_program(), *roots, *_named_files(question)):

@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from simulator.errors import Option, RoofcastError, contradiction
-from simulator.files import keeps_nothing
+from simulator.files import keeps_nothing, machine_code
 from simulator.phases.deployment import assumed_of_pools
 from simulator.planner import records
 from simulator.planner.candidate import NO_TECHNIQUES, Platform, Rejection
@@ -194,7 +194,7 @@ def checked(plan: CapacityPlan) -> CapacityPlan:
     """``plan`` as command, library and page answer it: its fleet is simulated unless ``verify`` said yes or no. A fleet
     that misses there is sized until it holds. As it was where answers are not kept, as each would be simulated again,
     and where the event simulation is not compiled: its modules are not even loaded."""
-    if plan.spec.verify is not None or plan.verification is not None or keeps_nothing():
+    if plan.spec.verify is not None or plan.verification is not None or keeps_nothing() or not machine_code():
         return plan
     from simulator.engine.events.compilation import loops_on_disk
 

@@ -27,7 +27,7 @@ OWN = (
     "simulator.operators.moe",
     "simulator.operators.recurrent",
     "simulator.operators.vision",
-    "simulator.engine.events.simulation",
+    "simulator.engine.events",
     "simulator.phases.compiled",
     "simulator.phases.draft_cost",
     "simulator.phases.power",
@@ -50,7 +50,7 @@ PACKAGES = (
     "simulator.techniques.speculation",
     "simulator.traffic.recorded",
 )
-MODULES_AT_MOST = 103
+MODULES_AT_MOST = 102
 """Modules of the library behind one plan of a dense model, packages apart; the aim is 80. Only ever lower this."""
 
 

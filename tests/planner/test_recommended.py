@@ -32,6 +32,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after ``roofcast warm-up``, with few requests, which Python serves in time."""
     monkeypatch.setenv("ROOFCAST_CACHE", "on")
     found = frozenset({"scheduler_lists", "scheduler_walk"})
+    monkeypatch.setattr("simulator.planner.plan.machine_code", lambda: found)
     monkeypatch.setattr("simulator.engine.events.compilation.loops_on_disk", lambda: found)
     monkeypatch.setattr("simulator.planner.verification.simulation.LEAST_REQUESTS", 200)
     monkeypatch.setattr("simulator.planner.verification.simulation.MOST_REQUESTS", 200)
@@ -156,6 +157,10 @@ def test_three_runs_are_enough_only_where_their_scatter_says_so(plan: CapacityPl
 
 def test_nothing_is_compiled_for_it(plan: CapacityPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOFCAST_CACHE", "on")
+    monkeypatch.setattr("simulator.planner.plan.machine_code", list)
+    assert checked(plan) is plan
+    # Nor for machine code of another version.
+    monkeypatch.setattr("simulator.planner.plan.machine_code", lambda: ["compiled-0123/scheduler_lists.ready"])
     monkeypatch.setattr("simulator.engine.events.compilation.loops_on_disk", frozenset)
     assert checked(plan) is plan
     assert checked_text(plan).startswith("Not simulated: add --verify")

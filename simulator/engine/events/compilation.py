@@ -14,7 +14,6 @@ import hashlib
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from simulator.files import cache_root
+from simulator.files import machine_code_roots
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -93,7 +92,7 @@ def _cache_folder() -> Path | None:
     here = Path(__file__).parent
     for source in [*sorted(here.glob("*.py")), here.parents[1] / "phases" / "compiled.py"]:
         digest.update(source.read_bytes())
-    for parent in (cache_root(), Path(tempfile.gettempdir()) / "roofcast"):
+    for parent in machine_code_roots():
         folder = parent / f"compiled-{digest.hexdigest()[:16]}"
         try:
             folder.mkdir(parents=True, exist_ok=True)

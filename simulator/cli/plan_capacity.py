@@ -81,7 +81,11 @@ _METAVARS = {
     "load_profile": "H0,H1,...",
     "profiles": "DIR",
 }
-_FLAGS = {"model": ("--model", "-m"), "max_cost_per_hour": ("--max-cost-per-hour", "--budget")}
+_FLAGS = {
+    "rate_per_s": ("--rps", "--rate"),
+    "model": ("--model", "-m"),
+    "max_cost_per_hour": ("--max-cost-per-hour", "--budget"),
+}
 _OBJECTIVE = WrittenField(
     name="objective",
     text="A bound to hold, also written --ttft-p95 2s, --tpot-p99 50ms, --latency-p95 3s, --tpot-p95 reading.",

@@ -137,7 +137,8 @@ def serve(
     context: typer.Context,
     scenario: GivenScenario = None,
     rate_per_s: Annotated[
-        float | None, typer.Option("--rate", callback=_above_zero, help="Requests/s, instead of the scenario's.")
+        float | None,
+        typer.Option("--rate", "--rps", callback=_above_zero, help="Requests/s, instead of the scenario's."),
     ] = None,
     duration_s: Annotated[
         float | None, typer.Option("--duration", callback=_above_zero, help="Seconds of load.")

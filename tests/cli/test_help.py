@@ -61,7 +61,7 @@ def test_a_plan_s_help_is_short_and_help_all_is_whole(capsys: pytest.CaptureFixt
     assert "…" not in whole
     known = {option for parameter in ROOF.commands["plan"].params for option in parameter.opts}
     shown = set(flags_of(whole))
-    assert {option for option in known if option.startswith("--")} - shown <= {"--budget"}
+    assert {option for option in known if option.startswith("--")} - shown <= {"--budget", "--rate"}
     assert set(flags_of(helped(capsys, "plan", "--help"))) == set(flags_of(short)), "showing all leaves no trace"
 
 

@@ -17,16 +17,27 @@ from simulator.reports.sections import performance
 from simulator.reports.sections.appendix import appendix_content
 from simulator.reports.sections.beside_replicas import encoder_blocks, kv_tiers_blocks
 from simulator.reports.sections.cost import cost_content, rental_blocks
-from simulator.reports.sections.gap import gap_sections
+from simulator.reports.sections.gap import gap_blocks, gap_sections
 from simulator.reports.sections.growth import growth_blocks, growth_content
 from simulator.reports.sections.inputs import software_content, workload_content
 from simulator.reports.sections.options import length_split_blocks, options_content, pareto_blocks, search_blocks
 from simulator.reports.sections.resilience import resilience_blocks
 from simulator.reports.sections.sites import energy_content, facilities_content
 from simulator.reports.sections.sizing import measured_blocks, sizing_content
-from simulator.reports.sections.stock import stock_blocks
+from simulator.reports.sections.stock import stock_blocks, stock_money_blocks
 from simulator.reports.sections.uncertainty import sensitivity_content, uncertainty_blocks
 from simulator.reports.studies import Studies, of_each
+
+
+def choice_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
+    """What only some plans are asked beside their fleet, and no section of a report has a place for."""
+    asked = {kind.key for kind in KINDS if not kind.in_reports}
+    return tuple(block for entry in STUDIES if entry.key in asked for block in entry.blocks(plan))
+
+
+def _options(studies: Studies) -> tuple[Block, ...]:
+    return (*options_content(studies), *choice_blocks(studies.plan), *stock_money_blocks(studies))
+
 
 SECTIONS: tuple[tuple[str, str, Callable[[Studies], tuple[Block, ...]]], ...] = (
     ("decision", "Decision", decision_content),
@@ -34,7 +45,7 @@ SECTIONS: tuple[tuple[str, str, Callable[[Studies], tuple[Block, ...]]], ...] = 
     ("acceptance", "Assumptions to accept, and sign-off", acceptance_content),
     ("workload", "Workload and objectives", workload_content),
     ("software", "Model and software", software_content),
-    ("options", "Options considered", options_content),
+    ("options", "Options considered", _options),
     ("sizing", "Sizing", sizing_content),
     ("performance", "Performance at the planned load", performance.performance_content),
     ("sensitivity", "Sensitivity", sensitivity_content),
@@ -92,7 +103,7 @@ def _finalists(plan: CapacityPlan) -> tuple[Block, ...]:
 STUDIES = (
     StudyEntry(key="search", title="Search", blocks=search_blocks),
     StudyEntry(key="pareto", title="Pareto set", blocks=pareto_blocks),
-    StudyEntry(key="gap", title="What closes the gap", blocks=lambda plan: ()),
+    StudyEntry(key="gap", title="What closes the gap", blocks=gap_blocks),
     StudyEntry(key="stock", title="With what exists", blocks=stock_blocks),
     StudyEntry(key="measured_rate", title="By the measured rate", blocks=measured_blocks),
     StudyEntry(key="kv_tiers", title="Tiers below the cache", blocks=kv_tiers_blocks),

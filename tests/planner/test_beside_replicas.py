@@ -27,7 +27,7 @@ from simulator.planner.studies.kv_tiers import KvTiersFound
 from simulator.planner.verification import traces
 from simulator.planner.verification.traces import steady_states
 from simulator.reports.content.document import Paragraph, Table
-from simulator.reports.sections.beside_replicas import beside_blocks, saved_text
+from simulator.reports.sections.beside_replicas import encoder_blocks, kv_tiers_blocks, saved_text
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.fields import plan_command
 from simulator.specs.model.loading import load_model
@@ -122,7 +122,7 @@ class TestTiers:
     @pytest.mark.slow
     def test_every_output_names_them(self, conversations: str) -> None:
         plan = planned(conversations, "host:4e10")
-        (table,) = beside_blocks(plan)
+        (table,) = kv_tiers_blocks(plan)
         assert "whose replicas take prompts in turn, the fleet saves" in table.note
         assert "a TB and month they pay" in table.note
         document = json.loads(plan_document(plan))
@@ -258,7 +258,7 @@ class TestEncoders:
         (refused,) = found.not_possible
         assert (refused.hardware, refused.code) == ("l4", "infeasible")
         assert refused.reason.startswith("no replica meets the objectives in the time that encoding leaves")
-        (table,) = beside_blocks(with_encoders("l4", "l40s", ttft_p95="1200ms"))
+        (table,) = encoder_blocks(with_encoders("l4", "l40s", ttft_p95="1200ms"))
         assert isinstance(table, Table)
         assert "It is not possible with l4 (no replica meets" in table.note
 
@@ -279,7 +279,7 @@ class TestEncoders:
         (refused,) = found_none(plan)
         assert (refused.hardware, refused.code) == (hardware, code)
         assert re.match(said, refused.reason)
-        (block,) = beside_blocks(plan)
+        (block,) = encoder_blocks(plan)
         assert isinstance(block, Paragraph)
         assert f"not possible with {hardware} ({refused.reason})" in block.text
         document = json.loads(plan_document(plan))["encoder_pool"]
@@ -325,7 +325,7 @@ class TestEncoders:
 
     def test_every_output_names_them(self) -> None:
         plan = with_encoders("l40s")
-        (table,) = beside_blocks(plan)
+        (table,) = encoder_blocks(plan)
         assert "A request is encoded in" in table.note
         document = json.loads(plan_document(plan))["encoder_pool"]
         assert document["hardware"] == "l40s"

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from simulator.planner.capacity_plan import CapacityPlan
+from simulator.planner.capacity_plan import KINDS, CapacityPlan
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep
 from simulator.planner.plan import plan_capacity
 from simulator.planner.records import FieldValue
@@ -16,8 +16,7 @@ from simulator.reports.content.document import Paragraph, Table, Tone
 from simulator.reports.decide.decision import lead_text
 from simulator.reports.decide.summary import summary_section
 from simulator.reports.plan_text import plan_text
-from simulator.reports.report import build_report
-from simulator.reports.sections.options import choice_blocks
+from simulator.reports.report import STUDIES, build_report, choice_blocks
 from simulator.reports.sections.resilience import cases_blocks
 from simulator.reports.sections.stock import stock_money_blocks
 from simulator.reports.studies import gather, named_parts, of_each
@@ -88,6 +87,14 @@ def test_every_study_that_was_asked_for_has_its_table() -> None:
     assert keys == ["pareto", "gap_limits", "gap", "gap_options", "stock", "pools"]
     for key in keys:
         assert all(len(row.cells) == len(table(key).columns) for row in table(key).rows)
+
+
+def test_a_study_is_in_a_report_without_a_place_of_its_own() -> None:
+    assert {kind.key for kind in KINDS} <= {entry.key for entry in STUDIES}
+    asked = {"model": "llama-3.1-8b", "hardware": "h100", "rps": 20, "measured_rps_per_gpu": 5.0}
+    report = build_report(gather(plan_capacity(plan_spec(asked)), command="plan-capacity", complete=False))
+    titles = [block.title for section in report.sections for block in section.blocks if isinstance(block, Table)]
+    assert titles.count("By the measured rate") == 1
 
 
 def test_what_follows_the_answer_of_a_plan_with_stock_is_said_of_a_new_fleet() -> None:

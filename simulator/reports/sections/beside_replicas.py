@@ -11,11 +11,6 @@ from simulator.reports.content import document as doc
 from simulator.reports.content import quantities as say
 
 
-def beside_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
-    """Both, where they were asked for."""
-    return (*kv_tiers_blocks(plan), *encoder_blocks(plan))
-
-
 def saved_text(*, devices: int, per_hour: float | None, currency: str) -> str:
     """``saves 8 accelerators and costs $53.92/h less``."""
     word = "saves" if devices > 0 else "takes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import Gap, GapLimit, GapOption, GapStep, MissedBound
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import counted_text, percent_text
@@ -182,8 +183,11 @@ def _options(gap: Gap, currency: str) -> doc.Table:
     )
 
 
-def gap_blocks(gap: Gap, *, currency: str) -> list[doc.Block]:
+def gap_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
     """Limits, steps and single changes of a gap beside which a plan exists: no objective is missed there."""
+    gap, currency = plan.study(Gap), plan.best.cost.currency
+    if gap is None:
+        return ()
     found: list[doc.Block] = [_limits(gap)] if gap.limits else []
     if gap.steps:
         found.append(_steps(gap, currency))
@@ -192,7 +196,7 @@ def gap_blocks(gap: Gap, *, currency: str) -> list[doc.Block]:
         found.append(doc.Paragraph(text=f"Gap: {within}no technique that is known here needs fewer accelerators."))
     if any(not option.reason for option in gap.options):
         found.append(_options(gap, currency))
-    return found
+    return tuple(found)
 
 
 def _missed(gap: Gap) -> tuple[doc.Block, ...]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from simulator.errors import ProfileError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.gap.records import Gap
 from simulator.planner.money.market import MarketPrice, market_price, offers_of, plan_rule, purchase_offer
 from simulator.planner.records import FORMATS_DIFFER, TECHNIQUES_SAVE, SearchSummary
 from simulator.planner.studies.length_split import LengthSplit, TriedSplit
@@ -16,9 +15,6 @@ from simulator.reports.charts.chart import Axis, Chart, Series, SeriesKind, mark
 from simulator.reports.content import document as doc
 from simulator.reports.content.quantities import change_text, counted_text, money_text, price_text
 from simulator.reports.sections.answer import price_blocks
-from simulator.reports.sections.beside_replicas import beside_blocks
-from simulator.reports.sections.gap import gap_blocks
-from simulator.reports.sections.stock import stock_blocks, stock_money_blocks
 from simulator.reports.studies import Studies
 from simulator.reports.words.derivation import families_text, nearest_rejections, order_text, terms_text
 from simulator.reports.words.fields import flagged
@@ -108,7 +104,7 @@ def _offered(name: str, price: MarketPrice | None, studies: Studies) -> doc.Row:
 
 
 def options_content(studies: Studies) -> tuple[doc.Block, ...]:
-    """Every accelerator with the best that it can do, those that cannot serve, and the studies of the choice."""
+    """Every accelerator with the best that it can do, those that cannot serve, and how wide the search was."""
     plan = studies.plan
     options = _options_table(studies)
     refused = doc.table(
@@ -121,16 +117,7 @@ def options_content(studies: Studies) -> tuple[doc.Block, ...]:
     money = (_market_table(studies), *price_blocks(plan))
     blocks: list[doc.Block] = [options, *families, *money, doc.Figure(chart=pareto_chart(plan))]
     blocks += [refused] if refused.rows else []
-    blocks += [*choice_blocks(plan), *stock_money_blocks(studies)]
-    return tuple(blocks)
-
-
-def choice_blocks(plan: CapacityPlan) -> tuple[doc.Block, ...]:
-    """The studies of the choice that were asked for, in the order in which a reader decides."""
-    found = plan.study(Gap)
-    gap = [] if found is None else gap_blocks(found, currency=plan.best.cost.currency)
-    pareto = pareto_blocks(plan, energy=False)
-    return (*search_blocks(plan), *pareto, *gap, *stock_blocks(plan), *beside_blocks(plan), *length_split_blocks(plan))
+    return (*blocks, *search_blocks(plan))
 
 
 def search_blocks(plan: CapacityPlan) -> tuple[doc.Paragraph, ...]:
@@ -158,17 +145,16 @@ def _searched(search: SearchSummary) -> doc.Paragraph:
     return doc.Paragraph(text=text)
 
 
-def pareto_blocks(plan: CapacityPlan, *, energy: bool = True) -> tuple[doc.Table, ...]:
-    """Fleets that no other beats; ``energy``: with that of an output token."""
+def pareto_blocks(plan: CapacityPlan) -> tuple[doc.Table, ...]:
+    """Fleets that no other beats."""
     pareto, currency = plan.study(ParetoSet), plan.best.cost.currency
     if pareto is None:
         return ()
-    joules = "J/token | " if energy else ""
     rows: list[tuple[doc.Cell | str, ...]] = [
         (
             *(f"{point.hardware} {point.label}", doc.count(point.devices), doc.money(point.cost_per_hour, digits=0)),
             doc.kilowatts(point.typical_w),
-            *([doc.number(point.energy_per_output_token_j)] if energy else []),
+            doc.number(point.energy_per_output_token_j),
             *map(doc.seconds, (point.ttft_p95_s, point.tpot_p95_s, point.e2e_p95_s)),
             point.quality,
         )
@@ -179,7 +165,7 @@ def pareto_blocks(plan: CapacityPlan, *, energy: bool = True) -> tuple[doc.Table
         f"No other fleet is at least as good in {', '.join(pareto.axes)} at once. By rising cost; fleets without a "
         "known price stand at the end."
     )
-    heads = f"Fleet: | Devices | {currency}/h | kW | {joules}TTFT p95 | TPOT p95 | E2E p95 | Answers::"
+    heads = f"Fleet: | Devices | {currency}/h | kW | J/token | TTFT p95 | TPOT p95 | E2E p95 | Answers::"
     return (doc.table("pareto", title, heads, rows, note=note),)
 
 

@@ -127,4 +127,4 @@ def measured_blocks(plan: CapacityPlan) -> tuple[Block, ...]:
         *map(_objective, found.objectives),
     ]
     said.append("everything else said of this plan is about the predicted fleet")
-    return (table("measured_rate", "", heads, rows), Bullets(items=tuple(said)))
+    return (table("measured_rate", "By the measured rate", heads, rows), Bullets(items=tuple(said)))

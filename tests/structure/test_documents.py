@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import typer
@@ -10,6 +12,7 @@ from typer.core import TyperGroup
 
 from simulator.cli import plan_capacity, roofcast
 from tests.for_every import for_every
+from tests.structure.sources import nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
@@ -63,6 +66,24 @@ def test_nomenclature_terms_are_used() -> None:
     code = "\n".join(path.read_text("utf-8") for path in (ROOT / "simulator").rglob("*.py"))
     for name in names:
         assert re.search(rf"\b{name}\b", code), f"{name} stands in NOMENCLATURE.md and nowhere in the code"
+
+
+def test_core_words_stand_in_the_nomenclature() -> None:
+    """Classes that every twentieth module imports, errors and the fields of profiles and questions aside."""
+    text = (ROOT / "NOMENCLATURE.md").read_text("utf-8")
+    paths = sorted((ROOT / "simulator").rglob("*.py"))
+    imported = Counter(
+        alias.name
+        for path in paths
+        for node in nodes(path)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("simulator")
+        for alias in node.names
+        if not alias.name.endswith(("Spec", "Error"))
+    )
+    classes = {node.name for path in paths for node in nodes(path) if isinstance(node, ast.ClassDef)}
+    core = {name for name in classes if imported[name] >= len(paths) / 20}
+    assert len(core) > 10
+    assert {name for name in core if f"`{name}`" not in text and f"| {name.lower()} |" not in text} == set()
 
 
 def test_nothing_of_the_workplace_is_committed() -> None:

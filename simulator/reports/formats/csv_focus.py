@@ -14,6 +14,7 @@ from io import StringIO
 
 from simulator.planner.money.tco import RENTALS
 from simulator.planner.money.tco_records import Renting, RentKind
+from simulator.planner.studies.growth import month_later
 from simulator.records import dataclass
 from simulator.reports.studies import Studies
 from simulator.specs.question.plan_values import MONTHS_PER_YEAR
@@ -44,11 +45,6 @@ class _Charge:
     quantity: float
     unit: str
     unit_price: float
-
-
-def _month(start: date, months: int) -> date:
-    place = start.year * MONTHS_PER_YEAR + start.month - 1 + months
-    return date(place // MONTHS_PER_YEAR, place % MONTHS_PER_YEAR + 1, 1)
 
 
 def _rented(item: Renting, *, devices: int) -> _Charge:
@@ -138,12 +134,12 @@ def file_name(scenario: str) -> str:
 
 def _year(studies: Studies, in_use: date, months: Sequence[tuple[_Charge, ...]]) -> str:
     """The charges of whole months, from the first day of one on which the fleet is in use."""
-    first = in_use if in_use.day == 1 else _month(in_use, 1)
+    first = in_use if in_use.day == 1 else month_later(in_use.replace(day=1), 1)
     stream = StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     for month, charges in enumerate(months):
-        start, end = _month(first, month), _month(first, month + 1)
+        start, end = month_later(first, month), month_later(first, month + 1)
         for charge in charges:
             writer.writerow(_row(charge, studies, start=start, end=end))
     return stream.getvalue()

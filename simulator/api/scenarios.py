@@ -234,6 +234,12 @@ class CapacityAnswer(Answer):
 
         return capacity_text(self.result, listed=assumptions)
 
+    def cells(self) -> Cells:
+        """Columns and rows of the rates that were tried."""
+        from simulator.reports.tables.capacity import points_cells
+
+        return points_cells(self.result)
+
     def chart(self) -> Chart:
         """TTFT and TPOT over the rates that were tried."""
         from simulator.reports.charts.chart import lines_chart

@@ -20,6 +20,7 @@ from simulator.cli.shared import run
 from simulator.reports.tables.capacity import capacity_text
 
 ROOT = Path(__file__).resolve().parents[2]
+MEASURED = str(ROOT / "examples/data/vllm_bench.json")
 BATCH: dict[str, Any] = {
     "model": "llama-3.1-8b",
     "hardware": "h100",
@@ -122,12 +123,15 @@ def test_every_answer_has_a_frame_a_figure_and_a_table() -> None:
         compare(BATCH, changes=["weights=fp8"]),
         plan(FLEET),
         simulator.crossover(model="llama-3.1-8b", speculation="eagle:k=4"),
+        capacity(LOAD, objectives={"ttft-p95": "1s"}, seeds=2, requests=50),
+        simulator.calibrate(results=[MEASURED], model="llama-3.1-8b", hardware="h100"),
+        simulator.replay(results=[MEASURED], model="llama-3.1-8b", hardware="h100"),
         simulator.scorecard(hardware="h100", libraries=["vllm"], end_to_end=False),
     ]
     for answer in answers:
         assert len(answer.to_frame()) >= 1
         assert len(answer.plot().data) >= 1
-        assert answer._repr_html_().startswith(("<p>", "<pre>"))
+        assert ("<table>" in answer._repr_html_()) == (type(answer).__name__ != "ScorecardAnswer")
         json.dumps(answer.to_dict(), allow_nan=False)
         assert len(str(answer).splitlines()) > 2
 

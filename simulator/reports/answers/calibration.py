@@ -12,10 +12,10 @@ from simulator.fitting.kernel_fits import UserFit
 from simulator.fitting.replay import UNKNOWN_CV, ReplayedRun, ReplayedValue
 from simulator.fitting.three_parameter import PARAMETERS
 from simulator.records import dataclass
-from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, dump, picked
+from simulator.reports.answer import SCHEMA_VERSION, Answer, Cells, Json, dump, picked
 from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.content.document import EMPTY, Cell, ordered
-from simulator.reports.content.quantities import range_text, rate_text, seconds_text, signed_percent_text
+from simulator.reports.content.quantities import percent_text, range_text, rate_text, seconds_text, signed_percent_text
 from simulator.units import MICRO, MILLI
 
 
@@ -108,6 +108,14 @@ class KernelCalibrationAnswer(Answer):
             "files": [str(path) for path in self.files],
         }
 
+    def cells(self) -> Cells:
+        """A row a fit, with its held-out errors."""
+        rows = [
+            (item.fit.family, item.fit.format, percent_text(item.before_mape), percent_text(item.after_mape))
+            for item in self.found.fits
+        ]
+        return ("family", "format", "before", "after"), rows
+
     def chart(self) -> Chart:
         """Errors before and after."""
         fits = self.found.fits
@@ -119,8 +127,12 @@ _VARIED = f"taken to vary by {100 * UNKNOWN_CV:g} %"
 _LENGTHS = {"equal": "taken as equal, which come in waves", "varied": f"{_VARIED}, as equal ones contradict it"}
 
 
+def _percents(*errors: float) -> tuple[str, ...]:
+    return tuple(f"{100 * error:+.1f} %" for error in errors)
+
+
 def _change(before: float, after: float) -> str:
-    return f"{100 * before:+.1f} % before, {100 * after:+.1f} % after"
+    return "{} before, {} after".format(*_percents(before, after))
 
 
 def _overheads(fit: OverheadFit) -> str:
@@ -178,6 +190,14 @@ class EngineCalibrationAnswer(Answer):
             "files": [str(path) for path in self.files],
         }
 
+    def cells(self) -> Cells:
+        """A row a run, with its errors."""
+        rows = [
+            (item.run.tool, *_percents(item.ttft_before, item.ttft_after, item.tpot_before, item.tpot_after))
+            for item in self.found.fit.errors
+        ]
+        return ("tool", "TTFT before", "after", "TPOT before", "after"), rows
+
     def chart(self) -> Chart:
         """Errors before and after."""
         runs = self.found.fit.errors
@@ -208,6 +228,11 @@ class ReplayAnswer(Answer):
     def rows(self) -> list[Json]:
         """One row a value."""
         return [{"result": run["id"], **value} for run in self.to_dict()["runs"] for value in run["values"]]
+
+    def cells(self) -> Cells:
+        """A row a value."""
+        rows = [[cell if isinstance(cell, str) else str(cell.value) for cell in row] for row in replay_rows(self.runs)]
+        return REPLAY_COLUMNS, rows
 
     def to_text(self) -> str:
         """A line for each value under each run."""

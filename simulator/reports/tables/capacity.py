@@ -6,6 +6,7 @@ from simulator.engine.runs.capacity import CapacityResult
 from simulator.engine.runs.disaggregation import ServedPools
 from simulator.engine.runs.metrics import LATENCIES
 from simulator.engine.runs.rate_simulation import RatePoint
+from simulator.reports.answer import Cells
 from simulator.reports.content.quantities import percent_text, seconds_text
 from simulator.reports.formats.text import text_table
 from simulator.reports.tables.serving import pools_setup_text, setup_text
@@ -49,10 +50,11 @@ def _row(point: RatePoint, capacity: CapacityResult) -> tuple[str, ...]:
     )
 
 
-def _points_table(capacity: CapacityResult) -> str:
+def points_cells(capacity: CapacityResult) -> Cells:
+    """Columns and rows of the rates that were tried."""
     extra = [_named(check.objective) for check in capacity.points[0].objectives if check.objective.percentile != 95]
     columns = ("rate/s", *(f"{name.upper()} p95" for name in LATENCIES), *extra, "batch", "KV used", "objectives")
-    return text_table(columns, [_row(point, capacity) for point in capacity.points])
+    return columns, [_row(point, capacity) for point in capacity.points]
 
 
 def _searched(capacity: CapacityResult) -> tuple[str, str]:
@@ -76,7 +78,7 @@ def capacity_text(capacity: CapacityResult, *, listed: bool) -> str:
         f"{capacity.rate_per_s:.4g} requests/s: {setup}",
         _binding(capacity),
         "",
-        _points_table(capacity),
+        text_table(*points_cells(capacity)),
         "",
         f"80 % interval {_range_text(capacity.interval['rate_per_s'])} with the errors of step times "
         f"({capacity.provenance.label}); {_range_text(capacity.seed_interval['rate_per_s'])} from {capacity.seeds} "

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from simulator.planner.comparison import ComparedAnswer, Comparison
 from simulator.planner.what_if import WhatIf, scenario_quality
 from simulator.records import dataclass
-from simulator.reports.answer import Answer, Json, picked, result_object
+from simulator.reports.answer import Answer, Cells, Json, picked, result_object
 from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.content import quantities as say
 from simulator.reports.content.document import BEST
@@ -227,7 +227,7 @@ def _headline(comparison: Comparison) -> str:
     return f"{together}: {moved or 'no change of latency, throughput or cost'}."
 
 
-def _waterfall(comparison: Comparison) -> str:
+def _waterfall(comparison: Comparison) -> list[tuple[str, ...]]:
     rows = [("base", *_values(comparison.base, result_object(comparison.base.answered.result)))]
     before = comparison.base
     for step in comparison.steps:
@@ -236,7 +236,7 @@ def _waterfall(comparison: Comparison) -> str:
     rows.append(("result", *_values(before, result_object(before.answered.result))))
     if len(comparison.steps) > 1:
         rows.append(("result against base", *_differences(before, comparison.base)))
-    return text_table(("", *COLUMNS), rows)
+    return rows
 
 
 def _intervals(comparison: Comparison) -> str:
@@ -325,7 +325,7 @@ class ComparisonAnswer(Answer):
             _headline(comparison),
             "",
             "In order: each change on top of those before it, percent against the line above",
-            _waterfall(comparison),
+            text_table(*self.cells()),
         ]
         if len(comparison.steps) > 1:
             lines += ["", "Alone: each change on the base, percent against the base", _alone(comparison)]
@@ -341,6 +341,10 @@ class ComparisonAnswer(Answer):
         for name, outcome in (("base", comparison.base), ("result", comparison.final)):
             lines += [f"note, {name}: {text}" for text in outcome.answered.result.notes]
         return "\n".join(lines) + "\n"
+
+    def cells(self) -> Cells:
+        """The base, each change on top of those before it, and the result."""
+        return ("", *COLUMNS), _waterfall(self.comparison)
 
     def to_dict(self) -> Json:
         """The document of ``roofcast compare --json``."""

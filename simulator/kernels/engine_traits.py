@@ -30,10 +30,11 @@ from simulator.specs.engine.releases import (
     SlowProducts,
     SplitProducts,
     TableKernel,
+    UndividedLatent,
     UntunedExperts,
 )
 from simulator.specs.hardware.accelerator import AcceleratorSpec
-from simulator.specs.model.architecture import ModelSpec, MoeSpec
+from simulator.specs.model.architecture import MlaSpec, ModelSpec, MoeSpec
 from simulator.specs.model.precision import Dtype
 from simulator.units import BITS_PER_BYTE
 
@@ -79,8 +80,8 @@ class EngineTraits:
     untuned : the tile of 16-bit experts that nobody tuned; tuned : those that somebody did, as (experts, width)
     slow_products : kernels of products that no table timed, and the rate that large ones reach at most [FLOP/s]
     slower_experts : experts' kernels that no table timed, and the rows above which they run
-    compute_units : of the accelerator [-]; undivided_rows, block_flops_per_s : query rows from which on latent decode
-        attention gives each thread block all keys of a sequence for as many rows, and the rate of one [FLOP/s]
+    compute_units : of the accelerator [-]; undivided, block_flops_per_s : latent decode attention that gives
+        each thread block all keys of a sequence, and the rate of one [FLOP/s]
     narrow_latent : how many heads latent decode attention takes at a time; quantised_before : formats whose activations
         the kernel before a product narrows
     split_products : products of few rows on kernels that divide the inner size; replaced : kernels that stand in
@@ -105,7 +106,7 @@ class EngineTraits:
     slow_products: tuple[tuple[SlowProducts, float], ...] = ()
     slower_experts: tuple[tuple[SlowerExperts, int], ...] = ()
     compute_units: int = 1
-    undivided_rows: int | None = None
+    undivided: UndividedLatent | None = None
     block_flops_per_s: float = float("inf")
     narrow_latent: NarrowLatent | None = None
     quantised_before: frozenset[str] = frozenset()
@@ -134,7 +135,7 @@ class EngineTraits:
 
     def never_timed(
         self, model: ModelSpec, ranks: ParallelismSpec, *, experts: str, products: Collection[str]
-    ) -> list[SlowerExperts | SlowProducts]:
+    ) -> list[SlowerExperts | SlowProducts | UndividedLatent]:
         """Kernels of a replica's steps that no table timed, whose rate is inferred from whole runs.
 
         experts, products : names of the formats of its experts, and of all other products
@@ -142,7 +143,9 @@ class EngineTraits:
         widths = {width for _, width in _experts_of_device(model, ranks)}
         slower = [kernel for kernel, _ in self.slower_experts if kernel.weights == experts]
         slow = [kernel for kernel, _ in self.slow_products if kernel.weights in products]
-        return [*(kernel for kernel in slower if any(map(kernel.takes, widths))), *slow]
+        latents = (layer.mixer.num_attention_heads for layer in model.layers if isinstance(layer.mixer, MlaSpec))
+        whole = [one for one in (self.undivided,) if one and max(latents, default=0) >= one.heads * ranks.tp_size]
+        return [*(kernel for kernel in slower if any(map(kernel.takes, widths))), *slow, *whole]
 
     def lent(self, relative: Relative, *, kind: str) -> Relative:
         """``relative`` with its kernels known as parts of measured steps, where whole runs held such rows. What they
@@ -218,7 +221,7 @@ def with_recipe(
     latent = recipe.undivided_latent
     if latent is not None and hardware.architecture in latent.architectures:
         unit_flops_per_s = hardware.peak_flops_per_s[Dtype.BF16] / hardware.compute_units
-        traits = replace(traits, undivided_rows=latent.heads, block_flops_per_s=latent.rate_share * unit_flops_per_s)
+        traits = replace(traits, undivided=latent, block_flops_per_s=latent.rate_share * unit_flops_per_s)
     narrow = recipe.narrow_latent
     if narrow is not None and hardware.architecture in narrow.architectures:
         traits = replace(traits, narrow_latent=narrow)

@@ -56,14 +56,21 @@ def _by_whole_sequences(timing: Timing, shape: AttentionShape, *, traits: Engine
     t = waves x keys x rows of a block x 2 (key width + value width) / rate of a unit, waves = max(blocks / units, 1).
     Leaves out that the last wave is not full.
     """
-    if traits.undivided_rows is None or not (shape.is_decode and shape.shared_kv):
+    latent = traits.undivided
+    if latent is None or not (shape.is_decode and shape.shared_kv):
         return timing
-    rows = shape.num_heads * np.asarray(shape.query_tokens) / traits.undivided_rows
+    rows = shape.num_heads * np.asarray(shape.query_tokens) / latent.heads
     waves = np.maximum(shape.sequences * np.ceil(rows) / traits.compute_units, 1.0)
     keys = shape.context_tokens + shape.query_tokens
-    flops = 2.0 * traits.undivided_rows * keys * (shape.head_dim + shape.v_head_dim)
-    alone_s = np.where(shape.num_heads >= traits.undivided_rows, waves * flops / traits.block_flops_per_s, 0.0)
-    return replace(timing, seconds=np.maximum(timing.seconds, alone_s), compute_s=np.maximum(timing.compute_s, alone_s))
+    flops = 2.0 * latent.heads * keys * (shape.head_dim + shape.v_head_dim)
+    alone_s = np.where(shape.num_heads >= latent.heads, waves * flops / traits.block_flops_per_s, 0.0)
+    inferred = np.where(alone_s > timing.seconds, int(Provenance.EXTRAPOLATED), 0)  # from whole runs, not timed
+    return replace(
+        timing,
+        seconds=np.maximum(timing.seconds, alone_s),
+        compute_s=np.maximum(timing.compute_s, alone_s),
+        provenance=np.maximum(timing.provenance, inferred),
+    )
 
 
 def _again_per_group(timing: Timing, shape: AttentionShape, *, traits: EngineTraits) -> Timing:

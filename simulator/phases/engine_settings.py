@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from simulator.errors import contradiction
@@ -12,7 +13,7 @@ from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineProfile, EngineSpec, MemoryRule, QueueOrderName, SchedulerName
 from simulator.specs.engine.fits import EngineOverheads, EngineSpread
-from simulator.specs.engine.releases import EngineLimits, LimitField, SlowerExperts
+from simulator.specs.engine.releases import EngineLimits, LimitField, SlowerExperts, SlowProducts, UndividedLatent
 from simulator.specs.model.architecture import ModelSpec
 
 if TYPE_CHECKING:
@@ -20,7 +21,13 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_MODEL_LEN_TOKENS = 4096
 
-KERNELS_NEVER_TIMED = ("engine.slower_experts", "engine.slow_products")
+KERNELS_NEVER_TIMED = MappingProxyType(
+    {
+        "engine.slower_experts": SlowerExperts,
+        "engine.slow_products": SlowProducts,
+        "engine.undivided_latent": UndividedLatent,
+    }
+)
 """Assumptions on how fast kernels are that no table holds, from whole runs."""
 
 
@@ -152,7 +159,7 @@ def kernel_assumptions(
     experts = plan.format_for("experts").name
     return tuple(
         Assumption(
-            key=KERNELS_NEVER_TIMED[0] if isinstance(kernel, SlowerExperts) else KERNELS_NEVER_TIMED[1],
+            key=next(key for key, kind in KERNELS_NEVER_TIMED.items() if isinstance(kernel, kind)),
             value=kernel,
             origin=ValueOrigin.FITTED,
         )

@@ -11,7 +11,8 @@ import pytest
 from simulator.engine.runs.assumptions import pool_assumptions, scenario_assumptions, scenario_warnings
 from simulator.engine.runs.scenario_setup import deployment_of, pool_deployments
 from simulator.kernels.engine_traits import EngineTraits
-from simulator.operators.work import prefill_step
+from simulator.kernels.timing import Provenance
+from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, assumed_of_pools
 from simulator.phases.step import estimate_step
 from simulator.specs.base import ValueOrigin
@@ -77,6 +78,28 @@ def test_a_rate_that_no_table_holds_is_said_exactly_where_it_changes_a_price(
         said = [item for item in replica.assumptions if item.key in ("engine.slower_experts", "engine.slow_products")]
         assert bool(said) == (prompt_s(replica) > prompt_s(at_the_tables_rate(replica)))
         assert all(item.origin is ValueOrigin.FITTED for item in said)
+
+
+@pytest.mark.parametrize("hardware", ["h200-sxm-141gb", "mi300x", "mi355x"])
+@pytest.mark.parametrize("engine", ["sglang", "vllm"])
+@pytest.mark.parametrize("dp_size", [1, 8])
+def test_latent_decode_that_nobody_timed_is_said_and_no_step_of_it_is_calibrated(
+    hardware: str, engine: str, dp_size: int
+) -> None:
+    fields = {"model": "deepseek-r1", "hardware": hardware, "engine": {"name": engine}, "ep_size": 8}
+    ranks = {"tp_size": 8 // dp_size, "dp_size": dp_size, "isl_tokens": 8192, "osl_tokens": 64}
+    replica = deployment_of(ScenarioSpec.model_validate(LOOP | fields | ranks))
+    traits = replace(replica.kernels.traits, undivided=None)
+    divided = replace(replica, kernels=replace(replica.kernels, traits=traits))
+    step = decode_step(sequences=np.array([64.0]), context=np.array([32768.0]))
+    told, other = (
+        next(row for row in estimate_step(one, step).rows if row.work.name == "decode_attention")
+        for one in (replica, divided)
+    )
+    slower = bool(told.timing.seconds[0] > other.timing.seconds[0])
+    assert ("engine.undivided_latent" in {item.key for item in replica.assumptions}) == slower
+    assert slower == (engine == "sglang" and hardware != "h200-sxm-141gb" and dp_size == 8)
+    assert not slower or told.timing.provenance[0] >= Provenance.EXTRAPOLATED
 
 
 def test_both_pools_say_what_was_filled_in_and_what_they_share_once() -> None:

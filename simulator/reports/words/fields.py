@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from simulator.errors import Option, RoofcastError
 from simulator.specs.base import Assumption, ValueOrigin
-from simulator.specs.engine.releases import LimitRule, LimitSource, SlowerExperts, SlowProducts
+from simulator.specs.engine.releases import LimitRule, LimitSource, SlowerExperts, SlowProducts, UndividedLatent
 from simulator.specs.question.plan_values import SHORT_FIELDS
 from simulator.traffic.lengths import LengthDistribution
 from simulator.units import percent_text, plain_text
@@ -157,6 +157,16 @@ def _slow_products(item: Assumption) -> str:
     )
 
 
+def _undivided_latent(item: Assumption) -> str:
+    kernel = item.value
+    if not isinstance(kernel, UndividedLatent):
+        return _plainly(item)
+    return (
+        f"latent decode attention of {kernel.heads} heads leaves a sequence to one compute unit at "
+        f"{percent_text(kernel.rate_share)} of its rate: inferred from decode pools on MI355X, as no table timed it"
+    )
+
+
 _ANSWERS = "{key} = {value}: every rate and latency is of single answers, {value} to a request"
 _SENTENCES: Mapping[str, Callable[[Assumption], str] | str] = MappingProxyType(
     {
@@ -165,6 +175,7 @@ _SENTENCES: Mapping[str, Callable[[Assumption], str] | str] = MappingProxyType(
         "engine.version": _engine_version,
         "engine.slower_experts": _slower_experts,
         "engine.slow_products": _slow_products,
+        "engine.undivided_latent": _undivided_latent,
         "workload.ignore_eos": "{key} = {value}: answers are as long as osl_tokens and osl_cv say",
         **dict.fromkeys(("answers_per_request", "workload.answers_per_request"), _ANSWERS),
     }

@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from simulator.engine.runs.answers import ScenarioResult, answer
 from simulator.engine.runs.kv_tiers import cache_tiers
 from simulator.engine.runs.serving import kv_blocks_of, scheduler_settings
 from simulator.engine.settings import Batching, SchedulerPolicy
@@ -24,6 +26,7 @@ from simulator.specs.engine.engine import EngineName, EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.plan_values import ObjectiveSpec
+from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import StageSpec, WorkloadSpec
 from tests.engine.workload_runs import serve_workload
 
@@ -205,3 +208,26 @@ def test_the_first_token_needs_a_prefill() -> None:
 
     values = [ttft_s(tokens) for tokens in (100, 1000, 3000)]
     assert np.all(np.diff(values) > 0)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+@pytest.mark.parametrize("stages", [2, 4])
+def test_a_full_pipeline_answers_as_fast_in_closed_form_as_request_by_request(engine: str, stages: int) -> None:
+    """Each stage works on requests of its own, alone they pass all of them: nothing is gained, nothing drawn twice."""
+    given: dict[str, Any] = {"id": "x", "model": "llama-3.1-8b", "hardware": "l40s", "engine": {"name": engine}}
+    lengths = {"isl_tokens": 600, "osl_tokens": 200}
+    burst = {"arrival": "constant", "stages": [{"rate_per_s": 6000, "duration_s": 0.1}]} | lengths
+
+    def run(**fields: Any) -> ScenarioResult:
+        return answer(ScenarioSpec.model_validate(given | fields))
+
+    queued = run(kind="offline", pp_size=stages, num_requests=600, **lengths)
+    served = run(kind="serve", pp_size=stages, workload=burst)
+    assert queued.output_tokens_per_s == pytest.approx(served.output_tokens_per_s, rel=0.05)
+    whole, alone = (
+        run(kind="closed_loop", concurrency=1, range_ratio=1.0, num_requests=2, pp_size=size, **lengths)
+        for size in (1, stages)
+    )
+    assert alone.tpot_s == pytest.approx(whole.tpot_s, rel=0.02)
+    idle_w = load_hardware("l40s").idle_w
+    assert alone.power_w - stages * idle_w == pytest.approx(whole.power_w - idle_w, rel=0.02)

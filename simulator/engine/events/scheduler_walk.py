@@ -2,7 +2,8 @@
 
 What goes into a step
 - Mixed (vLLM, TensorRT-LLM, TGI, llama.cpp): decodes and prompts in progress, then new prompts, up to the token budget.
-- Prompts first (SGLang without mixed chunks): a step of prompts alone while any can be admitted, else of decodes alone.
+- Prompts first (SGLang without mixed chunks): a step of prompts alone while any can be admitted, else of decodes alone;
+  in a pipeline of as many of the running sequences as a stage has its share of, for its micro-batches keep theirs.
 
 Who has room
 - By prompt: blocks for what is computed now, as vLLM and TensorRT-LLM's MAX_UTILIZATION do.
@@ -330,7 +331,11 @@ def form(state: Any, demand: Any, fate: Any, limits: Any, now_s: float) -> bool:
             _admit_all(state, demand, fate, limits, left, now_s)
         if count[at.PREFILL_TOKENS] == 0:
             _retract(state, demand, fate, limits)
-            _walk_decodes(state, demand, fate, limits, limits.max_tokens)
+            budget = limits.max_tokens
+            if limits.pipelined:
+                # Prompts have held decodes of every stage up: together they would leave all stages but one idle.
+                budget = min(budget, -(-count[at.RUNNING] // limits.depth) * limits.verify_tokens)
+            _walk_decodes(state, demand, fate, limits, budget)
     else:
         if limits.retracts:
             _retract(state, demand, fate, limits)

@@ -232,8 +232,7 @@ def _powers_w(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | 
 
         return loop_pools_powers_w(run, run.pools, decode=deployment)
     phases = tuple((phase.weights, phase.estimate) for phase in (run.prefill, run.decode) if phase is not None)
-    busy = 1.0 if isinstance(run, UniformRun) else run.busy_fraction
-    return (scenario.replicas * average_power_w(deployment, phases=phases, busy_fraction=busy),)
+    return (scenario.replicas * average_power_w(deployment, phases=phases, busy_fraction=run.busy_fraction),)
 
 
 def _running(run: UniformRun | ServedRun) -> float:

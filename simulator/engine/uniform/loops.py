@@ -22,9 +22,11 @@ from simulator.engine.uniform.record import (
 from simulator.engine.uniform.scheduler import Engine, LoopPolicy, LoopWork
 from simulator.engine.uniform.simulation import simulate_loop
 from simulator.engine.uniform.steps import loop_rounds, speculation_notes
-from simulator.phases.compiled import StepBounds
+from simulator.operators.work import mixed_step
+from simulator.phases.compiled import StepBounds, scale_tables
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan, sequences_that_fit
+from simulator.phases.step import estimate_step
 from simulator.phases.tabulate import compile_steps, shared_seconds
 from simulator.records import dataclass
 from simulator.specs.engine.engine import PROMPTS_APART
@@ -40,13 +42,17 @@ one."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopReplica:
-    """One replica of a loop, ready to make engines of: ``resident`` sequences at once on each rank, ``step_tokens`` new
-    tokens in a step."""
+    """One replica of a loop, ready to make engines of.
+
+    resident, step_tokens : sequences and new tokens of a rank's step
+    lanes : steps of a rank that are under way at once, at most one per pipeline stage
+    """
 
     deployment: Deployment
     memory: MemoryPlan
     resident: int
     step_tokens: int
+    lanes: int = 1
 
 
 def loop_replica(
@@ -64,7 +70,8 @@ def loop_replica(
     if verify > 1:
         # Every running sequence verifies its guesses in every step, within the step's tokens.
         resident = max(1, min(resident, (step_tokens - 1) // verify))
-    return LoopReplica(deployment=deployment, memory=memory, resident=resident, step_tokens=step_tokens)
+    lanes = min(wanted, deployment.parallelism.pp_size)
+    return LoopReplica(deployment=deployment, memory=memory, resident=resident, step_tokens=step_tokens, lanes=lanes)
 
 
 def loop_work(
@@ -98,12 +105,29 @@ def _bounds(replica: LoopReplica, *, work: LoopWork, verify: int) -> StepBounds:
     )
 
 
+def _slowest_stage(replica: LoopReplica, *, work: LoopWork) -> float:
+    """How much longer a step of the pipeline takes where the slowest stage, which serves all lanes, sets the pace."""
+    prompt_tokens, decode_steps = sum(work.prompt_tokens), sum(work.decode_steps)
+    steps = max(decode_steps / replica.resident, prompt_tokens / replica.step_tokens)
+    mean = mixed_step(
+        prefill_sequences=min(prompt_tokens, 1.0),
+        prefill_tokens=ceil(prompt_tokens / steps),
+        decode_sequences=ceil(decode_steps / steps),
+        decode_context=sum(work.contexts) / 2,
+    )
+    step = estimate_step(replica.deployment, mean)
+    return float(max(replica.lanes * step.interval_s[0] / step.step_s[0], 1.0))
+
+
 def engines_of(replica: LoopReplica, *, work: LoopWork, rounds: LoopRounds | None, copies: int = 1) -> list[Engine]:
     """Engines of ``copies`` replicas. Attention-data-parallel ranks are one engine where they share experts, else as
-    many of their own."""
+    many of their own; in a pipeline each is as many as there are stages, whose steps pass all of them without bubbles
+    [Narayanan2021]."""
     deployment = replica.deployment
     verify = 1 if rounds is None else rounds.verify_tokens
     tables = compile_steps(deployment, decode_tokens=verify, bounds=_bounds(replica, work=work, verify=verify))
+    if replica.lanes > 1:
+        tables = scale_tables(tables, factor=_slowest_stage(replica, work=work))
     clock = StepClock(
         tables,
         verify_tokens=verify,
@@ -123,7 +147,7 @@ def engines_of(replica: LoopReplica, *, work: LoopWork, rounds: LoopRounds | Non
     shared = shared_seconds(deployment, decode_tokens=verify) if together else None
     return [
         Engine(clock, policy=policy, work=work, ranks=ranks if together else 1, expert_s=shared)
-        for _ in range(copies * (1 if together else ranks))
+        for _ in range(copies * replica.lanes * (1 if together else ranks))
     ]
 
 
@@ -206,7 +230,8 @@ def run_record(
         limit_tokens=replica.step_tokens,
     )
     tpot_s = request_tpot_s(demand, records)
-    resident = replica.resident * ranks * copies
+    sequences = replica.resident * replica.lanes
+    resident = sequences * ranks * copies
     waiting = (f"{resident} of {demand.at_once} requests run at once; the others wait",)
     return UniformRun(
         ttft_s=float(np.mean(records.first_token_s - records.sent_s)),
@@ -215,7 +240,7 @@ def run_record(
         requests_per_s=demand.requests / float(records.finish_s.max()),
         isl_tokens=float(demand.isl_tokens.mean()),
         osl_tokens=float(demand.osl_tokens.mean()),
-        sequences=replica.resident,
+        sequences=sequences,
         prefill=prefill,
         decode=decode,
         memory=replica.memory,
@@ -227,6 +252,7 @@ def run_record(
         ranks=ranks,
         spread=spread_of(demand, records),
         steady_requests_per_s=steady_requests_per_s(demand, records),
+        busy_fraction=replica.lanes / deployment.parallelism.pp_size,
     )
 
 
@@ -266,8 +292,9 @@ def closed_loop(
 
 def offline(deployment: Deployment, *, lengths: LoopLengths, num_requests: int | None) -> UniformRun:
     """Everything queued at t = 0: ``num_requests`` equal requests, or several times what runs at once."""
-    resident = loop_replica(deployment, wanted=deployment.engine.max_num_seqs, lengths=lengths).resident
-    requests = (num_requests or 0) * lengths.answers or resident * ROUNDS * deployment.parallelism.dp_size
+    replica = loop_replica(deployment, wanted=deployment.engine.max_num_seqs, lengths=lengths)
+    at_once = replica.resident * replica.lanes * deployment.parallelism.dp_size
+    requests = (num_requests or 0) * lengths.answers or at_once * ROUNDS
     demand = loop_demand(deployment, lengths=lengths, requests=requests, at_once=requests, waits=False)
     return _simulated(deployment, demand=demand, lengths=lengths)
 
@@ -286,7 +313,8 @@ def static_batch(
         held = held_tokens(deployment, isl_tokens=isl_tokens, osl_tokens=osl_tokens)
         memory = memory_plan(deployment)
         require_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
-        if resident_sequences(deployment, memory, wanted=batch_size, tokens=held) < batch_size:
+        resident = resident_sequences(deployment, memory, wanted=batch_size, tokens=held)
+        if resident * deployment.parallelism.pp_size < batch_size:
             return _queued_batch(deployment, batch_size=batch_size, isl_tokens=isl_tokens, osl_tokens=osl_tokens)
 
     def run(one: Deployment) -> UniformRun:
@@ -341,4 +369,5 @@ def _static_batch(
         decode=decode,
         memory=memory,
         notes=(*notes, *speculation_notes(deployment, decode, memory)),
+        busy_fraction=1 / deployment.parallelism.pp_size,
     )

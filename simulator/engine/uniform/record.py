@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 
@@ -105,6 +106,7 @@ class UniformRun:
     ranks : attention-data-parallel ranks that the throughput includes; 1 of a run that was computed for one of several
     spread, steady_requests_per_s : of closed loops alone: percentiles, and the rate between first and last round
     pools : the prefill pool where decode has one of its own; throughput is then that of both pools together
+    busy_fraction : share of the time in which a device works, less than 1 where pipeline stages wait for each other
     """
 
     ttft_s: float
@@ -122,6 +124,7 @@ class UniformRun:
     spread: LatencySpread | None = None
     steady_requests_per_s: float | None = None
     pools: PoolUse | None = None
+    busy_fraction: float = 1.0
 
     @property
     def waits_s(self) -> Mapping[str, float]:
@@ -178,10 +181,12 @@ def _more_memory(deployment: Deployment, memory: MemoryPlan, *, tokens: int) -> 
 
 
 def resident_sequences(deployment: Deployment, memory: MemoryPlan, *, wanted: int, tokens: float) -> int:
-    """Sequences that run at once: limited by the engine, the cache at ``tokens`` each, and a step's token budget."""
+    """Sequences of a step: limited by the engine, the cache at ``tokens`` each, and a step's token budget. In a
+    pipeline as many steps are under way as there are stages, and share the first two."""
+    lanes = deployment.parallelism.pp_size
     by_cache = sequences_that_fit(deployment, memory, tokens=tokens)
     by_step = deployment.engine.max_num_batched_tokens - 1
-    return int(max(1.0, min(wanted, memory.running_sequences, by_cache, by_step)))
+    return int(max(1.0, min(ceil(wanted / lanes), min(memory.running_sequences, by_cache) // lanes, by_step)))
 
 
 def held_tokens(deployment: Deployment, *, isl_tokens: int, osl_tokens: int) -> float:

@@ -11,6 +11,8 @@ from simulator.engine.runs.scenario_setup import ServeOptions
 from simulator.errors import RoofcastError, ignored_option, missing_field
 from simulator.planner.what_if import WhatIf, scenario_quality, what_if
 from simulator.records import dataclass
+from simulator.specs.engine.engine import with_feature
+from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.money.prices import OfferKind
 from simulator.specs.question.scenario import ScenarioSpec
@@ -128,6 +130,7 @@ def compare(
             progress(done, runs_at_most)
         return ComparedAnswer(answered=answered, quality=_quality_beside(teacher, answered.result))
 
+    scenario = _in_one_release(scenario, changes, profiles=profiles)
     base = before = outcome_of(scenario, intervals=True)
     together = scenario
     steps: list[ComparisonStep] = []
@@ -147,6 +150,23 @@ def compare(
         steps.append(ComparisonStep(change=change, together=outcome, alone=alone, alone_refusal=refusal))
         before = outcome
     return Comparison(scenario=scenario, base=base, steps=tuple(steps))
+
+
+def _in_one_release(scenario: ScenarioSpec, changes: Sequence[ScenarioChange], *, profiles: str | None) -> ScenarioSpec:
+    """``scenario`` in the release of its engine that a change asks for: no change is worth what a release is."""
+    last, engine = scenario, scenario.engine
+    try:
+        for change in changes:
+            last = changed_scenario(last, change)
+    except RoofcastError:
+        # Which change is refused is said where it is made.
+        return scenario
+    vendor = load_hardware(scenario.hardware, profiles=profiles).vendor
+    if last.techniques.speculation is not None:
+        engine = with_feature(engine, "speculation", vendor=vendor, profiles=profiles)
+    if last.disaggregation is not None:
+        engine = with_feature(engine, "disaggregation", vendor=vendor, profiles=profiles)
+    return scenario.model_copy(update={"engine": engine}) if last.engine.name == engine.name else scenario
 
 
 def _with_cache_of(base: ComparedAnswer, changed: ScenarioSpec) -> ScenarioSpec:

@@ -159,3 +159,14 @@ def test_pools_cost_all_of_their_accelerators() -> None:
     h100 = found[0][0].cost.per_hour / 12
     assert found[2][0].cost.per_hour == pytest.approx(5 * h100)
     assert h100 < found[1][0].cost.per_hour < 4 * h100
+
+
+@pytest.mark.parametrize(("engine", "hardware"), [("sglang", "mi325x"), ("sglang", "h200"), ("atom", "mi355x")])
+def test_guesses_that_nobody_accepts_make_no_answer_faster(engine: str, hardware: str) -> None:
+    # SGLang guesses on AMD from a release on whose steps take half the time: that is no gain of guesses.
+    fields = {"model": "deepseek-v3", "hardware": hardware, "engine": {"name": engine}, "tp_size": 8}
+    base = BASE.model_copy(update=dict(validate(ScenarioSpec, {**BASE.model_dump(), **fields}, where="")))
+    found = compared("speculation=mtp:k=1,acceptance=0", base=base)
+    assert found.final.numbers.tpot_s > found.base.numbers.tpot_s
+    versions = {item.answered.result.deployment.engine.version for item in (found.base, found.final)}
+    assert len(versions) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
@@ -34,10 +35,6 @@ USUAL_SPARSITY = ("2:4",)
 USUAL_DP_SIZES = (2, 4, 8)
 
 
-def _text(value: str | None) -> str | None:
-    return None if value == NONE else value
-
-
 def technique_choices(spec: PlanSpec) -> tuple[TechniquesSpec, ...]:
     """Every combination of the techniques to compare; with ``any_technique`` the usual ones beside none at all."""
     asked = spec.speculation or spec.sparsity or spec.kv_policy or spec.weight_offload or spec.two_batch_overlap
@@ -49,20 +46,16 @@ def technique_choices(spec: PlanSpec) -> tuple[TechniquesSpec, ...]:
     sparsity: tuple[str | None, ...] = spec.sparsity or (None,)
     if spec.any_technique:
         speculation, sparsity = (None, *USUAL_SPECULATION), (None, *USUAL_SPARSITY)
-    overlaps = (None, True) if spec.two_batch_overlap else (None,)
+    offered = {
+        "speculation": speculation,
+        "sparsity": sparsity,
+        "kv_policy": spec.kv_policy or (None,),
+        "weight_offload": spec.weight_offload or (None,),
+        "two_batch_overlap": (None, True) if spec.two_batch_overlap else (None,),
+    }
     found = (
-        techniques_spec(
-            {
-                "speculation": _text(guess),
-                "sparsity": _text(zeros),
-                "kv_policy": _text(policy),
-                "weight_offload": _text(share),
-                "two_batch_overlap": halves,
-            }
-        )
-        for guess, zeros, policy, share, halves in product(
-            speculation, sparsity, spec.kv_policy or (None,), spec.weight_offload or (None,), overlaps
-        )
+        techniques_spec({name: None if value == NONE else value for name, value in zip(offered, values, strict=True)})
+        for values in product(*offered.values())
     )
     return tuple(dict.fromkeys(found))
 
@@ -101,9 +94,8 @@ def platforms(spec: PlanSpec) -> tuple[Platform, ...]:
             limited = _limited(hardware, spec.power_cap_w)
         except RoofcastError as error:
             if spec.hardware:
-                raise RoofcastError(
-                    error.message, field=Option("power_cap_w"), code=error.code, hint=error.hint
-                ) from None
+                error.field = Option("power_cap_w")
+                raise
             continue
         found.setdefault(hardware.name, Platform(hardware=limited, server=_server(hardware, spec)))
     return tuple(found.values())
@@ -195,8 +187,11 @@ def asked_engine(spec: PlanSpec) -> EngineSpec:
     return named_engine(spec.engine).model_copy(update=fields)
 
 
-def _engines(spec: PlanSpec) -> tuple[EngineSpec, ...]:
+def _engines(spec: PlanSpec, platform: Platform, tried: Sequence[TechniquesSpec]) -> tuple[EngineSpec, ...]:
+    """Of one release, whichever of the techniques asks for it: none of them is worth what a release is."""
     asked = asked_engine(spec).model_copy(update={"max_num_batched_tokens": spec.max_num_batched_tokens})
+    if any(item.speculation for item in tried):
+        asked = with_feature(asked, "speculation", vendor=platform.hardware.vendor, profiles=spec.profiles)
     return tuple(
         asked.model_copy(
             update={"max_num_seqs": max_num_seqs, "kv_allocation": None if allocation == "paged" else allocation}
@@ -247,6 +242,7 @@ def check_parallelism(spec: PlanSpec, *, model: ModelSpec) -> None:
 
 def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: bool = False) -> tuple[Candidate, ...]:
     """Replicas to try on one platform, the smallest first. ``large`` adds what only big link domains can hold."""
+    choices = technique_choices(spec)
     found = (
         Candidate(
             platform=platform,
@@ -264,8 +260,8 @@ def candidates(spec: PlanSpec, *, model: ModelSpec, platform: Platform, large: b
             sorted(set(spec.ep_size)) or (None,),
             sorted(set(spec.cp_size)) or (1,),
             precisions(spec, model=model, hardware=platform.hardware),
-            technique_choices(spec),
-            _engines(spec),
+            choices,
+            _engines(spec, platform, choices),
         )
         if spec.dp_size or dp_size == 1 or tp_size * dp_size <= platform.linked_devices
     )

@@ -55,6 +55,18 @@ def test_more_acceptance_is_never_slower(method: str) -> None:
     assert times == sorted(times, reverse=True)
 
 
+@for_every([(clients, accepted) for clients in (1, 7) for accepted in (0.0, 1.0)])
+def test_rounds_of_a_loop_of_uneven_answers_yield_one_token_or_a_whole_block(case: tuple[int, float]) -> None:
+    clients, accepted = case
+    guesses = {"method": "ngram", "k": 1, "acceptance": accepted}
+    fields = {"model": "llama-2-7b", "hardware": "a100", "isl_tokens": 300, "osl_tokens": 257, "range_ratio": 0.6}
+    fields |= {"id": "x", "kind": "closed_loop", "concurrency": clients, "techniques": {"speculation": guesses}}
+    found = answer(validate(ScenarioSpec, fields, where="")).speculation
+    assert found is not None
+    # The last block of an answer may hold more than is asked for.
+    assert found.tokens_per_step == pytest.approx(1 + accepted, rel=0.01)
+
+
 def test_everything_accepted_yields_a_whole_block_per_round() -> None:
     run = batch(replica(method="ngram", k=4, acceptance=1.0))
     assert run.decode is not None

@@ -285,9 +285,7 @@ def _result(
             *scenario_warnings(scenario, deployment, run.decode),
             *dict.fromkeys(note for one in (prefill, deployment) if one for note in untuned_notes(one)),
         ),
-        speculation=speculation_result(
-            deployment, run.decode, memory=run.memory, decoded_tokens=uniform.osl_tokens - 1 if uniform else None
-        ),
+        speculation=speculation_result(deployment, run.decode, memory=run.memory, whole_answer=uniform is not None),
         kv_tiers=served.kv_tiers if served else (),
         encoders=served.encoders if served else None,
         attention_ffn=served.attention_ffn if served else None,

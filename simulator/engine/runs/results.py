@@ -113,9 +113,9 @@ class SpeculationResult:
 
 
 def speculation_result(
-    deployment: Deployment, decode: PhaseEstimate | None, *, memory: MemoryPlan, decoded_tokens: float | None
+    deployment: Deployment, decode: PhaseEstimate | None, *, memory: MemoryPlan, whole_answer: bool
 ) -> SpeculationResult | None:
-    """What a deployment's rounds are, None without any. decoded_tokens : of a request, where all have as many."""
+    """What a deployment's rounds are, None without any. whole_answer : the steps are those of one answer to its end."""
     if deployment.speculation is None or decode is None:
         return None
     plan, drafting = deployment.speculation.plan, decode.estimate.draft_s
@@ -125,7 +125,9 @@ def speculation_result(
         method=plan.method,
         active=True,
         verify_tokens=int(decode.estimate.step.decode_tokens.max()),
-        tokens_per_step=plan.mean_tokens if decoded_tokens is None else decoded_tokens / decode.steps,
+        tokens_per_step=(1 + float(np.ptp(decode.estimate.step.decode_context))) / decode.steps
+        if whole_answer
+        else plan.mean_tokens,
         draft_share=float(decode.weights @ drafting) / decode.total_s,
         draft_weights_bytes=memory.draft_weights_bytes,
         draft_kv_bytes_per_token=memory.draft_kv_bytes_per_token,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf
+from math import ceil, inf, log2
 from typing import TYPE_CHECKING
 
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
-from simulator.errors import Option, RoofcastError, contradiction, no_effect
+from simulator.errors import InfeasibleError, Option, RoofcastError, contradiction, no_effect
 from simulator.planner.records import (
     Demand,
     LengthOrigins,
@@ -19,16 +19,20 @@ from simulator.planner.records import (
 )
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.engine.engine import load_engine, named_engine
 from simulator.specs.question.plan import PlanSpec
 from simulator.traffic.lengths import (
     CHAT,
+    Array,
     LengthDistribution,
     RequestMix,
     WorkloadPreset,
     kinds_of_demand,
     nearest_preset,
+    normal_points,
     workload_preset,
 )
+from simulator.units import percent_text
 
 if TYPE_CHECKING:
     from simulator.traffic.recorded.traces import TraceSummary
@@ -45,6 +49,43 @@ _SHAPED_BY = ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv", "prefix_hit", "arr
 def replays_trace(spec: PlanSpec) -> bool:
     """Whether the demand is a trace as it was recorded, at whatever rate."""
     return spec.trace is not None and all(getattr(spec, name) is None for name in _SHAPED_BY)
+
+
+_DRAWN = 1024
+"""Requests that are drawn to find those which an engine refuses."""
+
+
+def whole_tokens(mix: RequestMix, *, reserves_full_length: bool) -> Array:
+    """Tokens of drawn requests that a step must hold where the engine splits no prompt. Who may be preempted is
+    computed again with its answer so far (``refusals``)."""
+    prompts, answers = (lengths.at(at) for lengths, at in zip((mix.isl, mix.osl), normal_points(_DRAWN), strict=False))
+    return prompts if reserves_full_length else prompts + answers
+
+
+HOLDS_ALL = "holds the longest prompts: the engine splits none, and its own steps are too short for them"
+
+
+def step_for_whole(spec: PlanSpec, *, mix: RequestMix, objectives: tuple[Objective, ...]) -> tuple[int, int | None]:
+    """Fewest tokens of a step that hold every request of an engine which splits no prompt, 0 of others, and the budget
+    to start it with where its own steps are shorter.
+
+    Raises InfeasibleError: the steps that are asked for leave more requests unanswered than an objective allows.
+    """
+    engine = load_engine(named_engine(spec.engine).name, profiles=spec.profiles)
+    if engine.chunked_prefill:
+        return 0, None
+    whole, given = whole_tokens(mix, reserves_full_length=engine.reserves_full_length), spec.max_num_batched_tokens
+    least = 2 ** ceil(log2(whole.max()))
+    strictest = max(objectives, key=lambda item: item.percentile)
+    refused, allowed = float((whole > (given or least)).mean()), 1 - strictest.percentile / 100
+    if refused > allowed:
+        raise InfeasibleError(
+            f"steps of {given} tokens are too short for {percent_text(refused)} of the requests: {engine.name} splits "
+            f"no prompt and refuses them, and {strictest.name} leaves {percent_text(allowed)}",
+            field=Option("max_num_batched_tokens"),
+            hint=f"`max_num_batched_tokens` {least} answers all; an engine that splits prompts needs none",
+        ).offering({"max_num_batched_tokens": least})
+    return least, None if given or engine.max_num_batched_tokens >= whole.max() else least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

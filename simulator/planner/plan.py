@@ -15,7 +15,7 @@ from simulator.phases.deployment import assumed_of_pools
 from simulator.planner import records
 from simulator.planner.candidate import NO_TECHNIQUES, Platform, Rejection
 from simulator.planner.capacity_plan import KINDS, CapacityPlan, PlanBasis, has_studies
-from simulator.planner.demand import replays_trace
+from simulator.planner.demand import replays_trace, whole_tokens
 from simulator.planner.fleet.fleet import Sized, Trial, complete_all, with_doubt
 from simulator.planner.fleet.records import Fleet
 from simulator.planner.money.cost import PriceRanking, price_ranking
@@ -27,7 +27,7 @@ from simulator.specs.base import Assumption
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import profiles_at_once
 from simulator.specs.question.plan import PlanSpec
-from simulator.traffic.lengths import RequestMix, normal_points
+from simulator.traffic.lengths import RequestMix
 from simulator.units import KILO
 
 if TYPE_CHECKING:
@@ -263,8 +263,6 @@ MANY_DEVICES = KILO
 _HALF = 1 / 2
 # Accelerators that are tried in place of one that was asked for by name.
 _FASTEST = 3
-# Requests that are drawn to count those which an engine refuses.
-_DRAWN = 1024
 _RISKY_UTILIZATION = 0.9
 
 
@@ -360,10 +358,7 @@ def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[
 
 
 def _not_chunked(engine: EngineSettings, mix: RequestMix) -> records.PromptsNotChunked:
-    """Who may be preempted is computed again with its answer so far, which must fit a step then (``refusals``)."""
-    prompts, answers = (lengths.at(at) for lengths, at in zip((mix.isl, mix.osl), normal_points(_DRAWN), strict=False))
-    whole = prompts if engine.reserves_full_length else prompts + answers
-    limit = engine.max_num_batched_tokens
+    limit, whole = engine.max_num_batched_tokens, whole_tokens(mix, reserves_full_length=engine.reserves_full_length)
     return records.PromptsNotChunked(
         engine=engine.name, max_num_batched_tokens=limit, refused=float((whole > limit).mean())
     )

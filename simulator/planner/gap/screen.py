@@ -68,12 +68,13 @@ class GapScreen:
         }
         running, budgets = (set(values) for values in zip(*self._usual.values(), strict=True))
         given = {spec.max_num_batched_tokens} if spec.max_num_batched_tokens else set()
+        more = WIDE_TOKENS if wide else _TOKENS
         self._space = SearchSpace(
             platforms=self._all,
             parallelisms=self._spreads(GapState(any_degrees=True)),
             variants=each_variant(variants(spec, model=question.model, platforms=self._all)),
             sequences=tuple(sorted({*spec.max_num_seqs, *running, *(WIDE_SEQUENCES if wide else _SEQUENCES)})),
-            tokens=tuple(sorted({*given, *budgets, *(WIDE_TOKENS if wide else _TOKENS)})),
+            tokens=tuple(sorted({*given, *budgets, *(item for item in more if item >= question.least_tokens)})),
         )
         self._offered = variants_on(self._space, self._all, spec=spec, model=question.model)
         self._tables: dict[tuple[str, ParallelismSpec, Variant], ScreenTable | None] = {}

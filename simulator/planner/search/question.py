@@ -18,7 +18,7 @@ from simulator.operators.parallelism import allowed_tp_sizes, kv_bytes_per_token
 from simulator.operators.parallelism import check_parallelism as check_degrees
 from simulator.operators.transformer import is_encoder_only
 from simulator.planner.candidate import Platform, SearchSpace, Variant
-from simulator.planner.demand import read_demand, read_objectives
+from simulator.planner.demand import HOLDS_ALL, read_demand, read_objectives, step_for_whole
 from simulator.planner.fleet.records import DEFAULT_SPARES, Fleet
 from simulator.planner.money.market import check_rule, plan_rule
 from simulator.planner.records import Demand, SparesWanted
@@ -60,7 +60,7 @@ DEFAULT_UTILIZATION = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A plan's inputs, resolved."""
+    """A plan's inputs, resolved. least_tokens : of steps that hold every request, 0 where the engine splits prompts."""
 
     spec: PlanSpec
     model: ModelSpec
@@ -69,6 +69,7 @@ class Question:
     policy: LoadPolicy
     prices: PriceProfile
     assumptions: tuple[Assumption, ...]
+    least_tokens: int = 0
 
     @property
     def ownership(self) -> OwnershipProfile:
@@ -129,8 +130,10 @@ def resolve(spec: PlanSpec) -> Question:
     _check_uptime(spec)
     check_context(model, mix=demand.mix, max_model_len=spec.max_model_len)
     utilization = spec.utilization or DEFAULT_UTILIZATION
+    least_tokens, budget = step_for_whole(spec, mix=demand.mix, objectives=objectives)
     return Question(
-        spec=spec,
+        spec=spec.model_copy(update={"max_num_batched_tokens": budget}) if budget else spec,
+        least_tokens=least_tokens,
         model=model,
         demand=demand,
         objectives=objectives,
@@ -149,12 +152,11 @@ def resolve(spec: PlanSpec) -> Question:
             objective_source,
             Assumption(key="utilization", value=utilization, origin=_origin(spec.utilization)),
             Assumption(
-                key="confidence",
-                value=spec.confidence,
-                origin=ValueOrigin.GIVEN if "confidence" in spec.model_fields_set else ValueOrigin.DEFAULT,
+                key="confidence", value=spec.confidence, origin=_origin("confidence" in spec.model_fields_set or None)
             ),
             _spares_assumption(spec),
             *_limit_assumptions(spec),
+            *((Assumption(key="engine.max_num_batched_tokens", value=budget, detail=HOLDS_ALL),) if budget else ()),
             *_tier_assumption(spec),
             *_hardware_assumption(spec),
             Assumption(key="prices", value=prices, origin=_origin(spec.prices), detail=plan_rule(spec)),
@@ -270,17 +272,9 @@ def _origin(value: object) -> ValueOrigin:
 
 # Batch limits and token budgets that engines are commonly started with, an octave or half of one apart.
 WIDE_SEQUENCES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024)
-
-
 WIDE_TOKENS = (512, 1024, 2048, 4096, 8192, 16384)
-
-
 WIDE_PP_SIZES = (1, 2, 4)
-
-
 WIDE_SCHEMES = ("fp8", "fp8-block", "gptq-g128", "awq")
-
-
 NARROW_SCHEMES = ("gptq-3bit", "nf4", "q4-k-m", "aqlm-2x8")
 """Of fewer bits or on slower kernels: what lets a model fit a device that is too small for it otherwise."""
 
@@ -384,9 +378,12 @@ def own_limits(
     return limits.max_num_seqs, limits.max_num_batched_tokens
 
 
-def search_space(spec: PlanSpec, *, model: ModelSpec, platforms: tuple[Platform, ...]) -> SearchSpace:
-    """Axes of a search, each narrowed to what was given; a usual search keeps the engine's own limits."""
-    sequences, budgets = WIDE_SEQUENCES, WIDE_TOKENS
+def search_space(
+    spec: PlanSpec, *, model: ModelSpec, platforms: tuple[Platform, ...], least_tokens: int = 0
+) -> SearchSpace:
+    """Axes of a search, each narrowed to what was given, steps to ``least_tokens`` and more; a usual search keeps the
+    engine's own limits."""
+    sequences, budgets = WIDE_SEQUENCES, tuple(tokens for tokens in WIDE_TOKENS if tokens >= least_tokens)
     if spec.search != "wide":
         own = [own_limits(asked_engine(spec), platform, profiles=spec.profiles) for platform in platforms]
         sequences, budgets = (tuple(sorted(set(values))) for values in zip(*own, strict=True))

@@ -58,7 +58,7 @@ def screen_space(question: Question, platforms: tuple[Platform, ...]) -> Screene
             hint="`search` usual",
         )
     spec, engine = question.spec, asked_engine(question.spec)
-    space = search_space(spec, model=question.model, platforms=platforms)
+    space = search_space(spec, model=question.model, platforms=platforms, least_tokens=question.least_tokens)
     if not space.parallelisms:
         raise InfeasibleError(
             f"no replica of {question.model.name} has the degrees that are asked for", field=Option("tp_size")

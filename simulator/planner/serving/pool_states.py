@@ -19,7 +19,7 @@ from simulator.engine.lanes.load_curve import LoadCurve
 from simulator.engine.lanes.occupancy import lane_state
 from simulator.engine.lanes.prompt_queue import SAMPLES, prompt_ttft_s, sampled_lengths
 from simulator.engine.lanes.queueing import gg1_wait_mean_s
-from simulator.engine.lanes.steady_state import SteadyState, sampled_requests, state_of, steady_state
+from simulator.engine.lanes.steady_state import RequestSamples, SteadyState, sampled_requests, state_of
 from simulator.engine.pools import HAND_OVER_S
 from simulator.records import dataclass
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
@@ -97,7 +97,6 @@ def prefill_state(curve: LoadCurve, *, rates_per_s: Array, link: Link, streams: 
     Reference: [Kleinrock1975] section 5.6, mean wait of M/G/1.
     """
     mix = curve.mix
-    state = steady_state(curve, rates_per_s=rates_per_s)
     prompts = sampled_lengths(mix).prompt_tokens
     ttft_s = prompt_ttft_s(curve, rates_per_s=rates_per_s, streams=streams)
     ttft_s = ttft_s + HAND_OVER_S + link.request_s + link.token_s * prompts
@@ -113,13 +112,11 @@ def prefill_state(curve: LoadCurve, *, rates_per_s: Array, link: Link, streams: 
                 arrival_cv=1.0,
             )[:, None]
         )
+    nothing = np.zeros_like(ttft_s)
+    requests = RequestSamples(ttft_s=ttft_s, tpot_s=nothing, decode_s=nothing)
+    state = state_of(lane_state(curve, rates_per_s=rates_per_s), requests)
     saturated = state.saturated | (busy >= 1)
-    return replace(
-        state,
-        saturated=saturated,
-        ttft_mean_s=np.where(saturated, np.inf, ttft_s.mean(axis=1)),
-        sorted_ttft_s=np.sort(ttft_s, axis=1),
-    )
+    return replace(state, saturated=saturated, ttft_mean_s=np.where(saturated, np.inf, state.ttft_mean_s))
 
 
 def decode_state(curve: LoadCurve, *, rates_per_s: Array) -> SteadyState:

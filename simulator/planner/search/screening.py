@@ -18,6 +18,7 @@ from simulator.engine.lanes.load_curve import LaneLimits, filled_sequences, kv_s
 from simulator.engine.lanes.occupancy import PromptSteps, carrying_prompts
 from simulator.engine.lanes.prompt_queue import company_correlation
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
+from simulator.engine.pools import HAND_OVER_S
 from simulator.planner.candidate import SearchSpace
 from simulator.planner.search.screen_tables import ScreenedSteps, ScreenTable
 from simulator.planner.serving.pool_states import decode_mix
@@ -315,7 +316,7 @@ def screen_prefill(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> Array
     # Nobody decodes: the first node.
     full_s = np.stack([table.full_s[:, 0] for table in tables]) * new / steps.room[:, 0]
     own_s = np.maximum(np.stack([table.shared_s[:, 0] for table in tables]) * new / steps.shared[:, 0], full_s)
-    host_s = limits.request_s + limits.prompt_token_s * mix.isl.mean_tokens
+    host_s = limits.request_s + limits.prompt_token_s * mix.isl.mean_tokens + HAND_OVER_S
     capacity = np.zeros_like(full_s)
     for share in LOADS:
         rho = share * load.utilization

@@ -109,7 +109,8 @@ class CapacityPlan:
     basis : for studies that are made later; no part of the answer
     price_ranking : what the listed prices do to the order of the fleets; None where the chosen one has no price
     studies : one of each kind that was asked for and has an answer; ``study`` finds one by its class
-    search : None where only the usual set-ups were tried; families : what was searched beside those
+    search : None where only the usual set-ups were tried; families : what was searched beside those,
+        on the accelerators ``searched``
     verification, finalists : None where nothing was simulated
     parts : the fleets that serve side by side where something exists, each as a plan for its share of the demand, with
         the studies that were asked for
@@ -128,6 +129,7 @@ class CapacityPlan:
     price_ranking: PriceRanking | None = None
     search: SearchSummary | None = None
     families: tuple[FamilyFound, ...] = ()
+    searched: tuple[str, ...] = ()
     studies: tuple[Study, ...] = ()
     verification: FleetVerification | None = None
     finalists: Finalists | None = None

@@ -22,7 +22,7 @@ from simulator.planner.money.cost import PriceRanking, price_ranking
 from simulator.planner.money.market import MarketPrice
 from simulator.planner.search.candidates import format_assumptions, leaves_format_open, platforms
 from simulator.planner.search.question import Question, hand_over_assumption, price_assumptions, resolve
-from simulator.planner.search.search import search
+from simulator.planner.search.search import best_of_each, search
 from simulator.specs.base import Assumption
 from simulator.specs.money.prices import PriceProfile
 from simulator.specs.profiles import profiles_at_once
@@ -64,17 +64,6 @@ def check_contradictions(spec: PlanSpec) -> None:
             f"that is {needed} GPUs at least",
             hint=f"allow `max_gpus` {needed} or lower `{next(iter(fixed))}`",
         ).offering({"max_gpus": needed})
-
-
-def best_of_each(ranked: list[Sized]) -> list[Sized]:
-    """The best of every accelerator, as one kind of replica and as two pools; where only one was tried, all of them."""
-    if len({item.evaluated.candidate.hardware for item in ranked}) == 1:
-        return ranked
-    best: dict[tuple[str, int], Sized] = {}
-    for item in ranked:
-        candidate = item.evaluated.candidate
-        best.setdefault((candidate.hardware, len(candidate.parts)), item)
-    return list(best.values())
 
 
 def _allowed(question: Question, ranked: list[Sized]) -> tuple[list[Sized], tuple[Rejection, ...]]:
@@ -175,6 +164,7 @@ def plan_capacity(spec: PlanSpec, *, resized: bool = False) -> CapacityPlan:
         price_ranking=_ranking(question, fleets),
         search=tried.summary,
         families=tried.families,
+        searched=tried.searched,
     )
     if simulated is not None:
         from simulator.planner.verification.finalists import with_finalists

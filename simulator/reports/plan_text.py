@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.planner.capacity_plan import CapacityPlan, has_studies
+from simulator.planner.search.search import SHOWN_FLEETS
 from simulator.reports.content.document import Block, Bullets, Figure, Paragraph, Section, Tone
 from simulator.reports.content.quantities import counted_text
 from simulator.reports.formats.text import sections_text
@@ -12,7 +13,6 @@ from simulator.reports.sections import answer
 from simulator.reports.words.derivation import bought_text, explanation, families_text, order_text
 from simulator.reports.words.plan_inputs import plan_input
 
-SHOWN_FLEETS = 6
 _LINE = 100
 """Characters of a terminal's line."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulator.planner.plan import plan_capacity
+from simulator.planner.search.search import SHOWN_FLEETS
 from simulator.reports.words.derivation import families_text
 from simulator.specs.question.plan import plan_spec
 
@@ -30,7 +31,20 @@ def test_who_is_named_beside_others_is_searched_as_if_alone() -> None:
         alone = plan_capacity(plan_spec({**asked, "hardware": (name,)})).best
         beside = next(fleet for fleet in together.fleets if fleet.hardware == name)
         assert (beside.label, beside.devices) == (alone.label, alone.devices)
-    assert "on the best accelerators" not in families_text(together)
+    assert "Not searched so" not in families_text(together)
+
+
+def test_who_is_shown_is_searched_as_if_named() -> None:
+    """MI350X, the sixth fleet, took 288 GPUs where nobody named it and 248 where somebody did."""
+    asked = {"rps": 1000, "model": "llama-3.1-70b"}
+    plan = plan_capacity(plan_spec(asked))
+    shown = plan.fleets[:SHOWN_FLEETS]
+    assert {fleet.hardware for fleet in shown} <= set(plan.searched)
+    assert "mi350x" in plan.searched
+    named = plan_capacity(plan_spec({**asked, "hardware": tuple({fleet.hardware for fleet in shown})}))
+    for fleets in zip(shown, named.fleets, strict=False):
+        assert len({(fleet.hardware, fleet.label, fleet.devices) for fleet in fleets}) == 1
+    assert "Not searched so" in families_text(plan)
 
 
 def test_a_model_that_no_server_holds_spreads_its_experts_over_several() -> None:

@@ -1,9 +1,9 @@
 """Which fleets a question gets: the usual ones, or widely over arrays, and then the families that people deploy.
 
-What is deployed beside an engine's own limits is searched on the best accelerators of a usual search, or on all that
-are named, which somebody compares: running requests and token budgets, data-parallel attention with expert parallelism,
-pools for prompts and for answers. All are screened on tables that they share, two pools as arrays of either; the best
-of each family on each accelerator is evaluated exactly.
+What is deployed beside an engine's own limits is searched on the best accelerators of a usual search and on all whose
+fleets are shown then, or on all that are named, which somebody compares: running requests and token budgets,
+data-parallel attention with expert parallelism, pools for prompts and for answers. All are screened on tables that they
+share, two pools as arrays of either; the best of each family on each accelerator is evaluated exactly.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What a search found; ``summary`` is None for the usual one, ``families`` empty for any other."""
+    """What a search found; ``summary`` is None for the usual one, ``families`` and the accelerators that were
+    ``searched`` for them empty for any other."""
 
     trial: Trial
     summary: SearchSummary | None = None
     families: tuple[FamilyFound, ...] = ()
+    searched: tuple[str, ...] = ()
 
 
 def is_wide(question: Question) -> bool:
@@ -69,6 +71,7 @@ def try_platforms(question: Question, tried: Sequence[Platform]) -> Tried:
     return Tried(
         trial=replace(trial.with_more(searched.trial), more=trial.more + searched.candidates),
         families=searched.families,
+        searched=searched.hardware,
     )
 
 
@@ -124,7 +127,9 @@ def _cost_to_beat(question: Question, trial: Trial) -> float:
 
 
 SEARCHED, SEARCHED_WITH_EXPERTS = 3, 5
-"""Accelerators whose families are searched where none is named; experts move the order of accelerators more."""
+"""Accelerators whose families are searched first where none is named; experts move the order of accelerators more."""
+SHOWN_FLEETS = 6
+"""Fleets that an answer shows before it is asked for all."""
 WORTH, WORTH_POOLS = 0.03, 0.1
 """Least saving for which a fleet of a family stands among the options: flags cost little, two pools to run much where
 nobody asked for them."""
@@ -134,11 +139,13 @@ Evaluate = Callable[[Question, Sequence[Candidate]], Trial]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searched:
-    """The best fleets of the families that are worth it, what was found of each, and how many set-ups were screened."""
+    """The best fleets of the families that are worth it, what was found of each, how many set-ups were screened and on
+    which accelerators."""
 
     trial: Trial = field(default_factory=Trial)
     families: tuple[FamilyFound, ...] = ()
     candidates: int = 0
+    hardware: tuple[str, ...] = ()
 
 
 def _screens_pools(question: Question) -> bool:
@@ -195,6 +202,17 @@ def _candidates(family: SearchFamily, found: ScreenedSpace, question: Question) 
             return pool_finalists(found, question, per_platform=1)
 
 
+def best_of_each(ranked: list[Sized]) -> list[Sized]:
+    """The best of every accelerator, as one kind of replica and as two pools; where only one was tried, all of them."""
+    if len({item.evaluated.candidate.hardware for item in ranked}) == 1:
+        return ranked
+    best: dict[tuple[str, int], Sized] = {}
+    for item in ranked:
+        candidate = item.evaluated.candidate
+        best.setdefault((candidate.hardware, len(candidate.parts)), item)
+    return list(best.values())
+
+
 def _bests(trial: Trial) -> dict[str, Sized]:
     best: dict[str, Sized] = {}
     for item in sorted(trial.sized, key=lambda sized: sized.rank):
@@ -225,51 +243,72 @@ def _saving(item: Sized, than: Sized | None) -> float:
     return 1 - item.cost.per_hour / than.cost.per_hour
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Saved:
+    """The best fleet of a family on an accelerator; saving : against its best fleet outside the family."""
+
+    family: SearchFamily
+    fleet: Sized
+    saving: float
+    worth: bool
+
+
 def search_families(question: Question, tried: Sequence[Platform], trial: Trial, *, evaluate: Evaluate) -> Searched:
-    """Search the open families on the best accelerators of ``trial``, on all that are named and can serve, on all where
-    none can.
+    """Search the open families on the best accelerators of ``trial`` and on all of the fleets that are shown then, on
+    all that are named and can serve, on all where none can.
 
     Where the fleet has limits, those are the best that hold them or come near: what saves there is what is asked for.
     """
     bests, families = _bests(trial), families_of(question)
     most = SEARCHED_WITH_EXPERTS if question.model.has_experts else SEARCHED
     nearest = _nearest(question, bests)[: None if question.spec.hardware else most]
-    names = nearest or [item.hardware.name for item in tried]
-    chosen = tuple(item for item in tried if item.hardware.name in names)
-    if not families or not chosen:
-        return Searched()
     asked = _widened(question, over_servers=question.model.has_experts and any(map(_leaves_domain, bests.values())))
-    try:
-        found = screen_space(asked, chosen)
-    except InfeasibleError:
-        return Searched()
-    kept, outcomes = Trial(), []
-    for family in families if found.tables else ():
-        sized = evaluate(question, _candidates(family, found, asked)).sized
-        usual = [bests.get(_name(item)) for item in sized]
-        savings = [(_saving(item, than), item) for item, than in zip(sized, usual, strict=True)]
-        least = WORTH_POOLS if family is SearchFamily.POOLS and not question.spec.serving else WORTH
-        # Any saving is worth it that brings a fleet within its limits.
-        worth = tuple(
-            item
-            for (saving, item), than in zip(savings, usual, strict=True)
-            if saving >= least or _over(question, item) == 1 < _over(question, than)
-        )
-        kept = kept.with_more(Trial(sized=worth))
-        if savings:
-            saving, best = min(savings, key=lambda pair: (pair[1] not in worth, pair[1].rank))
-            outcomes.append(
-                FamilyFound(
-                    family=family,
-                    hardware=_name(best),
-                    label=best.evaluated.candidate.label,
-                    devices=best.devices,
-                    saving=saving,
-                    kept=best in worth,
-                )
-            )
-    screened = found.space.candidates * (1 + (SearchFamily.POOLS in families))
-    return Searched(trial=kept, families=tuple(outcomes), candidates=screened)
+    new = set(nearest) or {item.hardware.name for item in tried}
+    saved, screened, searched, kept = list[_Saved](), 0, set[str](), Trial()
+    while families and new:
+        searched |= new
+        try:
+            found = screen_space(asked, tuple(item for item in tried if item.hardware.name in new))
+        except InfeasibleError:
+            break
+        screened += found.space.candidates * (1 + (SearchFamily.POOLS in families))
+        for family in families if found.tables else ():
+            sized = evaluate(question, _candidates(family, found, asked)).sized
+            saved += [_saved(question, family, item, bests.get(_name(item))) for item in sized]
+        kept = Trial(sized=tuple(item.fleet for item in saved if item.worth))
+        new = set() if question.spec.hardware else _shown(question, trial.with_more(kept)) - searched
+    return Searched(
+        trial=kept,
+        families=tuple(_outcome(own) for family in families if (own := [i for i in saved if i.family is family])),
+        candidates=screened,
+        hardware=tuple(item.hardware.name for item in tried if item.hardware.name in searched),
+    )
+
+
+def _shown(question: Question, trial: Trial) -> set[str]:
+    """Accelerators of the fleets that an answer shows first."""
+    rows = sorted(best_of_each(with_doubt(trial.sized)), key=lambda item: _over(question, item))
+    return set(map(_name, rows[:SHOWN_FLEETS]))
+
+
+def _saved(question: Question, family: SearchFamily, item: Sized, than: Sized | None) -> _Saved:
+    saving = _saving(item, than)
+    least = WORTH_POOLS if family is SearchFamily.POOLS and not question.spec.serving else WORTH
+    # Any saving is worth it that brings a fleet within its limits.
+    worth = saving >= least or _over(question, item) == 1 < _over(question, than)
+    return _Saved(family=family, fleet=item, saving=saving, worth=worth)
+
+
+def _outcome(found: Sequence[_Saved]) -> FamilyFound:
+    best = min(found, key=lambda item: (not item.worth, item.fleet.rank))
+    return FamilyFound(
+        family=best.family,
+        hardware=_name(best.fleet),
+        label=best.fleet.evaluated.candidate.label,
+        devices=best.fleet.devices,
+        saving=best.saving,
+        kept=best.worth,
+    )
 
 
 def _name(item: Sized) -> str:

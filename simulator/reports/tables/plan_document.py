@@ -164,6 +164,7 @@ def _studies(plan: CapacityPlan) -> dict[str, Any]:
         "price_ranking": plain(plan.price_ranking),
         "search": plain(plan.search),
         "families": plain(plan.families),
+        "searched": plain(plan.searched),
         "rival": plain(plan.rival),
     }
     found |= dict.fromkeys(KEYS)

@@ -366,7 +366,7 @@ def order_text(fleets: Sequence[Fleet]) -> str:
 
 
 def families_text(plan: CapacityPlan) -> str:
-    """``Searched as well on the best accelerators: engine limits save 6 % on h100; nothing is saved by pools.``"""
+    """``Searched as well on h100, h200: engine limits save 6 % on h100; nothing is saved by pools.``"""
     families, spec = plan.families, plan.spec
     found = [_found(item) for item in families if item.saving > 0]
     nothing = "; ".join(item.family for item in families if item.saving <= 0)
@@ -380,7 +380,10 @@ def families_text(plan: CapacityPlan) -> str:
     left = [(name, flag) for name, flag, asked in open_options if not asked]
     names, flags = ", ".join(name for name, _ in left), ", ".join(flag for _, flag in left)
     said = f" Left out: {names} ({flags})." if left else ""
-    where = "" if spec.hardware else " on the best accelerators"
+    others = not spec.hardware and any(fleet.hardware not in plan.searched for fleet in plan.fleets)
+    if others:
+        said = f" Not searched so: the others, which may need fewer where {flag_of('hardware')} names them.{said}"
+    where = f" on {', '.join(plan.searched)}" if others else ""
     return f"Searched as well{where}: {'; '.join(found)}.{said}"
 
 

@@ -32,7 +32,7 @@ from simulator.phases.compiled import StepTables
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
 from simulator.specs.question.plan import plan_spec
-from simulator.traffic.recorded.traces import RequestTrace, read_trace, resampled_requests, summarise
+from simulator.traffic.recorded.traces import RequestTrace, read_trace, resampled_requests
 from simulator.units import MILLI, SECONDS_PER_MINUTE
 
 SEEDS, ENOUGH = 10, 0.9
@@ -131,7 +131,7 @@ def measure(deployed: Deployed, *, path: Path, rate: float, slo: dict[str, str],
         plan=plan,
         tables=step_tables(plan.best.replica.deployment),
         trace=trace,
-        times=rate / summarise(trace).mean_rate_per_s,
+        times=rate / trace.mean_rate_per_s,
         seeds=seeds,
     )
     planned = plan.best.replicas

@@ -35,7 +35,7 @@ from simulator.traffic.lengths import (
 from simulator.units import percent_text
 
 if TYPE_CHECKING:
-    from simulator.traffic.recorded.traces import TraceSummary
+    from simulator.traffic.recorded.demand import RecordedDemand
 
 
 # From here on bursts that are left out move a plan: worth a warning, not only a word among assumptions. Assumed.
@@ -108,7 +108,7 @@ def _first(*options: tuple[float | None, ValueOrigin, object]) -> _Sourced:
     raise AssertionError("the last option is a default")
 
 
-def _rate(spec: PlanSpec, trace: TraceSummary | None) -> _Sourced:
+def _rate(spec: PlanSpec, trace: RecordedDemand | None) -> _Sourced:
     if spec.rate_per_s is None and trace is None:
         raise RoofcastError(
             "a request rate is needed",
@@ -117,7 +117,7 @@ def _rate(spec: PlanSpec, trace: TraceSummary | None) -> _Sourced:
             hint="`rate_per_s` 1000, or `trace` FILE for its own rate",
         ).offering({"rate_per_s": 1000})
     return _first(
-        (spec.rate_per_s, ValueOrigin.GIVEN, None), (trace.mean_rate_per_s if trace else None, ValueOrigin.TRACE, None)
+        (spec.rate_per_s, ValueOrigin.GIVEN, None), (trace.rate_per_s if trace else None, ValueOrigin.TRACE, None)
     )
 
 
@@ -138,17 +138,15 @@ def _of_profile(spec: PlanSpec, rate: _Sourced) -> tuple[_Sourced, _Sourced | No
 class _Traced:
     """A trace in numbers, and what it says beside the defaults that stand for the rest of it."""
 
-    summary: TraceSummary | None = None
-    prefix_hit: float | None = None
+    found: RecordedDemand | None = None
     arrival_cv: TraceFound | None = None
     warnings: tuple[PlanWarning, ...] = ()
-
     cache_tokens: float | None = None
 
     @property
     def name(self) -> TraceName | None:
         """Which recording it is."""
-        own = self.summary
+        own = self.found
         return None if own is None else TraceName(source=own.source, requests=own.requests, duration_s=own.duration_s)
 
     @property
@@ -183,7 +181,7 @@ def _read_trace(spec: PlanSpec, *, below_tokens: float) -> _Traced:
         return _Traced()
     from simulator.traffic.recorded.demand import measured_demand
     from simulator.traffic.recorded.importers import trace_hits
-    from simulator.traffic.recorded.traces import read_trace, summarise
+    from simulator.traffic.recorded.traces import read_trace
     from simulator.traffic.requests import CACHE_TOKENS
 
     trace = read_trace(spec.trace)
@@ -194,8 +192,7 @@ def _read_trace(spec: PlanSpec, *, below_tokens: float) -> _Traced:
     found = measured_demand(trace, tool="trace", prefix_hit=trace_hits(trace, cache_tokens=cache_tokens))
     return _Traced(
         cache_tokens=cache_tokens,
-        summary=summarise(trace),
-        prefix_hit=found.prefix_hit,
+        found=found,
         arrival_cv=TraceFound(value=found.dispersion),
         warnings=(*(TraceRepaired(note=note) for note in trace.warnings), *_left_out(spec, found.dispersion)),
     )
@@ -212,7 +209,7 @@ def read_demand(
     Raises RoofcastError: no rate is given, or the trace is malformed.
     """
     read = _read_trace(spec, below_tokens=below_tokens)
-    trace = read.summary
+    trace = read.found
     rate, hourly = _of_profile(spec, _rate(spec, trace))
     peak = hourly or _first(
         (spec.peak_to_mean, ValueOrigin.GIVEN, None),
@@ -223,7 +220,7 @@ def read_demand(
     named = None if spec.workload is None else workload_preset(spec.workload)
     prefix = _first(
         (spec.prefix_hit, ValueOrigin.GIVEN, None),
-        (read.prefix_hit, ValueOrigin.MEASURED, read.name_of_hits),
+        (trace.prefix_hit if trace else None, ValueOrigin.MEASURED, read.name_of_hits),
         (named.prefix_hit if named else 0.0, ValueOrigin.DEFAULT, named),
     )
     arrival_cv = _first((spec.arrival_cv, ValueOrigin.GIVEN, None), (1.0, ValueOrigin.DEFAULT, read.arrival_cv))
@@ -274,7 +271,7 @@ class _Lengths:
 def _lengths(spec: PlanSpec, read: _Traced, *, encodes: bool) -> tuple[_Lengths, _Lengths]:
     """Lengths of prompts and of answers. Means that are not given are those of the kind of demand. How much lengths
     vary follows what is served: of the kind that was named, or of the one whose means are nearest to these."""
-    trace = read.summary
+    trace = read.found
     workload, nearest = kinds_of_demand(
         spec.workload,
         isl_tokens=spec.isl_tokens or (trace.isl.mean if trace else None),

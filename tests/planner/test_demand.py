@@ -16,7 +16,8 @@ from simulator.specs.base import ValueOrigin
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.plan_values import SHORT_FIELDS, duration_s
 from simulator.traffic.lengths import CHAT, PRESETS, WorkloadPreset
-from simulator.traffic.recorded.traces import read_trace, summarise
+from simulator.traffic.recorded.demand import measured_demand
+from simulator.traffic.recorded.traces import read_trace
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:15:46.6805900,100,10
@@ -36,10 +37,10 @@ def written(folder: Path, name: str, text: str) -> str:
 
 class TestTraces:
     def test_azure_by_hand(self, tmp_path: Path) -> None:
-        summary = summarise(read_trace(written(tmp_path, "t.csv", AZURE)))
+        summary = measured_demand(read_trace(written(tmp_path, "t.csv", AZURE)), tool="trace")
         assert summary.requests == 3
         assert summary.duration_s == pytest.approx(3.0)
-        assert summary.mean_rate_per_s == pytest.approx(2 / 3)
+        assert summary.rate_per_s == pytest.approx(2 / 3)
         assert summary.isl.mean == pytest.approx(200)
         assert summary.isl.cv == pytest.approx((2 / 3) ** 0.5 * 100 / 200)
         assert summary.osl.mean == 20
@@ -53,7 +54,8 @@ class TestTraces:
         # 3 minutes with 1, 4 and 1 requests (and the one that ends the trace): peak over mean of 2.
         stamps = [0, 61, 70, 80, 90, 130, 180]
         lines = [f'{{"timestamp": {stamp * 1000}, "input_length": 1, "output_length": 1}}' for stamp in stamps]
-        assert summarise(read_trace(written(tmp_path, "t.jsonl", "\n".join(lines)))).peak_to_mean == pytest.approx(2)
+        trace = read_trace(written(tmp_path, "t.jsonl", "\n".join(lines)))
+        assert measured_demand(trace, tool="trace").peak_to_mean == pytest.approx(2)
 
     @pytest.mark.parametrize(
         ("name", "text", "line", "reason"),

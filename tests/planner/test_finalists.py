@@ -27,7 +27,8 @@ from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.plan_inputs import plan_input, warning_texts
 from simulator.specs.question.plan import PlanSpec, plan_spec
 from simulator.specs.question.plan_values import ObjectiveSpec
-from simulator.traffic.recorded.traces import read_trace, replica_shares, resampled_requests, summarise
+from simulator.traffic.recorded.demand import measured_demand
+from simulator.traffic.recorded.traces import read_trace, replica_shares, resampled_requests
 from tests.for_every import for_every
 
 
@@ -277,7 +278,7 @@ def test_a_trace_is_planned_for_all_its_requests(trace: Path) -> None:
     asked = {"model": "llama-3.1-8b", "hardware": "l4", "tp": 1, "round_to": "device", "spares": 0}
     asked |= {"trace": str(trace), "rps": 6, "tpot_p95": "120ms"}
     plan = plan_capacity(plan_spec(asked))
-    busiest = summarise(read_trace(trace)).peak_to_mean
+    busiest = measured_demand(read_trace(trace), tool="trace").peak_to_mean
     steady = plan_capacity(plan_spec({**asked, "peak_to_mean": busiest}))
     assert plan.finalists is not None
     assert plan.finalists.replayed

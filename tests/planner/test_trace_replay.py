@@ -14,7 +14,7 @@ from simulator.phases.tabulate import compile_steps
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.plan import plan_capacity
 from simulator.specs.question.plan import plan_spec
-from simulator.traffic.recorded.traces import RequestTrace, read_trace, resampled_requests, summarise
+from simulator.traffic.recorded.traces import RequestTrace, read_trace, resampled_requests
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT.parent / "shared" / "data" / "traces" / "AzureLLMInferenceTrace2023_conv.csv"
@@ -38,7 +38,7 @@ class Replay:
         return sum(self._holds(replicas, seed) for seed in range(SEEDS))
 
     def _holds(self, replicas: int, seed: int) -> bool:
-        times = self.plan.demand.mean_rate_per_s / summarise(self.trace).mean_rate_per_s
+        times = self.plan.demand.mean_rate_per_s / self.trace.mean_rate_per_s
         requests = resampled_requests(self.trace, times=times, seed=FIRST_SEED + seed)
         deployment = self.plan.best.replica.deployment
         served = ServedDeployment(deployment=deployment, replicas=replicas, tables=self.tables)

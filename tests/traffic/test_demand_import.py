@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from simulator.errors import FileError, RoofcastError
+from simulator.planner.demand import read_demand
 from simulator.reports.answers.demand import demand_text
 from simulator.specs.question.plan import plan_spec
 from simulator.traffic.recorded.demand import dispersion
 from simulator.traffic.recorded.importers import import_demand, prefix_hits
 from simulator.traffic.recorded.prometheus import histogram_cv, histogram_quantile
-from simulator.traffic.recorded.traces import read_trace, summarise
+from simulator.traffic.recorded.traces import read_trace
 
 RESULTS = Path(__file__).resolve().parents[1] / "data" / "serving_results"
 METRICS = """# HELP vllm:request_success_total Count of successfully processed requests.
@@ -47,10 +48,10 @@ def azure(tmp_path: Path, seconds: int = 300) -> str:
 
 def test_a_trace_says_the_same_here_as_in_a_plan(tmp_path: Path) -> None:
     path = azure(tmp_path)
-    found, summary = import_demand(path), summarise(read_trace(path))
+    found, planned = import_demand(path), read_demand(plan_spec({"model": "llama-3.1-8b", "trace": path}))
     assert found.tool == "Azure trace"
-    assert (found.rate_per_s, found.peak_to_mean) == (summary.mean_rate_per_s, summary.peak_to_mean)
-    assert (found.isl.mean, found.osl.cv) == (summary.isl.mean, summary.osl.cv)
+    assert (found.rate_per_s, found.peak_to_mean) == (planned.mean_rate_per_s, planned.peak_to_mean)
+    assert (found.isl.mean, found.osl.cv) == (planned.mix.isl.mean_tokens, planned.mix.osl.cv)
     assert found.prefix_hit is None
 
 

@@ -32,7 +32,7 @@ from simulator.planner.verification.simulation import (
     verification_of,
 )
 from simulator.records import dataclass
-from simulator.traffic.recorded.traces import RequestTrace, read_trace, replica_shares, summarise
+from simulator.traffic.recorded.traces import RequestTrace, read_trace, replica_shares
 from simulator.traffic.requests import LARGEST_REQUESTS, Requests
 from simulator.units import MEGA
 
@@ -209,7 +209,7 @@ def trace_check(
     return TraceCheck(
         served=ServedDeployment(deployment=deployment),
         trace=trace,
-        times=mean_rate_per_s / summarise(trace).mean_rate_per_s,
+        times=mean_rate_per_s / trace.mean_rate_per_s,
         step_s=replica.at_capacity.tpot_mean_s or replica.at_capacity.ttft_mean_s,
         steps=steps,
         objectives=question.objectives,

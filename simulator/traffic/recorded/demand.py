@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from simulator.records import dataclass
 from simulator.specs.question.plan_values import HOURS_PER_DAY, HOURS_PER_WEEK
 from simulator.traffic.lengths import Array
-from simulator.traffic.recorded.traces import RequestTrace, summarise
+from simulator.traffic.recorded.traces import RequestTrace
 from simulator.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 # The first hour of Unix time was midnight of a Thursday, three days after a Monday.
@@ -126,19 +126,28 @@ def excess_dispersion(found: float) -> float:
     return found - 1
 
 
+def _peak_to_mean(arrivals_s: Array, *, duration_s: float) -> float:
+    """The busiest whole minute over the mean of those."""
+    window_s = min(SECONDS_PER_MINUTE, duration_s)
+    windows = max(1, int(duration_s // window_s))
+    inside = arrivals_s[arrivals_s < windows * window_s]
+    counts = np.bincount((inside // window_s).astype(np.int64), minlength=windows)
+    return max(1.0, float(counts.max() / counts.mean()))
+
+
 def measured_demand(
     trace: RequestTrace, *, tool: str, prefix_hit: float | None = None, notes: tuple[str, ...] = ()
 ) -> RecordedDemand:
     """Demand of recorded requests, rate and peak as a plan takes them. Raises RoofcastError: all carry one time."""
-    summary = summarise(trace)
+    rate_per_s, duration_s = trace.mean_rate_per_s, float(trace.arrival_s[-1])
     counts = np.arange(1.0, len(trace.arrival_s) + 1)
     return RecordedDemand(
         source=trace.source,
         tool=tool,
-        requests=summary.requests,
-        duration_s=summary.duration_s,
-        rate_per_s=summary.mean_rate_per_s,
-        peak_to_mean=summary.peak_to_mean,
+        requests=len(trace.arrival_s),
+        duration_s=duration_s,
+        rate_per_s=rate_per_s,
+        peak_to_mean=_peak_to_mean(trace.arrival_s, duration_s=duration_s),
         isl=Spread.of(trace.isl_tokens),
         osl=Spread.of(trace.osl_tokens),
         prefix_hit=prefix_hit,

@@ -58,6 +58,13 @@ class RequestTrace:
     has_dates: bool = False
     model: str | None = None
 
+    @property
+    def mean_rate_per_s(self) -> float:
+        """Requests after the first over the time of all [1/s]. Raises RoofcastError: all requests carry one time."""
+        if self.arrival_s[-1] <= 0:
+            raise malformed(self.source, where="line 1", reason="all requests have the same time")
+        return (len(self.arrival_s) - 1) / float(self.arrival_s[-1])
+
     def check_rate_is_its_own(self, field: str) -> None:
         """Refuse to be sent at another rate where turns wait for answers: those come as fast as the fleet is."""
         if self.previous is None:
@@ -67,28 +74,6 @@ class RequestTrace:
             field=field,
             hint="roofcast serve replays it as recorded; roofcast demand reads lengths and prefix hits from it",
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LengthSummary:
-    """Mean and coefficient of variation of token counts."""
-
-    mean: float
-    cv: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceSummary:
-    """What a trace says. ``peak_to_mean`` compares the busiest minute with the whole."""
-
-    source: str
-    requests: int
-    duration_s: float
-    mean_rate_per_s: float
-    peak_to_mean: float
-    isl: LengthSummary
-    osl: LengthSummary
-    warnings: tuple[str, ...] = ()
 
 
 def _disorder(rows: list[TraceRow], *, path: str | Path) -> tuple[str, ...]:
@@ -161,33 +146,6 @@ def _named_model(text: str) -> str | None:
     except (MalformedError, KeyError, TypeError):
         return None
     return named if isinstance(named, str) and named else None
-
-
-def _lengths(tokens: Array) -> LengthSummary:
-    mean = float(tokens.mean())
-    return LengthSummary(mean=mean, cv=float(tokens.std() / mean))
-
-
-def summarise(trace: RequestTrace) -> TraceSummary:
-    """Rate, peak (over whole minutes) and lengths of a trace. Raises RoofcastError: all requests carry one time."""
-    duration_s = float(trace.arrival_s[-1])
-    if duration_s <= 0:
-        raise malformed(trace.source, where="line 1", reason="all requests have the same time")
-    window_s = min(SECONDS_PER_MINUTE, duration_s)
-    windows = max(1, int(duration_s // window_s))
-    inside = trace.arrival_s < windows * window_s
-    counts = np.bincount((trace.arrival_s[inside] // window_s).astype(np.int64), minlength=windows)
-    rate = (len(trace.arrival_s) - 1) / duration_s
-    return TraceSummary(
-        source=trace.source,
-        requests=len(trace.arrival_s),
-        duration_s=duration_s,
-        mean_rate_per_s=rate,
-        peak_to_mean=max(1.0, float(counts.max() / counts.mean())),
-        isl=_lengths(trace.isl_tokens),
-        osl=_lengths(trace.osl_tokens),
-        warnings=trace.warnings,
-    )
 
 
 def _resampled(trace: RequestTrace, *, times: float, seed: int) -> tuple[Floats, Ints, float]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from pkgutil import resolve_name
 
 from simulator.errors import FileError, Option, RoofcastError, did_you_mean, ignored_option, no_effect
 from simulator.explain.topic import Equation, Example, Topic
@@ -53,6 +54,12 @@ def topic_named(name: str) -> Topic:
     )
 
 
+def worked_blocks(topic: Topic, example: Example) -> tuple[Block, ...]:
+    """The topic, worked with an example."""
+    made: tuple[Block, ...] = resolve_name(f"simulator.explain.{topic.worked}")(example)
+    return made
+
+
 def _plain(text: str) -> str:
     return "".join(letter for letter in text.lower() if letter.isalnum())
 
@@ -85,7 +92,7 @@ def page(topic: Topic, example: Example) -> Page:
         raise ignored_option(f"has no effect on {topic.key}", field=Option("tpot"), hint=f"for {takes}")
     figures = _compared(topic)
     equations, worked = topic.stated, f"{example.model.name} on {example.hardware.name}"
-    example_blocks = (*_limits(example), *topic.example_of(example))
+    example_blocks = (*_limits(example), *worked_blocks(topic, example))
     compared = Section(key="published", title="Published beside predicted", blocks=_published(figures))
     found = (
         Section(key="topic", title=topic.title, blocks=(Paragraph(text=topic.question, tone=Tone.LEAD),)),

@@ -110,7 +110,6 @@ class Example:
         return next(layer.mixer for layer in self.model.layers if isinstance(layer.mixer, AttentionSpec))
 
 
-Worked = Callable[[Example], tuple[doc.Block, ...]]
 Need = Literal["generation", "heads", "feed_forward", "dense_mlp", "encoding", "known_chip", "reservation"]
 
 
@@ -135,11 +134,6 @@ class Topic(Spec):
     def why_not(self, example: Example) -> str:
         """Why it says nothing of the example, or ""."""
         return next((reason for need in self.needs if (reason := NEEDS[need](example))), "")
-
-    def example_of(self, example: Example) -> tuple[doc.Block, ...]:
-        """The topic, worked with an example."""
-        made: Worked = resolve_name(f"simulator.explain.{self.worked}")
-        return made(example)
 
     @property
     def stated(self) -> tuple[Equation, ...]:

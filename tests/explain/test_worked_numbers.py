@@ -14,7 +14,7 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.explain import topic
-from simulator.explain.catalogue import topic_named
+from simulator.explain.catalogue import topic_named, worked_blocks
 from simulator.explain.topic import Example
 from simulator.reports.content import document as doc
 from simulator.reports.content.document import Cell, CellKind, Facts, Figure, Table
@@ -33,7 +33,7 @@ Rows = list[dict[str, Any]]
 @kept
 def worked(topic: str, *, model: str = "llama-3.1-8b", device: str = "h100", batch: int = BATCH) -> tuple[Any, ...]:
     example = Example(model=load_model(model), hardware=load_hardware(device), batch_size=batch, context_tokens=CONTEXT)
-    return topic_named(topic).example_of(example)
+    return worked_blocks(topic_named(topic), example)
 
 
 def table(topic: str, key: str, **of: Any) -> Rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
@@ -86,13 +87,25 @@ def import_graph() -> dict[str, frozenset[str]]:
     return graph
 
 
-def put_together(calls: ast.AST, texts: Iterable[ast.AST]) -> set[str]:
-    """What a call of ``import_module`` may import: each of some texts behind the beginning that the call spells out."""
-    if not (isinstance(calls, ast.Call) and "import_module" in ast.unparse(calls.func) and calls.args):
+NAMES_ELSEWHERE = (ROOT / "model_profiles" / "families" / "huggingface.yaml",)
+"""Files outside the library that name functions of it."""
+
+
+def put_together(call: ast.Call, texts: Iterable[str]) -> set[str]:
+    """What a call by name may import: each of some texts behind the beginning that the call spells out."""
+    if not re.search(r"import_module|resolve_name", ast.unparse(call.func)) or not call.args:
         return set()
-    start = ast.unparse(calls.args[0]).strip("f'").partition("{")[0].removeprefix("simulator.")
-    found = [node.value for node in texts if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return {start} | {f"{start}{end}" for text in found for end in (text, text.rpartition(".")[0], text.split(":")[0])}
+    start = ast.unparse(call.args[0]).strip("f'").partition("{")[0].removeprefix("simulator.")
+    return {start} | {f"{start}{end}" for text in texts for end in (text, text.rpartition(".")[0], text.split(":")[0])}
+
+
+@cache
+def said(path: Path) -> frozenset[str]:
+    """Texts of a module, and words of the YAML beside it."""
+    found = {node.value for node in nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    for file in (*path.parent.glob("*.yaml"), *NAMES_ELSEWHERE):
+        found |= set(re.findall(r"[\w.:]+", file.read_text("utf-8")))
+    return frozenset(found)
 
 
 @cache
@@ -100,10 +113,10 @@ def import_graph_with_names() -> dict[str, frozenset[str]]:
     """The graph with imports of names that a module puts together from its texts or those of a module it imports."""
     paths, graph = paths_of_modules(), {}
     for module, below in import_graph().items():
-        calls = [node for node in nodes(paths[module]) if isinstance(node, ast.Call)]
-        texts = [node for registry in (module, *below) for node in nodes(paths[registry])] if calls else []
+        calls = [node for node in nodes(paths[module]) if isinstance(node, ast.Call) and node.args]
+        texts = {text for registry in (module, *below) for text in said(paths[registry])} if calls else set()
         named = {name.removeprefix("simulator.") for call in calls for name in put_together(call, texts)}
-        graph[module] = below | frozenset(named & paths.keys()) - {module}
+        graph[module] = below | frozenset(named & paths.keys()) - {module, "__init__"}
     return graph
 
 
@@ -211,6 +224,8 @@ def test_imports_by_name_are_seen() -> None:
     assert "planner.studies.rental" in graph["planner.studies.asked_for"]
     assert "techniques.sparsity" in graph["techniques.registry"]
     assert "cli.step_commands" in graph["cli.roofcast"]
+    assert "specs.huggingface.dense" in graph["specs.huggingface.registry"]
+    assert "explain.cache" in graph["explain.catalogue"]
 
 
 @pytest.mark.parametrize("room", LEVELS_AT_MOST)

@@ -125,7 +125,7 @@ def test_public_things_are_documented() -> None:
     assert [place for path in LIBRARY for place in undocumented(path)] == []
 
 
-MID_SENTENCE = re.compile(r"(Of|At|Over|After|That|The same|As|By|It|On|With)\b")
+MID_SENTENCE = re.compile(r"(Of|At|Over|After|That|The same|As|By|It|On|With)\b|See above")
 """How a docstring begins that finishes the sentence of its function's name: a page of names shows it alone."""
 
 

@@ -64,7 +64,7 @@ def inlined(function: Function) -> Function:
 
 
 def in_place_of(called: Callable[..., Any]) -> Callable[[Function], Function]:
-    """Decorate what machine code does where Python, which it would keep waiting, does ``called`` with arrays."""
+    """Let machine code run the decorated function where Python runs ``called``, which works on whole arrays."""
 
     def decorated(function: Function) -> Function:
         _PARTS.append((called, function, _INNER))

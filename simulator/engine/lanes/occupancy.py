@@ -149,7 +149,7 @@ def carrying_prompts(
     steps_per_prompt: Array,
     size_variance: Array,
 ) -> PromptSteps:
-    """Steps of lanes whose prompts of ``prefill_s`` are each spread over so many steps (see ``prompt_steps``)."""
+    """Steps of lanes, each prompt of ``prefill_s`` spread over ``steps_per_prompt`` of them (see `prompt_steps`)."""
     prompt_step_s = beside_s + prefill_s / steps_per_prompt
     return PromptSteps(
         decode_s=decode_s,

@@ -38,7 +38,7 @@ class PhaseResult:
 
 
 def phase_result(phase: PhaseEstimate) -> PhaseResult:
-    """What a phase comes to, step by step on average."""
+    """A phase as results state it: how many steps, and the mean over them."""
     estimate, step_s = phase.estimate, phase.total_s / phase.steps
     return PhaseResult(
         step_s=step_s,

@@ -130,11 +130,7 @@ _SCALES = 65
 
 
 class Loaded(Protocol):
-    """A fleet, or one of several side by side, with the rate that it gets.
-
-    counts : replicas of each pool without spares; replica_rate_per_s : of one of the last pool's
-    log_sigma : standard deviation of log(measured / predicted) of its step times
-    """
+    """A fleet, or one of several side by side, with the rate that it gets."""
 
     @property
     def serving(self) -> Serving:
@@ -142,15 +138,15 @@ class Loaded(Protocol):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """See above."""
+        """Replicas of each pool without spares."""
 
     @property
     def replica_rate_per_s(self) -> float:
-        """See above [1/s]."""
+        """Rate on one replica of the last pool [1/s]."""
 
     @property
     def log_sigma(self) -> float:
-        """See above."""
+        """Standard deviation of log(measured / predicted) of its step times."""
 
 
 def meeting_chances(fleet: Loaded, *, objectives: Sequence[Objective]) -> tuple[float, ...]:

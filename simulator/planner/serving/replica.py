@@ -256,7 +256,7 @@ def lane_latencies(
 
 
 def quality_refusal(candidate: Candidate, *, model: ModelSpec, allowed: float) -> Rejection | None:
-    """Answers that lose more than is allowed, as far as is published."""
+    """The refusal of answers that lose more than is allowed, as far as is published."""
     # Published figures are read only where a floor asks for them.
     from simulator.techniques.quality import answer_quality
 
@@ -269,7 +269,7 @@ def quality_refusal(candidate: Candidate, *, model: ModelSpec, allowed: float) -
 
 
 def memory_refusal(candidate: Candidate, memory: MemoryPlan) -> Rejection | None:
-    """Weights that do not fit."""
+    """The refusal of weights that do not fit."""
     if memory.shortfall_bytes > 0:
         reason = WeightsTooLarge(
             shortfall_bytes=memory.shortfall_bytes, weights_bytes=memory.weights_bytes, budget_bytes=memory.budget_bytes

@@ -12,14 +12,11 @@ Reference: [Chen2023b]
 
 from __future__ import annotations
 
-from simulator.phases.deployment import Deployment, deploy, without_speculation
+from simulator.phases.deployment import Deployment, without_speculation
 from simulator.phases.draft_cost import decode_round
-from simulator.published.figures import FOLDER
+from simulator.published.figures import FOLDER, deployed
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.hardware.accelerator import load_hardware
-from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.units import MILLI
 
@@ -56,13 +53,9 @@ TASKS = (
 def replica(tokens: float) -> Deployment:
     """Chinchilla on 16 TPU v4 that accepts ``tokens`` tokens per round."""
     speculation = SpeculationSpec(method="draft", k=K, accepted_tokens=tokens, draft_model="chinchilla-4b")
-    return deploy(
-        model=load_model("chinchilla-70b"),
-        hardware=load_hardware("tpu-v4", profiles=PROFILES),
-        parallelism=ParallelismSpec(tp_size=16),
-        engine=EngineSpec(name="torch"),
-        techniques=TechniquesSpec(speculation=speculation),
-        profiles=PROFILES,
+    degrees, techniques = ParallelismSpec(tp_size=16), TechniquesSpec(speculation=speculation)
+    return deployed(
+        "chinchilla-70b", "tpu-v4", engine="torch", degrees=degrees, techniques=techniques, profiles=PROFILES
     )
 
 

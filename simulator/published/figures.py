@@ -9,10 +9,35 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from simulator.phases.deployment import Deployment, deploy
 from simulator.records import dataclass
+from simulator.specs.engine.deployment import ParallelismSpec
+from simulator.specs.engine.engine import EngineSpec
+from simulator.specs.hardware.accelerator import load_hardware
+from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import PrecisionSpec
+from simulator.specs.question.techniques import TechniquesSpec
 
 FOLDER = Path(__file__).parent
 ROUNDING = 1e-12
+
+
+def deployed(
+    model: str,
+    hardware: str,
+    *,
+    engine: str = "torch-eager",
+    degrees: ParallelismSpec | None = None,
+    precision: PrecisionSpec | None = None,
+    techniques: TechniquesSpec | None = None,
+    profiles: str | None = None,
+) -> Deployment:
+    """The deployment that a source ran, by names of profiles."""
+    facts, spec = load_hardware(hardware, profiles=profiles), EngineSpec(name=engine)
+    return deploy(
+        model=load_model(model), hardware=facts, parallelism=degrees, precision=precision, engine=spec,
+        techniques=techniques, profiles=profiles,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,12 @@ import numpy as np
 
 from simulator.errors import RoofcastError
 from simulator.operators.work import Array, decode_step
-from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.deployment import Deployment
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.phases.step import estimate_step
+from simulator.published.figures import deployed
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import PrecisionSpec
 
@@ -194,13 +193,8 @@ BITNET_BATCHES = {"fp16": 16, "bitnet": 176}
 
 
 def _stages(model: str, hardware: str, scheme: str, *, engine: str, stages: int) -> Deployment:
-    return deploy(
-        model=load_model(model),
-        hardware=load_hardware(hardware),
-        parallelism=ParallelismSpec(pp_size=stages),
-        precision=PrecisionSpec(scheme=scheme),
-        engine=EngineSpec(name=engine),
-    )
+    degrees, precision = ParallelismSpec(pp_size=stages), PrecisionSpec(scheme=scheme)
+    return deployed(model, hardware, engine=engine, degrees=degrees, precision=precision)
 
 
 @lru_cache(maxsize=16)

@@ -6,13 +6,10 @@ import json
 
 from simulator.engine.uniform.loops import static_batch
 from simulator.engine.uniform.steps import PhaseEstimate
-from simulator.phases.deployment import Deployment, deploy
+from simulator.phases.deployment import Deployment
 from simulator.published import chinchilla
-from simulator.published.figures import AskedBy, PublishedFigure, by_library, rows_of
+from simulator.published.figures import AskedBy, PublishedFigure, by_library, deployed, rows_of
 from simulator.records import dataclass
-from simulator.specs.engine.engine import EngineSpec
-from simulator.specs.hardware.accelerator import load_hardware
-from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import SpeculationMethod, SpeculationSpec, TechniquesSpec
 
@@ -67,13 +64,8 @@ def published_rows() -> tuple[SpeedupRow, ...]:
 
 def replica(hardware: str, speculation: SpeculationSpec | None) -> Deployment:
     """What Spec-Bench ran: Vicuna-7B in fp16 under eager PyTorch."""
-    return deploy(
-        model=load_model(MODEL),
-        hardware=load_hardware(hardware),
-        precision=PrecisionSpec(weights=Dtype.FP16, activations=Dtype.FP16),
-        engine=EngineSpec(name="torch-eager"),
-        techniques=TechniquesSpec(speculation=speculation),
-    )
+    plain = PrecisionSpec(weights=Dtype.FP16, activations=Dtype.FP16)
+    return deployed(MODEL, hardware, precision=plain, techniques=TechniquesSpec(speculation=speculation))
 
 
 def decoding(deployment: Deployment) -> PhaseEstimate:

@@ -18,10 +18,9 @@ from simulator.phases.power import power_capped
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.published import kv_waste
 from simulator.published.attention_traffic import AttentionCost, flash_attention_cost, standard_attention_cost
-from simulator.published.figures import PublishedFigure, rows_of, table_figure
+from simulator.published.figures import PublishedFigure, deployed, rows_of, table_figure
 from simulator.published.kv_waste import RESERVED_TOKENS, Allocation, sharegpt_waste
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
@@ -112,9 +111,7 @@ def _tiled_ms() -> float:
 
 def _standard_ms() -> float:
     """Six products by the GEMM model, all other traffic at the rate that this accelerator's memory passes reach."""
-    replica = deploy(
-        model=load_model("gpt2-medium"), hardware=load_hardware("a100-sxm-40gb"), engine=EngineSpec(name="torch-eager")
-    )
+    replica = deployed("gpt2-medium", "a100-sxm-40gb")
     rows = estimate_step(replica, prefill_step(sequences=[64.0], tokens=FLASH_TOKENS)).rows
     row = next(row for row in rows if row.work.name == "residual_norm")
     bytes_per_s = float(row.work.bytes[0] / row.timing.seconds[0])
@@ -196,12 +193,7 @@ def _exponent(first: int, last: int) -> float:
     times = []
     for size in (first, last):
         spec = TechniquesSpec(structure=StructureSpec(hidden_size=size))
-        replica = deploy(
-            model=load_model("bert-large"),
-            hardware=load_hardware("a100"),
-            engine=EngineSpec(name="torch"),
-            techniques=spec,
-        )
+        replica = deployed("bert-large", "a100", engine="torch", techniques=spec)
         rows = estimate_step(replica, prefill_step(sequences=[1.0], tokens=512.0)).rows
         times.append(sum(float(row.seconds[0]) for row in rows if row.work.name in _SUBLAYERS))
     return log(times[1] / times[0]) / log(last / first)

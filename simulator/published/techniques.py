@@ -13,15 +13,12 @@ from simulator.kernels.library import kernel_library
 from simulator.operators.formats.schemes import format_of_pair
 from simulator.operators.formats.sparse_formats import sparse_product
 from simulator.operators.work import Family, GemmShape, MatmulFormat, Work, decode_step, prefill_step
-from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
-from simulator.published.figures import FOLDER, AskedBy, PublishedFigure, by_library
+from simulator.published.figures import FOLDER, AskedBy, PublishedFigure, by_library, deployed
 from simulator.specs.base import Spec, read_yaml, validate
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
-from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import BITS, Dtype, PrecisionSpec
 from simulator.specs.question.techniques import AttentionKernel, TechniquesSpec
 from simulator.units import BITS_PER_BYTE, MILLI
@@ -99,14 +96,8 @@ def published_techniques() -> PublishedTechniques:
 
 def step_seconds(row: PublishedStep) -> float:
     """Predicted time of a published pass [s]."""
-    replica = deploy(
-        model=load_model(row.model),
-        hardware=load_hardware(row.hardware),
-        parallelism=ParallelismSpec(pp_size=row.pp_size),
-        precision=row.precision,
-        engine=EngineSpec(name="torch-eager"),
-        techniques=TechniquesSpec(attention=row.attention),
-    )
+    degrees, techniques = ParallelismSpec(pp_size=row.pp_size), TechniquesSpec(attention=row.attention)
+    replica = deployed(row.model, row.hardware, degrees=degrees, precision=row.precision, techniques=techniques)
     if row.phase == "prefill":
         step = prefill_step(sequences=row.sequences, tokens=row.tokens)
     else:
@@ -242,20 +233,16 @@ RATIO_CONTEXT = 128
 
 def _quantity(row: PublishedRatio, precision: PrecisionSpec, *, sparse: bool) -> float:
     """What a ratio compares, for one of its formats (the second one carries the row's sparsity)."""
-    hardware = load_hardware(row.hardware)
     if row.what == "peak":
         assert precision.weights is not None
-        return hardware.peak_flops_per_s[precision.weights]
+        return load_hardware(row.hardware).peak_flops_per_s[precision.weights]
     if row.what == "weights_per_byte":
         assert precision.weights is not None
         return BITS_PER_BYTE / BITS[precision.weights]
-    replica = deploy(
-        model=load_model(row.model),
-        hardware=hardware,
-        parallelism=ParallelismSpec(pp_size=row.pp_size),
-        precision=precision,
-        engine=EngineSpec(name="torch"),
-        techniques=TechniquesSpec.model_validate({"sparsity": row.sparsity if sparse else None}),
+    degrees = ParallelismSpec(pp_size=row.pp_size)
+    changed = TechniquesSpec.model_validate({"sparsity": row.sparsity if sparse else None})
+    replica = deployed(
+        row.model, row.hardware, engine="torch", degrees=degrees, precision=precision, techniques=changed
     )
     if row.what == "memory_bytes":
         memory = memory_plan(replica)

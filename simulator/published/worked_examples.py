@@ -9,11 +9,10 @@ from typing import Any
 from simulator.engine.runs.answers import answer
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import Work, decode_step
-from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.published.facts import largest_value, load_facts
-from simulator.published.figures import FOLDER, PublishedFigure, by_scenario, rows_of, table_figure
+from simulator.published.figures import FOLDER, PublishedFigure, by_scenario, deployed, rows_of, table_figure
 from simulator.reports.answer import result_object
 from simulator.specs.base import validate
 from simulator.specs.hardware.accelerator import load_hardware
@@ -72,7 +71,7 @@ def _ridge() -> float:
 
 
 def _decode(sequences: int) -> StepEstimate:
-    replica = deploy(model=load_model("llama-2-7b"), hardware=load_hardware("a100-sxm-80gb"))
+    replica = deployed("llama-2-7b", "a100-sxm-80gb", engine="vllm")
     return estimate_step(replica, decode_step(sequences=[sequences], context=1))
 
 
@@ -81,8 +80,7 @@ def _output_projection() -> Work:
 
 
 def _kv_room() -> float:
-    replica = deploy(model=load_model("llama-2-13b"), hardware=load_hardware("a100-sxm-40gb"))
-    return memory_plan(replica).kv_capacity_bytes
+    return memory_plan(deployed("llama-2-13b", "a100-sxm-40gb", engine="vllm")).kv_capacity_bytes
 
 
 def _training(model: str, *, tokens: float) -> float:

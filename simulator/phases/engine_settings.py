@@ -11,7 +11,14 @@ from simulator.operators.formats.tensor_formats import PrecisionPlan, model_role
 from simulator.records import dataclass
 from simulator.specs.base import Assumption, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineProfile, EngineSpec, MemoryRule, QueueOrderName, SchedulerName
+from simulator.specs.engine.engine import (
+    FULL_LENGTH,
+    EngineProfile,
+    EngineSpec,
+    MemoryRule,
+    QueueOrderName,
+    SchedulerName,
+)
 from simulator.specs.engine.fits import EngineOverheads, EngineSpread
 from simulator.specs.engine.releases import EngineLimits, LimitField, SlowerExperts, SlowProducts, UndividedLatent
 from simulator.specs.model.architecture import ModelSpec
@@ -80,7 +87,7 @@ def engine_settings(
         max_model_len=max_model_len,
         gpu_memory_utilization=limits.gpu_memory_utilization,
         memory_rule=profile.memory_rule,
-        reserves_full_length=(spec.scheduler or profile.scheduler) == "guaranteed_no_evict",
+        reserves_full_length=(spec.scheduler or profile.scheduler) == FULL_LENGTH,
         scheduler=spec.scheduler or profile.scheduler,
         queue_order=spec.queue_order or profile.queue_order,
         async_scheduling=profile.async_scheduling,

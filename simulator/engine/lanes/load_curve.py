@@ -52,6 +52,7 @@ class LaneLimits:
     block_tokens : of a KV block; request_s, prompt_token_s : host time per request and per prompt token [s]
     graph_sequences : largest batch that CUDA graphs pad to their sizes, 0 without them
     prompts_apart : prompts have steps of their own, in which nobody decodes
+    full_length : the cache has room set aside for a sequence's whole answer
     """
 
     sequences: int
@@ -62,6 +63,7 @@ class LaneLimits:
     prompt_token_s: float = 0.0
     graph_sequences: int = 0
     prompts_apart: bool = False
+    full_length: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +114,16 @@ class LoadCurve:
 
 
 def held_tokens(mix: RequestMix, *, limits: LaneLimits) -> float:
-    """Tokens of cache that a running sequence holds on average: half a block more than it fills, at least one block."""
-    return max(mix.decode_context_tokens + limits.block_tokens / 2, float(limits.block_tokens))
+    """Tokens of cache that a running sequence holds on average: half a block more than it fills, at least one block. Of
+    a whole answer that is set aside, E[O^2] / E[O], half is filled."""
+    ahead = mix.decode_context_tokens - mix.isl.mean_tokens if limits.full_length else 0.0
+    filled = mix.decode_context_tokens + ahead
+    return max(filled + limits.block_tokens / 2, float(limits.block_tokens))
+
+
+def _to_spare(mix: RequestMix, *, limits: LaneLimits) -> float:
+    """Standard deviation of what a sequence holds; nobody is thrown out whose whole answer has room set aside."""
+    return 0.0 if limits.full_length else float(np.sqrt(mix.decode_context_variance))
 
 
 def kv_slots(mix: RequestMix, *, limits: LaneLimits, kv_tokens: Array | float | None = None) -> Array:
@@ -124,7 +134,7 @@ def kv_slots(mix: RequestMix, *, limits: LaneLimits, kv_tokens: Array | float | 
     """
     held = np.asarray(limits.kv_tokens if kv_tokens is None else kv_tokens, dtype=np.float64)
     mean = held_tokens(mix, limits=limits)
-    deviation = np.sqrt(mix.decode_context_variance)
+    deviation = _to_spare(mix, limits=limits)
     root = (np.sqrt(deviation**2 + mean * np.maximum(held, 0.0)) - deviation) / mean
     fitting: Array = root**2
     return fitting
@@ -138,7 +148,7 @@ def filled_sequences(mix: RequestMix, *, batched_tokens: Array | float) -> Array
 
 def kv_tokens_for_one(mix: RequestMix, *, limits: LaneLimits) -> float:
     """The cache that `kv_slots` needs for its first sequence, h + 2 s [tokens]."""
-    return float(held_tokens(mix, limits=limits) + 2 * np.sqrt(mix.decode_context_variance))
+    return held_tokens(mix, limits=limits) + 2 * _to_spare(mix, limits=limits)
 
 
 def _slots(mix: RequestMix, *, limits: LaneLimits) -> tuple[int, SlotLimit]:
@@ -271,6 +281,7 @@ def lane_limits(deployment: Deployment, memory: MemoryPlan) -> LaneLimits:
         prompt_token_s=engine.overheads.prompt_token_s,
         graph_sequences=0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * engine.max_num_seqs),
         prompts_apart=engine.scheduler == PROMPTS_APART,
+        full_length=engine.reserves_full_length,
     )
 
 

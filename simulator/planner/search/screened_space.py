@@ -24,7 +24,7 @@ from simulator.planner.search.screening import Screened, ScreenedLoad, screen
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
-from simulator.specs.engine.engine import EngineSpec, load_engine
+from simulator.specs.engine.engine import FULL_LENGTH, EngineSpec, load_engine
 from simulator.specs.model.architecture import ModelSpec
 from simulator.techniques.quality import answer_quality
 from simulator.traffic.lengths import Array, RequestMix
@@ -43,7 +43,8 @@ def device_power_w(platform: Platform) -> float:
 
 def screened_load(question: Question, *, steps: ScreenedSteps, space: SearchSpace) -> ScreenedLoad:
     """What a question screens its set-ups for; limits of a lane that no set-up changes: block size and host costs."""
-    profile = load_engine(asked_engine(question.spec).name, profiles=question.policy.profiles)
+    asked = asked_engine(question.spec)
+    profile = load_engine(asked.name, profiles=question.policy.profiles)
     limits = LaneLimits(
         sequences=1,
         batched_tokens=1,
@@ -51,6 +52,7 @@ def screened_load(question: Question, *, steps: ScreenedSteps, space: SearchSpac
         block_tokens=profile.block_size_tokens,
         request_s=profile.overheads.request_s,
         prompt_token_s=profile.overheads.prompt_token_s,
+        full_length=(asked.scheduler or profile.scheduler) == FULL_LENGTH,
     )
     return ScreenedLoad(
         steps=steps,

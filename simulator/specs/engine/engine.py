@@ -27,6 +27,8 @@ SchedulerName = Literal[
 ]
 PROMPTS_APART: SchedulerName = "prefill_first"
 """Of engines that decode nobody in steps with prompts."""
+FULL_LENGTH: SchedulerName = "guaranteed_no_evict"
+"""Of engines that set room for the whole answer aside."""
 QueueOrderName = Literal["arrival", "longest_prefix"]
 MemoryRule = Literal["of_total", "static", "of_free"]
 Feature = Literal["speculation", "disaggregation"]
@@ -320,7 +322,7 @@ class EngineProfile(Spec):
 
     @model_validator(mode="after")
     def _scheduler_and_memory_agree(self) -> Self:
-        if self.reserves_full_length != (self.scheduler == "guaranteed_no_evict"):
+        if self.reserves_full_length != (self.scheduler == FULL_LENGTH):
             raise ValueError("reserves_full_length belongs to scheduler guaranteed_no_evict, and to it alone")
         unsourced = [release for release in self.rules if f"rules.{release}" not in self.sources]
         if unsourced:

@@ -384,7 +384,7 @@ def calibrate_engine(files: Sequence[str], *, served: ServedSpec, profiles: str 
             raise
         # Clients of equal requests move in waves, whose prompts wait for each other: lengths that differ are no such.
         fit, lengths = fit_overheads(replica, runs=varied), "varied"
-    profile = load_engine(served.engine.name, profiles=profiles)
+    profile = load_engine(scenario.engine.name, profiles=profiles)
     if not fit.changed:
         return EngineCalibration(engine=profile.name, fit=fit, lengths=lengths, profile=None)
     fitted = _fitted_profile(profile, fit, files=files, served=replica, what=_replica_text(scenario))

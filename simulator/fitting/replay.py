@@ -87,10 +87,14 @@ def run_scenario(
     model = served.model or run.model
     if model is None:
         raise missing_field(f"is missing: {run.path} does not name it", field="model", hint="what was served")
+    told = {name: getattr(run, name) for name in ("tp_size", "ep_size", "dp_size")}
+    asked = served.model_dump(exclude_unset=True, exclude={"system_prompt_tokens"})
+    engine = ({} if run.engine is None else {"name": run.engine}) | asked.pop("engine", {})
     fields = {
         "id": identifier,
-        **({} if run.tp_size is None else {"tp_size": run.tp_size}),
-        **served.model_dump(exclude_unset=True, exclude={"system_prompt_tokens"}),
+        **{name: value for name, value in told.items() if value is not None},
+        **asked,
+        "engine": engine,
         "model": model,
         **_load(run, served=served, unknown_cv=unknown_cv),
     }

@@ -11,6 +11,7 @@ import pytest
 from simulator.engine.runs.answers import answer
 from simulator.errors import RoofcastError
 from simulator.fitting.replay import UNKNOWN_CV, replay_results, run_scenario
+from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.measured.serving_results import ServedSpec, load_serving_runs
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "serving_results"
@@ -52,6 +53,17 @@ def test_a_result_of_inferencex_names_its_model_and_devices_unless_others_are_gi
     assert (told.model, told.tp_size) == ("llama-3.1-70b", 4)
     given = run_scenario(run, identifier="x", served=ServedSpec(hardware="h200", model="llama-3.1-8b", tp_size=2))
     assert (given.model, given.tp_size) == ("llama-3.1-8b", 2)
+
+
+def test_a_result_of_inferencex_names_its_engine_and_ranks(tmp_path: Path) -> None:
+    """An SGLang file was compared with vLLM's prediction, and ranks of attention with tensor parallelism."""
+    told = INFERENCEX | {"model": "deepseek-r1-0528", "framework": "sglang", "tp": 8, "ep": 1, "dp_attention": "true"}
+    (run,) = load_serving_runs(written(tmp_path, told))
+    scenario = run_scenario(run, identifier="x", served=ServedSpec(hardware="h200"))
+    assert (scenario.tp_size, scenario.ep_size, scenario.dp_size) == (1, 8, 8)
+    assert scenario.engine.name == "sglang"
+    given = run_scenario(run, identifier="x", served=ServedSpec(hardware="h200", engine=EngineSpec(name="vllm")))
+    assert given.engine.name == "vllm"
 
 
 def test_lengths_of_a_file_are_taken_over(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class ServingRun:
     gap_cv : coefficient of variation of the gaps between open arrivals, 1 for Poisson
     longest_osl_tokens : of one answer, None where the file does not tell
     has_requests : whether the file holds the starts and lengths of several requests, to be replayed as a trace
-    model, tp_size : what the file calls the model, and on how many devices it ran, None where it does not tell
+    model, engine, tp_size, ep_size, dp_size : as the file says what ran, None where it does not tell
     """
 
     tool: str
@@ -68,7 +68,10 @@ class ServingRun:
     longest_osl_tokens: float | None = None
     has_requests: bool = False
     model: str | None = None
+    engine: str | None = None
     tp_size: int | None = None
+    ep_size: int | None = None
+    dp_size: int | None = None
 
     @property
     def tells_lengths(self) -> bool:
@@ -223,13 +226,15 @@ def _aiperf(file: ResultFile) -> ServingRun:
 
 def _inferencex(file: ResultFile) -> ServingRun:
     """A result as InferenceX's process_result.py writes it: latencies in seconds, throughput of one accelerator (field
-    names from memory, verify)."""
+    names from memory, verify). With attention split by requests ``tp`` counts its ranks, over which experts spread."""
     isl, osl, clients = file.positive("isl"), file.positive("osl"), file.positive("conc")
     share = (1 + INFERENCEX_RANGE_RATIO) / 2
     devices = 1.0
     for field in ("tp", "pp"):
         devices *= file.positive(field) if file.find(field) is not None else 1.0
     total_per_s = file.positive("tput_per_gpu") * devices
+    tp, ep = (None if file.find(field) is None else round(file.positive(field)) for field in ("tp", "ep"))
+    ranks = tp if str(file.find("dp_attention")).lower() == "true" else None
     run = ServingRun(
         tool="InferenceX",
         path=file.path,
@@ -243,7 +248,10 @@ def _inferencex(file: ResultFile) -> ServingRun:
         concurrency=clients,
         range_ratio=INFERENCEX_RANGE_RATIO,
         model=file.word("model"),
-        tp_size=None if file.find("tp") is None else round(file.positive("tp")),
+        engine=file.word("framework"),
+        tp_size=tp if ranks is None else 1,
+        ep_size=ep if ranks is None else ranks,
+        dp_size=ranks,
     )
     return _checked(run, failed=0.0, answered=float(run.requests))
 

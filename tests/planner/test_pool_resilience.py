@@ -23,7 +23,7 @@ from simulator.specs.question.plan import plan_spec
 @lru_cache(maxsize=2)
 def plan() -> CapacityPlan:
     question = {
-        "rps": 50.0,
+        "rps": 60.0,
         "model": "llama-3.1-70b",
         "hardware": ("h100",),
         "serving": ("disaggregated",),

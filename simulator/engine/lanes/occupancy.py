@@ -7,14 +7,15 @@ longer: how often they come, how long they are, and what that does to the pace.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import erf, log1p, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.engine.lanes.load_curve import Lanes, LoadCurve, PerSequence, stack
 from simulator.engine.lanes.pricing import Places, PromptCostsAt
+from simulator.engine.lanes.prompt_queue import batch_dispersion
 from simulator.engine.lanes.queueing import (
+    arrivals_in_turns,
     busy_servers_probability,
     followers,
     smooth_arrivals_factor,
@@ -24,8 +25,6 @@ from simulator.records import dataclass
 from simulator.traffic.lengths import Array, RequestMix, normal_points
 
 _LENGTHS = 64
-# Arrivals smoother than Poisson damp fluctuations, but steps still start and end at whole requests.
-_LEAST_DISPERSION = 0.05
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -166,24 +165,32 @@ def prompt_steps(rows: LaneRows, *, sequences: Array) -> PromptSteps:
     """Plain and prompt-carrying steps of lanes at their arrival rates, with ``sequences`` decoding in each row.
 
     Prompts keep the lane in prompt steps a share p = lambda D of the time, D the time of the steps one prompt is in.
-    The prompts of a step arrived during an earlier one, so that long steps follow long ones: the variance of step
-    lengths is a geometric series in rho^2, with rho = lambda W the share of time that prompts add.
+    The prompts of a step arrived during an earlier one, so that long steps follow long ones: with rho = lambda g, g
+    what one more prompt adds, their number has v = (1 + rho^2 c^2) / (1 - rho^2) times the variance of a Poisson number
+    of its mean m. Taken as negative binomial, v^(-m / (v - 1)) of the steps have none.
 
-    Reference: [Little1961]; [Cox1962] section 7.2, alternating renewal.
+    Reference: [Little1961]; [Cox1962] section 7.2, alternating renewal; [Greenwood1920].
     """
-    lanes, rates_per_s = rows.lanes, rows.rates_per_s
-    decode_s, prefill_s, tokens, size_variance = (
-        rows.at(values, sequences)
-        for values in (lanes.decode_s, lanes.prefill_s, lanes.prompt_step_tokens, lanes.size_variance)
-    )
-    load = np.minimum(rates_per_s * prefill_s, HIGHEST_LOAD)
+    lanes, rates_per_s, mix = rows.lanes, rows.rates_per_s, rows.mix
+    curves = (lanes.decode_s, lanes.prefill_s, lanes.full_prompt_s, lanes.prompt_step_tokens, lanes.size_variance)
+    decode_s, prefill_s, full_s, tokens, size_variance = (rows.at(values, sequences) for values in curves)
+    # The first prompt of a step that reads the weights for itself takes longer than those beside it.
+    more = np.minimum(rates_per_s * np.minimum(prefill_s, full_s), HIGHEST_LOAD) ** 2
+    beyond = more * (1 + mix.isl.cv**2) / (1 - more)
+    arrivals = sequences / max(mix.decode_steps, 1.0)
+    met = np.where(rows.prompts_apart, arrivals_in_turns(arrivals), arrivals)
+    some = -np.expm1(-met * np.log1p(beyond) / np.maximum(beyond, _EPSILON))
+    seldom = np.where(met > 0, np.maximum(some, _EPSILON) / np.maximum(-np.expm1(-met), _EPSILON), 1.0)
+    square = 1 + beyond / (1 + met + mix.isl.cv**2)
     return carrying_prompts(
         rates_per_s=rates_per_s,
         decode_s=decode_s,
         beside_s=rows.beside(decode_s),
         prefill_s=prefill_s,
-        steps_per_prompt=lanes.mix.new_prompt_tokens / tokens,
-        size_variance=(1 + size_variance) / (1 - load**2) - 1,
+        steps_per_prompt=np.maximum(
+            seldom * mix.new_prompt_tokens / tokens, mix.new_prompt_tokens / rows.batched_tokens
+        ),
+        size_variance=np.maximum((1 + size_variance) * square * seldom - 1, 0.0),
     )
 
 
@@ -193,7 +200,7 @@ class SlotOccupancy:
 
     mean, variance : of sequences in slots; wait_probability : that all slots are taken
     conditional_wait_s : mean wait of those that wait [s]; idle_probability : nothing decodes
-    load : offered load of the full lane (below 1 when stable)
+    load : arrivals over what the full lane serves (below 1 when stable)
     """
 
     mean: Array
@@ -226,9 +233,11 @@ def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None, chain: _C
     """Birth-death chain with births lambda and deaths n / ((O - 1) T(n)), T(n) = S(n) / (1 - lambda W(n)).
 
     Exact for Poisson arrivals and smooth service up to the slots, for any answer length distribution. Burstier
-    arrivals or a fluctuating pace enter as ``dispersion`` v (variance over mean of the chain's noise, 1 for Poisson),
-    by which the log-weights are divided (diffusion). Beyond the slots the tail is geometric and its wait is scaled
-    by (ca^2 + cs^2) / 2 as in Allen-Cunneen. chain : of the same rows, where it is known.
+    arrivals or a fluctuating pace enter as ``dispersion`` v (variance over mean of the chain's noise, 1 for Poisson):
+    a diffusion of drift lambda - mu_n and variance v (lambda + mu_n), whose mean does not depend on v. Beyond the slots
+    prompts wait outside and interrupt nobody, so that the lane serves its saturation, 1 / ((O - 1) S / n + W), and v is
+    that of arrivals and departures: a geometric tail, with a wait scaled by (ca^2 + cs^2) / 2 as in Allen-Cunneen.
+    chain : of the same rows, where it is known.
 
     Reference: [Cohen1979] generalised processor sharing; [Kleinrock1976] section 2.8, diffusion; [Allen1990].
     """
@@ -237,24 +246,30 @@ def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None, chain: _C
         return _nothing_decodes(rates_per_s, full=not rows.slots.any())
     noise = np.ones_like(rates_per_s) if dispersion is None else dispersion
     chain = _chain(rows) if chain is None else chain
-    deaths, logs = chain.deaths, chain.logs / noise[:, None]
+    deaths = chain.deaths
+    changes = np.log1p(np.pad(deaths, ((0, 0), (1, 0))) / rates_per_s[:, None])
+    logs = (chain.logs + changes) / noise[:, None] - changes
     sequences = np.arange(1, deaths.shape[1] + 1)
     if (lanes.slots < len(sequences)).any():
         logs[:, 1:][sequences > rows.slots[:, None]] = -np.inf
     weights = np.exp(logs - logs.max(axis=1, keepdims=True))
     each = np.arange(len(rates_per_s))
     last_deaths = deaths[each, rows.slots - 1]
-    load = rates_per_s / last_deaths
-    # The geometric tail's ratio load^(1 / v), kept below 1 where the lane is unstable and flagged so elsewhere.
-    tail = np.maximum(-np.expm1(np.log(load) / noise), _EPSILON)
-    weights[each, rows.slots] /= tail
+    last_prefill_s = lanes.prefill_s.values[rows.of, rows.slots]
+    left = np.maximum(1 - rates_per_s * last_prefill_s, _EPSILON)
+    served_per_s = 1 / (left / last_deaths + last_prefill_s)
+    load = rates_per_s / served_per_s
+    stable = np.minimum(load, 1 - _EPSILON)
+    # Departures of many slots are about as random as a Poisson stream, however evenly arrivals come.
+    noise_beyond = max(mix.arrival_cv**2, (1 + mix.arrival_cv**2) / 2)
+    weights[each, rows.slots] /= -np.expm1(np.log(stable) / noise_beyond)
     mean, square, idle, full = _shares(rows, weights)
     variability = (mix.arrival_cv**2 + mix.osl.cv**2) / 2
     return SlotOccupancy(
         mean=mean,
         variance=np.maximum(square - mean**2, 0.0),
         wait_probability=full,
-        conditional_wait_s=variability / (last_deaths * tail),
+        conditional_wait_s=variability / (served_per_s * (1 - stable)),
         idle_probability=idle,
         load=load,
     )
@@ -284,22 +299,6 @@ def _nothing_decodes(rates_per_s: Array, *, full: bool) -> SlotOccupancy:
         idle_probability=1 - blocked,
         load=blocked,
     )
-
-
-def batch_dispersion(mix: RequestMix, *, load: Array) -> Array:
-    """Variance over mean of the decoding sequences that arrivals and prompt steps cause, for a step time without slope.
-
-    While prompts are computed nobody finishes, but others arrive: seen by the decoding sequences, requests join in
-    batches B as large as the number served in a busy period of prompts, E[B^2] / E[B] = (1 + rho c^2) / (1 - rho)^2
-    for Poisson arrivals. For batches that join an unlimited lane, variance over mean is
-    1 + (E[B^2] / E[B] - 1) E[min(O, O')] / E[O], where O and O' are two answers: of log-normal ones 1 - erf(s / 2) with
-    s^2 their log-variance. Other arrivals than Poisson enter by their squared coefficient of variation (heuristic).
-
-    Reference: [Kleinrock1975] section 5.9, number served in a busy period; [Tijms2003] section 1.1.3, batch arrivals.
-    """
-    square_ratio = (mix.arrival_cv**2 + load * mix.isl.cv**2) / (1 - load) ** 2
-    overlap = 1 - erf(sqrt(log1p(mix.osl.cv**2)) / 2)
-    return np.maximum(1 + (square_ratio - 1) * overlap, _LEAST_DISPERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

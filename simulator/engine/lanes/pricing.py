@@ -207,6 +207,8 @@ def node_steps(
     cached = cached_per_token * sizes / number
     cached_piece = np.full_like(nodes, cached_per_token * mix.new_prompt_tokens * (1 + mix.isl.cv**2))
     computed = computed_sequences(np.maximum(nodes, 1.0), largest=graph_sequences)
+    # No more sequences run than the last node's, however the batch fluctuates.
+    computed = np.minimum(computed, graph_tokens(np.maximum(nodes[-1:], 1.0), largest=graph_sequences))
     smaller, larger = _graph_sizes(computed, largest=graph_sequences)
     few = np.array(sorted({*range(0, len(nodes), 2), len(nodes) - 1}))
 

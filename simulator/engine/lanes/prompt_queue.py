@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import cache, lru_cache
+from math import erf, log1p, sqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -87,6 +88,22 @@ def company_correlation(mix: RequestMix) -> Array:
     return correlation
 
 
+def batch_dispersion(mix: RequestMix, *, load: Array) -> Array:
+    """Variance over mean of the decoding sequences that arrivals and prompt steps cause, for a step time without slope.
+
+    While prompts are computed nobody finishes, but others arrive: seen by the decoding sequences, requests join in
+    batches B as large as the number served in a busy period of prompts, E[B^2] / E[B] = (1 + rho c^2) / (1 - rho)^2
+    for Poisson arrivals. For batches that join an unlimited lane, variance over mean is
+    1 + (E[B^2] / E[B] - 1) E[min(O, O')] / E[O], where O and O' are two answers: of log-normal ones 1 - erf(s / 2) with
+    s^2 their log-variance. Other arrivals than Poisson enter by their squared coefficient of variation (heuristic).
+
+    Reference: [Kleinrock1975] section 5.9, number served in a busy period; [Tijms2003] section 1.1.3, batch arrivals.
+    """
+    square_ratio = (mix.arrival_cv**2 + load * mix.isl.cv**2) / (1 - load) ** 2
+    overlap = 1 - erf(sqrt(log1p(mix.osl.cv**2)) / 2)
+    return np.maximum(1 + (square_ratio - 1) * overlap, _LEAST_DISPERSION)
+
+
 def uniform(draw: Draw) -> Array:
     """Evenly spread numbers in (0, 1) of the sampled requests [SAMPLES]."""
     points: Array = uniform_points(SAMPLES)[draw]
@@ -142,6 +159,8 @@ _FULL_STEPS = 64.0
 _TAIL = 3.0
 _EPSILON = float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
+# Arrivals smoother than Poisson damp fluctuations, but steps still start and end at whole requests.
+_LEAST_DISPERSION = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

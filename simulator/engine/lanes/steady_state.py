@@ -331,13 +331,12 @@ def _steady_states(rows: LaneRows) -> SteadyState:
 
     Range: over a random grid of models, hardware, limits and lengths (Poisson arrivals, prompts up to ten times as
     long as answers, up to seven tenths of saturation; tests/engine/lanes/test_steady_agreement.py) means differ from
-    the event simulation by 1 to 2 % and p95 by 2 to 4 % on average; 88 % of cases are within 5 % and 10 % in all,
-    the worst of 100 within 15 % and 25 %; where prompts have steps of their own (33 cases under SGLang and ATOM), by
-    1 % and p95 by 1 to 3 %. Beyond that range TPOT, E2E and batch stay within 2 to 4 % on average, and
-    TTFT does not: 7 % (p95 14 %) at eight tenths of saturation, 29 % (38 %, mostly too high) at nine. With gamma gaps
-    of a coefficient of variation of 2, up to six tenths, it is 10 % (p95 11 %) off on average and TPOT 2 % (3 %), with
-    one of 1.5 4 % (7 %) and 1 % (2 %). Errors are larger for longer prompts as well. What is decided by TTFT there
-    belongs to the event simulation.
+    the event simulation by 1 to 2 % and p95 by 1 to 3 % on average under vLLM, SGLang and TensorRT-LLM; 97 % of cases
+    are within 5 % and 10 % in all, the worst of 300 within 13 % and 18 %. Beyond that range TPOT, E2E and batch stay
+    within 1 to 4 % on average, and TTFT within 5 % (p95 8 %) at eight tenths of saturation and 6 to 12 % (10 to 40 %,
+    the most where prompts have steps of their own) at nine, where p95 is that of the few that wait for a slot. With
+    gamma gaps of a coefficient of variation of 2 it is 8 % off (p95 17 %) at seven tenths and 36 % (48 %) at nine, with
+    one of 1.5 5 % (9 %) and 25 % (34 %). What is decided by TTFT there belongs to the event simulation.
 
     Behind round robin over k replicas each gets every k-th arrival: gaps of variability 1 / sqrt(k) (``arrival_cv``).
     Against 4 and 8 replicas of three set-ups mean TTFT is then within 2, 8 and 14 % on average at 0.5, 0.7 and 0.9 of

@@ -51,6 +51,9 @@ def test_graphs_pad_small_batches_to_their_sizes() -> None:
     padded = computed_sequences(np.array([12.0, 60.0, 200.0]), largest=512)
     # A batch that fluctuates over several graph sizes is padded by half a step of 8 less one half: 3.5.
     np.testing.assert_allclose(padded - [12.0, 60.0, 200.0], 3.5, atol=1.6)
+    # All slots taken are a size of their own, beyond which nothing runs.
+    nodes = np.array([0.0, 64.0, 128.0])
+    assert node_steps(mix=mix(), nodes=nodes, batched_tokens=2048, graph_sequences=512).computed[-1] == 128
 
 
 def test_linear_steps_make_a_prompts_cost_linear() -> None:

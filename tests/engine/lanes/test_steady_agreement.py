@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.phases.deployment import deploy
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
@@ -16,21 +17,15 @@ MEAN_BAR, PERCENTILE_BAR = 0.05, 0.10
 BARS = np.array([MEAN_BAR] * len(MEANS) + [PERCENTILE_BAR] * len(PERCENTILES))
 
 
-def misses(cases: list[Agreement], *, within: float, worst: float = 4.0) -> dict[str, tuple[float, str]]:
+def misses(cases: list[Agreement], *, within: float) -> dict[str, tuple[float, str]]:
     """The worst case of each number where the bars are missed, nothing where they are held: on average within them for
-    every number; a share ``within`` of single numbers; one in a hundred beyond three bars at most, none beyond the
-    ``worst`` multiple."""
+    every number; a share ``within`` of single numbers; none beyond three bars."""
     errors = np.abs(np.stack([case.errors for case in cases]))
     found = {
         name: (round(float(column.max()), 3), cases[int(column.argmax())].label)
         for name, column in zip((*MEANS, *PERCENTILES), errors.T, strict=True)
     }
-    held = (
-        (errors.mean(axis=0) <= BARS).all()
-        and (errors <= BARS).mean() >= within
-        and (errors <= 3 * BARS).mean() >= 0.99
-        and (errors <= worst * BARS).all()
-    )
+    held = (errors.mean(axis=0) <= BARS).all() and (errors <= BARS).mean() >= within and (errors <= 3 * BARS).all()
     return {} if held else found
 
 
@@ -67,8 +62,23 @@ def test_agrees_for_steps_that_prompts_fill(tokens: int) -> None:
         assert (np.abs(case.errors) <= BARS).all(), (case.label, case.errors.round(3))
 
 
+@pytest.mark.parametrize("engine_name", ["vllm", "sglang"])
+def test_agrees_near_saturation(engine_name: str) -> None:
+    """Prompts wait outside when all slots are taken: counted as those that interrupt answers, TTFT p95 was 4 times as
+    long under SGLang, and the batch 6 % too large."""
+    deployment = deploy(
+        model=load_model("llama-3.1-70b"),
+        hardware=load_hardware("h100"),
+        parallelism=ParallelismSpec(tp_size=8),
+        engine=EngineSpec(name=engine_name, max_num_batched_tokens=2048, max_num_seqs=128),
+    )
+    mix = RequestMix(isl=LengthDistribution(mean_tokens=198, cv=0.5), osl=LengthDistribution(mean_tokens=34))
+    case = agreement(deployment, mix, load=0.85, label=engine_name)
+    assert case is not None
+    assert (np.abs(case.errors) <= 2 * BARS).all(), case.errors.round(3)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("engine_name", "worst"), [("vllm", 4.0), ("sglang", 4.5), ("tensorrt-llm", 4.5)])
-def test_agrees_over_a_larger_grid(engine_name: str, worst: float) -> None:
-    """Worst is TTFT p95 of equal prompts at 0.7 of saturation: 24 % high under vLLM, 41 and 43 % under the others."""
-    assert misses(compare_many(seed=4, cases=100, engine_name=engine_name), within=0.85, worst=worst) == {}
+@pytest.mark.parametrize("engine_name", ["vllm", "sglang", "tensorrt-llm"])
+def test_agrees_over_a_larger_grid(engine_name: str) -> None:
+    assert misses(compare_many(seed=4, cases=100, engine_name=engine_name), within=0.95) == {}

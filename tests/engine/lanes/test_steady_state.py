@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.engine.lanes.load_curve import LaneLimits, LoadCurve, SlotLimit, kv_slots, load_curve, saturation
+from simulator.engine.lanes.occupancy import rows_of_one, slot_occupancy
 from simulator.engine.lanes.steady_state import LatencyMetric, SteadyState, steady_state
 from simulator.traffic.lengths import LengthDistribution, RequestMix, normal_points, uniform_points
 from tests.engine.batching_simulation import affine_steps, simulate
@@ -70,6 +71,20 @@ class TestLengths:
         assert mix.new_prompt_tokens == 1
 
 
+class TestOccupancy:
+    def test_noise_widens_a_lane_and_does_not_move_it(self) -> None:
+        """Steps that take one time for any batch: n = lambda (O - 1) S on average, whatever comes together."""
+        curve = load_curve(
+            affine_steps(DECODE_S, 0.0, 0.0),
+            mix=request_mix(osl_cv=0),
+            limits=LaneLimits(sequences=512, batched_tokens=8192, kv_tokens=float("inf")),
+        )
+        rows = rows_of_one(curve, rates_per_s=[40.0] * 3)
+        found = slot_occupancy(rows, dispersion=np.array([1.0, 3.0, 6.0]))
+        np.testing.assert_allclose(found.mean, 40 * 210 * DECODE_S, rtol=0.01)
+        np.testing.assert_allclose(found.variance / found.mean, [1, 3, 6], rtol=0.02)
+
+
 class TestSaturation:
     def test_batch_limit_by_hand(self) -> None:
         # Fixed lengths, 64 slots: S = 12 ms + 64 * 0.12 ms = 19.68 ms, W = 100 * 0.04 ms = 4 ms.
@@ -97,6 +112,11 @@ class TestSaturation:
         mix = RequestMix(isl=LengthDistribution(mean_tokens=1000.0), osl=LengthDistribution(mean_tokens=1.0))
         limits = LaneLimits(sequences=64, batched_tokens=8192, kv_tokens=10_005.0)
         assert kv_slots(mix, limits=limits) == pytest.approx(10.0, rel=0.01)
+
+    def test_room_set_aside_for_whole_answers_holds_fewer_and_needs_no_margin(self) -> None:
+        mix = request_mix(isl=1000, isl_cv=0, osl=200, osl_cv=0)
+        limits = LaneLimits(sequences=64, batched_tokens=8192, kv_tokens=12_005.0, full_length=True)
+        assert kv_slots(mix, limits=limits) == pytest.approx(12_005 / 1200.5)
 
     def test_cache_too_small_for_one_request_has_no_slot(self) -> None:
         curve = lane(kv_tokens=500.0)

@@ -207,7 +207,10 @@ def queue_growth(
     requests: Requests, records: RequestRecords, *, start_s: float, end_s: float, timeout_s: float | None
 ) -> tuple[float, int]:
     """How much the number in the system grows over the second half of a window, and how many arrive meanwhile;
-    infinite where more clients give up than the few whose answers last longer than they wait, however idle it is."""
+    infinite where more clients give up than the few whose answers last longer than they wait, however idle it is.
+
+    Where the quickest answer takes longer than half of the window the system still fills, which is no queue.
+    """
     inside = (requests.arrival_s >= start_s) & (requests.arrival_s < end_s)
     middle_s = (start_s + end_s) / 2
     offered = int(np.count_nonzero(inside & (requests.arrival_s >= middle_s)))
@@ -215,7 +218,12 @@ def queue_growth(
     if given_up > GIVEN_UP_SHARE * np.count_nonzero(inside):
         return math.inf, offered
     last, first = (outstanding(requests, records, at_s=at_s, timeout_s=timeout_s) for at_s in (end_s, middle_s))
-    return last - first, offered
+    finished = inside & (records.outcome == int(Outcome.FINISHED))
+    stay_s = float(np.min(e2e_s(requests, records), where=finished, initial=np.inf))
+    if not middle_s - start_s < stay_s < np.inf:
+        return last - first, offered
+    sent = np.searchsorted(requests.arrival_s, [end_s, end_s - stay_s, middle_s, middle_s - stay_s])
+    return last - first - max(0, int(sent[0] - sent[1] - sent[2] + sent[3])), offered
 
 
 def is_saturated(growth: float, offered: int, *, share: float = GROWTH_SHARE) -> bool:

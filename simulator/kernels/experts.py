@@ -10,22 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from simulator.kernels import format_choice
 from simulator.kernels.engine_traits import EngineTraits, filling_passes
 from simulator.kernels.fits import FitSet
-from simulator.kernels.format_choice import (
-    dequantise_seconds,
-    derived_machine,
-    faster,
-    find,
-    format_family,
-    no_faster_than,
-    passes_of,
-    peer_of,
-    runs_measured_kernel,
-    wide_rival,
-    with_family,
-    with_passes,
-)
 from simulator.kernels.moe import moe_timing
 from simulator.kernels.timing import Provenance, Timing
 from simulator.operators.work import ActivationPasses, ElementwiseShape, MatmulFormat, MoeShape
@@ -64,7 +51,7 @@ def find_experts(
         if parallel and (whole := whole_experts(fits, shape=shape, fmt=fmt)) is not None:
             return whole
         kernels.insert(0, (STAND_IN_EXPERTS[fmt], ""))
-    tried = (find(fits, family="moe", fmt=measured, variant=variant) for measured, variant in kernels)
+    tried = (format_choice.find(fits, family="moe", fmt=measured, variant=variant) for measured, variant in kernels)
     return next((found for found in tried if found is not None), None)
 
 
@@ -73,7 +60,7 @@ def whole_experts(fits: FitSet, *, shape: MoeShape, fmt: str) -> tuple[FitSet, K
     narrow as these; else None."""
     if (fits.library, fits.relative.name, fmt) not in UNTUNED_EXPERTS:
         return None
-    found = find(fits, family="moe", fmt=STAND_IN_EXPERTS[fmt], variant=EXPERT_PARALLEL)
+    found = format_choice.find(fits, family="moe", fmt=STAND_IN_EXPERTS[fmt], variant=EXPERT_PARALLEL)
     return found if found and shape.intermediate_size >= found[1].box["intermediate_size"][0] else None
 
 
@@ -99,7 +86,7 @@ def derived_experts(shape: MoeShape, *, hardware: AcceleratorSpec, library: str,
     """Price of routed experts without measurements of their format from the 16-bit experts, or None. Leaves out the
     16-bit product over outlier columns."""
     found = find_experts(plain, shape=shape, fmt=Dtype.BF16.value)
-    family = format_family(shape.format, library=found[0].library if found else library)
+    family = format_choice.format_family(shape.format, library=found[0].library if found else library)
     if family is None or found is None:
         return None
     fits, fit = found
@@ -108,10 +95,10 @@ def derived_experts(shape: MoeShape, *, hardware: AcceleratorSpec, library: str,
         lambda fit, lattice: moe_timing(
             shape,
             hardware=hardware,
-            fit=with_family(fit, family),
+            fit=format_choice.with_family(fit, family),
             lattice=lattice,
-            machine=derived_machine(hardware, shape.format),
-            dequantise_s=dequantise_seconds(shape.format, family=family, hardware=hardware, fit=fit),
+            machine=format_choice.derived_machine(hardware, shape.format),
+            dequantise_s=format_choice.dequantise_seconds(shape.format, family=family, hardware=hardware, fit=fit),
         ),
     )
     known = Provenance.EXTRAPOLATED if family.known_as == "fitted" else Provenance.ASSUMED
@@ -150,30 +137,32 @@ def experts_timing(
             timing = _measured(filled, *named, hardware=hardware)
             if filled.hidden_size == shape.hidden_size:
                 return timing
-            return with_passes(timing, memory_pass(filling_passes(shape, filled=filled)))
+            return format_choice.with_passes(timing, memory_pass(filling_passes(shape, filled=filled)))
     across = shape.exchanged and shape.num_experts > shape.local_experts * hardware.scale_up.domain_size
     found = find_experts(tables, shape=shape, fmt=name, across=across)
-    if found is not None and runs_measured_kernel(shape.format, library=found[0].library):
+    if found is not None and format_choice.runs_measured_kernel(shape.format, library=found[0].library):
         timing, contained = _measured(shape, *found, hardware=hardware), found[1].includes_quantisation
         if not spread and (whole := whole_experts(found[0], shape=shape, fmt=name)) is not None:
-            timing = faster(timing, _measured(shape, *whole, hardware=hardware))
-        if (wide := wide_rival(shape, hardware=hardware, fits=found[0], fit=found[1])) is not None:
+            timing = format_choice.faster(timing, _measured(shape, *whole, hardware=hardware))
+        if (wide := format_choice.wide_rival(shape, hardware=hardware, fits=found[0], fit=found[1])) is not None:
             plain = find_experts(tables, shape=wide, fmt=wide.format.name, across=across)
-            timing = faster(timing, _measured(wide, *plain, hardware=hardware) if plain else None)
+            timing = format_choice.faster(timing, _measured(wide, *plain, hardware=hardware) if plain else None)
     else:
         derived = derived_experts(shape, hardware=hardware, library=library, plain=tables)
         if derived is None:
             return None
         timing, contained = derived, False
-    passes = passes_of(shape.format, contained=contained)
-    timing = timing if passes is None else with_passes(timing, memory_pass(expert_pass_shape(shape, passes)))
-    peer = peer_of(shape, hardware=hardware) if found is None else None
+    passes = format_choice.passes_of(shape.format, contained=contained)
+    timing = (
+        timing if passes is None else format_choice.with_passes(timing, memory_pass(expert_pass_shape(shape, passes)))
+    )
+    peer = format_choice.peer_of(shape, hardware=hardware) if found is None else None
     if peer is None or find_experts(tables, shape=peer, fmt=peer.format.name) is None:
         return timing
     alike = experts_timing(
         peer, hardware=hardware, library=library, traits=traits, tables=tables, memory_pass=memory_pass
     )
-    return timing if alike is None else no_faster_than(alike, timing)
+    return timing if alike is None else format_choice.no_faster_than(alike, timing)
 
 
 def _measured(shape: MoeShape, fits: FitSet, fit: KernelFit, *, hardware: AcceleratorSpec) -> Timing:

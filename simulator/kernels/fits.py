@@ -11,19 +11,10 @@ from zipfile import BadZipFile
 import numpy as np
 
 from simulator.errors import ProfileError, shown
+from simulator.kernels import transfer
 from simulator.kernels.collectives.laws import FROM_BYTES, fitted_model
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Timing, widened
-from simulator.kernels.transfer import (
-    Relative,
-    calibrated_relative,
-    carried_fit,
-    carries_correction,
-    has_own_link,
-    link_relative,
-    of_each_generation,
-    own_fits,
-)
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.hardware.accelerator import AcceleratorSpec, LinkSpec, ServerSpec, load_hardware
@@ -78,7 +69,7 @@ class FitSet:
 
     group: CalibrationGroup
     library: str
-    relative: Relative
+    relative: transfer.Relative
     profiles: str | None = None
     given: tuple[KernelFit, ...] = ()
     beside: tuple[FitSet, ...] = ()
@@ -94,7 +85,7 @@ class FitSet:
 
     def lattice(self, fit: KernelFit) -> Lattice | None:
         """The correction of one of the fits; None where the physics stands alone."""
-        if fit.correction is None or not carries_correction(fit.family, self.relative):
+        if fit.correction is None or not transfer.carries_correction(fit.family, self.relative):
             return None
         return _lattice(self.relative.name, self.library, self.group, self.profiles, Same(fit.correction))
 
@@ -125,8 +116,8 @@ class FitSet:
 
 
 @lru_cache(maxsize=256)
-def _carried(calibration: Same[CalibrationSpec], relative: Relative) -> tuple[KernelFit, ...]:
-    return tuple(carried_fit(fit, relative) for fit in calibration.held.fits)
+def _carried(calibration: Same[CalibrationSpec], relative: transfer.Relative) -> tuple[KernelFit, ...]:
+    return tuple(transfer.carried_fit(fit, relative) for fit in calibration.held.fits)
 
 
 @lru_cache(maxsize=512)
@@ -190,7 +181,7 @@ def _fit_set(
     order = [name for name in LIBRARY_ORDER[library] if (name, group) != (MEASURED_LIBRARY, "roofline")]
     for candidate in order if hardware.name not in lacking else ():
         if not foreign and calibration_name(hardware.name, library=candidate, group=group) in known:
-            return FitSet(group=group, library=candidate, relative=own_fits(hardware.name), profiles=profiles)
+            return FitSet(group=group, library=candidate, relative=transfer.own_fits(hardware.name), profiles=profiles)
     order = [name for name in order if WRITTEN_FOR.get(name, hardware.architecture) == hardware.architecture]
     measured = [
         (candidate, [spec for spec in _calibrated(candidate, group, profiles) if spec.name not in lacking])
@@ -203,15 +194,17 @@ def _fit_set(
             alike = group in OF_EVERY_GENERATION and candidate not in BEST_OF_A_TUNER
             sets = [
                 FitSet(group=group, library=candidate, relative=relative, profiles=profiles)
-                for relative in of_each_generation(hardware, available=available)
+                for relative in transfer.of_each_generation(hardware, available=available)
             ]
             return replace(sets[0], beside=tuple(sets[1:])) if alike else sets[0]
     for candidate, specs in measured:
         available = tuple(spec for spec in specs if spec.vendor != hardware.vendor)
         if available:
-            nearest = calibrated_relative(_measured_kin(hardware, order=order, profiles=profiles), available=available)
+            nearest = transfer.calibrated_relative(
+                _measured_kin(hardware, order=order, profiles=profiles), available=available
+            )
             borrowed = tuple(spec for spec in available if spec.name == nearest.name)
-            relative = calibrated_relative(hardware, available=borrowed)
+            relative = transfer.calibrated_relative(hardware, available=borrowed)
             return FitSet(group=group, library=candidate, relative=relative, profiles=profiles)
     return None
 
@@ -255,8 +248,8 @@ def measured_fits(hardware: AcceleratorSpec, *, profiles: str | None = None) -> 
     return FitSet(group="roofline", library=MEASURED_LIBRARY, relative=_by_user(hardware.name), profiles=profiles)
 
 
-def _by_user(hardware: str) -> Relative:
-    return own_fits(hardware, reason="measured on this accelerator by its user")
+def _by_user(hardware: str) -> transfer.Relative:
+    return transfer.own_fits(hardware, reason="measured on this accelerator by its user")
 
 
 def given_fits(hardware: str, *, group: CalibrationGroup, fits: tuple[KernelFit, ...]) -> FitSet:
@@ -269,7 +262,7 @@ class CollectiveFits:
     """Collective fits of an engine's library and of NCCL, and whose they are; ``beside`` are of those beside it."""
 
     fits: tuple[KernelFit, ...]
-    relative: Relative
+    relative: transfer.Relative
     beside: tuple[tuple[KernelFit, ...], ...] = ()
 
 
@@ -286,9 +279,9 @@ def _collective_fits(
     # The facts of all others are read only for an accelerator that has no fits of its own.
     own = calibration_name(hardware.name, library="nccl", group="collective") in _names(profiles, changed_ns)
     available: Sequence[AcceleratorSpec] = (load_hardware(hardware.name, profiles=profiles),) if own else ()
-    if not has_own_link(hardware, available=available):
+    if not transfer.has_own_link(hardware, available=available):
         available = _calibrated("nccl", "collective", profiles)
-    relative = link_relative(hardware, available=available)
+    relative = transfer.link_relative(hardware, available=available)
     fits, *beside = (
         _link_fits(name, library=library, hardware=hardware, profiles=profiles)
         for name in (relative.name, *relative.beside)

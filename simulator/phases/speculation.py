@@ -22,14 +22,7 @@ from simulator.specs.model.loading import load_model
 from simulator.specs.model.precision import Dtype, PrecisionSpec
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 from simulator.techniques.applied import AppliedTechniques, RowRule, device_rows, with_rule
-from simulator.techniques.speculation.drafters import (
-    SHARED_ROLES,
-    XEON_8480C,
-    PredictionHeads,
-    SequentialHeads,
-    draft_layer_model,
-    join_features,
-)
+from simulator.techniques.speculation import drafters
 from simulator.techniques.speculation.scenario import FIELD, SpeculationPlan
 
 # Vocabularies of one tokenizer differ by padding rows; by more than this share they are different tokenizers.
@@ -61,10 +54,12 @@ class Draft:
 def prediction_heads(plan: SpeculationPlan, *, runs_published_code: bool) -> RowRule | None:
     """The rule that adds the target's own prediction heads, where the method has some."""
     if plan.drafter is Drafter.SEQUENTIAL:
-        return SequentialHeads(widths=plan.head_widths)
+        return drafters.SequentialHeads(widths=plan.head_widths)
     if plan.drafter is not Drafter.HEADS:
         return None
-    return PredictionHeads(count=plan.k, own_vocabulary=plan.method != "blockwise", every_token=runs_published_code)
+    return drafters.PredictionHeads(
+        count=plan.k, own_vocabulary=plan.method != "blockwise", every_token=runs_published_code
+    )
 
 
 def speculation_notes(model: ModelSpec) -> tuple[str, ...]:
@@ -78,7 +73,7 @@ def speculation_notes(model: ModelSpec) -> tuple[str, ...]:
 def _drafter_bytes(techniques: AppliedTechniques, parallelism: ParallelismSpec, *, is_layer: bool) -> float:
     """Whatever the accelerator: searches ask again and again."""
     rows = device_rows(techniques, parallelism=parallelism, step=prefill_step(sequences=1, tokens=1))
-    shared = SHARED_ROLES if is_layer else frozenset()
+    shared = drafters.SHARED_ROLES if is_layer else frozenset()
     return stored_bytes(tuple(row for row in rows if row.role not in shared))
 
 
@@ -110,21 +105,21 @@ def draft_of(
         hardware = load_hardware(spec.draft_hardware, profiles=profiles)
         kernels = with_sustained_rates(kernel_library(hardware, library=kernels.library, profiles=profiles))
     if plan.draft_device == "cpu":
-        notes.append(f"the draft runs on one {XEON_8480C.name} (assumed host), priced by its roofline")
+        notes.append(f"the draft runs on one {drafters.XEON_8480C.name} (assumed host), priced by its roofline")
     return Draft(
         model=draft,
         hardware=hardware,
         parallelism=ParallelismSpec(tp_size=tp_size if together else 1),
         plan=applied.plan,
         kernels=kernels,
-        techniques=with_rule(applied, join_features) if is_layer else applied,
+        techniques=with_rule(applied, drafters.join_features) if is_layer else applied,
         notes=tuple(notes),
     )
 
 
 @lru_cache(maxsize=64)
 def _layer_of(target: Same[ModelSpec]) -> ModelSpec:
-    return draft_layer_model(target.held)
+    return drafters.draft_layer_model(target.held)
 
 
 @lru_cache(maxsize=64)
@@ -164,7 +159,7 @@ def _prediction_layer(
         parallelism=parallelism.model_copy(update={"pp_size": 1}),
         plan=formats,
         kernels=kernels,
-        techniques=with_rule(applied, join_features),
+        techniques=with_rule(applied, drafters.join_features),
         notes=(),
     )
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.errors import RoofcastError, did_you_mean, no_effect
-from simulator.operators.formats.sparse_formats import (
-    SPARSE_KERNELS,
-    bitmap_bits,
-    compressed_product,
-    pattern_bits,
-    sparse_product,
-)
+from simulator.operators.formats import sparse_formats
 from simulator.operators.formats.tensor_formats import PrecisionPlan, model_roles
 from simulator.operators.work import MatmulFormat
 from simulator.specs.base import Assumption
@@ -150,14 +144,14 @@ def _on_matrix_units(
         )
     for role in sorted(roles):
         product = plan.format_for(role)
-        if product.name not in SPARSE_KERNELS:
+        if product.name not in sparse_formats.SPARSE_KERNELS:
             raise _refusal(
                 f"no kernel multiplies 2:4 sparse {product.name} weights; there are kernels for "
-                + ", ".join(SPARSE_KERNELS),
+                + ", ".join(sparse_formats.SPARSE_KERNELS),
                 "contradiction",
-                hint=did_you_mean(product.name, SPARSE_KERNELS),
+                hint=did_you_mean(product.name, sparse_formats.SPARSE_KERNELS),
             )
-        if product.kernel not in ("", SPARSE_KERNELS[product.name]):
+        if product.kernel not in ("", sparse_formats.SPARSE_KERNELS[product.name]):
             raise _refusal(f"{product.kernel} kernels do not multiply 2:4 weights", "contradiction", hint="drop kernel")
         if product.math not in rates:
             have = ", ".join(sorted(rates)) or "none"
@@ -167,15 +161,15 @@ def _on_matrix_units(
                 hint="NVIDIA since Ampere and AMD since CDNA 3 have one",
             )
     kept, of = ON_MATRIX_UNITS
-    return plan.with_formats(lambda product: sparse_product(product, kept=kept, of=of), roles=roles)
+    return plan.with_formats(lambda product: sparse_formats.sparse_product(product, kept=kept, of=of), roles=roles)
 
 
 def _compressed(product: MatmulFormat, spec: SparsitySpec) -> MatmulFormat:
     """The format stored without zeros, where that saves bytes."""
     if spec.kept_of is not None:
-        bits = pattern_bits(product.weight_bits, kept=spec.kept_of[0], of=spec.kept_of[1])
+        bits = sparse_formats.pattern_bits(product.weight_bits, kept=spec.kept_of[0], of=spec.kept_of[1])
     else:
-        bits = bitmap_bits(product.weight_bits, kept_fraction=spec.kept_fraction)
+        bits = sparse_formats.bitmap_bits(product.weight_bits, kept_fraction=spec.kept_fraction)
     if bits >= product.weight_bits:
         raise _refusal(
             f"{percent_text(1 - spec.kept_fraction, digits=3)} zeros in {product.name} save nothing: "
@@ -183,7 +177,7 @@ def _compressed(product: MatmulFormat, spec: SparsitySpec) -> MatmulFormat:
             "no_effect",
             hint="a larger fraction, or wider weights",
         )
-    return compressed_product(product, weight_bits=bits)
+    return sparse_formats.compressed_product(product, weight_bits=bits)
 
 
 def _quality_note(spec: SparsitySpec) -> str:

@@ -19,16 +19,9 @@ from simulator.engine.events.arrays import SimulationRun
 from simulator.engine.events.simulation import simulate_requests
 from simulator.engine.events.state import BUSY_S
 from simulator.engine.pools import HAND_OVER_S, Pool, token_transfer_s, transfer_ends_s, transfer_link
+from simulator.engine.runs import serving
 from simulator.engine.runs.kv_tiers import TierUse, tier_uses
 from simulator.engine.runs.metrics import ServeResult, serve_result
-from simulator.engine.runs.serving import (
-    ServedDeployment,
-    kv_blocks_of,
-    scheduler_settings,
-    speculating,
-    step_tables,
-    tiered,
-)
 from simulator.engine.settings import Routing, SchedulerSettings
 from simulator.errors import RoofcastError
 from simulator.phases.attention_ffn import AttentionFfn, decode_tables
@@ -94,7 +87,7 @@ class DisaggregatedResult:
 def _compiled(pool: Pool, *, scale: float = 1.0) -> Pool:
     """A pool with the tables of its steps, all that many times as long."""
     if pool.attention_ffn is None:
-        return replace(pool, tables=step_tables(pool.deployment, scale=scale))
+        return replace(pool, tables=serving.step_tables(pool.deployment, scale=scale))
     tables = decode_tables(pool.attention_ffn)
     return replace(pool, tables=(tables if scale == 1 else scale_tables(tables, factor=scale),))
 
@@ -102,9 +95,9 @@ def _compiled(pool: Pool, *, scale: float = 1.0) -> Pool:
 def _settings(pool: Pool, *, timeout_s: float | None, decodes: bool, routing: Routing) -> SchedulerSettings:
     # The decode pool holds blocks without names, so that no replica has more of a prompt than another.
     unnamed = decodes and routing is Routing.PREFIX_AWARE
-    settings = scheduler_settings(
+    settings = serving.scheduler_settings(
         pool.deployment,
-        kv_blocks=kv_blocks_of(pool.deployment),
+        kv_blocks=serving.kv_blocks_of(pool.deployment),
         replicas=pool.replicas * pool.deployment.parallelism.dp_size,
         timeout_s=None if decodes else timeout_s,
         routing=Routing.LEAST_OUTSTANDING if unnamed else routing,
@@ -206,8 +199,8 @@ def _answers(requests: Requests, transfers: _Transfers, *, timeout_s: float | No
 
 def _second_run(decode: Pool, answers: Requests, *, settings: SchedulerSettings, trace_steps: int) -> SimulationRun:
     if decode.deployment.speculation is not None:
-        settings = speculating(settings, decode.deployment, answers)
-    tables = decode.tables or step_tables(decode.deployment)
+        settings = serving.speculating(settings, decode.deployment, answers)
+    tables = decode.tables or serving.step_tables(decode.deployment)
     return simulate_requests(tables, requests=answers, settings=settings, trace_steps=trace_steps)
 
 
@@ -221,9 +214,9 @@ def serve_disaggregated(
     if (requests.previous != NO_PREVIOUS).any():
         raise RoofcastError("conversations are not modelled", field="disaggregation", code="unsupported_option")
     link_name, link_bytes_per_s = transfer_link(prefill, decode, link=pools.link, server=pools.server)
-    tables = prefill.tables or step_tables(prefill.deployment)
+    tables = prefill.tables or serving.step_tables(prefill.deployment)
     first_settings = _settings(prefill, timeout_s=timeout_s, decodes=False, routing=routing)
-    first_settings = tiered(first_settings, prefill.deployment, tables)
+    first_settings = serving.tiered(first_settings, prefill.deployment, tables)
     second_settings = _settings(decode, timeout_s=timeout_s, decodes=True, routing=routing)
     outcome = _refused(requests, second_settings)
     taken = np.flatnonzero(outcome == int(Outcome.WAITING))
@@ -274,10 +267,10 @@ def served_pools(
     attention_ffn: AttentionFfn | None = None,
 ) -> ServedPools:
     """Compile both pools once. Raises RoofcastError for what is not modelled or leaves no room for a cache."""
-    kv_blocks_of(prefill, pool="prefill")
-    kv_blocks_of(decode, pool="decode")
+    serving.kv_blocks_of(prefill, pool="prefill")
+    serving.kv_blocks_of(decode, pool="decode")
     return ServedPools(
-        prefill=Pool(deployment=prefill, replicas=spec.prefill_replicas, tables=step_tables(prefill)),
+        prefill=Pool(deployment=prefill, replicas=spec.prefill_replicas, tables=serving.step_tables(prefill)),
         decode=_compiled(
             Pool(
                 deployment=decode,
@@ -294,4 +287,4 @@ def served_pools(
     )
 
 
-Served = ServedDeployment | ServedPools
+Served = serving.ServedDeployment | ServedPools

@@ -12,15 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.events.state import BUSY_S, SEQUENCE_S
-from simulator.engine.runs.metrics import (
-    GROWTH_SHARE,
-    ObjectiveCheck,
-    ServeResult,
-    is_saturated,
-    offered_latency_s,
-    percentile_s,
-    queue_growth,
-)
+from simulator.engine.runs import metrics
 from simulator.records import FLAT, INSIDE, dataclass
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.traffic.requests import Floats, Outcome, Requests
@@ -58,9 +50,9 @@ class RatePoint:
     mean_batch: float
     kv_utilization: float
     unanswered_fraction: float
-    objectives: tuple[ObjectiveCheck, ...]
-    by_seed: tuple[tuple[ObjectiveCheck, ...], ...] = field(metadata=INSIDE)
-    by_run: tuple[tuple[ObjectiveCheck, ...], ...] = field(default=(), metadata=INSIDE)
+    objectives: tuple[metrics.ObjectiveCheck, ...]
+    by_seed: tuple[tuple[metrics.ObjectiveCheck, ...], ...] = field(metadata=INSIDE)
+    by_run: tuple[tuple[metrics.ObjectiveCheck, ...], ...] = field(default=(), metadata=INSIDE)
 
     @property
     def binding(self) -> ObjectiveSpec | None:
@@ -83,16 +75,16 @@ class RatePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    result: ServeResult
+    result: metrics.ServeResult
     inside: NDArray[np.bool_]
 
     def latencies_s(self, metric: str) -> Floats:
-        return offered_latency_s(self.result.requests, self.result.run.records, metric=metric)[self.inside]
+        return metrics.offered_latency_s(self.result.requests, self.result.run.records, metric=metric)[self.inside]
 
 
-def _checks(values: Sequence[Floats], objectives: tuple[ObjectiveSpec, ...]) -> tuple[ObjectiveCheck, ...]:
+def _checks(values: Sequence[Floats], objectives: tuple[ObjectiveSpec, ...]) -> tuple[metrics.ObjectiveCheck, ...]:
     return tuple(
-        ObjectiveCheck(objective=item, value_s=percentile_s(found, item.percentile))
+        metrics.ObjectiveCheck(objective=item, value_s=metrics.percentile_s(found, item.percentile))
         for item, found in zip(objectives, values, strict=True)
     )
 
@@ -100,15 +92,15 @@ def _checks(values: Sequence[Floats], objectives: tuple[ObjectiveSpec, ...]) -> 
 def _pooled(runs: Sequence[_Run], metric: str) -> MeanAndTail:
     values_s = np.concatenate([run.latencies_s(metric) for run in runs])
     known = values_s[np.isfinite(values_s)]
-    return MeanAndTail(mean_s=float(known.mean()) if len(known) else 0.0, p95_s=percentile_s(values_s, 95.0))
+    return MeanAndTail(mean_s=float(known.mean()) if len(known) else 0.0, p95_s=metrics.percentile_s(values_s, 95.0))
 
 
-def _growth(result: ServeResult, timeout_s: float | None) -> tuple[float, int]:
+def _growth(result: metrics.ServeResult, timeout_s: float | None) -> tuple[float, int]:
     """In the stage of most requests: from a stage to a busier one the number in service grows without any queue."""
     requests = result.requests
     stage = int(np.bincount(requests.stage).argmax())
     start_s, end_s = np.append(0.0, requests.stage_end_s)[stage : stage + 2].tolist()
-    return queue_growth(requests, result.run.records, start_s=start_s, end_s=end_s, timeout_s=timeout_s)
+    return metrics.queue_growth(requests, result.run.records, start_s=start_s, end_s=end_s, timeout_s=timeout_s)
 
 
 class Served(Protocol):
@@ -119,7 +111,7 @@ class Served(Protocol):
         """How long clients wait, as in a workload [s]."""
         ...
 
-    def run(self, requests: Requests) -> ServeResult:
+    def run(self, requests: Requests) -> metrics.ServeResult:
         """Serve requests."""
         ...
 
@@ -131,7 +123,7 @@ def simulate_rate(
     rate_per_s: float,
     objectives: tuple[ObjectiveSpec, ...],
     at_once: float = 0.0,
-    growth_share: float = GROWTH_SHARE,
+    growth_share: float = metrics.GROWTH_SHARE,
     pooled: bool = False,
 ) -> RatePoint:
     """Send each of ``samples`` (one per seed) at a mean rate [1/s] and gather what clients see.
@@ -191,7 +183,7 @@ def _gathered(
     served: Served,
     rate_per_s: float,
     objectives: tuple[ObjectiveSpec, ...],
-    growth_share: float = GROWTH_SHARE,
+    growth_share: float = metrics.GROWTH_SHARE,
     pooled: bool = False,
 ) -> RatePoint:
     values = [[run.latencies_s(item.metric) for item in objectives] for run in runs]
@@ -201,7 +193,7 @@ def _gathered(
     growths = [_growth(run.result, served.timeout_s) for run in runs]
     if pooled:
         growths = [(sum(growth for growth, _ in growths), sum(offered for _, offered in growths))]
-    saturated = 2 * sum(is_saturated(*growth, share=growth_share) for growth in growths) > len(growths)
+    saturated = 2 * sum(metrics.is_saturated(*growth, share=growth_share) for growth in growths) > len(growths)
     return RatePoint(
         rate_per_s=rate_per_s,
         holds=not saturated and all(check.holds for check in checks),

@@ -10,6 +10,7 @@ import numpy as np
 from simulator.engine.encoders import EncoderPool, EncoderUse
 from simulator.engine.events.state import TRACE_START_S, TRACE_USED
 from simulator.engine.pools import HAND_OVER_S
+from simulator.engine.runs import scenario_setup, serving
 from simulator.engine.runs.attention_ffn import AttentionFfnUse, attention_ffn_note, attention_ffn_of, attention_ffn_use
 from simulator.engine.runs.disaggregation import (
     DisaggregatedResult,
@@ -21,21 +22,6 @@ from simulator.engine.runs.disaggregation import (
 from simulator.engine.runs.intervals import ServeInterval, phase_sigmas, repeated_interval, step_sigma, with_intervals
 from simulator.engine.runs.kv_tiers import TierUse
 from simulator.engine.runs.metrics import ServeResult
-from simulator.engine.runs.scenario_setup import (
-    ServeOptions,
-    deployment_of,
-    encoders_of,
-    pool_deployments,
-    server_between,
-)
-from simulator.engine.runs.serving import (
-    ServedDeployment,
-    prompt_share,
-    requests_of,
-    tiers_of_run,
-    typical_steps,
-    weighed_steps,
-)
 from simulator.engine.uniform.record import MOMENTS, CacheUse, waits_of
 from simulator.engine.uniform.steps import PhaseEstimate, speculation_notes
 from simulator.errors import RoofcastError, missing_field
@@ -253,39 +239,39 @@ def _run(
     )
 
 
-def served_of(scenario: ScenarioSpec, options: ServeOptions, *, profiles: str | None = None) -> Served:
+def served_of(scenario: ScenarioSpec, options: scenario_setup.ServeOptions, *, profiles: str | None = None) -> Served:
     """The replicas or pools of a scenario, their steps compiled, for many runs."""
     timeout_s = None if scenario.workload is None else scenario.workload.timeout_s
     spec = scenario.disaggregation
     if spec is None:
-        deployment = deployment_of(scenario, profiles=profiles)
-        return ServedDeployment(
+        deployment = scenario_setup.deployment_of(scenario, profiles=profiles)
+        return serving.ServedDeployment(
             deployment=deployment,
             replicas=scenario.replicas,
             routing=options.routing,
             timeout_s=timeout_s,
-            encoders=encoders_of(scenario, deployment, profiles=profiles),
+            encoders=scenario_setup.encoders_of(scenario, deployment, profiles=profiles),
         )
-    prefill, decode = pool_deployments(scenario, spec, profiles=profiles)
+    prefill, decode = scenario_setup.pool_deployments(scenario, spec, profiles=profiles)
     return served_pools(
         prefill,
         decode,
         spec=spec,
-        server=server_between(prefill, decode, profiles=profiles),
+        server=scenario_setup.server_between(prefill, decode, profiles=profiles),
         timeout_s=timeout_s,
         routing=options.routing,
-        encoders=encoders_of(scenario, prefill, profiles=profiles),
+        encoders=scenario_setup.encoders_of(scenario, prefill, profiles=profiles),
         attention_ffn=attention_ffn_of(scenario, spec, decode, profiles=profiles),
     )
 
 
 def served_run(
-    deployment: Deployment, *, workload: WorkloadSpec, replicas: int, options: ServeOptions | None = None
+    deployment: Deployment, *, workload: WorkloadSpec, replicas: int, options: scenario_setup.ServeOptions | None = None
 ) -> ServedRun:
     """Simulate ``workload`` on ``replicas`` copies of ``deployment``."""
-    options = options or ServeOptions()
+    options = options or scenario_setup.ServeOptions()
     check_workload(workload)
-    served = ServedDeployment(
+    served = serving.ServedDeployment(
         deployment=deployment,
         replicas=replicas,
         routing=options.routing,
@@ -294,13 +280,13 @@ def served_run(
         encoders=options.encoders,
     )
     result = served.run(
-        requests_of(workload, deployment),
+        serving.requests_of(workload, deployment),
         objectives=options.objectives,
         trace_steps=options.trace_steps,
         progress=options.progress,
     )
     check_finished(result, longest_tokens=deployment.engine.max_model_len)
-    phases, memory = weighed_steps(served, result), memory_plan(deployment)
+    phases, memory = serving.weighed_steps(served, result), memory_plan(deployment)
     return _run(
         result,
         replicas=replicas,
@@ -308,22 +294,22 @@ def served_run(
         memory=memory,
         interval=_replicas_interval(served, result, workload=workload, phases=phases) if options.intervals else None,
         notes=speculation_notes(deployment, phases[1], memory),
-        tiers=tiers_of_run(deployment, result, tables=served.tables, replicas=replicas),
+        tiers=serving.tiers_of_run(deployment, result, tables=served.tables, replicas=replicas),
         encoders=options.encoders,
     )
 
 
-def disaggregated_run(pools: ServedPools, *, workload: WorkloadSpec, options: ServeOptions) -> ServedRun:
+def disaggregated_run(pools: ServedPools, *, workload: WorkloadSpec, options: scenario_setup.ServeOptions) -> ServedRun:
     """Simulate ``workload`` on two pools."""
     check_workload(workload)
     prefill, decode, after = pools.prefill.deployment, pools.decode.deployment, pools.decode.attention_ffn
-    requests = requests_of(workload, prefill)
+    requests = serving.requests_of(workload, prefill)
     found = serve_disaggregated(requests, pools, objectives=options.objectives, trace_steps=options.trace_steps)
     check_finished(found.result, longest_tokens=min(prefill.engine.max_model_len, decode.engine.max_model_len))
-    decoding, use = typical_steps(decode, found.result)[1], None
+    decoding, use = serving.typical_steps(decode, found.result)[1], None
     if after is not None:
         decoding, use = ping_pong_phase(after, found.result)
-    phases = typical_steps(prefill, found.result)[0], decoding
+    phases = serving.typical_steps(prefill, found.result)[0], decoding
     return _run(
         found.result,
         replicas=1,
@@ -350,7 +336,7 @@ def _spread_of(deployment: Deployment, result: ServeResult) -> EngineSpread:
 
 
 def _replicas_interval(
-    served: ServedDeployment,
+    served: serving.ServedDeployment,
     result: ServeResult,
     *,
     workload: WorkloadSpec,
@@ -360,11 +346,11 @@ def _replicas_interval(
     deployment, (prefill, decode) = served.deployment, phases
     spread = _spread_of(deployment, result)
     prefill_sigma, decode_sigma = phase_sigmas(prefill=prefill, decode=decode, spread=spread)
-    share = prompt_share(served, result, prefill=prefill) if decode is not None else 1.0
+    share = serving.prompt_share(served, result, prefill=prefill) if decode is not None else 1.0
 
     def reseed(number: int) -> ServeResult:
         other = _reseeded(workload, number)
-        return replace(served, seed=other.seed).run(requests_of(other, deployment))
+        return replace(served, seed=other.seed).run(serving.requests_of(other, deployment))
 
     return repeated_interval(
         result,
@@ -394,6 +380,6 @@ def _pools_interval(
         log_sigma=larger,
         spread=spread,
         rerun=rerun,
-        reseed=lambda number: pools.run(requests_of(_reseeded(workload, number), deployment)),
+        reseed=lambda number: pools.run(serving.requests_of(_reseeded(workload, number), deployment)),
         workload=workload,
     )

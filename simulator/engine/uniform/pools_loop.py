@@ -8,16 +8,8 @@ from math import inf
 import numpy as np
 
 from simulator.engine.pools import HAND_OVER_S, Pool, token_transfer_s, transfer_link
+from simulator.engine.uniform import loops
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths
-from simulator.engine.uniform.loops import (
-    REQUESTS_PER_CLIENT,
-    LoopReplica,
-    engines_of,
-    loop_demand,
-    loop_replica,
-    loop_work,
-    run_record,
-)
 from simulator.engine.uniform.record import PoolUse, UniformRun
 from simulator.engine.uniform.scheduler import Engine
 from simulator.engine.uniform.simulation import simulate_loop
@@ -37,22 +29,22 @@ def _busy(engines: list[Engine], *, span_s: float) -> float:
     return min(sum(engine.busy_s for engine in engines) / (len(engines) * span_s), 1.0)
 
 
-def _prompt_engines(pool: Pool, *, demand: LoopDemand, lengths: LoopLengths) -> tuple[LoopReplica, list[Engine]]:
+def _prompt_engines(pool: Pool, *, demand: LoopDemand, lengths: LoopLengths) -> tuple[loops.LoopReplica, list[Engine]]:
     """Engines that compute prompts, through the drafter too where there is one."""
     wanted = _share(demand.at_once, replicas=pool.replicas, deployment=pool.deployment)
-    replica = loop_replica(pool.deployment, wanted=wanted, lengths=lengths, prompts_only=True)
+    replica = loops.loop_replica(pool.deployment, wanted=wanted, lengths=lengths, prompts_only=True)
     rounds = prompt_drafting(pool.deployment, demand=demand)
-    work = loop_work(demand, rounds=None, answers=False)
-    return replica, engines_of(replica, work=work, rounds=rounds, copies=pool.replicas)
+    work = loops.loop_work(demand, rounds=None, answers=False)
+    return replica, loops.engines_of(replica, work=work, rounds=rounds, copies=pool.replicas)
 
 
-def _answer_engines(pool: Pool, *, demand: LoopDemand, lengths: LoopLengths) -> tuple[LoopReplica, list[Engine]]:
+def _answer_engines(pool: Pool, *, demand: LoopDemand, lengths: LoopLengths) -> tuple[loops.LoopReplica, list[Engine]]:
     """Engines that go on with prompts that others have computed."""
     wanted = _share(demand.at_once, replicas=pool.replicas, deployment=pool.deployment)
-    replica = loop_replica(pool.deployment, wanted=wanted, lengths=lengths)
+    replica = loops.loop_replica(pool.deployment, wanted=wanted, lengths=lengths)
     rounds = loop_rounds(pool.deployment, demand=demand, resident=replica.resident)
-    work = loop_work(demand, rounds=rounds, computes=False)
-    return replica, engines_of(replica, work=work, rounds=rounds, copies=pool.replicas)
+    work = loops.loop_work(demand, rounds=rounds, computes=False)
+    return replica, loops.engines_of(replica, work=work, rounds=rounds, copies=pool.replicas)
 
 
 def disaggregated_loop(
@@ -73,9 +65,9 @@ def disaggregated_loop(
         Pool(deployment=decode, replicas=spec.decode_replicas),
     )
     link, link_bytes_per_s = transfer_link(*pools, link=spec.link, server=server)
-    requests = num_requests or concurrency * REQUESTS_PER_CLIENT
+    requests = num_requests or concurrency * loops.REQUESTS_PER_CLIENT
     at_once = min(concurrency, requests)
-    demand = loop_demand(prefill, lengths=lengths, requests=requests, at_once=at_once, ramp_s=ramp_s)
+    demand = loops.loop_demand(prefill, lengths=lengths, requests=requests, at_once=at_once, ramp_s=ramp_s)
     ahead, first = _prompt_engines(pools[0], demand=demand, lengths=lengths)
     after, second = _answer_engines(pools[1], demand=demand, lengths=lengths)
     isl = lengths.mean_isl_tokens
@@ -95,11 +87,11 @@ def disaggregated_loop(
         transfer_s=float(demand.isl_tokens.mean()) * token_s,
     )
     copies, notes = spec.decode_replicas, _notes(use, pools)
-    run = run_record(after, demand=demand, records=records, lengths=lengths, copies=copies, notes=notes)
+    run = loops.run_record(after, demand=demand, records=records, lengths=lengths, copies=copies, notes=notes)
     return replace(run, prefill=_prompt(ahead, lengths=lengths), pools=use)
 
 
-def _prompt(replica: LoopReplica, *, lengths: LoopLengths) -> PhaseEstimate:
+def _prompt(replica: loops.LoopReplica, *, lengths: LoopLengths) -> PhaseEstimate:
     """A mean prompt alone."""
     isl = lengths.mean_isl_tokens
     return prefill_phase(replica.deployment, sequences=1, isl_tokens=isl, limit_tokens=replica.step_tokens)

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING
 from simulator.engine.lanes.steady_state import Objective
 from simulator.kernels.timing import Provenance
 from simulator.planner.candidate import NO_TECHNIQUES, Platform, Rejection
-from simulator.planner.fleet.records import (
-    DEFAULT_SPARES,
-    KNOWN,
-    Fleet,
-    FleetCost,
-    FleetPool,
-    Housed,
-    Housing,
-    housing_of,
-)
+from simulator.planner.fleet import records
 from simulator.planner.money.cost import fleet_cost
 from simulator.planner.money.market import market_price, plan_rule
 from simulator.planner.records import Demand
@@ -45,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sized(Housed):
+class Sized(records.Housed):
     """A fleet before its latencies and limits are worked out: enough to rank it.
 
     counts, spare : replicas of each part that the demand needs, and beyond them; housing : of each kind of accelerator
@@ -55,8 +46,8 @@ class Sized(Housed):
     evaluated: Shape
     counts: Counts
     spare: Counts
-    housing: tuple[Housing, ...]
-    cost: FleetCost
+    housing: tuple[records.Housing, ...]
+    cost: records.FleetCost
     prompt_share: float
     doubt: float = 0.0
 
@@ -120,10 +111,10 @@ def _platforms(shape: Shape) -> dict[str, tuple[Platform, list[int]]]:
     return found
 
 
-def housed(shape: Shape, totals: Counts, *, round_to: str) -> tuple[Housing, ...]:
+def housed(shape: Shape, totals: Counts, *, round_to: str) -> tuple[records.Housing, ...]:
     """Servers, idle accelerators and power of so many replicas; of each kind of accelerator on its own."""
     return tuple(
-        housing_of(
+        records.housing_of(
             platform,
             tuple(totals[place] for place in places),
             devices=tuple(shape.parts[place].replica.devices for place in places),
@@ -158,7 +149,7 @@ def spare_replicas(devices: int, *, server: ServerSpec | None, replicas: int, sp
         )
         target = (spec.availability / 100) ** (1 / pools)
         wanted.append(spares_for(replicas=replicas, unavailability=down, target=target))
-    return max(wanted, default=DEFAULT_SPARES)
+    return max(wanted, default=records.DEFAULT_SPARES)
 
 
 def spares_of(shape: Shape, counts: Counts, *, spec: PlanSpec) -> Counts:
@@ -188,7 +179,7 @@ def with_doubt(sized: Sequence[Sized]) -> list[Sized]:
     for item in sorted(sized, key=lambda item: item.rank):
         candidate, parts = item.evaluated.candidate, item.evaluated.parts
         doubt = 0.0
-        if any(operating_steps(part).provenance not in KNOWN for part in parts):
+        if any(operating_steps(part).provenance not in records.KNOWN for part in parts):
             margin = max(part.replica.step_margin for part in parts) - 1
             doubt = doubts.setdefault((candidate.hardware, len(parts)), margin)
         found.append(replace(item, doubt=doubt))
@@ -248,10 +239,10 @@ def _limit(limits: Sequence[Limit], parts: Sequence[Part]) -> Limit:
     return replace(limits[-1], of_pools=tuple((part.role, limit) for part, limit in zip(parts, limits, strict=True)))
 
 
-def _pools(sized: Sized, limits: Sequence[Limit], *, rate_per_s: float) -> tuple[FleetPool, ...]:
+def _pools(sized: Sized, limits: Sequence[Limit], *, rate_per_s: float) -> tuple[records.FleetPool, ...]:
     each = zip(sized.evaluated.parts, sized.counts, sized.spare, limits, strict=True)
     return tuple(
-        FleetPool(
+        records.FleetPool(
             role=part.role,
             replica=part.replica,
             label=part.candidate.label,
@@ -264,7 +255,7 @@ def _pools(sized: Sized, limits: Sequence[Limit], *, rate_per_s: float) -> tuple
     )
 
 
-def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...], spec: PlanSpec) -> Fleet:
+def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...], spec: PlanSpec) -> records.Fleet:
     """Latencies at the planned rate, the limiting resource, the interval and the power of a sized fleet. Servers draw
     their own typical and maximum power; single devices their TDP, host not included."""
     (fleet,) = complete_all((sized,), demand=demand, objectives=objectives, spec=spec)
@@ -273,7 +264,7 @@ def complete(sized: Sized, *, demand: Demand, objectives: tuple[Objective, ...],
 
 def complete_all(
     found: Sequence[Sized], *, demand: Demand, objectives: tuple[Objective, ...], spec: PlanSpec
-) -> list[Fleet]:
+) -> list[records.Fleet]:
     """``complete`` of several fleets for one demand."""
     seen = at_counts_of_all(
         [(sized.evaluated, (sized.totals, sized.counts)) for sized in found],
@@ -293,7 +284,7 @@ def _completed(
     demand: Demand,
     objectives: tuple[Objective, ...],
     spec: PlanSpec,
-) -> Fleet:
+) -> records.Fleet:
     shape, rate, candidate = sized.evaluated, demand.planned_rate_per_s, sized.evaluated.candidate
     steps = [operating_steps(part) for part in shape.parts]
     limits = [limiting_resource(part, at, objectives=objectives) for part, at in zip(shape.parts, steps, strict=True)]
@@ -308,7 +299,7 @@ def _completed(
         return sum(item.devices for item in housed(shape, totals, round_to=spec.round_to))
 
     at_peak, degraded = seen
-    return Fleet(
+    return records.Fleet(
         label=candidate.label,
         pools=_pools(sized, limits, rate_per_s=rate),
         housing=sized.housing,

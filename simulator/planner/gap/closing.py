@@ -13,16 +13,10 @@ from dataclasses import replace
 from simulator.errors import InfeasibleError, Option
 from simulator.planner.capacity_plan import StudyContext
 from simulator.planner.fleet.fleet import Sized, Trial, quality_of, size
+from simulator.planner.gap import relaxed_objectives
 from simulator.planner.gap.changes import GIVES_UP, GapChange, GapState, gap_changes, pinned_spec
 from simulator.planner.gap.limits import FleetLimit, Overrun, fleet_limits, name_of, over_limits
 from simulator.planner.gap.records import Gap, GapError, GapLimit, GapOption, GapStep, MissedBound
-from simulator.planner.gap.relaxed_objectives import (
-    closest_refusal,
-    later_options,
-    missed_bounds,
-    relaxed_options,
-    smaller_fleets,
-)
 from simulator.planner.gap.screen import (
     GapScreen,
     can_screen,
@@ -334,7 +328,7 @@ _FIELDS = {
 
 def nothing_fits(question: Question, trial: Trial, gap: Gap) -> InfeasibleError:
     """No candidate can serve even one request within its bounds."""
-    closest = closest_refusal(trial)
+    closest = relaxed_objectives.closest_refusal(trial)
     count = len(trial.rejections)
     message = f"no feasible plan for {question.model.name} among {count} candidates; closest is {closest.hardware} "
     return InfeasibleError(
@@ -365,8 +359,10 @@ def _every(question: Question) -> Sequence[Sized]:
 
 def refuse_nothing(question: Question, trial: Trial) -> GapError:
     """Nothing serves: the refusal with the bounds that bind and every change that was tried."""
-    missed = missed_bounds(question, trial)
-    gap = gap_of(question, None, options=relaxed_options(question, missed, search=_every), bounds=missed)
+    missed = relaxed_objectives.missed_bounds(question, trial)
+    gap = gap_of(
+        question, None, options=relaxed_objectives.relaxed_options(question, missed, search=_every), bounds=missed
+    )
     return GapError(nothing_fits(question, trial, gap), gap=gap, currency=question.prices.currency)
 
 
@@ -375,8 +371,8 @@ def refuse_limits(question: Question, ranked: list[Sized], limits: Sequence[Flee
     overrun = Overrun(limits=tuple(limits))
     start = min(ranked, key=overrun.order)
     given_up = (
-        *smaller_fleets(question, ranked, overrun, start, search=_every),
-        *later_options(question, overrun, start),
+        *relaxed_objectives.smaller_fleets(question, ranked, overrun, start, search=_every),
+        *relaxed_objectives.later_options(question, overrun, start),
     )
     gap = gap_of(question, start, options=given_up)
     only_devices = all(limit.kind == "devices" for limit in limits)

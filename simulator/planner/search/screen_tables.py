@@ -13,19 +13,7 @@ from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.work import StepShape, mixed_step
 from simulator.phases.deployment import Deployment, Speculation, deploy, with_speculation, without_speculation
 from simulator.planner.candidate import Platform, SearchSpace, Variant
-from simulator.planner.search.screen_rows import (
-    CacheRoom,
-    DistinctRow,
-    DistinctRows,
-    DraftPass,
-    RowPrices,
-    SharedRows,
-    cache_room,
-    draft_pass,
-    draft_pass_s,
-    lane_seconds,
-    shared_rows,
-)
+from simulator.planner.search import screen_rows
 from simulator.planner.serving.capacity import bubble_factor
 from simulator.records import dataclass
 from simulator.specs.base import Same
@@ -80,7 +68,7 @@ class _Fitting:
     deployment: Deployment
     variant: Variant
     kv_tokens: Array
-    lanes: tuple[tuple[StepShape, SharedRows], ...]
+    lanes: tuple[tuple[StepShape, screen_rows.SharedRows], ...]
 
 
 def screened_steps(mix: RequestMix, *, space: SearchSpace, apart: bool = False) -> ScreenedSteps:
@@ -124,13 +112,13 @@ class TableMaker:
         self._model, self._mix, self._space = model, mix, space
         self._profiles, self._engine = profiles, engine
         self._depth = max(item.pp_size for item in space.parallelisms)
-        self._distinct = DistinctRows()
-        self._rows: dict[_Key, tuple[SharedRows, ...]] = {}
-        self._room: dict[_Key, CacheRoom] = {}
-        self._prices: dict[_Key, RowPrices] = {}
+        self._distinct = screen_rows.DistinctRows()
+        self._rows: dict[_Key, tuple[screen_rows.SharedRows, ...]] = {}
+        self._room: dict[_Key, screen_rows.CacheRoom] = {}
+        self._prices: dict[_Key, screen_rows.RowPrices] = {}
         self._deployed: dict[_Key, Deployment | None] = {}
         self._drafting: dict[_Key, tuple[Array, Array]] = {}
-        self._draft_passes: dict[_Key, tuple[DraftPass, ...]] = {}
+        self._draft_passes: dict[_Key, tuple[screen_rows.DraftPass, ...]] = {}
         self._memory_shares: dict[_Key, Array] = {}
         self._paced: dict[int, tuple[StepShape, StepShape]] = {}
         self._plans: dict[PrecisionPlan, PrecisionPlan] = {}
@@ -148,7 +136,7 @@ class TableMaker:
 
     def _price_together(self, members: Sequence[_Fitting]) -> None:
         """Price the kernels of several set-ups on one accelerator at once; what has no rate is left to be refused."""
-        by_prices: dict[int, tuple[RowPrices, list[_Fitting]]] = {}
+        by_prices: dict[int, tuple[screen_rows.RowPrices, list[_Fitting]]] = {}
         for found in members:
             prices = self._row_prices(found.deployment)
             by_prices.setdefault(id(prices), (prices, []))[1].append(found)
@@ -161,7 +149,7 @@ class TableMaker:
                 for precision in formats if len(formats) > 1 else ():
                     self._price_together([found for found in sharing if found.variant.precision == precision])
 
-    def _rows_of(self, found: _Fitting) -> Iterator[DistinctRow]:
+    def _rows_of(self, found: _Fitting) -> Iterator[screen_rows.DistinctRow]:
         for _, shared in found.lanes:
             yield from shared.all
         for one in self._drafted_beside(found.deployment):
@@ -206,7 +194,9 @@ class TableMaker:
         # The formats of a variant that leaves them open are those that the accelerator multiplies.
         key = (parallelism, Same(variant), Same(deployment.plan))
         if key not in self._room:
-            self._room[key] = cache_room(deployment, sequences=self._space.sequences, budgets=self._space.tokens)
+            self._room[key] = screen_rows.cache_room(
+                deployment, sequences=self._space.sequences, budgets=self._space.tokens
+            )
         shares = self._shares(platform, parallelism)
         return self._room[key].kv_tokens(
             platform.hardware.memory_visible_bytes, shares=shares, lanes=parallelism.pp_size
@@ -281,7 +271,7 @@ class TableMaker:
     def _lane_s(self, found: _Fitting) -> Array:
         """Of every screened step; with speculation of one token at the pace of its rounds, as ``per_token_step``."""
         deployment, prices = found.deployment, self._row_prices(found.deployment)
-        priced = [lane_seconds(deployment, shared, prices, step=step) for step, shared in found.lanes]
+        priced = [screen_rows.lane_seconds(deployment, shared, prices, step=step) for step, shared in found.lanes]
         if deployment.speculation is None:
             return priced[0]
         bare, together = priced
@@ -301,14 +291,14 @@ class TableMaker:
                 drafting_s(
                     deployment,
                     self.steps.step,
-                    pass_times=lambda draft, _: [draft_pass_s(draft, one, prices) for one in passes],
+                    pass_times=lambda draft, _: [screen_rows.draft_pass_s(draft, one, prices) for one in passes],
                 )
                 if passes
                 else drafting_s(deployment, self.steps.step)
             )
         return self._drafting[key]
 
-    def _drafted_beside(self, deployment: Deployment) -> tuple[DraftPass, ...]:
+    def _drafted_beside(self, deployment: Deployment) -> tuple[screen_rows.DraftPass, ...]:
         """Passes of a drafter that runs on its target's devices, with the same kernels; none of any other."""
         speculation = deployment.speculation
         if speculation is None or speculation.draft is None or speculation.plan.draft_device != "same":
@@ -319,11 +309,12 @@ class TableMaker:
         key = (speculation.spec, draft.plan, draft.parallelism, draft.engine.eager)
         if key not in self._draft_passes:
             self._draft_passes[key] = tuple(
-                draft_pass(draft, step, self._distinct) for step in drafting_steps(speculation, self.steps.step)
+                screen_rows.draft_pass(draft, step, self._distinct)
+                for step in drafting_steps(speculation, self.steps.step)
             )
         return self._draft_passes[key]
 
-    def _lanes(self, deployment: Deployment, variant: Variant) -> tuple[tuple[StepShape, SharedRows], ...]:
+    def _lanes(self, deployment: Deployment, variant: Variant) -> tuple[tuple[StepShape, screen_rows.SharedRows], ...]:
         steps: tuple[StepShape, ...] = (self.steps.step,)
         if deployment.speculation is not None:
             steps = self._paced_shapes(deployment.speculation)
@@ -332,7 +323,7 @@ class TableMaker:
         key = (*degrees, Same(variant), Same(deployment.plan))
         if key not in self._rows:
             self._rows[key] = tuple(
-                shared_rows(deployment, self._distinct, step=step, depth=self._depth) for step in steps
+                screen_rows.shared_rows(deployment, self._distinct, step=step, depth=self._depth) for step in steps
             )
         return tuple(zip(steps, self._rows[key], strict=True))
 
@@ -345,8 +336,8 @@ class TableMaker:
             self._paced[tokens] = paced_shapes(speculation, self.steps.step)
         return self._paced[tokens]
 
-    def _row_prices(self, deployment: Deployment) -> RowPrices:
+    def _row_prices(self, deployment: Deployment) -> screen_rows.RowPrices:
         key = (deployment.hardware.name, deployment.kernels.beyond is not None)
         if key not in self._prices:
-            self._prices[key] = RowPrices(deployment.kernels)
+            self._prices[key] = screen_rows.RowPrices(deployment.kernels)
         return self._prices[key]

@@ -287,7 +287,10 @@ def closed_loop(
     requests = (num_requests or concurrency * REQUESTS_PER_CLIENT) * lengths.answers
     at_once = min(concurrency * lengths.answers, requests)
     demand = loop_demand(deployment, lengths=lengths, requests=requests, at_once=at_once, ramp_s=ramp_s)
-    return _simulated(deployment, demand=demand, lengths=lengths)
+    run = _simulated(deployment, demand=demand, lengths=lengths)
+    if at_once == concurrency * lengths.answers:
+        return run
+    return replace(run, notes=(*run.notes, f"{num_requests} requests for {concurrency} clients: the others send none"))
 
 
 def offline(deployment: Deployment, *, lengths: LoopLengths, num_requests: int | None) -> UniformRun:

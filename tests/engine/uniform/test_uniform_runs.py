@@ -68,6 +68,14 @@ def test_littles_law_of_a_closed_loop(replica: Deployment, concurrency: int) -> 
     assert run.requests_per_s * run.e2e_s == pytest.approx(concurrency, rel=0.1)
 
 
+def test_clients_without_a_request_are_said(replica: Deployment) -> None:
+    lengths = LoopLengths(isl_tokens=400, osl_tokens=100)
+    few = closed_loop(replica, concurrency=16, lengths=lengths, num_requests=4)
+    assert few.notes == ("4 requests for 16 clients: the others send none",)
+    assert few.tpot_s == closed_loop(replica, concurrency=4, lengths=lengths, num_requests=4).tpot_s
+    assert closed_loop(replica, concurrency=16, lengths=lengths, num_requests=16).notes == ()
+
+
 def test_offline_is_at_least_as_fast_as_any_closed_loop(replica: Deployment) -> None:
     saturated = offline(
         replica, lengths=LoopLengths(isl_tokens=400, osl_tokens=100), num_requests=None

@@ -42,6 +42,14 @@ class QueueOrder(IntEnum):
     LONGEST_PREFIX = 1
 
 
+CLIPPED_ANSWER_TOKENS = 4096
+"""SGLang counts at most this much of an answer when it admits."""
+
+STEPS_AFTER_RETRACTION = 20
+"""SGLang's new-token ratio after a retraction assumes that every sequence generates this many more (its
+retract_decode_steps), and counts what has been generated so far."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRatio:
     """Share of the answers of running sequences that SGLang keeps room for: at first, at least, and over how many steps

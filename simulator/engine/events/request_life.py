@@ -10,12 +10,11 @@ from typing import Any
 
 from simulator.engine.events import state as at
 from simulator.engine.events.compilation import compiled, inlined
-from simulator.engine.settings import Routing
+from simulator.engine.settings import CLIPPED_ANSWER_TOKENS, Routing
 
 LEAST_OUTSTANDING = int(Routing.LEAST_OUTSTANDING)
 PREFIX_AWARE = int(Routing.PREFIX_AWARE)
-# SGLang counts at most this much of an answer when it admits, and gives longest-prefix order up when more wait.
-CLIPPED_ANSWER_TOKENS = 4096
+# SGLang gives longest-prefix order up when more wait.
 ORDERED_REQUESTS = 128
 
 

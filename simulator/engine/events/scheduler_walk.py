@@ -46,11 +46,9 @@ from simulator.engine.events.request_life import (
 )
 from simulator.engine.events.steps import add_chunk, add_first_token, begin_step, run_decodes, stay
 from simulator.engine.events.walk_runs import accepted_tokens, coming_steps
+from simulator.engine.settings import STEPS_AFTER_RETRACTION
 
 NOBODY = -1
-# SGLang's new-token ratio after a retraction assumes that every sequence generates this many more (its
-# retract_decode_steps), and counts what has been generated so far.
-STEPS_AFTER_RETRACTION = 20
 
 
 @compiled

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 
+from simulator.engine.settings import TokenRatio
 from simulator.engine.uniform.clock import StepClock
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths, LoopRecords, LoopRounds
 from simulator.engine.uniform.record import (
@@ -19,13 +20,13 @@ from simulator.engine.uniform.record import (
     resident_sequences,
     run_phases,
 )
-from simulator.engine.uniform.scheduler import Engine, LoopPolicy, LoopWork
-from simulator.engine.uniform.simulation import simulate_loop
+from simulator.engine.uniform.scheduler import LoopPolicy, LoopWork
+from simulator.engine.uniform.simulation import Engine, simulate_loop
 from simulator.engine.uniform.steps import loop_rounds, speculation_notes
 from simulator.operators.work import mixed_step
 from simulator.phases.compiled import StepBounds, scale_tables
 from simulator.phases.deployment import Deployment
-from simulator.phases.memory import MemoryPlan, memory_plan, sequences_that_fit
+from simulator.phases.memory import MemoryPlan, memory_plan, sequence_cache_bytes, sequences_that_fit
 from simulator.phases.step import estimate_step
 from simulator.phases.tabulate import compile_steps, shared_seconds
 from simulator.records import dataclass
@@ -45,24 +46,29 @@ class LoopReplica:
     """One replica of a loop, ready to make engines of.
 
     resident, step_tokens : sequences and new tokens of a rank's step
+    most : sequences that it may have where ``cache_tokens`` of the cache are counted (infinite: it holds them all)
     lanes : steps of a rank that are under way at once, at most one per pipeline stage
     """
 
     deployment: Deployment
     memory: MemoryPlan
     resident: int
+    most: int
     step_tokens: int
     lanes: int = 1
+    cache_tokens: float = inf
 
 
 def loop_replica(
-    deployment: Deployment, *, wanted: int, lengths: LoopLengths, prompts_only: bool = False
+    deployment: Deployment, *, wanted: int, lengths: LoopLengths, prompts_only: bool = False, evicts: bool = False
 ) -> LoopReplica:
-    """How a replica takes ``wanted`` requests on each of its ranks; prompts_only : no answers are generated there."""
+    """How a replica takes ``wanted`` requests on each of its ranks; prompts_only : no answers are generated there;
+    evicts : it takes more than the cache holds at their full lengths, unless its engine reserves those."""
     memory = memory_plan(deployment)
     isl, osl = lengths.mean_isl_tokens, 1 if prompts_only else lengths.mean_osl_tokens
     said_by = "lengths_trace" if lengths.isl_given else "isl_tokens"
-    require_fit(deployment, memory, tokens=lengths.longest_tokens(prompts_only=prompts_only), field=said_by)
+    longest = lengths.longest_tokens(prompts_only=prompts_only)
+    require_fit(deployment, memory, tokens=longest, field=said_by)
     held = held_tokens(deployment, isl_tokens=isl, osl_tokens=osl)
     resident = resident_sequences(deployment, memory, wanted=wanted, tokens=held)
     step_tokens = max(deployment.engine.max_num_batched_tokens, resident + 1)
@@ -71,7 +77,20 @@ def loop_replica(
         # Every running sequence verifies its guesses in every step, within the step's tokens.
         resident = max(1, min(resident, (step_tokens - 1) // verify))
     lanes = min(wanted, deployment.parallelism.pp_size)
-    return LoopReplica(deployment=deployment, memory=memory, resident=resident, step_tokens=step_tokens, lanes=lanes)
+    each = sequence_cache_bytes(deployment, memory, tokens=held)
+    cache_tokens = memory.kv_capacity_bytes / each * held / lanes if each else inf
+    most = max(1, min(-(-wanted // lanes), memory.running_sequences // lanes, (step_tokens - 1) // verify))
+    if not evicts or deployment.engine.reserves_full_length or most * longest <= cache_tokens:
+        most, cache_tokens = resident, inf
+    return LoopReplica(
+        deployment=deployment,
+        memory=memory,
+        resident=resident,
+        most=most,
+        step_tokens=step_tokens,
+        lanes=lanes,
+        cache_tokens=cache_tokens,
+    )
 
 
 def loop_work(
@@ -95,12 +114,12 @@ def loop_work(
 
 def _bounds(replica: LoopReplica, *, work: LoopWork, verify: int) -> StepBounds:
     """Which steps a replica takes with ``verify`` tokens of each decoding sequence."""
-    beside = replica.resident * verify if replica.deployment.engine.scheduler != PROMPTS_APART else 0
+    beside = replica.most * verify if replica.deployment.engine.scheduler != PROMPTS_APART else 0
     least, most = work.contexts
     return StepBounds(
-        sequences=replica.resident,
+        sequences=replica.most,
         contexts=(least, most + verify),
-        prompts=work.prompts,
+        prompts=work.prompts if replica.cache_tokens == inf else (work.prompts[0], most),
         budget=(max(1, replica.step_tokens - beside), replica.step_tokens),
     )
 
@@ -137,12 +156,14 @@ def engines_of(replica: LoopReplica, *, work: LoopWork, rounds: LoopRounds | Non
     engine, ranks = deployment.engine, deployment.parallelism.dp_size
     together = ranks > 1 and deployment.parallelism.ep_size > 1
     policy = LoopPolicy(
-        resident=replica.resident,
+        resident=replica.most,
         step_tokens=replica.step_tokens,
         decodes_beside=engine.scheduler != PROMPTS_APART,
         chunked=engine.chunked_prefill,
         ahead=engine.async_scheduling and engine.scheduler != "static",
         gather_steps=engine.prompt_gather_steps if together else 0,
+        cache_tokens=replica.cache_tokens,
+        token_ratio=TokenRatio() if engine.scheduler == PROMPTS_APART and replica.cache_tokens < inf else None,
     )
     shared = shared_seconds(deployment, decode_tokens=verify) if together else None
     return [
@@ -261,8 +282,8 @@ def _simulated(deployment: Deployment, *, demand: LoopDemand, lengths: LoopLengt
     wanted = -(-demand.at_once // deployment.parallelism.dp_size)
 
     def run(one: Deployment) -> UniformRun:
-        replica = loop_replica(one, wanted=wanted, lengths=lengths)
-        rounds = loop_rounds(one, demand=demand, resident=replica.resident)
+        replica = loop_replica(one, wanted=wanted, lengths=lengths, evicts=True)
+        rounds = loop_rounds(one, demand=demand, resident=replica.most)
         engines = engines_of(replica, work=loop_work(demand, rounds=rounds), rounds=rounds)
         return run_record(replica, demand=demand, records=simulate_loop(demand, engines=engines), lengths=lengths)
 

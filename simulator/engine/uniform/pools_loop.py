@@ -11,8 +11,7 @@ from simulator.engine.pools import HAND_OVER_S, Pool, token_transfer_s, transfer
 from simulator.engine.uniform import loops
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths
 from simulator.engine.uniform.record import PoolUse, UniformRun
-from simulator.engine.uniform.scheduler import Engine
-from simulator.engine.uniform.simulation import simulate_loop
+from simulator.engine.uniform.simulation import Engine, simulate_loop
 from simulator.engine.uniform.steps import PhaseEstimate, loop_rounds, prefill_phase, prompt_drafting
 from simulator.phases.deployment import Deployment
 from simulator.specs.engine.deployment import DisaggregationSpec

@@ -1,8 +1,12 @@
 """A closed loop of clients, or everything queued at once, event by event.
 
-Engines go from event to event on their own clocks; the one whose next event is earliest goes first. An answer makes its
-client send the next request. In a disaggregated deployment a prompt that is done goes over its engine's link to the
-emptiest engine of the decode pool.
+An engine keeps its requests' lengths and their place, nothing is looked up per token: decodes go on in runs that end
+with the next answer or the next prompt, so that the work is one event per request and prompt chunk however long answers
+are. Engines go from event to event on their own clocks; the one whose next event is earliest goes first. An answer
+makes its client send the next request. In a disaggregated deployment a prompt that is done goes over its engine's link
+to the emptiest engine of the decode pool.
+
+Reference: [VllmTeam2025] one step ahead
 """
 
 from __future__ import annotations
@@ -13,15 +17,192 @@ from math import inf
 from operator import attrgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
+from simulator.engine.uniform.clock import StepClock
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopRecords
-from simulator.engine.uniform.scheduler import Engine
+from simulator.engine.uniform.scheduler import LoopPolicy, LoopWork, Rank
 from simulator.errors import RoofcastError
 
 MAX_EVENTS = 2_000_000
 """Steps with prompts, and runs of decodes between them: some seconds of computing."""
 _FEW_ENGINES = 16
 """So many are looked through faster than they are ranked."""
+
+
+class Engine:
+    """Ranks that step together (one, or those of attention data parallelism, of which the slowest sets the pace).
+
+    event_s : when what is under way ends, or when an idle engine wakes (infinite where nobody comes)
+    seated : requests whose prompt another pool has computed, that have a seat since ``begin``
+    expert_s : seconds by new tokens of what the ranks share, () where there is one rank: every rank waits for the
+        tokens of all, so that their mean counts there and the slowest rank's own everywhere else
+    """
+
+    def __init__(
+        self,
+        clock: StepClock,
+        *,
+        policy: LoopPolicy,
+        work: LoopWork,
+        ranks: int = 1,
+        expert_s: NDArray[np.float64] | None = None,
+    ) -> None:
+        self.clock, self.policy = clock, policy
+        self.event_s = inf
+        self.seated: list[int] = []
+        self.busy_s = 0.0
+        self.steps = 0
+        self._ranks = [Rank(policy, work) for _ in range(ranks)]
+        self._expert_s = expert_s
+        self._idle = True
+        self._run = self._held = 0
+        self._start_s = self._last_start_s = 0.0
+
+    def deliver(self, request: int, *, ready_s: float) -> None:
+        """Give it a request that reaches the queue of its emptiest rank at ``ready_s``."""
+        ranks = self._ranks
+        rank = ranks[0] if len(ranks) == 1 else min(ranks, key=lambda one: one.load)
+        heappush(rank.waiting, (ready_s, request))
+        if self._idle:
+            self.event_s = min(self.event_s, ready_s)
+        elif self._run > 1 and ready_s < self.event_s and rank.has_room():
+            self._run = min(self._run, self._steps_until(ready_s))
+            self.event_s = self._start_s + self._run_s(self._run)
+
+    @property
+    def ranks(self) -> int:
+        """How many step together."""
+        return len(self._ranks)
+
+    @property
+    def load(self) -> int:
+        """Requests that its ranks have."""
+        return sum(rank.load for rank in self._ranks)
+
+    def begin(self, now_s: float) -> None:
+        """Put the next step or run of decodes together; idle where there is nothing to do."""
+        if self._idle:
+            # There is no step under way to be one ahead of.
+            self._idle, self._last_start_s = False, now_s
+        seen_s = self._last_start_s if self.policy.ahead else now_s
+        self.seated = []
+        prompts = busy = False
+        for rank in self._ranks:
+            if not rank.makes_room():
+                self.seated += rank.admit(seen_s)
+            if rank.prompts:
+                prompts = True
+            elif rank.running:
+                busy = True
+        if not (busy or prompts):
+            self._idle = True
+            self.event_s = max(now_s, min((rank.waiting[0][0] for rank in self._ranks if rank.waiting), default=inf))
+            return
+        self._start_s, self._run = now_s, 0
+        holds = self.policy.gather_steps > 0 and self._holds()
+        if holds or not prompts:
+            self._run = min(rank.ending[0] - rank.step for rank in self._ranks if rank.ending)
+            if holds:
+                self._run = min(self._run, self.policy.gather_steps - self._held)
+            for rank in self._ranks:
+                if rank.waiting and rank.has_room():
+                    self._run = min(self._run, self._steps_until(rank.waiting[0][0]))
+                if self.policy.cache_tokens < inf and rank.running:
+                    self._run = min(self._run, rank.steps_in_cache())
+            self.event_s = now_s + self._run_s(self._run)
+            return
+        self._held = 0
+        for rank in self._ranks:
+            rank.compose(verify_tokens=self.clock.verify_tokens)
+        self.event_s = now_s + self._step_s()
+
+    def _holds(self) -> bool:
+        """Whether prompts wait for those of other ranks: none has begun, some rank has none yet and some decodes."""
+        if self._held >= self.policy.gather_steps or len(self._ranks) == 1:
+            return False
+        heads = [rank.prompts[0][1] if rank.prompts else None for rank in self._ranks]
+        fresh = 0 in heads and None in heads and not any(heads)
+        return fresh and any(rank.running for rank in self._ranks)
+
+    def _rank_step_s(self, rank: Rank) -> float:
+        sequences = rank.running if rank.decodes else 0
+        context = rank.context / sequences if sequences else 0.0
+        if rank.chunks.tokens:
+            return self.clock.mixed_step_s(rank.chunks, sequences=sequences, context=context)
+        if not sequences:
+            return 0.0
+        growth = rank.growth / sequences
+        return self.clock.decode_run_s(sequences, context=context, growth=growth, steps=1)
+
+    def _step_s(self) -> float:
+        """Time of the composed step: of one rank, or of the slowest with the shared part at the mean load."""
+        if len(self._ranks) == 1:
+            return self._rank_step_s(self._ranks[0])
+        verify = self.clock.verify_tokens
+        tokens = [rank.chunks.tokens + (rank.running * verify if rank.decodes else 0) for rank in self._ranks]
+        return self._slowest_s([self._rank_step_s(rank) for rank in self._ranks], tokens=tokens, steps=1)
+
+    def _slowest_s(self, seconds: list[float], *, tokens: list[int], steps: int) -> float:
+        shared = self._expert_s
+        if shared is None:
+            return max(seconds)
+        own = max(one - steps * float(shared[count]) for one, count in zip(seconds, tokens, strict=True))
+        return own + steps * float(shared[-(-sum(tokens) // len(tokens))])
+
+    def _run_s(self, steps: int) -> float:
+        """Time of the next ``steps`` steps of decodes alone."""
+        seconds = [
+            self.clock.decode_run_s(
+                rank.running, context=rank.context / rank.running, growth=rank.growth / rank.running, steps=steps
+            )
+            for rank in self._ranks
+            if rank.running
+        ]
+        if len(self._ranks) == 1:
+            return seconds[0]
+        tokens = [rank.running * self.clock.verify_tokens for rank in self._ranks if rank.running]
+        missing = len(self._ranks) - len(tokens)
+        return self._slowest_s(seconds + [0.0] * missing, tokens=tokens + [0] * missing, steps=steps)
+
+    def _steps_until(self, arrival_s: float) -> int:
+        """Decode steps of the current run before a request that comes at ``arrival_s`` can join."""
+        longest = max((rank for rank in self._ranks if rank.running), key=lambda one: one.running)
+        steps = self.clock.steps_within(
+            longest.running,
+            context=longest.context / longest.running,
+            growth=longest.growth / longest.running,
+            span_s=max(arrival_s - self._start_s, 0.0),
+        )
+        return max(1, steps + 1 if self.policy.ahead else steps)
+
+    def complete(self) -> tuple[list[int], list[int]]:
+        """End what was under way at ``event_s``: requests with their first token, and those with their last."""
+        started: list[int] = []
+        done: list[int] = []
+        if self._idle:
+            return started, done
+        steps = max(1, self._run)
+        if self._run and any(rank.prompts for rank in self._ranks):
+            self._held += steps
+        for rank in self._ranks:
+            if self._run or rank.decodes:
+                rank.advance(steps, done)
+            if not self._run:
+                started += [request for request in rank.starting if request not in rank.thrown_out]
+                for request in rank.starting:
+                    context, further = rank.left(request)
+                    rank.held -= context
+                    if further:
+                        rank.decode(request)
+                    else:
+                        done.append(request)
+        span_s = self.event_s - self._start_s
+        self.busy_s += span_s
+        self.steps += steps
+        self._last_start_s = self.event_s - span_s / steps
+        self._run = 0
+        return started, done
 
 
 class _Ranking:

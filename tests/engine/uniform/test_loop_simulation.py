@@ -13,8 +13,8 @@ from simulator.engine.uniform import simulation
 from simulator.engine.uniform.clock import StepClock
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths, LoopRecords
 from simulator.engine.uniform.loops import loop_work
-from simulator.engine.uniform.scheduler import Engine, LoopPolicy
-from simulator.engine.uniform.simulation import simulate_loop
+from simulator.engine.uniform.scheduler import LoopPolicy
+from simulator.engine.uniform.simulation import Engine, simulate_loop
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import uniform_tables
 

@@ -13,8 +13,8 @@ from simulator.engine.uniform.clock import Chunks, StepClock
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths
 from simulator.engine.uniform.loops import closed_loop, loop_work, offline
 from simulator.engine.uniform.record import UniformRun
-from simulator.engine.uniform.scheduler import Engine, LoopPolicy
-from simulator.engine.uniform.simulation import simulate_loop
+from simulator.engine.uniform.scheduler import LoopPolicy
+from simulator.engine.uniform.simulation import Engine, simulate_loop
 from simulator.phases.compiled import StepBounds, StepTables, sequence_nodes, uniform_tables
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.tabulate import compile_steps

@@ -129,11 +129,9 @@ def choose_attention_fit(
 def _chosen(fits: Same[tuple[KernelFit, ...]], kernel: _Kernel) -> AttentionChoice | None:
     """The same kernels are asked for at every batch and degree."""
     family = "decode_attention" if kernel.is_decode else "prefill_attention"
-    candidates = [fit for fit in fits.held if fit.family == family]
-    ranked = sorted(
-        (choice for fit in candidates if (choice := _choice(fit, kernel=kernel)) is not None), key=lambda pair: pair[0]
-    )
-    return ranked[0][1] if ranked else None
+    choices = [_choice(fit, kernel=kernel) for fit in fits.held if fit.family == family]
+    nearest = min((choice for choice in choices if choice is not None), key=lambda pair: pair[0], default=None)
+    return nearest[1] if nearest else None
 
 
 def _format_distance(fitted: str, asked: str) -> float:

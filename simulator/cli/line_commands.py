@@ -186,12 +186,8 @@ def sweep(
 
 
 def _print(found: SweepAnswer, *, summary: bool, as_json: bool) -> None:
-    from simulator.cli.scenario_commands import one_line
-
-    if as_json:
-        write_text(one_line(found.to_dict()), "-", force=False)
-    elif summary:
-        write_text(found.to_text(), "-", force=False)
+    if as_json or summary:
+        write_text(found.as_printed(as_json=as_json), "-", force=False)
     else:
         table = found.table
         typer.echo(

@@ -330,7 +330,7 @@ def compare(
         found = scenarios.compare(
             spec, changes=changes, **values_of(context.params, PRICED), profiles=profiles, progress=progress
         )
-    write_text(one_line(found.to_dict()) if as_json else found.to_text(), output, force=force)
+    write_text(found.as_printed(as_json=as_json), output, force=force)
 
 
 def warm_up(as_json: AsJson = False) -> None:

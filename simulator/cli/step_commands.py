@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from inspect import Parameter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,10 +14,6 @@ from simulator.cli.shared import AsJson, Force, Own, Profiles, field_option, gro
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.plan_values import EXPLAINED_BATCH, HARDWARE, STEP_CONTEXT_TOKENS, written_fields
 from simulator.specs.question.techniques import TechniquesSpec
-
-if TYPE_CHECKING:
-    from simulator.reports.answer import Answer
-
 
 _SPLIT = ("sequence_parallel", "two_batch_overlap")
 
@@ -52,12 +48,6 @@ def techniques_of(options: Mapping[str, Any]) -> TechniquesSpec:
     return techniques_spec({**given, **{name: options[name] or None for name in _SPLIT}})
 
 
-def _show(answer: Answer, *, as_json: bool) -> None:
-    from simulator.cli.scenario_commands import one_line
-
-    typer.echo(one_line(answer.to_dict()) if as_json else answer.to_text(), nl=False)
-
-
 _HARDWARE = Own("hardware", str, "Accelerator name, alias or YAML file.", HARDWARE)
 _MODEL = Own("model", str, "Model name, Hugging Face id, config.json or its folder.", ...)
 _ENGINE = Own("engine", str, "Engine profile.")
@@ -87,7 +77,7 @@ def step(context: typer.Context, as_json: AsJson = False, profiles: Profiles = N
 
     given = values_of(context.params, STEP)
     given |= {"precision": precision_of(context.params), "techniques": techniques_of(context.params)}
-    _show(steps.step(**given, profiles=profiles), as_json=as_json)
+    typer.echo(steps.step(**given, profiles=profiles).as_printed(as_json=as_json), nl=False)
 
 
 CROSSOVER = own_options(
@@ -107,7 +97,8 @@ def crossover(context: typer.Context, as_json: AsJson = False, profiles: Profile
     """
     from simulator.api import steps
 
-    _show(steps.crossover(**values_of(context.params, CROSSOVER), profiles=profiles), as_json=as_json)
+    found = steps.crossover(**values_of(context.params, CROSSOVER), profiles=profiles)
+    typer.echo(found.as_printed(as_json=as_json), nl=False)
 
 
 COUNTED = own_options(
@@ -136,7 +127,8 @@ def model(
     """
     from simulator.api import models
 
-    _show(models.count(config, **values_of(context.params, COUNTED), profiles=profiles), as_json=as_json)
+    found = models.count(config, **values_of(context.params, COUNTED), profiles=profiles)
+    typer.echo(found.as_printed(as_json=as_json), nl=False)
 
 
 RETRIEVED = own_options(
@@ -162,7 +154,7 @@ def retrieval(context: typer.Context, as_json: AsJson = False, profiles: Profile
 
     question = RetrievalQuestion(**values_of(context.params, RETRIEVED))
     found = models.retrieval(**values_of(context.params, _ENCODER), question=question, profiles=profiles)
-    _show(found, as_json=as_json)
+    typer.echo(found.as_printed(as_json=as_json), nl=False)
 
 
 MIXED = own_options(Own("width", int, "Channels of the layer.", 4096), Own("tokens", int, "Lengths.", several=True))
@@ -176,7 +168,7 @@ def mixers(context: typer.Context, as_json: AsJson = False) -> None:
     """
     from simulator.api import models
 
-    _show(models.mixers(**values_of(context.params, MIXED)), as_json=as_json)
+    typer.echo(models.mixers(**values_of(context.params, MIXED)).as_printed(as_json=as_json), nl=False)
 
 
 EXPLAINED = own_options(
@@ -210,4 +202,4 @@ def explain(
     found = explanations.explain(topic, **values_of(context.params, EXPLAINED), profiles=profiles)
     if plot is not None:
         write_bytes(found.picture(Path(plot).suffix.removeprefix(".")), plot, force=force, flag=explanations.PLOT)
-    _show(found, as_json=as_json)
+    typer.echo(found.as_printed(as_json=as_json), nl=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -106,7 +105,7 @@ def validate(
         _refuse_idle({**served, **how}, beside="without --from")
         with progress_bar("predicting", pulses=True):
             found = _scorecard(**stored, hardware=hardware, profiles=profiles)
-    typer.echo(json.dumps(found.to_dict(), allow_nan=False) + "\n" if as_json else found.to_text(), nl=False)
+    typer.echo(found.as_printed(as_json=as_json), nl=False)
 
 
 def published(
@@ -122,7 +121,7 @@ def published(
     from simulator.api.published import published as answer
 
     found = answer(topic)
-    typer.echo(json.dumps(found.to_dict(), allow_nan=False) + "\n" if as_json else found.to_text(), nl=False)
+    typer.echo(found.as_printed(as_json=as_json), nl=False)
 
 
 def _refuse_idle(given: Mapping[str, object], *, beside: str) -> None:

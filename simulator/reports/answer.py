@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -150,6 +151,10 @@ class Answer(ABC):
     @abstractmethod
     def to_text(self) -> str:
         """The text that the command of the same name prints."""
+
+    def as_printed(self, *, as_json: bool) -> str:
+        """What the command writes: the text, or the document in one line."""
+        return json.dumps(self.to_dict(), allow_nan=False) + "\n" if as_json else self.to_text()
 
     @abstractmethod
     def chart(self) -> Chart:

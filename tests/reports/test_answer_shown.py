@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import pytest
 
 from simulator.records import dataclass
 from simulator.reports.answer import Answer, Cells, flat, frame, html_table, html_text
@@ -54,6 +57,14 @@ def test_an_answer_is_its_document_its_text_and_one_row() -> None:
     assert str(found) == "first <line>\nsecond"
     assert found.rows() == [found.to_dict()]
     assert found.to_frame().shape == (1, 1)
+
+
+def test_a_command_writes_the_text_or_the_document_in_one_line() -> None:
+    found = Shown({"ttft_s": 0.5})
+    assert found.as_printed(as_json=False) == found.to_text()
+    assert found.as_printed(as_json=True) == '{"ttft_s": 0.5}\n'
+    with pytest.raises(ValueError, match="JSON"):
+        Shown({"ttft_s": math.nan}).as_printed(as_json=True)
 
 
 def test_a_notebook_shows_the_table_where_there_is_one() -> None:

@@ -99,7 +99,7 @@ def test_a_scale_rises_between_its_ends(low: float, factor: float, share: float,
 def test_a_mark_reads_as_about_its_value(value: float) -> None:
     text = number_text(value)
     scale = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "µ": 1e-6}
-    shown = float(text.rstrip("kMGTPµ")) * scale.get(text[-1], 1.0)
+    shown = float(text.rstrip("kMGTPµ").replace(",", "")) * scale.get(text[-1], 1.0)
     assert shown == pytest.approx(value, rel=6e-3)
 
 

@@ -62,7 +62,9 @@ def test_a_log_scale_puts_equal_ratios_at_equal_distances() -> None:
 
 
 def test_number_text_uses_prefixes() -> None:
-    assert [number_text(value) for value in (0, 0.25, 1500, 2.5e6, -3e9)] == ["0", "0.25", "1.5k", "2.5M", "-3G"]
+    assert [number_text(value) for value in (0, 0.25, 999.7, -12500, 1e5, 2.5e6, -3e9)] == [
+        *("0", "0.25", "1,000", "-12,500", "100k", "2.5M", "-3G")
+    ]
 
 
 def test_waterfall_adds_up_and_totals_restart_from_zero() -> None:

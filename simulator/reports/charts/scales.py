@@ -35,9 +35,11 @@ class Scale:
 
 
 def number_text(value: float) -> str:
-    """A tick or label: ``0``, ``0.25``, ``12.5k``, ``3M``."""
+    """A tick or label: ``0``, ``0.25``, ``12,500``, ``3M``; from 100k on a prefix has less width, as on pages."""
     if value == 0 or not isfinite(value):
         return "0" if value == 0 else str(value)
+    if KILO - 1 / 2 <= abs(value) < MEGA / 10:
+        return f"{value:,.0f}"
     for scale, prefix in _PREFIXES:
         if abs(value) >= scale:
             return f"{value / scale:.3g}{prefix}"

@@ -45,6 +45,7 @@ def test_losing_the_spare_of_either_pool_holds_and_a_server_of_the_small_pool_do
         assert cases[name].replicas_lost == 1
     decode = cases["one server of decode"]
     assert decode.replicas_lost == min(8 // fleet.replica.devices, fleet.replicas + fleet.spares)
+    assert [case.name for case in found.cases if case.of_server] == ["one server of prefill", "one server of decode"]
     # Whoever is overloaded says so, whichever pool it is.
     assert all(isinf(case.ttft_p95_s) == (case.load >= 1) for case in found.cases)
     assert found.spares == fleet.spares + (fleet.prefill.spares if fleet.prefill else 0)

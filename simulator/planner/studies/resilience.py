@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import field, replace
 from math import ceil, inf
 from typing import ClassVar
 
@@ -26,7 +26,7 @@ from simulator.planner.records import AvailabilityMissed, PlanWarning, Study
 from simulator.planner.search.question import Question
 from simulator.planner.serving.replica import Part
 from simulator.planner.serving.shapes import Counts
-from simulator.records import dataclass
+from simulator.records import INSIDE, dataclass
 from simulator.specs.money.ownership import OwnershipProfile
 from simulator.units import SECONDS_PER_HOUR
 
@@ -35,7 +35,7 @@ from simulator.units import SECONDS_PER_HOUR
 class LossCase:
     """A fleet after something went away, at the planned peak.
 
-    name : ``one replica``, ``one server``, ...; replicas_lost, replicas_left
+    name : ``one replica``, ``one server``, ...; of_server : that is what one holds; replicas_lost, replicas_left
     load : share of saturation of those left; the latencies are infinite where they are overloaded
     holds : every objective is still met
     """
@@ -48,6 +48,7 @@ class LossCase:
     tpot_p95_s: float = inf
     e2e_p95_s: float = inf
     holds: bool = False
+    of_server: bool = field(default=False, metadata=INSIDE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,12 +176,13 @@ _LOADS = 24
 _HIGHEST_LOAD = 0.98
 
 
-def loss_case(question: Question, sized: Sized, *, name: str, lost: Counts) -> LossCase:
+def loss_case(question: Question, sized: Sized, *, name: str, lost: Counts, of_server: bool = False) -> LossCase:
     """The planned peak on what is left of replicas and spares after ``lost`` of each part went away."""
     shape, rate, objectives = sized.evaluated, question.demand.planned_rate_per_s, question.objectives
     left = tuple(max(0, total - gone) for total, gone in zip(sized.totals, lost, strict=True))
     load = shape.load(rate, left)
-    case = LossCase(name=name, replicas_lost=sum(lost), replicas_left=sum(left), load=load)
+    gone = sum(lost)
+    case = LossCase(name=name, replicas_lost=gone, replicas_left=sum(left), load=load, of_server=of_server)
     if load >= 1:
         return case
     (at,) = shape.at_counts(rate, left, objectives=objectives)
@@ -306,11 +308,11 @@ def load_target(question: Question, sized: Sized) -> LoadTarget:
     )
 
 
-def _losses(question: Question, sized: Sized) -> list[tuple[str, Counts]]:
-    """What may go away, and the replicas that go with it; where two mean the same replicas, the larger one's name. Of
-    the only kind of replica one or two, one or two servers, and a rack of several; of a pool one, and a server and a
-    rack that hold nothing else, which is the worst they can hold."""
-    parts, losses = sized.evaluated.parts, list[tuple[str, Counts]]()
+def _losses(question: Question, sized: Sized) -> tuple[LossCase, ...]:
+    """What may go away with its replicas; where two mean the same replicas, the larger one's name. Of the only kind of
+    replica one or two, one or two servers, and a rack of several; of a pool one, and a server and a rack that hold
+    nothing else, which is the worst they can hold."""
+    parts, cases = sized.evaluated.parts, list[LossCase]()
     numbers = {1: "one", 2: "two"} if len(parts) == 1 else {1: "one"}
     for place, (part, there) in enumerate(zip(parts, sized.totals, strict=True)):
         named = {
@@ -325,8 +327,12 @@ def _losses(question: Question, sized: Sized) -> list[tuple[str, Counts]]:
         in_rack = _in_rack(sized, part, question.ownership)
         if in_rack > 0:
             named[min(in_rack, there)] = f"one rack{f' of {part.role}' if part.role else ''}"
-        losses += [(name, _only(sized, place, gone)) for gone, name in sorted(named.items())]
-    return losses
+        whole = None if in_servers is None else min(in_servers, there)
+        cases += [
+            loss_case(question, sized, name=name, lost=_only(sized, place, gone), of_server=gone == whole)
+            for gone, name in sorted(named.items())
+        ]
+    return tuple(cases)
 
 
 def _housing(sized: Sized, part: Part) -> Housing:
@@ -357,7 +363,7 @@ def resilience_of(question: Question, sized: Sized) -> Resilience:
     per_server = [_in_server(sized, part) or 1 for part in sized.evaluated.parts]
     startup = startup_of(question, sized)
     return Resilience(
-        cases=tuple(loss_case(question, sized, name=name, lost=lost) for name, lost in _losses(question, sized)),
+        cases=_losses(question, sized),
         spares=sum(sized.spare),
         replicas_per_server=per_server[-1],
         spares_for_one_server=sum(per_server),

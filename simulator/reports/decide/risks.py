@@ -109,12 +109,12 @@ def _short_of_demand(plan: CapacityPlan) -> list[str]:
 
 def _lost_server(plan: CapacityPlan) -> list[str]:
     found = plan.study(Resilience)
-    missed = [case.name for case in found.cases if not case.holds] if found is not None else []
+    missed = [case for case in found.cases if not case.holds] if found is not None else []
     if found is None or not missed:
         return []
     whole = f"; to survive the loss of a whole server takes {found.spares_for_one_server} spare replicas"
-    needed = whole if "one server" in missed else ""
-    return [f"Failure: at the peak the objectives are missed after the loss of {missed[0]}{needed}"]
+    needed = whole if any(case.of_server for case in missed) else ""
+    return [f"Failure: at the peak the objectives are missed after the loss of {missed[0].name}{needed}"]
 
 
 def risk_content(studies: Studies) -> tuple[Block, ...]:

@@ -95,9 +95,16 @@ def _check_math(plan: PrecisionPlan, hardware: AcceleratorSpec) -> None:
 # What replicas of one question share is resolved once: formats and engines, as kernels are.
 @lru_cache(maxsize=512)
 def _plan(
-    model: Same[ModelSpec], precision: PrecisionSpec, multiplied: Collection[Dtype], cache: bool
+    model: Same[ModelSpec],
+    precision: PrecisionSpec,
+    multiplied: Collection[Dtype],
+    engine: Same[EngineProfile],
+    version: str | None,
 ) -> PrecisionPlan:
-    return precision_plan(model.held, precision, multiplied=multiplied, checkpoint_cache=cache)
+    cache, modelopt = engine.held.follows_checkpoint_cache(version), engine.held.fp8_of_modelopt
+    return precision_plan(
+        model.held, precision, multiplied=multiplied, checkpoint_cache=cache, fp8_of_modelopt=modelopt
+    )
 
 
 @lru_cache(maxsize=256)
@@ -166,8 +173,8 @@ def deploy(
     """Resolve a replica (``prefill_pool``: of prompts alone), or refuse a dtype or a TP degree that is not possible."""
     parallelism, spec, asked = parallelism or ParallelismSpec(), engine or EngineSpec(), precision or PrecisionSpec()
     taken = on_chip(asked, model=model, hardware=hardware)
-    cache = load_engine(spec.name, profiles=profiles).follows_checkpoint_cache(spec.version)
-    plan = _plan(Same(model), taken, frozenset(hardware.peak_flops_per_s), cache)
+    named = load_engine(spec.name, profiles=profiles)
+    plan = _plan(Same(model), taken, frozenset(hardware.peak_flops_per_s), Same(named), spec.version)
     applied = _applied(techniques or _NO_TECHNIQUES, model=model, plan=plan, hardware=hardware)
     model, plan = applied.model, applied.plan
     check_parallelism(model, parallelism)

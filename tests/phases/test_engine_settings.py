@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
+from simulator.phases.deployment import deploy
 from simulator.phases.engine_settings import EngineSettings, engine_assumptions, engine_settings
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec, load_engine
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
+from simulator.specs.model.precision import PrecisionSpec
 
 LLAMA = load_model("llama-3.1-8b")
 LIMITS = ("max_num_batched_tokens", "max_num_seqs", "gpu_memory_utilization", "block_size_tokens", "max_model_len")
@@ -42,3 +44,25 @@ def test_one_piece_of_cache_for_all_that_a_request_may_need() -> None:
     assert (found.block_size_tokens, found.prefix_caching) == (2048, False)
     with pytest.raises(RoofcastError, match="leaves nothing for block_size_tokens"):
         settled(kv_allocation="max_length", block_size_tokens=16)
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "asked", "block"),
+    [
+        ("vllm", "qwen3-235b-a22b", {"weights": "fp8"}, True),
+        ("tensorrt-llm", "qwen3-235b-a22b", {"weights": "fp8"}, False),
+        ("tensorrt-llm", "qwen3-235b-a22b", {"scheme": "fp8-block"}, True),
+        ("tensorrt-llm", "deepseek-r1", {"weights": "fp8"}, True),
+    ],
+)
+def test_fp8_of_a_model_in_16_bit_is_the_checkpoint_that_the_engines_recipes_take(
+    engine: str, model: str, asked: dict[str, str], block: bool
+) -> None:
+    replica = deploy(
+        model=load_model(model),
+        hardware=load_hardware("h200"),
+        parallelism=ParallelismSpec(tp_size=8),
+        precision=PrecisionSpec.model_validate(asked),
+        engine=EngineSpec(name=engine),
+    )
+    assert replica.plan.format_for("experts").name == ("fp8_block" if block else "fp8")

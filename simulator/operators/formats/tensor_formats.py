@@ -75,6 +75,7 @@ def precision_plan(
     *,
     multiplied: Collection[Dtype] | None = None,
     checkpoint_cache: bool = True,
+    fp8_of_modelopt: bool = False,
 ) -> PrecisionPlan:
     """Resolve what was asked for against what the checkpoint is; contradictions are refused.
 
@@ -85,11 +86,12 @@ def precision_plan(
         is not among them, the plan is what engines do there: the other 16-bit dtype (vLLM's --dtype auto before
         compute capability 8.0), or quantised weights widened to it as they are read (Marlin kernels)
     checkpoint_cache : whether keys and values not asked for take the format that a checkpoint names
+    fp8_of_modelopt : whether FP8 weights of a model in 16 bit have one scale a tensor where its publisher stores blocks
     """
     notes: list[str] = []
     plain_dtype = _plain_dtype(model, precision, notes, multiplied=multiplied)
     plain = format_of_pair(plain_dtype, None, plain=plain_dtype)
-    scheme = _resolve_scheme(model, precision, plain_dtype, notes, multiplied=multiplied)
+    scheme = _resolve_scheme(model, precision, plain_dtype, notes, multiplied=multiplied, one_scale=fp8_of_modelopt)
     scheme = _with_kernel(as_published(scheme, model, notes), precision.kernel)
     notes += _of_paper(precision)
     activation_dtype = Dtype.FP32 if plain_dtype is Dtype.TF32 else plain_dtype
@@ -182,6 +184,7 @@ def _resolve_scheme(
     notes: list[str],
     *,
     multiplied: Collection[Dtype] | None,
+    one_scale: bool,
 ) -> Scheme:
     if precision.scheme is not None:
         scheme = scheme_named(precision.scheme, plain=plain, model=model)
@@ -199,11 +202,10 @@ def _resolve_scheme(
         notes.append(f"weights {weights} (checkpoint dtype {model.dtype})")
     if precision.weights is not None and model.quantization is not None and precision.weights not in PLAIN_DTYPES:
         return _requested_over_checkpoint(model, model.quantization, precision, plain, notes)
-    block = _fp8_block(model) if weights is Dtype.FP8 else None
+    block = _fp8_block(model) if weights is Dtype.FP8 and not one_scale else None
     product = format_of_pair(weights, precision.activations, plain=plain, group_size=block)
     activations = precision.activations or _activations_of(product, plain)
-    if precision.activations is None:
-        notes.append(f"activations {activations}")
+    notes += [f"activations {activations}"] if precision.activations is None else []
     if block and product.quantises_activations:
         notes.append(f"{product.name}, as published of {model.name}; with scheme fp8 a tensor has one scale")
     if weights is Dtype.INT4 and product.name == "w4a16":

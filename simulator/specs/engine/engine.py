@@ -144,6 +144,8 @@ class EngineProfile(Spec):
     ``nucleus_sorted_until``: the release since which a nucleus is found without a sort of the vocabulary (None: never).
     ``checkpoint_cache_since``: the release since which keys and values take the format that a checkpoint names for
     them, where nobody names one (None: they never do).
+    ``fp8_of_modelopt``: FP8 of a model in 16 bit is, in its recipes, ModelOpt's checkpoint, one scale a tensor, even
+    where the model's own publisher stores blocks.
     ``dense_short_prompts``: architectures on which sparse attention multiplies all keys of prompts in which no query
     sees more of them than are chosen (empty: the chosen ones are always gathered).
     ``sparse_decode``: what choosing keys adds to a decode step beyond the kernels that are counted.
@@ -184,6 +186,7 @@ class EngineProfile(Spec):
     side_stream_vendors: tuple[str, ...] = ()
     nucleus_sorted_until: str | None = None
     checkpoint_cache_since: str | None = None
+    fp8_of_modelopt: bool = False
     dense_short_prompts: tuple[str, ...] = ()
     sparse_decode: SparseDecode | None = None
     packs_block_queries: tuple[str, ...] = ()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from simulator.errors import RoofcastError
 from simulator.kernels.library import KernelLibrary
 from simulator.kernels.sustained import engine_kernels
-from simulator.operators.formats.tensor_formats import PrecisionPlan, on_chip, precision_plan
+from simulator.operators.formats.schemes import multiplied_dtypes, on_chip
+from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_plan
 from simulator.operators.parallelism import check_parallelism
 from simulator.operators.transformer import is_encoder_only
 from simulator.phases.engine_settings import EngineSettings, engine_assumptions, engine_settings, kernel_assumptions
@@ -73,7 +74,11 @@ class Speculation:
 
 
 def _formats(plan: PrecisionPlan, asked: PrecisionSpec, taken: PrecisionSpec) -> tuple[Assumption, ...]:
-    own = () if taken is asked else (f"{asked.scheme or asked.weights} taken as {taken.scheme}, the chip's own",)
+    own = (
+        ()
+        if taken.scheme in (None, asked.scheme)
+        else (f"{asked.scheme or asked.weights} taken as {taken.scheme}, the chip's own",)
+    )
     return tuple(Assumption(key="precision", origin=ValueOrigin.RULE, detail=note) for note in plan.assumptions + own)
 
 
@@ -174,7 +179,7 @@ def deploy(
     parallelism, spec, asked = parallelism or ParallelismSpec(), engine or EngineSpec(), precision or PrecisionSpec()
     taken = on_chip(asked, model=model, hardware=hardware)
     named = load_engine(spec.name, profiles=profiles)
-    plan = _plan(Same(model), taken, frozenset(hardware.peak_flops_per_s), Same(named), spec.version)
+    plan = _plan(Same(model), taken, multiplied_dtypes(model, hardware), Same(named), spec.version)
     applied = _applied(techniques or _NO_TECHNIQUES, model=model, plan=plan, hardware=hardware)
     model, plan = applied.model, applied.plan
     check_parallelism(model, parallelism)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from simulator.errors import RoofcastError
-from simulator.operators.formats.tensor_formats import ROLES, on_chip, precision_plan
+from simulator.operators.formats.schemes import multiplied_dtypes, on_chip
+from simulator.operators.formats.tensor_formats import ROLES, precision_plan
 from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.operators.work import GemmShape, decode_step
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -343,3 +344,16 @@ def test_nvfp4_keeps_projections_of_latents_wide_and_narrows_the_output() -> Non
     assert narrow["q_a_kv_a_proj"] == narrow["q_b_proj"] == narrow["q_absorb"] == "bf16"
     assert narrow["o_proj"] == "nvfp4"
     assert formats({"weights": "fp8"})["q_b_proj"] == formats({"weights": "fp8"})["o_proj"] == "fp8_block"
+
+
+@pytest.mark.parametrize("hardware", ["b200-sxm", "mi355x"])
+@pytest.mark.parametrize("given", [{}, {"weights": "nvfp4"}, {"scheme": "nvfp4"}])
+@pytest.mark.parametrize("name", ["deepseek-v3.1-nvfp4", "qwen3-235b-a22b-nvfp4"])
+def test_only_nvidias_chips_multiply_a_checkpoint_in_nvfp4(hardware: str, given: dict[str, str], name: str) -> None:
+    """Scales of 16 values in E4M3 are NVIDIA's; the others' four-bit units take powers of two for 32."""
+    model, chip = load_model(name), load_hardware(hardware)
+    taken = on_chip(PrecisionSpec.model_validate(given), model=model, hardware=chip)
+    plan = precision_plan(model, taken, multiplied=multiplied_dtypes(model, chip))
+    experts = plan.format_for("experts")
+    assert experts.math is (Dtype.FP4 if hardware == "b200-sxm" else Dtype.BF16)
+    assert experts.weight_bits == pytest.approx(4.5)

@@ -15,8 +15,9 @@ from simulator.errors import RoofcastError, contradiction, did_you_mean
 from simulator.operators.work import ActivationPasses, MatmulFormat
 from simulator.records import dataclass
 from simulator.specs.base import Spec, read_yaml, validate
-from simulator.specs.model.architecture import MlaSpec, ModelSpec
-from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, scheme_word
+from simulator.specs.hardware.accelerator import AcceleratorSpec
+from simulator.specs.model.architecture import MlaSpec, ModelSpec, QuantizationSpec
+from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, PrecisionSpec, scheme_word
 
 DEFAULT_GROUP_SIZE = 128  # of GPTQ and AWQ checkpoints in the wild, and AWQ's paper
 AQLM_GROUP = 8
@@ -32,6 +33,7 @@ _TINYGEMM = re.compile(r"tinygemm(?:-g(\d+))?")
 _AQLM = re.compile(r"aqlm-(\d)x(\d{1,2})(?:-g(\d+))?")
 _KMEANS = re.compile(r"kmeans-([2-8])-?bit")
 PLAIN_SCHEMES = ("fp32", "tf32", "bf16", "fp16")
+NVFP4, MXFP4 = "nvfp4", "mxfp4"
 NVFP4_FORMATS = ("nvfp4", "nvfp4_w4a16")
 """Products of the same stored weights: with activations in four bits, and widened where a device has no such units."""
 
@@ -325,3 +327,36 @@ def _contradiction(weights: Dtype, activations: Dtype | None) -> RoofcastError:
         field="precision.activations",
         hint="leave it out to take what engines run for these weights",
     )
+
+
+def fp4_scheme(hardware: AcceleratorSpec) -> str | None:
+    """The scheme of four-bit products that a chip multiplies: NVFP4 is NVIDIA's, others follow [OCP2023]."""
+    if Dtype.FP4 not in hardware.peak_flops_per_s:
+        return None
+    return NVFP4 if hardware.vendor == "nvidia" else "mxfp4-w4a4"
+
+
+def holds_nvfp4(kept: QuantizationSpec | None) -> bool:
+    """Whether a checkpoint's weights, or those of a role, are in NVFP4."""
+    return kept is not None and NVFP4 in {kept.method.lower(), *(role.method.lower() for role in kept.roles)}
+
+
+def multiplied_dtypes(model: ModelSpec, hardware: AcceleratorSpec) -> frozenset[Dtype]:
+    """What a chip multiplies of a checkpoint: its four-bit floats with scales of 8-bit floats on NVIDIA's alone, as
+    those of [OCP2023], which others follow, are powers of two."""
+    lacks = {Dtype.FP4} if fp4_scheme(hardware) != NVFP4 and holds_nvfp4(model.quantization) else frozenset()
+    return frozenset(hardware.peak_flops_per_s) - lacks
+
+
+def on_chip(precision: PrecisionSpec, *, model: ModelSpec, hardware: AcceleratorSpec) -> PrecisionSpec:
+    """Four-bit floats in the format of the chip, as checkpoints that are made for it hold them, activations too. What
+    names 16- or 8-bit activations or a kernel keeps it; a checkpoint that is in four bits already is run as it is."""
+    own, kept = fp4_scheme(hardware), model.quantization
+    if own in (None, NVFP4) or precision.kernel or precision.activations not in (None, Dtype.FP4):
+        return precision
+    asked = scheme_word(precision.scheme) in (NVFP4, MXFP4) if precision.scheme else precision.weights is Dtype.FP4
+    if not asked:
+        return precision
+    if kept is None or kept.weights is not Dtype.FP4:
+        return precision.model_copy(update={"weights": None, "activations": None, "scheme": own})
+    return PrecisionSpec(kv_cache=precision.kv_cache) if holds_nvfp4(kept) and precision.mixed is None else precision

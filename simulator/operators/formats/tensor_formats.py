@@ -7,10 +7,17 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from simulator.errors import RoofcastError, contradiction, did_you_mean, plain_word
-from simulator.operators.formats.schemes import PLAIN_SCHEMES, Scheme, as_published, format_of_pair, scheme_named
+from simulator.operators.formats.schemes import (
+    NVFP4,
+    PLAIN_SCHEMES,
+    Scheme,
+    as_published,
+    format_of_pair,
+    holds_nvfp4,
+    scheme_named,
+)
 from simulator.operators.work import MatmulFormat
 from simulator.records import dataclass
-from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model import architecture as arch
 from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, PrecisionSpec, load_format_kernels, scheme_word
 from simulator.units import BITS_PER_BYTE
@@ -41,28 +48,6 @@ OWN_KERNELS: Mapping[str, str] = {
     "llm.int8": "llm.int8", "bnb-nf4": "nf4", "bitnet": "bitnet", **{mix: mix for mix in GGUF_MIXES},
 }  # fmt: skip
 PLAIN_DTYPES = (Dtype.FP32, Dtype.TF32, Dtype.BF16, Dtype.FP16)
-
-
-NVFP4, MXFP4 = "nvfp4", "mxfp4"
-
-
-def fp4_scheme(hardware: AcceleratorSpec) -> str | None:
-    """The scheme of four-bit products that a chip multiplies: NVFP4 is NVIDIA's, others follow [OCP2023]."""
-    if Dtype.FP4 not in hardware.peak_flops_per_s:
-        return None
-    return NVFP4 if hardware.vendor == "nvidia" else "mxfp4-w4a4"
-
-
-def on_chip(precision: PrecisionSpec, *, model: arch.ModelSpec, hardware: AcceleratorSpec) -> PrecisionSpec:
-    """Four-bit floats in the format of the chip, as checkpoints that are made for it hold them, activations too. What
-    names 16- or 8-bit activations or a kernel keeps it, and so does a checkpoint that is in four bits already."""
-    own, kept = fp4_scheme(hardware), model.quantization
-    if own in (None, NVFP4) or precision.kernel or precision.activations not in (None, Dtype.FP4):
-        return precision
-    asked = scheme_word(precision.scheme) in (NVFP4, MXFP4) if precision.scheme else precision.weights is Dtype.FP4
-    if not asked or (kept is not None and kept.weights is Dtype.FP4):
-        return precision
-    return precision.model_copy(update={"weights": None, "activations": None, "scheme": own})
 
 
 # Methods whose kernels take 16-bit activations and quantise them on the way.
@@ -246,7 +231,8 @@ def _multiplied(
     lacking = {dtype for dtype in dtypes if BITS[dtype] < BITS[Dtype.BF16] and dtype not in multiplied}
     if not lacking:
         return given
-    named = " or ".join(sorted(lacking))
+    nvfp4 = holds_nvfp4(given)
+    named = " or ".join(sorted(NVFP4 if dtype is Dtype.FP4 and nvfp4 else dtype for dtype in lacking))
     notes.append(f"weights are widened as they are read: the device has no {named} matrix units")
     wide = {"activations": Dtype.BF16}
     return given.model_copy(

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from math import log2
 from typing import Any
 
-from simulator.operators.formats.tensor_formats import NVFP4
+from simulator.operators.formats.schemes import NVFP4
 from simulator.planner.candidate import Candidate
 from simulator.planner.records import FieldValue
 from simulator.planner.search.candidates import USUAL_DP_SIZES, USUAL_SPARSITY, USUAL_SPECULATION, leaves_format_open

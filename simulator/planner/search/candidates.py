@@ -8,7 +8,8 @@ from functools import lru_cache
 from itertools import product
 
 from simulator.errors import Option, ProfileError, RoofcastError, contradiction, no_effect, plain_word
-from simulator.operators.formats.tensor_formats import fp4_scheme, precision_plan
+from simulator.operators.formats.schemes import fp4_scheme
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.parallelism import allowed_tp_sizes
 from simulator.operators.parallelism import check_parallelism as check_degrees
 from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform

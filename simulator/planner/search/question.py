@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from simulator.engine.lanes.steady_state import Objective
 from simulator.engine.pools import HAND_OVER_S
 from simulator.errors import Option, RoofcastError, no_effect
-from simulator.operators.formats.tensor_formats import fp4_scheme, precision_plan
+from simulator.operators.formats.schemes import fp4_scheme
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.parallelism import allowed_tp_sizes, kv_bytes_per_token
 from simulator.operators.parallelism import check_parallelism as check_degrees
 from simulator.operators.transformer import is_encoder_only

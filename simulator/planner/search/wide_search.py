@@ -10,7 +10,8 @@ from math import inf
 import numpy as np
 
 from simulator.errors import InfeasibleError, Option, RoofcastError
-from simulator.operators.formats.tensor_formats import on_chip, precision_plan
+from simulator.operators.formats.schemes import multiplied_dtypes, on_chip
+from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.transformer import parameter_counts
 from simulator.operators.work import MatmulFormat
 from simulator.planner.candidate import NO_TECHNIQUES, Candidate, Platform, SearchSpace, Variant, shared_by_pools
@@ -130,7 +131,8 @@ def _multiplied(platform: Platform, precision: PrecisionSpec, *, model: ModelSpe
     """``widens`` : weights are stored in fewer bits than they are multiplied in."""
     peaks = platform.hardware.peak_flops_per_s
     taken = on_chip(precision, model=model, hardware=platform.hardware)
-    linear: MatmulFormat = precision_plan(model, taken, multiplied=frozenset(peaks)).linear
+    multiplied = multiplied_dtypes(model, platform.hardware)
+    linear: MatmulFormat = precision_plan(model, taken, multiplied=multiplied).linear
     return _Multiplied(
         flops_per_s=peaks.get(linear.math, 0.0),
         weight_bits=linear.weight_bits,

@@ -20,11 +20,11 @@ from simulator.engine.uniform.record import (
     resident_sequences,
     run_phases,
 )
-from simulator.engine.uniform.scheduler import LoopPolicy, LoopWork
+from simulator.engine.uniform.scheduler import LoopPolicy, LoopWork, Pipeline
 from simulator.engine.uniform.simulation import Engine, simulate_loop
 from simulator.engine.uniform.steps import loop_rounds, speculation_notes
 from simulator.operators.work import mixed_step
-from simulator.phases.compiled import StepBounds, scale_tables
+from simulator.phases.compiled import StepBounds
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan, sequence_cache_bytes, sequences_that_fit
 from simulator.phases.step import estimate_step
@@ -124,8 +124,8 @@ def _bounds(replica: LoopReplica, *, work: LoopWork, verify: int) -> StepBounds:
     )
 
 
-def _slowest_stage(replica: LoopReplica, *, work: LoopWork) -> float:
-    """How much longer a step of the pipeline takes where the slowest stage, which serves all lanes, sets the pace."""
+def _stage_shares(replica: LoopReplica, *, work: LoopWork) -> list[float]:
+    """Of the time of a mean step, of the host and of each stage."""
     prompt_tokens, decode_steps = sum(work.prompt_tokens), sum(work.decode_steps)
     steps = max(decode_steps / replica.resident, prompt_tokens / replica.step_tokens)
     mean = mixed_step(
@@ -135,18 +135,17 @@ def _slowest_stage(replica: LoopReplica, *, work: LoopWork) -> float:
         decode_context=sum(work.contexts) / 2,
     )
     step = estimate_step(replica.deployment, mean)
-    return float(max(replica.lanes * step.interval_s[0] / step.step_s[0], 1.0))
+    part_s = np.append(step.host_s, step.stage_s)
+    shares: list[float] = (part_s / part_s.sum()).tolist()
+    return shares
 
 
 def engines_of(replica: LoopReplica, *, work: LoopWork, rounds: LoopRounds | None, copies: int = 1) -> list[Engine]:
     """Engines of ``copies`` replicas. Attention-data-parallel ranks are one engine where they share experts, else as
-    many of their own; in a pipeline each is as many as there are stages, whose steps pass all of them without bubbles
-    [Narayanan2021]."""
+    many of their own; in a pipeline each is as many as there are stages, which their steps pass in turn."""
     deployment = replica.deployment
     verify = 1 if rounds is None else rounds.verify_tokens
     tables = compile_steps(deployment, decode_tokens=verify, bounds=_bounds(replica, work=work, verify=verify))
-    if replica.lanes > 1:
-        tables = scale_tables(tables, factor=_slowest_stage(replica, work=work))
     clock = StepClock(
         tables,
         verify_tokens=verify,
@@ -160,15 +159,19 @@ def engines_of(replica: LoopReplica, *, work: LoopWork, rounds: LoopRounds | Non
         step_tokens=replica.step_tokens,
         decodes_beside=engine.scheduler != PROMPTS_APART,
         chunked=engine.chunked_prefill,
-        ahead=engine.async_scheduling and engine.scheduler != "static",
+        ahead=engine.async_scheduling and engine.scheduler != "static" and replica.lanes == 1,
         gather_steps=engine.prompt_gather_steps if together else 0,
         cache_tokens=replica.cache_tokens,
         token_ratio=TokenRatio() if engine.scheduler == PROMPTS_APART and replica.cache_tokens < inf else None,
     )
     shared = shared_seconds(deployment, decode_tokens=verify) if together else None
+    host, *shares = _stage_shares(replica, work=work) if replica.lanes > 1 else [0.0]
+    several = range(copies * (1 if together else ranks))
+    pipelines = [Pipeline(shares, host=host) if shares else None for _ in several]
     return [
-        Engine(clock, policy=policy, work=work, ranks=ranks if together else 1, expert_s=shared)
-        for _ in range(copies * replica.lanes * (1 if together else ranks))
+        Engine(clock, policy=policy, work=work, ranks=ranks if together else 1, expert_s=shared, pipeline=pipeline)
+        for pipeline in pipelines
+        for _ in range(replica.lanes)
     ]
 
 

@@ -59,6 +59,30 @@ class LoopWork:
     contexts: tuple[int, int]
 
 
+class Pipeline:
+    """Stages that steps pass in their order, each of which works on one step at a time; the lanes of a replica share
+    it. Where a step with prompts goes ahead, the shorter ones behind it wait at every stage [Agrawal2024].
+
+    host, shares : of a step's time that the host takes, once, though every stage waits as long between two steps; and
+        each stage
+    """
+
+    __slots__ = ("_free_s", "_host", "_shares")
+
+    def __init__(self, shares: Sequence[float], *, host: float) -> None:
+        self._host, self._shares = host, shares
+        self._free_s = [0.0] * len(shares)
+
+    def end_s(self, start_s: float, step_s: float) -> float:
+        """When a step of ``step_s`` alone that is ready at ``start_s`` leaves the last stage."""
+        free_s, host_s, end_s = self._free_s, self._host * step_s, start_s
+        for stage, share in enumerate(self._shares):
+            begin_s = max(end_s, free_s[stage])
+            free_s[stage] = begin_s + host_s + share * step_s
+            end_s = begin_s + share * step_s if stage else free_s[0]
+        return end_s
+
+
 class Rank:
     """One scheduler.
 

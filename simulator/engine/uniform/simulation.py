@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from simulator.engine.uniform.clock import StepClock
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopRecords
-from simulator.engine.uniform.scheduler import LoopPolicy, LoopWork, Rank
+from simulator.engine.uniform.scheduler import LoopPolicy, LoopWork, Pipeline, Rank
 from simulator.errors import RoofcastError
 
 MAX_EVENTS = 2_000_000
@@ -37,6 +37,7 @@ class Engine:
     seated : requests whose prompt another pool has computed, that have a seat since ``begin``
     expert_s : seconds by new tokens of what the ranks share, () where there is one rank: every rank waits for the
         tokens of all, so that their mean counts there and the slowest rank's own everywhere else
+    pipeline : that its steps pass, beside those of other engines
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class Engine:
         work: LoopWork,
         ranks: int = 1,
         expert_s: NDArray[np.float64] | None = None,
+        pipeline: Pipeline | None = None,
     ) -> None:
         self.clock, self.policy = clock, policy
+        self._pipeline = pipeline
         self.event_s = inf
         self.seated: list[int] = []
         self.busy_s = 0.0
@@ -110,12 +113,17 @@ class Engine:
                     self._run = min(self._run, self._steps_until(rank.waiting[0][0]))
                 if self.policy.cache_tokens < inf and rank.running:
                     self._run = min(self._run, rank.steps_in_cache())
-            self.event_s = now_s + self._run_s(self._run)
+            if self._pipeline is not None:
+                self._run = 1
+            self.event_s = self._end_s(now_s, self._run_s(self._run))
             return
         self._held = 0
         for rank in self._ranks:
             rank.compose(verify_tokens=self.clock.verify_tokens)
-        self.event_s = now_s + self._step_s()
+        self.event_s = self._end_s(now_s, self._step_s())
+
+    def _end_s(self, now_s: float, seconds: float) -> float:
+        return now_s + seconds if self._pipeline is None else self._pipeline.end_s(now_s, seconds)
 
     def _holds(self) -> bool:
         """Whether prompts wait for those of other ranks: none has begun, some rank has none yet and some decodes."""

@@ -13,7 +13,7 @@ from simulator.engine.uniform import simulation
 from simulator.engine.uniform.clock import StepClock
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths, LoopRecords
 from simulator.engine.uniform.loops import loop_work
-from simulator.engine.uniform.scheduler import LoopPolicy
+from simulator.engine.uniform.scheduler import LoopPolicy, Pipeline
 from simulator.engine.uniform.simulation import Engine, simulate_loop
 from simulator.errors import RoofcastError
 from simulator.phases.compiled import uniform_tables
@@ -253,3 +253,14 @@ def test_lengths_may_vary_around_the_nominal_ones() -> None:
     assert prompts.mean() == pytest.approx(1000, rel=0.01)
     assert prompts.std() == pytest.approx(500, rel=0.05)
     assert set(answers.tolist()) == {500}
+
+
+def test_steps_pass_the_stages_of_a_pipeline_side_by_side_and_wait_behind_longer_ones() -> None:
+    """Alone a step takes its own time; of equal ones each stage has one; a short one comes out behind a long one's last
+    stage, however little it has to do in the others; and the host is between two steps of a stage."""
+    alone = Pipeline([0.25] * 4, host=0.0)
+    assert [alone.end_s(0.0, 8.0) for _ in range(3)] == pytest.approx([8.0, 10.0, 12.0])
+    mixed = Pipeline([0.5, 0.5], host=0.0)
+    assert [mixed.end_s(0.0, 10.0), mixed.end_s(0.0, 2.0)] == pytest.approx([10.0, 11.0])
+    hosted = Pipeline([0.25, 0.25], host=0.5)
+    assert [hosted.end_s(0.0, 4.0), hosted.end_s(0.0, 4.0)] == pytest.approx([4.0, 7.0])

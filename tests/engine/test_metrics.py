@@ -168,11 +168,12 @@ def test_a_stage_that_fills_up_is_not_saturated_by_its_start() -> None:
 
 @pytest.mark.parametrize(("slower", "saturated"), [(1.0, False), (2.0, True), (10.0, True)])
 def test_answers_longer_than_half_of_a_stage_fill_it_and_are_no_queue(slower: float, saturated: bool) -> None:
-    """Ten requests a second for ten seconds, each answered in ten, were called saturated where nobody waited."""
+    """Ten requests a second for ten seconds, each answered in ten, were called saturated where nobody waited; where
+    first tokens come later and later there is a queue, however long answers take."""
     at_s, ones = np.arange(1000) / 10, np.ones(1000, dtype=np.int64)
     requests = make_requests(arrival_s=at_s, prompt_tokens=ones, output_tokens=ones)
-    finish_s = list(at_s * slower + 70)
-    run = records(first_s=finish_s, finish_s=finish_s, outcome=[FINISHED] * 1000)
+    first_s = at_s * slower + 0.5
+    run = records(first_s=list(first_s), finish_s=list(first_s + 70), outcome=[FINISHED] * 1000)
     assert is_saturated(*queue_growth(requests, run, start_s=0.0, end_s=100.0, timeout_s=None)) is saturated
 
 

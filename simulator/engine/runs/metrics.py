@@ -195,9 +195,14 @@ def summarise(values_s: Floats) -> LatencySummary:
     return LatencySummary(mean_s=mean_s, p50_s=p50, p90_s=p90, p95_s=p95, p99_s=p99)
 
 
-def outstanding(requests: Requests, records: RequestRecords, *, at_s: float, timeout_s: float | None) -> int:
-    """Requests in the system at a time: sent, not rejected, and neither finished nor given up."""
-    left_s = records.finish_s.copy()
+def outstanding(
+    requests: Requests, records: RequestRecords, *, at_s: float, timeout_s: float | None, waiting: bool = False
+) -> int:
+    """Requests in the system at a time: sent, not rejected, and neither finished nor given up.
+
+    waiting : count those alone whose first token is still to come
+    """
+    left_s = (records.first_token_s if waiting else records.finish_s).copy()
     gone = records.outcome == int(Outcome.TIMED_OUT)
     left_s[gone] = requests.arrival_s[gone] + (timeout_s if timeout_s is not None else np.inf)
     return int(np.count_nonzero((requests.arrival_s <= at_s) & (left_s > at_s)))
@@ -209,7 +214,8 @@ def queue_growth(
     """How much the number in the system grows over the second half of a window, and how many arrive meanwhile;
     infinite where more clients give up than the few whose answers last longer than they wait, however idle it is.
 
-    Where the quickest answer takes longer than half of the window the system still fills, which is no queue.
+    Where the quickest answer takes longer than half of the window the system still fills, which is no queue: there only
+    those who wait for their first token count.
     """
     inside = (requests.arrival_s >= start_s) & (requests.arrival_s < end_s)
     middle_s = (start_s + end_s) / 2
@@ -217,13 +223,13 @@ def queue_growth(
     given_up = np.count_nonzero(records.outcome[inside] == int(Outcome.TIMED_OUT))
     if given_up > GIVEN_UP_SHARE * np.count_nonzero(inside):
         return math.inf, offered
-    last, first = (outstanding(requests, records, at_s=at_s, timeout_s=timeout_s) for at_s in (end_s, middle_s))
     finished = inside & (records.outcome == int(Outcome.FINISHED))
-    stay_s = float(np.min(e2e_s(requests, records), where=finished, initial=np.inf))
-    if not middle_s - start_s < stay_s < np.inf:
-        return last - first, offered
-    sent = np.searchsorted(requests.arrival_s, [end_s, end_s - stay_s, middle_s, middle_s - stay_s])
-    return last - first - max(0, int(sent[0] - sent[1] - sent[2] + sent[3])), offered
+    quickest_s = float(np.min(e2e_s(requests, records), where=finished, initial=np.inf))
+    fills = middle_s - start_s < quickest_s < np.inf
+    last, first = (
+        outstanding(requests, records, at_s=at_s, timeout_s=timeout_s, waiting=fills) for at_s in (end_s, middle_s)
+    )
+    return last - first, offered
 
 
 def is_saturated(growth: float, offered: int, *, share: float = GROWTH_SHARE) -> bool:

@@ -163,6 +163,18 @@ def test_up_to_its_tokens_an_all_reduce_is_in_one_shot_whatever_its_table_found_
     assert seconds(64, 2, one_shot_tokens=128) == pytest.approx(seconds(64, 2, one_shot_tokens=0), rel=0.02)
 
 
+@pytest.mark.parametrize("name", ["h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm", "b300-sxm", "gb200", "gb300"])
+@pytest.mark.parametrize("participants", [2, 4, 8])
+def test_a_forced_shot_costs_small_messages_nothing(name: str, participants: int) -> None:
+    """Where another law is the fastest for the smallest messages, as on GB300, nobody measured one shot."""
+    hardware = load_hardware(name)
+    traits = with_recipe(NO_TRAITS, load_engine("tensorrt-llm").recipe, hardware=hardware)
+    library = replace(kernel_library(hardware, library="trtllm"), traits=traits)
+    free = replace(library, traits=replace(traits, one_shot_tokens=0))
+    row = all_reduce(8192.0, participants=participants)
+    assert float(library.price(row).seconds[0]) == pytest.approx(float(free.price(row).seconds[0]), rel=0.02)
+
+
 def test_a_recipe_of_another_architecture_changes_nothing_but_the_fused_passes() -> None:
     traits = traits_on("h200-sxm-141gb")
     assert traits.fused is None

@@ -207,10 +207,11 @@ def model_seconds(
     smallest messages take it: elsewhere it may never have been the fastest, and its law says nothing.
     Reference: [Hockney1994]"""
     fastest_s = partial(fastest_seconds, operation=operation, participants=participants, bytes_per_s=bytes_per_s)
-    first = min(model.laws, key=lambda law: float(fastest_s((law,), message_bytes=1.0)))
-    one_shot = (first,) if first.algorithm == "one_shot" else model.laws
-    law_s, one_shot_s = (fastest_s(laws, message_bytes=message_bytes) for laws in (model.laws, one_shot))
-    law_s = np.where(message_bytes <= one_shot_bytes, one_shot_s, law_s)
+    law_s = fastest_s(model.laws, message_bytes=message_bytes)
+    if one_shot_bytes > 0:
+        first = min(model.laws, key=lambda law: float(fastest_s((law,), message_bytes=1.0)))
+        if first.algorithm == "one_shot":
+            law_s = np.where(message_bytes <= one_shot_bytes, fastest_s((first,), message_bytes=message_bytes), law_s)
     if model.residual is None:
         return law_s
     points = log2_coordinates(participants, message_bytes)

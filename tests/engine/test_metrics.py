@@ -166,17 +166,6 @@ def test_a_stage_that_fills_up_is_not_saturated_by_its_start() -> None:
     assert is_saturated(*queue_growth(requests, growing, start_s=0.0, end_s=100.0, timeout_s=None))
 
 
-@pytest.mark.parametrize(("slower", "saturated"), [(1.0, False), (2.0, True), (10.0, True)])
-def test_answers_longer_than_half_of_a_stage_fill_it_and_are_no_queue(slower: float, saturated: bool) -> None:
-    """Ten requests a second for ten seconds, each answered in ten, were called saturated where nobody waited; where
-    first tokens come later and later there is a queue, however long answers take."""
-    at_s, ones = np.arange(1000) / 10, np.ones(1000, dtype=np.int64)
-    requests = make_requests(arrival_s=at_s, prompt_tokens=ones, output_tokens=ones)
-    first_s = at_s * slower + 0.5
-    run = records(first_s=list(first_s), finish_s=list(first_s + 70), outcome=[FINISHED] * 1000)
-    assert is_saturated(*queue_growth(requests, run, start_s=0.0, end_s=100.0, timeout_s=None)) is saturated
-
-
 @pytest.mark.parametrize(("given_up", "saturated"), [(1, False), (20, True)])
 def test_few_answers_longer_than_clients_wait_saturate_nothing(given_up: int, saturated: bool) -> None:
     """One of a thousand reasoned for longer than 300 s, and even an idle deployment was said not to keep up."""

@@ -195,14 +195,9 @@ def summarise(values_s: Floats) -> LatencySummary:
     return LatencySummary(mean_s=mean_s, p50_s=p50, p90_s=p90, p95_s=p95, p99_s=p99)
 
 
-def outstanding(
-    requests: Requests, records: RequestRecords, *, at_s: float, timeout_s: float | None, waiting: bool = False
-) -> int:
-    """Requests in the system at a time: sent, not rejected, and neither finished nor given up.
-
-    waiting : count those alone whose first token is still to come
-    """
-    left_s = (records.first_token_s if waiting else records.finish_s).copy()
+def outstanding(requests: Requests, records: RequestRecords, *, at_s: float, timeout_s: float | None) -> int:
+    """Requests in the system at a time: sent, not rejected, and neither finished nor given up."""
+    left_s = records.finish_s.copy()
     gone = records.outcome == int(Outcome.TIMED_OUT)
     left_s[gone] = requests.arrival_s[gone] + (timeout_s if timeout_s is not None else np.inf)
     return int(np.count_nonzero((requests.arrival_s <= at_s) & (left_s > at_s)))
@@ -212,23 +207,14 @@ def queue_growth(
     requests: Requests, records: RequestRecords, *, start_s: float, end_s: float, timeout_s: float | None
 ) -> tuple[float, int]:
     """How much the number in the system grows over the second half of a window, and how many arrive meanwhile;
-    infinite where more clients give up than the few whose answers last longer than they wait, however idle it is.
-
-    Where the quickest answer takes longer than half of the window the system still fills, which is no queue: there only
-    those who wait for their first token count.
-    """
+    infinite where more clients give up than the few whose answers last longer than they wait, however idle it is."""
     inside = (requests.arrival_s >= start_s) & (requests.arrival_s < end_s)
     middle_s = (start_s + end_s) / 2
     offered = int(np.count_nonzero(inside & (requests.arrival_s >= middle_s)))
     given_up = np.count_nonzero(records.outcome[inside] == int(Outcome.TIMED_OUT))
     if given_up > GIVEN_UP_SHARE * np.count_nonzero(inside):
         return math.inf, offered
-    finished = inside & (records.outcome == int(Outcome.FINISHED))
-    quickest_s = float(np.min(e2e_s(requests, records), where=finished, initial=np.inf))
-    fills = middle_s - start_s < quickest_s < np.inf
-    last, first = (
-        outstanding(requests, records, at_s=at_s, timeout_s=timeout_s, waiting=fills) for at_s in (end_s, middle_s)
-    )
+    last, first = (outstanding(requests, records, at_s=at_s, timeout_s=timeout_s) for at_s in (end_s, middle_s))
     return last - first, offered
 
 

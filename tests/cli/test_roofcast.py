@@ -162,7 +162,7 @@ BAD = [
     (("crossover", "--model", "bert-base"), 2, "model: bert-base is an encoder"),
     (("serve", "-m", "gpt2", "--hardware", "l4", "--rate", "1", "--duration", "0"), 2, "--duration"),
     (("step", "--model", "llama-3.1-8b", "--bach", "2"), 2, "did you mean --batch"),
-    (("report", "--rps", "20"), 2, "unknown option --rps of report (plan takes it)"),
+    (("report", "--rps", "20"), 2, "unknown option --rps of report (plan and serve take it)"),
     (("step", "--model", "llama-3.1-8b", "--weights", "fp7"), 2, "weights"),
     (("step", "--model", "llama-3.1-8b", "--phase", "warmup"), 2, "prefill, decode"),
     (("step",), 2, "--model"),

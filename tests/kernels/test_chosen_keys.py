@@ -21,7 +21,7 @@ FIRST = {"model": "deepseek-v3.2", "engine": "sglang"}
 
 
 def layer_rows(
-    step: StepShape, *, hardware: str, engine: str, model: str, tp_size: int, weights: str = "fp8"
+    step: StepShape, *, hardware: str, engine: str, model: str, tp_size: int, weights: str = "fp8_block"
 ) -> dict[str, StepRow]:
     """Rows of the most frequent kind of layer, by name."""
     asked = {"id": "x", "kind": "batch", "batch_size": 1, "isl_tokens": 64, "osl_tokens": 64}
@@ -133,7 +133,7 @@ def test_whole_modules_take_what_was_measured(
     hardware: str, engine: str, model: str, tp_size: int, tokens: int, measured_s: float
 ) -> None:
     step = prefill_step(sequences=1, tokens=np.array([float(tokens)]))
-    weights = "bf16" if model == "minimax-m3" else "fp8"
+    weights = "bf16" if model == "minimax-m3" else "fp8_block"
     rows = layer_rows(step, hardware=hardware, engine=engine, model=model, tp_size=tp_size, weights=weights)
     attention = [row for row in rows.values() if row.work.role == "attention" and row.work.family.value not in OTHERS]
     total_s = sum(row.timing.seconds[0] for row in attention)

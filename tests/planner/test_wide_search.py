@@ -108,7 +108,7 @@ class TestScreening:
             if not isinstance(outcome, Rejection):
                 errors.append(abs(np.log(capacity[place] / outcome.replica.capacity_per_s)))
         assert len(errors) >= 150
-        assert np.median(errors) < 0.09
+        assert np.median(errors) < 0.1
 
     def test_a_tighter_objective_never_raises_capacity(self) -> None:
         loose = screened(question(search="wide", ttft_p95="2s", tpot_p95="200ms"))

@@ -14,7 +14,6 @@ from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.planner.capacity_plan import CapacityPlan, S
 from simulator.planner.fleet.replica_load import LatencyRange, ReplicaLoad, latency_range, replica_load
-from simulator.planner.handoff.launch import Handoff, launch_handoff
 from simulator.planner.money.facilities import Facilities, facilities
 from simulator.planner.money.tco import EnergyCarbon, energy_and_carbon, total_cost
 from simulator.planner.money.tco_records import OwningBar, TotalCost
@@ -25,6 +24,7 @@ from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.records import dataclass
 from simulator.reports.content.document import Block, Figure, Paragraph, Table, Tone
 from simulator.reports.content.quantities import count_text, rate_text
+from simulator.reports.handoff.launch import Handoff, launch_handoff
 from simulator.specs.money.ownership import OwnershipProfile, load_ownership
 from simulator.specs.money.prices import PriceProfile, load_prices
 from simulator.specs.question.plan import PlanSpec

@@ -44,6 +44,7 @@ PACKAGES = (
     "simulator.fitting",
     "simulator.planner.gap",
     "simulator.planner.handoff",
+    "simulator.reports.handoff",
     "simulator.planner.verification",
     "simulator.published",
     "simulator.reports.charts",

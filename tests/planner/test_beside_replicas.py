@@ -16,7 +16,6 @@ from simulator.engine.encoders import pool_wait_mean_s, wait_percentile_s
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.availability import DEFAULT_MTTR_HOURS, replica_unavailability, spares_for
-from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.beside_replicas import check_beside
 from simulator.planner.search.candidates import platforms
@@ -27,6 +26,7 @@ from simulator.planner.studies.kv_tiers import KvTiersFound
 from simulator.planner.verification import traces
 from simulator.planner.verification.traces import steady_states
 from simulator.reports.content.document import Paragraph, Table
+from simulator.reports.handoff.launch import launch_handoff
 from simulator.reports.sections.beside_replicas import encoder_blocks, kv_tiers_blocks, saved_text
 from simulator.reports.tables.plan_document import plan_document
 from simulator.reports.words.fields import plan_command

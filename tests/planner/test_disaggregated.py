@@ -27,7 +27,6 @@ from simulator.planner.fleet.records import pack
 from simulator.planner.fleet.replica_load import latency_range, replica_load
 from simulator.planner.gap.closing import carried_rate_per_s
 from simulator.planner.gap.limits import Overrun, fleet_limits
-from simulator.planner.handoff.launch import launch_handoff
 from simulator.planner.plan import plan_capacity
 from simulator.planner.search.candidates import candidates, platforms
 from simulator.planner.search.question import Question, resolve
@@ -38,6 +37,7 @@ from simulator.planner.serving.disaggregated import Disaggregated, evaluate_pool
 from simulator.planner.serving.pool_states import _scattered
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.verification.simulation import LEAST_DECODING, MOST_REPLICAS
+from simulator.reports.handoff.launch import launch_handoff
 from simulator.reports.plan_text import plan_markdown, plan_text
 from simulator.reports.tables.plan_document import plan_csv, plan_document
 from simulator.specs.question.plan import plan_spec

@@ -10,12 +10,12 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.handoff.notes import handoff_notes
 from simulator.planner.handoff.settings import fleet_settings
 from simulator.planner.money.facilities import facilities
 from simulator.planner.money.tco import mean_power_w
 from simulator.planner.plan import plan_capacity
 from simulator.planner.replica_setup import fleet_setups
+from simulator.reports.handoff.notes import handoff_notes
 from simulator.reports.tables.plan_document import plan_document
 from simulator.specs.hardware.accelerator import load_hardware, load_server
 from simulator.specs.money.ownership import load_ownership

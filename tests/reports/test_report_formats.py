@@ -18,7 +18,6 @@ import jsonschema
 import pytest
 
 from simulator.errors import FileError, RoofcastError
-from simulator.planner.handoff.launch import handoff_names
 from simulator.planner.studies.growth import Growth
 from simulator.planner.studies.rental import RentalMix
 from simulator.planner.studies.resilience import Resilience
@@ -50,6 +49,7 @@ from simulator.reports.formats.files import (
 )
 from simulator.reports.formats.finance_inputs import inputs_of
 from simulator.reports.formats.pdf import literal, typst_source
+from simulator.reports.handoff.launch import handoff_names
 from tests.for_every import for_every
 from tests.reports.report_cases import CREATED, rendered, studied, whole_report
 from tests.reports.spreadsheet import Workbook

@@ -69,7 +69,6 @@ def test_first_tokens_of_prompts_longer_than_any_fitted_are_known_less_well() ->
 # Kernel libraries have the names of the engines that ship them; launch files are written in each engine's own words.
 NAMING = (
     "simulator/kernels/",
-    "simulator/planner/handoff/",
     "simulator/specs/engine/engine.py",
     "simulator/specs/engine/releases.py",
     "simulator/reports/",

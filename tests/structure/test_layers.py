@@ -287,7 +287,7 @@ def test_measuring_harness_needs_only_torch_and_numpy() -> None:
             assert allowed, f"{path.relative_to(ROOT)} imports {module}"
 
 
-_UNITS = frozenset({"KILO", "MEGA", "GIGA", "TERA", "MILLI", "MICRO", "SECONDS_PER_MINUTE", "_PERCENT"})
+_UNITS = frozenset({"KILO", "MEGA", "GIGA", "TERA", "GIB", "MILLI", "MICRO", "SECONDS_PER_MINUTE", "_PERCENT"})
 DRAWN = ("charts", "formats")
 """Rooms of the reports that work out places on paper and cells of a spreadsheet."""
 WRITTEN = ("content/quantities.py",)

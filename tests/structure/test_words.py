@@ -12,7 +12,7 @@ from tests.structure.sources import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAG = re.compile(r"(?<![\w-])--([a-z]|$)")
-SPELL_FLAGS = ("cli", "reports", "api", "planner/handoff", "published", "explain")
+SPELL_FLAGS = ("cli", "reports", "api", "published", "explain")
 SENTENCES = frozenset(
     {
         "message",

@@ -1,1 +1,1 @@
-"""From a planned fleet to what runs it: commands, manifests and the benchmark that would verify it."""
+"""What the engines of a planned fleet are told, and the load that would verify it."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
@@ -12,16 +10,17 @@ from typing import Literal, get_args
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan
 from simulator.planner.fleet.records import Fleet, FleetPool
-from simulator.planner.handoff.texts import script
 from simulator.planner.serving.capacity import Role
+from simulator.planner.studies.resilience import START_FIXED_S
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import Medium, ParallelismSpec
 from simulator.specs.engine.launch import Condition, LaunchSpec, load_launch
-from simulator.specs.hardware.accelerator import ServerSpec
+from simulator.specs.hardware.accelerator import ServerSpec, cluster
 from simulator.specs.model.checkpoints import published_checkpoint
 from simulator.specs.model.precision import BITS, Dtype
 from simulator.units import GIB, GIGA
 
+PROBE_PERIOD_S = 10
 DRAFT_PLACEHOLDER = "PATH_OF_THE_DRAFTER"
 """Where nobody named the drafter's weights."""
 
@@ -65,6 +64,31 @@ class LaunchSettings:
     def devices(self) -> int:
         """Accelerators of the replica."""
         return self.deployment.parallelism.devices
+
+    @property
+    def server_weights_bytes(self) -> float:
+        """Weights that each of its servers reads."""
+        return self.weights_bytes / self.servers
+
+    @property
+    def start_s(self) -> float:
+        """Time from the start of a replica to its first answer, its weights being on the volume [s]."""
+        return START_FIXED_S + self.server_weights_bytes / cluster().volume_bytes_per_s
+
+    @property
+    def probes_to_start(self) -> int:
+        """Probes that may fail until it answers, which takes up to twice as long as expected."""
+        return ceil(2 * self.start_s / PROBE_PERIOD_S)
+
+    @property
+    def host_cores(self) -> int:
+        """Cores of a server that its accelerators take."""
+        return cluster().cores_per_accelerator * self.devices_per_server
+
+    @property
+    def host_memory_gib(self) -> int:
+        """Memory of a server that its accelerators take [GiB]."""
+        return cluster().host_memory_gib_per_accelerator * self.devices_per_server
 
     @property
     def draft_model(self) -> str:
@@ -211,17 +235,11 @@ def fleet_settings(
     )
 
 
-# From process start to the first step beside loading weights: imports, compilation, CUDA graph capture.
-START_FIXED_S = 60.0
-
-
 _NATIVE = frozenset({Dtype.BF16, Dtype.FP16, Dtype.FP32, Dtype.TF32})
-# Presets of llm-compressor and formats of ModelOpt's hf_ptq.py, by the format of the weights.
-_COMPRESSED = {Dtype.FP8: "FP8_DYNAMIC", Dtype.FP4: "NVFP4", Dtype.INT4: "W4A16", Dtype.INT8: "W8A8"}
-_MODELOPT = {Dtype.FP8: "fp8", Dtype.FP4: "nvfp4", Dtype.INT4: "int4_awq", Dtype.INT8: "int8_sq"}
 _GGUF = {Dtype.FP8: "Q8_0", Dtype.INT8: "Q8_0", Dtype.INT4: "Q4_K_M", Dtype.FP4: "MXFP4_MOE"}
 
 Origin = Literal["own", "published", "quantized_at_load", "made"]
+Tool = Literal["compressed-tensors", "modelopt", "gguf"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,7 +248,8 @@ class Checkpoint:
 
     path : a Hub id or a folder; base : the model that it is made of
     quantization : the engine's name of a format that it makes while loading, else empty
-    script : commands that make it, empty where it is there already
+    tool : whose files the engine loads, which makes it; empty where it is there already
+    kind : of a file of llama.cpp that is narrower than 16 bits
     source : of a published one, as the list of published checkpoints names it
     """
 
@@ -238,7 +257,8 @@ class Checkpoint:
     path: str
     base: str
     quantization: str = ""
-    script: str = ""
+    tool: Tool | None = None
+    kind: str = ""
     source: str = ""
 
 
@@ -259,7 +279,7 @@ def served_checkpoint(
     deployment: Deployment, *, model_id: str, scheme: str | None, memory: MemoryPlan, launch: LaunchSpec
 ) -> Checkpoint:
     """The model's own checkpoint where its weights are the planned ones; else a published one that the engine loads;
-    else the format that the engine makes while loading, where the 16-bit weights fit; else commands that make one."""
+    else the format that the engine makes while loading, where the 16-bit weights fit; else one that a tool makes."""
     weights = deployment.plan.weights
     if launch.checkpoints == ("gguf",):
         return _gguf(model_id, weights=weights)
@@ -273,33 +293,13 @@ def served_checkpoint(
     at_load = launch.quantizes.get(scheme or weights.value)
     if at_load and _fits_unquantized(deployment, memory):
         return Checkpoint(origin="quantized_at_load", path=model_id, base=model_id, quantization=at_load)
-    return _made(deployment, model_id=model_id, launch=launch)
-
-
-def _made(deployment: Deployment, *, model_id: str, launch: LaunchSpec) -> Checkpoint:
-    """A folder, and the commands that fill it by the tool whose files the engine loads."""
-    weights = deployment.plan.weights
-    folder = f"{model_id.rsplit('/', 1)[-1]}-{weights.value.upper()}"
-    if "compressed-tensors" in launch.checkpoints:
-        # Formats with scales of their own for activations or groups are calibrated on text; dynamic FP8 is not.
-        text = ', dataset="ultrachat_200k", splits="train_sft[:512]", num_calibration_samples=512'
-        data, preset = "" if weights is Dtype.FP8 else text, _COMPRESSED.get(weights, weights.value)
-        values = {"base": json.dumps(model_id), "made": json.dumps(folder), "preset": preset, "data": data}
-        commands = script("compressed-tensors", values)
-    else:
-        cached = "fp8" if deployment.plan.kv_dtype is Dtype.FP8 else "none"
-        values = {"model": shlex.quote(model_id), "folder": shlex.quote(folder), "cache": cached}
-        commands = script("modelopt", {**values, "format": _MODELOPT.get(weights, weights.value)})
-    return Checkpoint(origin="made", path=f"./{folder}", base=model_id, script=commands)
+    tool: Tool = "compressed-tensors" if "compressed-tensors" in launch.checkpoints else "modelopt"
+    folder = f"./{model_id.rsplit('/', 1)[-1]}-{weights.value.upper()}"
+    return Checkpoint(origin="made", path=folder, base=model_id, tool=tool)
 
 
 def _gguf(model_id: str, *, weights: Dtype) -> Checkpoint:
     """llama.cpp reads its own files: converted, and quantized where the plan says so."""
-    name = model_id.rsplit("/", 1)[-1]
-    wide, folder = f"{name}-BF16.gguf", shlex.quote(name)
-    path, commands = wide, script("gguf", {"model": shlex.quote(model_id), "folder": folder, "wide": shlex.quote(wide)})
-    if weights not in _NATIVE:
-        kind = _GGUF.get(weights, weights.value)
-        path = f"{name}-{kind}.gguf"
-        commands += f"llama-quantize {shlex.quote(wide)} {shlex.quote(path)} {kind}\n"
-    return Checkpoint(origin="made", path=f"./{path}", base=model_id, script=commands)
+    kind = "" if weights in _NATIVE else _GGUF.get(weights, weights.value)
+    path = f"./{model_id.rsplit('/', 1)[-1]}-{kind or 'BF16'}.gguf"
+    return Checkpoint(origin="made", path=path, base=model_id, tool="gguf", kind=kind)

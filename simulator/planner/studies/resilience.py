@@ -20,7 +20,6 @@ from simulator.planner.fleet.availability import (
 )
 from simulator.planner.fleet.fleet import Sized, housed
 from simulator.planner.fleet.records import Housing
-from simulator.planner.handoff.settings import START_FIXED_S
 from simulator.planner.money.facilities import racked
 from simulator.planner.records import AvailabilityMissed, PlanWarning, Study
 from simulator.planner.search.question import Question
@@ -169,6 +168,8 @@ class Resilience(Study):
 
 # Two periods of 15 s, the default of the Kubernetes horizontal autoscaler and of its metrics.
 AUTOSCALER_LAG_S = 30.0
+# From process start to the first step beside loading weights: imports, compilation, CUDA graph capture.
+START_FIXED_S = 60.0
 _START_SOURCE = "weights over the host link (storage assumed to keep up), 60 s assumed for start and graph capture"
 _LAG_SOURCE = "30 s for an autoscaler that looks every 15 s"
 DEFAULT_RAMP_PER_S = 0.05 / 60

@@ -15,12 +15,12 @@ from simulator.errors import FileError, InfeasibleError, MissingPackageError, Ro
 from simulator.files import write_new_files
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.gap.records import GapError
-from simulator.planner.handoff.launch import handoff_names
 from simulator.records import dataclass
 from simulator.reports.charts.chart import Chart
 from simulator.reports.charts.static_svg import CSS_THEME, static_svg
 from simulator.reports.content.document import Block, Paragraph, Report, Section, SignOff, Tone, cell_text, origin_mark
 from simulator.reports.formats.csv_focus import SCENARIOS, file_name
+from simulator.reports.handoff.launch import handoff_names
 from simulator.reports.report import build_report, numbered
 from simulator.reports.sections.appendix import reproduce_table
 from simulator.reports.sections.gap import gap_sections

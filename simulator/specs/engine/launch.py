@@ -1,7 +1,7 @@
 """How a release of an engine is started: image, command and flags, by what a plan says and not by engine in code.
 
 One YAML file an engine under hardware_profiles/engines/launch/. Texts hold ``${name}`` where a setting of the replica
-belongs (``planner.handoff.settings`` lists them).
+belongs (``reports.handoff.settings`` lists them).
 """
 
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""``simulator.planner.handoff.commands``, ``.checkpoint`` and ``.kubernetes``: one replica in the words of an engine.
+"""``simulator.reports.handoff.commands``, ``.checkpoint`` and ``.kubernetes``: one replica in the words of an engine.
 
 The engine here is a made-up one, whose words say which setting or condition they stand for.
 """
@@ -14,7 +14,9 @@ import yaml
 
 from simulator.phases.deployment import deploy
 from simulator.phases.memory import memory_plan
-from simulator.planner.handoff.commands import (
+from simulator.planner.handoff.settings import Checkpoint, LaunchSettings, served_checkpoint
+from simulator.reports.handoff.checkpoint import checkpoint_script
+from simulator.reports.handoff.commands import (
     command_text,
     environment,
     filled,
@@ -25,9 +27,8 @@ from simulator.planner.handoff.commands import (
     speculation_items,
     words,
 )
-from simulator.planner.handoff.kubernetes import gateway_objects, pool_name, router_flags, router_objects
-from simulator.planner.handoff.notes import tier_notes, untuned_notes
-from simulator.planner.handoff.settings import Checkpoint, LaunchSettings, served_checkpoint
+from simulator.reports.handoff.kubernetes import gateway_objects, pool_name, router_flags, router_objects
+from simulator.reports.handoff.notes import tier_notes, untuned_notes
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.engine.launch import LaunchSpec, load_launch
@@ -282,7 +283,7 @@ class TestCheckpoints:
         scheme: str | None = None,
         hardware: str = "h100",
         tp: int = 1,
-    ) -> Checkpoint:
+    ) -> tuple[Checkpoint, str]:
         deployment = deploy(
             model=load_model(model),
             hardware=load_hardware(hardware),
@@ -290,33 +291,33 @@ class TestCheckpoints:
             precision=PrecisionSpec.model_validate({"weights": weights} if weights else {"scheme": scheme}),
             engine=EngineSpec(),
         )
-        return served_checkpoint(
-            deployment, model_id=model_id, scheme=scheme, memory=memory_plan(deployment), launch=spec
-        )
+        memory = memory_plan(deployment)
+        found = served_checkpoint(deployment, model_id=model_id, scheme=scheme, memory=memory, launch=spec)
+        return found, checkpoint_script(found, deployment.plan)
 
     def test_the_models_own_where_it_has_the_planned_weights(self) -> None:
-        found = self.served(launch(quantizes={"fp8": "fp8"}), weights="bf16")
-        assert (found.origin, found.path, found.quantization, found.script) == ("own", "someone/Own-8B", "", "")
+        found, script = self.served(launch(quantizes={"fp8": "fp8"}), weights="bf16")
+        assert (found.origin, found.path, found.quantization, script) == ("own", "someone/Own-8B", "", "")
 
     def test_made_while_loading_where_sixteen_bits_fit(self) -> None:
         spec = launch(quantizes={"fp8": "own-fp8"})
-        found = self.served(spec, weights="fp8")
+        found, _ = self.served(spec, weights="fp8")
         assert (found.origin, found.quantization) == ("quantized_at_load", "own-fp8")
         # 70 billion weights are 71 GB in 8 bits, which 80 GB hold, and 141 GB in 16, which only an H200 holds.
-        large = self.served(spec, model="llama-3.1-70b", weights="fp8")
-        larger = self.served(spec, model="llama-3.1-70b", weights="fp8", hardware="h200")
+        large, _ = self.served(spec, model="llama-3.1-70b", weights="fp8")
+        larger, _ = self.served(spec, model="llama-3.1-70b", weights="fp8", hardware="h200")
         assert larger.origin == "quantized_at_load"
         assert large.origin == "made"
 
     def test_a_published_one_before_one_that_is_made(self) -> None:
         named = "meta-llama/Llama-3.1-8B-Instruct"
         spec = launch(checkpoints=("compressed-tensors",), quantizes={"fp8": "fp8"})
-        found = self.served(spec, named, weights="fp8")
+        found, _ = self.served(spec, named, weights="fp8")
         assert found.origin == "published"
         assert found.base == named
         assert "8B" in found.path
         assert found.source
-        assert self.served(launch(quantizes={"fp8": "fp8"}), named, weights="fp8").origin == "quantized_at_load"
+        assert self.served(launch(quantizes={"fp8": "fp8"}), named, weights="fp8")[0].origin == "quantized_at_load"
 
     @pytest.mark.parametrize(
         ("kinds", "tool"), [(("compressed-tensors",), "llmcompressor"), (("modelopt",), "hf_ptq.py")]
@@ -324,24 +325,24 @@ class TestCheckpoints:
     def test_a_script_makes_what_nobody_published_in_the_folder_that_is_served(
         self, kinds: tuple[str, ...], tool: str
     ) -> None:
-        found = self.served(launch(checkpoints=kinds), weights="int8")
+        found, script = self.served(launch(checkpoints=kinds), weights="int8")
         assert found.origin == "made"
-        assert tool in found.script
+        assert tool in script
         assert found.path == "./Own-8B-INT8"
-        assert found.path.removeprefix("./") in found.script
-        assert "someone/Own-8B" in found.script
+        assert found.path.removeprefix("./") in script
+        assert "someone/Own-8B" in script
 
     @pytest.mark.parametrize("weights", ["bf16", "fp8", "int4"])
     def test_llama_cpp_gets_a_file_of_its_own(self, weights: str) -> None:
-        found = self.served(launch(checkpoints=("gguf",)), weights=weights)
-        last = found.script.splitlines()[-1]
+        found, script = self.served(launch(checkpoints=("gguf",)), weights=weights)
+        last = script.splitlines()[-1]
         assert found.path.removeprefix("./") in last
         assert found.path.endswith(".gguf")
-        assert ("llama-quantize" in found.script) is (weights != "bf16")
+        assert ("llama-quantize" in script) is (weights != "bf16")
 
     def test_a_name_with_quotes_is_no_command(self) -> None:
-        found = self.served(launch(checkpoints=("modelopt",)), "x/it's; reboot", weights="int8")
-        line = next(line for line in found.script.splitlines() if "hf_ptq" in line)
+        _, script = self.served(launch(checkpoints=("modelopt",)), "x/it's; reboot", weights="int8")
+        line = next(line for line in script.splitlines() if "hf_ptq" in line)
         assert shlex.split(line.removesuffix("\\"))[-1] == "x/it's; reboot"
 
 

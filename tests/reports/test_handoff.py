@@ -12,8 +12,8 @@ import yaml
 
 from simulator.planner.capacity_plan import CapacityPlan
 from simulator.planner.fleet.replica_load import PERCENTILES, knee_index, replica_load
-from simulator.planner.handoff.launch import Handoff, launch_handoff, service_name
 from simulator.planner.plan import plan_capacity
+from simulator.reports.handoff.launch import Handoff, launch_handoff, service_name
 from simulator.specs.question.plan import plan_spec
 
 QUESTION = {"rps": 5.0, "hardware": ("h100",), "ttft_p95": "5s"}

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.handoff.kubernetes import image, pool_objects, service_name, start_s
-from simulator.planner.handoff.launch import launch_handoff
-from simulator.planner.handoff.notes import handoff_notes
 from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
 from simulator.planner.plan import plan_capacity
+from simulator.reports.handoff.kubernetes import image, pool_objects, service_name
+from simulator.reports.handoff.launch import launch_handoff
+from simulator.reports.handoff.notes import handoff_notes
 from simulator.specs.hardware.accelerator import OWN_LABEL, cluster, load_hardware
 from simulator.specs.profiles import list_profiles
 from simulator.specs.question.plan import plan_spec
@@ -128,7 +128,7 @@ def test_an_engine_is_started_watched_and_found_on_its_port(name: str) -> None:
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                 assert container[probe]["httpGet"] == {"path": "/health", "port": "http"}
             probe = container["startupProbe"]
-            assert probe["periodSeconds"] * probe["failureThreshold"] >= 2 * start_s(item)
+            assert probe["periodSeconds"] * probe["failureThreshold"] >= 2 * item.start_s
             assert container["image"] == image(item)
             assert item.release in container["image"]
             variables = {entry["name"]: entry for entry in container["env"]}
@@ -139,7 +139,7 @@ def test_an_engine_is_started_watched_and_found_on_its_port(name: str) -> None:
 
 def test_larger_weights_take_longer_to_start_and_more_of_the_volume() -> None:
     small, large = planned(), planned(model="llama-3.1-70b", tp=(4,))
-    assert start_s(settings_of(large)[0]) > start_s(settings_of(small)[0]) > 60.0
+    assert settings_of(large)[0].start_s > settings_of(small)[0].start_s > 60.0
 
     def gib(plan: CapacityPlan) -> int:
         claim = next(item for item in manifest(plan) if item["kind"] == "PersistentVolumeClaim")

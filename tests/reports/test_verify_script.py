@@ -1,4 +1,4 @@
-"""verify.sh does what it says: run here with a benchmark client that answers what the event simulation would.
+"""``simulator.reports.handoff.benchmark``: verify.sh does what it says, its client answers as the simulation does.
 
 The script's own Python writes the requests, the stand-in for the client serves exactly those on the planned replica in
 the simulation, and the commands at its end are roofcast's own.
@@ -21,9 +21,9 @@ import numpy as np
 import pytest
 
 from simulator.planner.capacity_plan import CapacityPlan
-from simulator.planner.handoff.benchmark import sent_rate_per_s, sent_requests, shared_tokens
-from simulator.planner.handoff.launch import launch_handoff
+from simulator.planner.handoff.load_test import sent_rate_per_s, sent_requests, shared_tokens
 from simulator.planner.plan import plan_capacity
+from simulator.reports.handoff.launch import launch_handoff
 from simulator.specs.question.plan import plan_spec
 
 ROOT = Path(__file__).resolve().parents[2]

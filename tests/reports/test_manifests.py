@@ -1,4 +1,4 @@
-"""``simulator.planner.handoff.kubernetes`` and ``.texts``: templates of objects, notes and scripts, filled in."""
+"""``simulator.reports.handoff.kubernetes`` and ``.texts``: templates of objects, notes and scripts, filled in."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.planner.handoff.kubernetes import manifest, service
-from simulator.planner.handoff.texts import filled, note, script, templates
+from simulator.reports.handoff.kubernetes import manifest, service
+from simulator.reports.handoff.texts import filled, note, script, templates
 from simulator.specs.base import read_yaml
 from simulator.specs.profiles import profile_root
 from tests.for_every import for_every
 
-TEMPLATES = read_yaml(profile_root("hardware_profiles").parent / "simulator/planner/handoff/manifests.yaml")
+TEMPLATES = read_yaml(profile_root("hardware_profiles").parent / "simulator/reports/handoff/manifests.yaml")
 PLAIN = st.one_of(st.integers(0, 99), st.booleans(), st.text("abc", min_size=1))
 VALUES = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("xy"), inner))
 
@@ -81,7 +81,7 @@ def test_a_value_that_is_not_given_is_a_fault() -> None:
 
 
 def test_every_note_is_asked_for_by_the_code_that_chooses_it() -> None:
-    code = (profile_root("hardware_profiles").parent / "simulator/planner/handoff/notes.py").read_text("utf-8")
+    code = (profile_root("hardware_profiles").parent / "simulator/reports/handoff/notes.py").read_text("utf-8")
     by_word = {"parser", "documentation", "memory"}  # what a launch profile says of its flags
     chosen = {name for name in templates("notes") if f'note("{name}"' in code or name.startswith("checkpoint_")}
     assert chosen | by_word == set(templates("notes"))

@@ -13,9 +13,9 @@ from math import ceil
 from string import Template
 from typing import Any
 
-from simulator.planner.handoff.commands import environment, options_text, words
-from simulator.planner.handoff.settings import START_FIXED_S, LaunchSettings
-from simulator.planner.handoff.texts import filled, templates
+from simulator.planner.handoff.settings import PROBE_PERIOD_S, LaunchSettings
+from simulator.reports.handoff.commands import environment, options_text, words
+from simulator.reports.handoff.texts import filled, templates
 from simulator.specs.engine.launch import RouterSpec
 from simulator.specs.hardware.accelerator import cluster
 from simulator.units import GIB
@@ -26,9 +26,6 @@ _PLACE = re.compile(r"\$\{(\w+)\}")
 LONGEST_NAME = 50
 SECRET, SECRET_KEY = "hf-token", "token"
 MODELS = "/models"
-_PERIOD_S = 10
-# Of the volume beyond the weights: tokenizer, a second revision while it is replaced (assumed).
-_VOLUME_SPARE = 2
 _OPTIONS = "/etc/engine"
 # Kubernetes' own default.
 _LEAST_DRAIN_S = 30
@@ -72,11 +69,6 @@ def image(item: LaunchSettings) -> str:
     return f"{name}:{tag.replace(item.launch.release, item.release)}"
 
 
-def start_s(item: LaunchSettings) -> float:
-    """Time from the start of a replica to its first answer, its weights being on the volume [s]."""
-    return START_FIXED_S + item.weights_bytes / item.servers / cluster().volume_bytes_per_s
-
-
 def _is_on_hub(item: LaunchSettings) -> bool:
     return item.checkpoint.origin != "made"
 
@@ -118,14 +110,14 @@ def _container(item: LaunchSettings, *, leads: bool = True) -> Json:
         "image": image(item),
         "command": _command(item, leads=leads),
         "variables": _variables(item),
-        "cpu": str(names.cores_per_accelerator * devices),
-        "memory_gib": names.host_memory_gib_per_accelerator * devices,
+        "cpu": str(item.host_cores),
+        "memory_gib": item.host_memory_gib,
         "limits": {names.resource(item.deployment.hardware): devices},
         "mounts": _mounts(item),
         "port": item.launch.port,
         "path": item.launch.health_path,
-        "period_s": _PERIOD_S,
-        "failures": ceil(2 * start_s(item) / _PERIOD_S),
+        "period_s": PROBE_PERIOD_S,
+        "failures": item.probes_to_start,
     }
     engine: Json = manifest("engine", values)
     return engine | manifest("answering", values) if leads else engine
@@ -173,7 +165,7 @@ def _replicas(item: LaunchSettings, *, drain_s: float) -> Json:
         "metadata": _metadata(item, pool_name(item)),
         "replicas": item.replicas + item.spares,
         "unavailable": max(1, item.spares),
-        "deadline_s": ceil(2 * start_s(item)) + ceil(drain_s) + 600,
+        "deadline_s": ceil(2 * item.start_s) + ceil(drain_s) + 600,
         "pod_metadata": _pod_metadata(item),
         "pod": _pod(item, _container(item), drain_s=drain_s),
         "servers": item.servers,
@@ -190,7 +182,8 @@ def weights_claim_name(item: LaunchSettings) -> str:
 
 def weights_claim(items: Sequence[LaunchSettings]) -> Json:
     """A volume that all replicas read."""
-    size_gib = ceil(_VOLUME_SPARE * max(item.weights_bytes for item in items) / GIB)
+    # Beside the weights: tokenizer, a second revision while it is replaced (assumed).
+    size_gib = ceil(2 * max(item.weights_bytes for item in items) / GIB)
     found: Json = manifest("claim", {"name": weights_claim_name(items[0]), "size_gib": size_gib})
     return found
 

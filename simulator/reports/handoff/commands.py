@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from simulator.planner.handoff.settings import LaunchSettings
-from simulator.planner.handoff.texts import filled
+from simulator.reports.handoff.texts import filled
 from simulator.specs.engine.launch import LaunchItem, RouterSpec
 
 _SHELL = {"rank": '"$RANK"', "head": '"$HEAD"', "host": '"$(hostname -i)"'}

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.handoff.benchmark import verification
-from simulator.planner.handoff.commands import shell_launch, shell_router
-from simulator.planner.handoff.kubernetes import (
+from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
+from simulator.planner.records import Demand
+from simulator.records import dataclass
+from simulator.reports.handoff.benchmark import verification
+from simulator.reports.handoff.checkpoint import checkpoint_script
+from simulator.reports.handoff.commands import shell_launch, shell_router
+from simulator.reports.handoff.kubernetes import (
     SECRET,
     SECRET_KEY,
     Json,
@@ -17,11 +21,8 @@ from simulator.planner.handoff.kubernetes import (
     router_objects,
     weights_claim,
 )
-from simulator.planner.handoff.kubernetes import service_name as service_name
-from simulator.planner.handoff.notes import handoff_notes
-from simulator.planner.handoff.settings import LaunchSettings, fleet_settings
-from simulator.planner.records import Demand
-from simulator.records import dataclass
+from simulator.reports.handoff.kubernetes import service_name as service_name
+from simulator.reports.handoff.notes import handoff_notes
 from simulator.specs.profiles import list_profiles
 from simulator.specs.writing import documents_text
 
@@ -55,7 +56,7 @@ def handoff_names() -> tuple[str, ...]:
 
 def _shares_prefixes(items: Sequence[LaunchSettings], demand: Demand) -> bool:
     """Whether which replica a prompt goes to decides on the planned hits."""
-    return demand.mix.prefix_hit_fraction > 0 and sum(item.replicas + item.spares for item in items) > 1
+    return demand.mix.prefix_hit_fraction > 0 and (len(items) > 1 or items[0].replicas + items[0].spares > 1)
 
 
 def _launch_files(items: Sequence[LaunchSettings], *, routed: bool) -> list[HandoffFile]:
@@ -74,10 +75,10 @@ def _launch_files(items: Sequence[LaunchSettings], *, routed: bool) -> list[Hand
 
 
 def _checkpoint_file(items: Sequence[LaunchSettings]) -> list[HandoffFile]:
-    scripts = dict.fromkeys(item.checkpoint.script for item in items if item.checkpoint.script)
+    scripts = "".join(dict.fromkeys(checkpoint_script(item.checkpoint, item.deployment.plan) for item in items))
     if not scripts:
         return []
-    text = _SHEBANG + "set -euo pipefail\n" + "".join(scripts)
+    text = f"{_SHEBANG}set -euo pipefail\n{scripts}"
     return [HandoffFile(name="checkpoint.sh", title="The checkpoint, made before anything starts", text=text)]
 
 

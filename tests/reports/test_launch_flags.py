@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from simulator.planner.handoff.launch import Handoff, launch_handoff
 from simulator.planner.plan import plan_capacity
+from simulator.reports.handoff.launch import Handoff, launch_handoff
 from simulator.specs.engine.engine import load_engine
 from simulator.specs.engine.launch import LaunchSpec, load_launch
 from simulator.specs.profiles import list_profiles

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.handoff.benchmark import RESULT
-from simulator.planner.handoff.commands import speculation_items
-from simulator.planner.handoff.kubernetes import image, start_s
 from simulator.planner.handoff.settings import DRAFT_PLACEHOLDER, LaunchSettings
-from simulator.planner.handoff.texts import note
 from simulator.planner.records import Demand
+from simulator.reports.handoff.benchmark import RESULT
+from simulator.reports.handoff.commands import speculation_items
+from simulator.reports.handoff.kubernetes import image
+from simulator.reports.handoff.texts import note
 from simulator.specs.hardware.accelerator import OWN_LABEL, cluster
 from simulator.specs.model.precision import Dtype
 from simulator.units import percent_text
@@ -158,8 +158,8 @@ def _transfer_notes(fleet: Fleet) -> list[str]:
 
 def _cluster_notes(items: Sequence[LaunchSettings]) -> list[str]:
     last = items[-1]
-    bytes_text = f"{last.weights_bytes / last.servers:.2g}"
-    notes = [note("start", {"seconds": f"{2 * start_s(last):.0f}", "bytes": bytes_text})]
+    bytes_text = f"{last.server_weights_bytes:.2g}"
+    notes = [note("start", {"seconds": f"{2 * last.start_s:.0f}", "bytes": bytes_text})]
     if image(last).startswith("your-"):
         notes.append(note("image", {"image": image(last)}))
     named = {item.deployment.hardware.name: item.deployment.hardware for item in items}

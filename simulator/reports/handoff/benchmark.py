@@ -6,26 +6,27 @@ import json
 import shlex
 import textwrap
 from collections.abc import Sequence
-from math import ceil
-from statistics import NormalDist
-
-import numpy as np
 
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective
 from simulator.planner.fleet.records import Fleet
-from simulator.planner.handoff.commands import command_text
+from simulator.planner.handoff.load_test import (
+    measured_s,
+    new_tokens,
+    sent_rate_per_s,
+    sent_requests,
+    sent_tokens,
+    shared_tokens,
+)
 from simulator.planner.handoff.settings import LaunchSettings
-from simulator.planner.handoff.texts import script
 from simulator.planner.records import Demand
-from simulator.traffic.lengths import LengthDistribution, RequestMix
+from simulator.reports.handoff.commands import command_text
+from simulator.reports.handoff.texts import script
+from simulator.traffic.lengths import RequestMix
 from simulator.units import KILO, SECONDS_PER_MINUTE
 
 CLIENT = "vllm==0.15.1"
 """Whose ``vllm bench serve`` sends the requests, to every engine: the release that the flags were checked against."""
 RESULT = "replica.json"
-_STAYS = 5
-_LEAST_PROMPTS = 200
-_QUANTILES = 200
 
 
 def _goodput(objectives: tuple[Objective, ...]) -> list[str]:
@@ -34,38 +35,18 @@ def _goodput(objectives: tuple[Objective, ...]) -> list[str]:
     return [f"--goodput {' '.join(bounds)}"] if bounds else []
 
 
-def shared_tokens(mix: RequestMix) -> int:
-    """Tokens of one prefix that all prompts begin with, which makes the planned share of hits."""
-    prompt = max(1, round(mix.isl.mean_tokens))
-    return min(prompt - 1, round(mix.prefix_hit_fraction * mix.isl.mean_tokens))
-
-
-def sent_rate_per_s(fleet: Fleet, demand: Demand) -> float:
-    """Rate of a load test: one replica's share of the peak, all of it where two pools are loaded together [1/s]."""
-    return demand.planned_rate_per_s / (1 if len(fleet.pools) > 1 else fleet.replicas)
-
-
-def sent_requests(fleet: Fleet, demand: Demand) -> tuple[int, int]:
-    """Requests of the warm-up, one p95 stay long, and of the measurement, five of them."""
-    rate, stay_s = sent_rate_per_s(fleet, demand), fleet.degraded.e2e_p95_s
-    return max(1, ceil(rate * stay_s)), max(_LEAST_PROMPTS, ceil(_STAYS * rate * stay_s))
-
-
-def _listed(lengths: LengthDistribution, *, share: float = 1.0) -> str:
-    """Lines of lengths at evenly spaced probabilities, each multiplied by ``share`` and at least 1."""
-    deviates = [NormalDist().inv_cdf((place + 1 / 2) / _QUANTILES) for place in range(_QUANTILES)]
-    values = np.maximum(1, np.rint(share * lengths.at(np.array(deviates)))).astype(int)
-    text = ", ".join(map(str, values.tolist() if lengths.cv else values[:1].tolist()))
+def _listed(tokens: Sequence[int]) -> str:
+    """Lines of lengths."""
+    text = ", ".join(map(str, tokens))
     return textwrap.fill(f"{text},", width=110, initial_indent="    ", subsequent_indent="    ")
 
 
 def _requests_script(item: LaunchSettings, mix: RequestMix, *, warm_up: int, count: int) -> str:
-    shared = shared_tokens(mix)
     values = {
         "tokenizer": json.dumps(item.checkpoint.base),
-        "questions": _listed(mix.isl, share=1 - shared / mix.isl.mean_tokens),
-        "answers": _listed(mix.osl),
-        "shared": str(shared),
+        "questions": _listed(new_tokens(mix)),
+        "answers": _listed(sent_tokens(mix.osl)),
+        "shared": str(shared_tokens(mix)),
         "warm_up": str(warm_up),
         "count": str(count),
         "longest": str(item.max_model_len),
@@ -117,7 +98,7 @@ def verification(item: LaunchSettings, fleet: Fleet, *, demand: Demand, objectiv
         f"--save-result --save-detailed --result-filename {RESULT}",
     ]
     target = "one replica" if alone else "the router in front of both pools"
-    minutes = _STAYS * fleet.degraded.e2e_p95_s / SECONDS_PER_MINUTE
+    minutes = measured_s(fleet) / SECONDS_PER_MINUTE
     text = script("verify", {"target": target, "client": CLIENT, "minutes": f"{minutes:.2g}"})
     text += _requests_script(item, mix, warm_up=warm_up, count=count)
     text += _bench(item, "warm-up", rate_per_s=rate, gap_cv=mix.arrival_cv, count=warm_up, also=())

@@ -18,7 +18,7 @@ import numpy as np
 from simulator.errors import ProfileError, contradiction, did_you_mean
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.fits import FitSet, fit_set
-from simulator.kernels.gemm import GemmMachine, gemm_machine, gemm_seconds
+from simulator.kernels.gemm import GemmMachine, gemm_machine, gemm_seconds, gemm_timing
 from simulator.kernels.timing import Provenance, Terms, Timing, chosen
 from simulator.operators.work import ActivationPasses, Array, ElementwiseShape, GemmShape, MatmulFormat, MoeShape
 from simulator.specs.engine.releases import SplitProducts
@@ -121,8 +121,8 @@ def derived_gemm_timing(
     """Price one product in a format without measurements from the 16-bit ``fit``, vectorised over ``shape.m``.
 
     Up to ``family.fused_rows`` tokens the fused kernel runs; above, the weights are written out in 16 bit and the
-    16-bit product follows. The passes around the product are priced apart. The spread is that of the fit and of the
-    family in quadrature.
+    16-bit product follows. Weight-only products save the stream of what they do not read, and nothing else. The passes
+    around the product are priced apart. The spread is that of the fit and of the family in quadrature.
     """
     m = np.atleast_1d(np.asarray(shape.m, dtype=np.float64))
     terms = _fused(shape, hardware=hardware, fit=fit, family=family)
@@ -132,6 +132,12 @@ def derived_gemm_timing(
     points = log2_coordinates(m, shape.n * shape.batch, shape.k)
     timing = corrected_timing(terms, points, fit=fit, lattice=lattice, axes=("m", "n", "k"))
     known = Provenance.EXTRAPOLATED if family.known_as == "fitted" else Provenance.ASSUMED
+    if family.dequantise_ops and shape.format.activation_bits == PLAIN.activation_bits:
+        wide = replace(shape, format=_wide_format(shape.format, hardware))
+        plain = gemm_timing(wide, hardware=hardware, fit=fit, lattice=lattice, cold=True)
+        unread_bytes = shape.n * shape.k * shape.batch * (PLAIN.weight_bits - shape.format.weight_bits) / BITS_PER_BYTE
+        saved_s = unread_bytes / (fit.parameters["memory_fraction"] * hardware.memory_bytes_per_s)
+        timing = replace(timing, seconds=np.maximum(timing.seconds, plain.seconds - saved_s))
     return replace(
         timing,
         log_sigma=np.hypot(timing.log_sigma, family.log_sigma),
@@ -166,16 +172,15 @@ def _fused(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, famil
 
 def _widened(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, depth: float = 1.0) -> Terms:
     """The product over a share ``depth`` of the input columns with weights as wide as its activations."""
-    math = _wide_math(shape.format, hardware)
-    wide = MatmulFormat(name="wide", weight_bits=BITS[math], activation_bits=BITS[math], math=math)
+    wide = _wide_format(shape.format, hardware)
     return gemm_seconds(
         shape.m,
         shape.n,
         shape.k * depth,
         machine=gemm_machine(hardware, wide),
         parameters=fit.parameters,
-        weight_bytes=BITS[math] / BITS_PER_BYTE,
-        activation_bytes=BITS[math] / BITS_PER_BYTE,
+        weight_bytes=wide.weight_bits / BITS_PER_BYTE,
+        activation_bytes=wide.activation_bits / BITS_PER_BYTE,
         batch=shape.batch,
         cold=True,
     )
@@ -184,7 +189,7 @@ def _widened(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit, dep
 def _materialised(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit) -> Terms:
     """All weights are widened in memory, then multiplied as wide ones."""
     terms = _widened(shape, hardware=hardware, fit=fit)
-    wide_bits = BITS[_wide_math(shape.format, hardware)]
+    wide_bits = _wide_format(shape.format, hardware).weight_bits
     moved = shape.n * shape.k * shape.batch * (shape.format.weight_bits + wide_bits) / BITS_PER_BYTE
     pass_s = moved / (fit.parameters["memory_fraction"] * hardware.memory_bytes_per_s)
     return Terms(
@@ -194,11 +199,11 @@ def _materialised(shape: GemmShape, *, hardware: AcceleratorSpec, fit: KernelFit
     )
 
 
-def _wide_math(format: MatmulFormat, hardware: AcceleratorSpec) -> Dtype:
+def _wide_format(format: MatmulFormat, hardware: AcceleratorSpec) -> MatmulFormat:
     """What widened weights are multiplied in: 16 bits on the device's matrix units; FP32 where activations are."""
-    if format.math is Dtype.FP32:
-        return format.math
-    return Dtype.BF16 if Dtype.BF16 in hardware.peak_flops_per_s else Dtype.FP16
+    math = Dtype.BF16 if Dtype.BF16 in hardware.peak_flops_per_s else Dtype.FP16
+    math = format.math if format.math is Dtype.FP32 else math
+    return MatmulFormat(name="wide", weight_bits=BITS[math], activation_bits=BITS[math], math=math)
 
 
 # fp16 runs on the same units at the same rate as bf16 and moves the same bytes. The matrix units multiply both 4-bit

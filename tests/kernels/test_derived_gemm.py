@@ -61,6 +61,16 @@ def test_more_tokens_never_take_less_time_and_weight_only_ends_at_the_compute_ro
     assert 1.0 < four[-1] / price(library, BF16).seconds[-1] < 1.25
 
 
+@pytest.mark.parametrize("hardware", [*GPUS, "mi355x", "gaudi3"])
+@pytest.mark.parametrize("name", ["awq", "rtn-8bit", "q4_k_m"])
+def test_weight_only_saves_the_stream_of_weights_and_no_arithmetic(hardware: str, name: str) -> None:
+    spec = load_hardware(hardware)
+    library, product, many = kernel_library(spec, library="vllm"), scheme(name), np.array([1024.0, 8192.0, 65536.0])
+    saved_s = N * K * (16 - product.weight_bits) / 8 / spec.memory_bytes_per_s
+    # Kernels reach at least a third of the bandwidth.
+    assert np.all(price(library, product, m=many).seconds > price(library, BF16, m=many).seconds - 3 * saved_s)
+
+
 def test_dequantisation_is_what_weight_only_loses_by() -> None:
     hardware = load_hardware("a100-sxm-80gb")
     fits = fit_set(hardware, library="sglang", group="gemm")

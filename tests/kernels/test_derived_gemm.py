@@ -71,6 +71,13 @@ def test_weight_only_saves_the_stream_of_weights_and_no_arithmetic(hardware: str
     assert np.all(price(library, product, m=many).seconds > price(library, BF16, m=many).seconds - 3 * saved_s)
 
 
+@pytest.mark.parametrize("hardware", ["rtx-4090", "h100-sxm-80gb", "mi300x", "apple-m4-max"])
+def test_blocks_of_llama_cpp_pay_for_one_more_token_what_a_token_takes(hardware: str) -> None:
+    library = kernel_library(load_hardware(hardware), library="torch")
+    seconds = price(library, scheme("q4_k_m"), m=np.arange(1.0, 65)).seconds
+    assert np.all(seconds[1:] < 2.1 * seconds[:-1]), "a row of tiles more, no copy of all weights"
+
+
 def test_dequantisation_is_what_weight_only_loses_by() -> None:
     hardware = load_hardware("a100-sxm-80gb")
     fits = fit_set(hardware, library="sglang", group="gemm")

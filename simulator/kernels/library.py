@@ -9,8 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from simulator.kernels.attention.cases import MEASURED_KV_HEADS
-from simulator.kernels.attention.choice import WIDE_MATH, attention_family, choose_attention_fit
+from simulator.kernels.attention.cases import MEASURED_KV_HEADS, WIDE_MATH, attention_family, choose_attention_fit
 from simulator.kernels.attention.decode import decode_attention_timing
 from simulator.kernels.attention.prefill import attention_timing
 from simulator.kernels.collectives.network import collective_timing

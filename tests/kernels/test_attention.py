@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.errors import ProfileError
-from simulator.kernels.attention.cases import (
-    AttentionCases,
+from simulator.kernels.attention.cases import AttentionCases, attention_machine, choose_attention_fit
+from simulator.kernels.attention.decode import (
     SplitRule,
-    attention_machine,
     balanced_splits,
+    decode_attention_timing,
+    decode_grid,
+    decode_seconds,
     efficient_splits,
 )
-from simulator.kernels.attention.choice import choose_attention_fit
-from simulator.kernels.attention.decode import decode_attention_timing, decode_grid, decode_seconds
 from simulator.kernels.attention.prefill import attention_timing, prefill_grid, visible_keys
 from simulator.kernels.correction import Lattice, lattice_of
 from simulator.kernels.timing import Provenance, Timing

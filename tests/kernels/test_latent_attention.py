@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simulator.kernels.attention.cases import attention_cases, attention_machine
-from simulator.kernels.attention.choice import choose_attention_fit
+from simulator.kernels.attention.cases import attention_cases, attention_machine, choose_attention_fit
 from simulator.kernels.attention.latent import LAUNCH_S, REREAD, latent_decode_seconds, latent_grid_of, tile_rows
 from simulator.kernels.library import KernelLibrary, kernel_library
 from simulator.operators.work import AttentionShape

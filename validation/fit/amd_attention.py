@@ -16,7 +16,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from simulator.fitting.kernel_fits import fit_error, interval_sigma
-from simulator.kernels.attention.cases import AttentionCases, SplitRule, attention_machine
+from simulator.kernels.attention.cases import AttentionCases, attention_machine
+from simulator.kernels.attention.decode import SplitRule
 from simulator.kernels.attention.prefill import PREFILL_AXES, grid_of, prefill_points, prefill_seconds
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.hardware.calibration import CalibrationSpec, KernelFit

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.kernels.attention.cases import AttentionMachine, SplitRule
+from simulator.kernels.attention.cases import AttentionMachine
+from simulator.kernels.attention.decode import SplitRule
 from simulator.kernels.correction import log_correction
 from validation.fit.attention_models import SPLIT_BOUNDS, Model, model_of, prepared
 from validation.fit.corrected import lattice_nodes

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.kernels.attention.cases import AttentionMachine, SplitRule
-from simulator.kernels.attention.decode import DECODE_AXES, decode_grid_of, decode_points, decode_seconds
+from simulator.kernels.attention.cases import AttentionMachine
+from simulator.kernels.attention.decode import DECODE_AXES, SplitRule, decode_grid_of, decode_points, decode_seconds
 from simulator.kernels.attention.latent import LATENT_MODEL, latent_decode_seconds, latent_grid_of
 from simulator.kernels.attention.prefill import PREFILL_AXES, grid_of, prefill_points, prefill_seconds
 from simulator.specs.hardware.accelerator import load_hardware

@@ -7,6 +7,7 @@ be split among compute units. A small correction fitted on the residual (kernels
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,9 @@ from simulator.kernels.attention.cases import (
     KEY_BLOCK,
     AttentionCases,
     AttentionMachine,
-    SplitRule,
     append_seconds,
     attention_cases,
     attention_machine,
-    balanced_splits,
-    efficient_splits,
     kernel_dtype,
 )
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
@@ -47,6 +45,19 @@ L2_SHARPNESS = 6.0
 FEED_SHARPNESS = 4.0
 """Sharpness of the maximum of feeding a key block and multiplying it."""
 
+FULL_SHARE = 0.8
+"""A grid that fills this share of the slots does not split its keys [Dao2023]."""
+
+EFFICIENT_SHARE = 0.85
+"""The fewest splits within this share of the best wave efficiency are taken [Dao2023]."""
+
+SHARE_MARGIN = 1.1
+FEW_BLOCKS = 4.0
+"""Tiles of at most this many key blocks are never divided by flash-attention 3."""
+
+MOST_SPLITS = 128
+_SPLITS: NDArray[np.float64] = np.arange(1.0, MOST_SPLITS + 1.0)[:, None]
+
 UNIT_SHARES, RESIDENCY, OVERLAP, BLOCK_CYCLES, TOKEN_CYCLES, L2_REACH = 4.4, 1.5, 2.0, 10.0, 3000.0, 0.6
 """What feeds a unit in even shares of the bandwidth, thread blocks that share a unit, sharpness of the maximum of
 multiplying and streaming, cycles of a key block and of a token's append, and the share of the L2 that a call's cache
@@ -55,6 +66,14 @@ error on left-out layouts by less than a tenth, mostly down (six tables of five 
 
 BLOCKS_PER_UNIT = 2.0
 """Thread blocks per compute unit that flash-attention 2 reckons with when it splits keys [Dao2023]."""
+
+
+class SplitRule(IntEnum):
+    """How a kernel divides keys among compute units: never or freely, as flash-attention 2, as flash-attention 3."""
+
+    OWN = 0
+    EFFICIENT = 1
+    BALANCED = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +93,62 @@ class DecodeGrid:
     blocks_per_part: Array
     grouped: NDArray[np.bool_]
     copies_queries: NDArray[np.bool_]
+
+
+def efficient_splits(tiles: Array, blocks: Array, *, slots: float) -> Array:
+    """Parts into which flash-attention divides the keys of each tile when tiles alone leave slots idle [-].
+
+    The fewest of up to 128 parts whose last wave is within EFFICIENT_SHARE of the fullest [Dao2023]; 1 where
+    the tiles already fill FULL_SHARE of the slots. tiles, blocks : arrays of tiles in the grid, key blocks a tile.
+    """
+    splits = np.ones(len(tiles))
+    idle = np.flatnonzero((tiles < FULL_SHARE * slots) & (blocks > 1))
+    if len(idle) == 0:
+        return splits
+    few, keys = tiles[idle], blocks[idle]
+    per_part = np.ceil(keys / _SPLITS)
+    fewer = np.ceil(keys / np.maximum(_SPLITS - 1.0, 1.0))
+    useful = (_SPLITS == 1.0) | ((per_part != fewer) & (np.minimum(keys, slots) >= _SPLITS))
+    waves = few * _SPLITS / slots
+    efficiency = np.where(useful, waves / np.ceil(waves), 0.0)
+    enough = efficiency >= EFFICIENT_SHARE * efficiency.max(axis=0)
+    splits[idle] = 1.0 + np.argmax(enough, axis=0)
+    return splits
+
+
+def balanced_splits(tiles: Array, blocks: Array, *, tiles_of_one: Array, slots: float) -> Array:
+    """Parts into which flash-attention 3 divides the keys of calls with sequences of any length [-].
+
+    Equation
+    --------
+    splits = ceil(blocks / ceil(1.1 tiles blocks / slots)), at most MOST_SPLITS
+
+    Parameters
+    ----------
+    tiles, blocks : tiles of the grid and key blocks of a tile [-]
+    tiles_of_one : tiles of one sequence [-]
+    slots : thread blocks that run at once [-]
+
+    Range of validity
+    -----------------
+    1 where the tiles of one sequence nearly fill the device, or where keys are few. Leaves out other kernels' rules.
+
+    References
+    ----------
+    [Shah2024]
+
+    Examples
+    --------
+    Parts of ceil(1.1 x 8 x 64 / 132) = 5 blocks.
+
+    >>> eight = np.array([8.0])
+    >>> float(balanced_splits(eight, np.array([64.0]), tiles_of_one=eight, slots=132.0)[0])
+    13.0
+    """
+    share = np.ceil(SHARE_MARGIN * tiles * blocks / slots)
+    splits = np.clip(np.ceil(blocks / share), 1.0, MOST_SPLITS)
+    allowed: Array = np.where((tiles_of_one < FULL_SHARE * slots) & (blocks > FEW_BLOCKS), splits, 1.0)
+    return allowed
 
 
 def decode_grid(

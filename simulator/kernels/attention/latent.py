@@ -15,7 +15,6 @@ from simulator.kernels.attention.cases import (
     KEY_BLOCK,
     AttentionCases,
     AttentionMachine,
-    SplitRule,
     attention_cases,
     attention_machine,
     kernel_dtype,
@@ -23,6 +22,7 @@ from simulator.kernels.attention.cases import (
 from simulator.kernels.attention.decode import (
     DECODE_AXES,
     DecodeGrid,
+    SplitRule,
     cache_bytes,
     decode_grid,
     decode_points,

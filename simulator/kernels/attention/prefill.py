@@ -16,14 +16,12 @@ from simulator.kernels.attention.cases import (
     KEY_BLOCK,
     AttentionCases,
     AttentionMachine,
-    SplitRule,
     append_seconds,
     attention_cases,
     attention_machine,
-    balanced_splits,
-    efficient_splits,
     kernel_dtype,
 )
+from simulator.kernels.attention.decode import SplitRule, balanced_splits, efficient_splits
 from simulator.kernels.correction import Lattice, corrected_timing, log2_coordinates
 from simulator.kernels.timing import Provenance, Terms, Timing, l2_hit_share, smooth_maximum
 from simulator.operators.work import Array, AttentionShape

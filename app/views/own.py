@@ -53,6 +53,7 @@ from simulator.reports.answers.demand import demand_columns, demand_rows, peak_f
 from simulator.reports.answers.prices import PriceFilter, quotes_table
 from simulator.reports.answers.profiles import beside, hardware_facts, model_facts
 from simulator.reports.content.document import Section
+from simulator.reports.words.fields import note_texts
 from simulator.specs.base import validate
 from simulator.specs.hardware.accelerator import list_hardware, load_hardware
 from simulator.specs.measured.serving_results import ServedSpec
@@ -145,7 +146,7 @@ def _hub() -> None:
         return
     known = model.profile or model.name
     st.success(f"{name} is known as {known}.", icon=":material/check_circle:")
-    display.notes(model.notes)
+    display.notes(note_texts(model.notes))
     named = model.quantization.method if model.quantization else ""
     _open_in({"model": known} | ({"weights": named} if named in inputs.WEIGHTS else {}))
 

@@ -13,7 +13,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.one_step import check_phase, one_step
 from simulator.phases.power import power_capped
 from simulator.reports.answers.step import CrossoverAnswer, StepAnswer
-from simulator.specs.base import validate
+from simulator.specs.base import Note, validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
@@ -149,7 +149,7 @@ def crossover(
         except RoofcastError as error:
             if formats is not None or error.code != "unsupported_dtype":
                 raise
-            notes.append(f"{name} left out: {error.message}")
+            notes.append(Note("format_left_out", {"format": name, "reason": error.message}))
     guessing = techniques_spec({"speculation": speculation}) if speculation is not None else None
     comparison = compare_formats(
         found,

@@ -12,6 +12,7 @@ from simulator.errors import contradiction, ignored_option
 from simulator.operators.device_share import DeviceShare, has_prefill
 from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.work import Array, MatmulFormat, StepShape, Work, mixed_step, prefill_step
+from simulator.specs.base import Note
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, PicturesSpec, VisionSpec
 from simulator.specs.model.precision import BITS, Dtype
 
@@ -195,12 +196,8 @@ def with_pictures(
     pictures = PicturesSpec(
         per_prompt_token=images_per_request * pieces / prompt_tokens, patches=patches, tokens=tokens
     )
-    sized = "" if image_pixels else " (assumed: image_pixels not given)"
-    note = (
-        f"a prompt of {prompt_tokens:,.0f} tokens holds {images_per_request:g} x {pixels:,} pixels{sized}, which are "
-        f"{taken:,.0f} of its tokens; they are encoded in 16 bits "
-        + ("by a pool of their own" if encoded_apart else "in the step that first needs them")
-    )
+    said = {"prompt_tokens": prompt_tokens, "images": images_per_request, "pixels": pixels, "taken_tokens": taken}
+    note = Note("pictures", {**said, "assumed": not image_pixels, "apart": encoded_apart})
     return model.model_copy(
         update={"vision": vision.model_copy(update={"pictures": pictures}), "notes": (*model.notes, note)}
     )

@@ -17,7 +17,7 @@ from simulator.operators.parallelism import check_parallelism
 from simulator.operators.transformer import is_encoder_only
 from simulator.phases.engine_settings import EngineSettings, engine_assumptions, engine_settings, kernel_assumptions
 from simulator.records import dataclass
-from simulator.specs.base import Assumption, Same, ValueOrigin
+from simulator.specs.base import Assumption, Note, Same, ValueOrigin
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineProfile, EngineSpec, load_engine, with_feature, with_model
 from simulator.specs.engine.releases import EngineLimits, LimitField, ServedModel
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from simulator.techniques.speculation.scenario import SpeculationPlan
 
 
-_EVENLY = "as recipes with so many expert-parallel ranks balance experts; experts routed unevenly still crowd by chance"
 _NO_TECHNIQUES = TechniquesSpec()
 
 
@@ -70,14 +69,14 @@ class Speculation:
     weights_bytes: float
     kv_bytes_per_token: float
     plain: AppliedTechniques
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 def _formats(plan: PrecisionPlan, asked: PrecisionSpec, taken: PrecisionSpec) -> tuple[Assumption, ...]:
     own = (
         ()
         if taken.scheme in (None, asked.scheme)
-        else (f"{asked.scheme or asked.weights} taken as {taken.scheme}, the chip's own",)
+        else (Note("chips_own", {"asked": asked.scheme or asked.weights, "taken": taken.scheme}),)
     )
     return tuple(Assumption(key="precision", origin=ValueOrigin.RULE, detail=note) for note in plan.assumptions + own)
 
@@ -132,7 +131,7 @@ def _as_recipes_place(
     even = profile.recipe.even_ranks.get(hardware.architecture, {})
     if ep_size < even.get(applied.plan.format_for("experts").name, inf):
         return applied
-    said = Assumption(key="engine.expert_placement", value="even", origin=ValueOrigin.RULE, detail=_EVENLY)
+    said = Assumption(key="engine.expert_placement", value="even", origin=ValueOrigin.RULE)
     model = _placed_evenly(Same(applied.model)).held
     return replace(applied, model=model, assumptions=(*applied.assumptions, said))
 
@@ -321,7 +320,7 @@ def _within_budget(replica: Deployment, spec: EngineSpec) -> Deployment:
     needed, most = engine.max_num_seqs * verify, engine.max_num_seqs * engine.max_model_len
     if spec.max_num_batched_tokens is None and engine.max_num_batched_tokens > most >= needed:
         capped = replace(engine, max_num_batched_tokens=most)
-        return _derived(replica, "max_num_batched_tokens", engine=capped, detail="max_num_seqs x max_model_len")
+        return _derived(replica, "max_num_batched_tokens", engine=capped, detail=Note("all_at_longest"))
     if engine.max_num_batched_tokens >= needed:
         return replica
     if spec.max_num_seqs is None and engine.max_num_batched_tokens >= verify:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulator.errors import RoofcastError
 from simulator.records import dataclass
-from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.engine.deployment import KvTierSpec, Medium, ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, default_server_for
@@ -98,7 +98,7 @@ def tier_assumptions(spec: EngineSpec, tiers: tuple[KvTier, ...]) -> tuple[Assum
             key=f"engine.kv_tiers.{tier.medium}.bytes_per_s",
             value=f"{tier.device_bytes_per_s:.3g}",
             origin=ValueOrigin.RULE,
-            detail=f"per accelerator over {tier.link}",
+            detail=Note("over_link", {"link": tier.link}),
         )
         for tier in tiers
         if tier.link is not None

@@ -13,7 +13,7 @@ from simulator.operators.parallelism import allowed_tp_sizes, kv_bytes_per_token
 from simulator.operators.transformer import parameter_counts, stored_bytes
 from simulator.operators.work import prefill_step
 from simulator.records import dataclass
-from simulator.specs.base import Same
+from simulator.specs.base import Note, Same
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, load_hardware
 from simulator.specs.model.architecture import RECURRENT_KINDS, ModelSpec
@@ -39,7 +39,7 @@ class Draft:
     plan: PrecisionPlan
     kernels: KernelLibrary
     techniques: AppliedTechniques
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
     def weights_bytes(self, plan: SpeculationPlan) -> float:
         """Weights of a device that the target does not hold already [bytes]."""
@@ -62,11 +62,10 @@ def prediction_heads(plan: SpeculationPlan, *, runs_published_code: bool) -> Row
     )
 
 
-def speculation_notes(model: ModelSpec) -> tuple[str, ...]:
+def speculation_notes(model: ModelSpec) -> tuple[Note, ...]:
     """What a reader should know about speculation of ``model``."""
     recurrent = any(layer.mixer is not None and layer.mixer.kind in RECURRENT_KINDS for layer in model.layers)
-    said = "recurrent states have to go back to the last accepted token after each round; that is not priced"
-    return (said,) if recurrent else ()
+    return (Note("states_go_back"),) if recurrent else ()
 
 
 @lru_cache(maxsize=64)
@@ -105,7 +104,7 @@ def draft_of(
         hardware = load_hardware(spec.draft_hardware, profiles=profiles)
         kernels = with_sustained_rates(kernel_library(hardware, library=kernels.library, profiles=profiles))
     if plan.draft_device == "cpu":
-        notes.append(f"the draft runs on one {drafters.XEON_8480C.name} (assumed host), priced by its roofline")
+        notes.append(Note("draft_on_host", {"host": drafters.XEON_8480C.name}))
     return Draft(
         model=draft,
         hardware=hardware,
@@ -183,7 +182,7 @@ def _draft_model(target: ModelSpec, spec: SpeculationSpec, *, profiles: str | No
     return load_model(usual, profiles=profiles)
 
 
-def _check_pair(target: ModelSpec, draft: ModelSpec) -> list[str]:
+def _check_pair(target: ModelSpec, draft: ModelSpec) -> list[Note]:
     """Refuse a draft with another vocabulary; note one that is no smaller."""
     difference = abs(draft.vocab_size - target.vocab_size)
     if difference > PADDING_SHARE * target.vocab_size:
@@ -195,7 +194,7 @@ def _check_pair(target: ModelSpec, draft: ModelSpec) -> list[str]:
         )
     notes = []
     if difference:
-        notes.append(f"{draft.name} and {target.name} pad their vocabularies differently; taken as one tokenizer")
+        notes.append(Note("vocabularies_padded", {"draft": draft.name, "target": target.name}))
     if parameter_counts(draft).total >= parameter_counts(target).total:
-        notes.append(f"the draft {draft.name} is no smaller than {target.name}: it cannot pay")
+        notes.append(Note("draft_no_smaller", {"draft": draft.name, "target": target.name}))
     return notes

@@ -15,8 +15,8 @@ import numpy as np
 from simulator.errors import RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.records import dataclass
-from simulator.reports.words.fields import assumption_text, error_content
-from simulator.specs.base import Assumption
+from simulator.reports.words.fields import assumption_text, error_content, note_text
+from simulator.specs.base import Assumption, Note
 from simulator.specs.question.plan_values import ObjectiveSpec
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def dump(value: object, *, whole: bool = False) -> Any:
         return finite(value)
     if isinstance(value, Assumption):
         return assumption_text(value)
+    if isinstance(value, Note):
+        return note_text(value)
     if isinstance(value, ObjectiveSpec):
         # Most results have no objectives, and metrics of served requests are much to import.
         from simulator.engine.runs.metrics import objective_name

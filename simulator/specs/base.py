@@ -2,16 +2,17 @@
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import field
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from simulator.errors import Option, ProfileError, RoofcastError, closest, did_you_mean, same_words, shown
+from simulator.errors import Option, ProfileError, RoofcastError
 from simulator.records import dataclass
 from simulator.specs.parsing import MalformedError, parse_json, parse_yaml, read_text
 from simulator.units import MEGA, TERA
@@ -226,100 +227,15 @@ class Assumption:
     pool: str = ""
 
 
-_NAMED_ERRORS = 5
-# How pydantic names the member of a union that it tried, and the key of a mapping.
-_LABEL = re.compile(r"[\w-]+[\[(].*[\])]|\[key\]|(constrained-)?(str|int|float|bool)|[A-Z]\w*Spec")
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a reader should know. key : of its sentence in ``reports.words.notes``; values : what that names."""
 
+    key: str
+    values: Mapping[str, object] = field(default_factory=dict)
 
-def refused(spec_class: type[Spec], error: ValidationError) -> tuple[str, str, str]:
-    """Dotted field, message and hint of the first error; the message counts and names the others."""
-    details = error.errors(include_url=False)
-    # Of a union, the member that looked into the value says more than those that take no such thing.
-    deeper = {_location(one)[:depth] for one in details for depth in range(len(_location(one)))}
-    details = [one for one in details if not one["type"].endswith("_type") or _location(one) not in deeper]
-    field, message, hint = _sentence(spec_class, details[0])
-    if others := [detail for detail in details[1:] if _field(detail) != field]:
-        message += f" (and {len(others)} more: {_others(others)})"
-    return field, message, hint
-
-
-def _sentence(spec_class: type[Spec], detail: ErrorDetails) -> tuple[str, str, str]:
-    location, field, kind, value = _location(detail), _field(detail), detail["type"], shown(detail["input"])
-    if kind == "extra_forbidden":
-        word, known = str(location[-1]), _known_fields(spec_class, location)
-        deeper = "" if same_words(word) & set(known) else _deeper(spec_class, location)
-        elsewhere = spec_class.meant.get(word, deeper)
-        return field, f"unknown field (value {value})", elsewhere or did_you_mean(word, known)
-    if kind == "missing":
-        words = get_args(getattr(spec_class.model_fields.get(field), "annotation", None))
-        hint = f"one of {', '.join(words)}" if words and isinstance(words[0], str) else ""
-        return field, "this field is required and missing", hint
-    if kind in ("enum", "literal_error"):
-        allowed = re.findall(r"'([^']*)'", str(detail.get("ctx", {}).get("expected", "")))
-        return field, f"{value} is not allowed; allowed: {', '.join(allowed)}", closest(str(detail["input"]), allowed)
-    reason = detail["msg"].removeprefix("Value error, ")
-    said = reason[0].lower() + reason[1:]
-    said += "" if kind == "value_error" and isinstance(detail["input"], Mapping) else f", got {value}"
-    return field, said, _without(spec_class, location) if kind == "greater_than" else ""
-
-
-def _location(detail: ErrorDetails) -> tuple[int | str, ...]:
-    """Where it is in the data: the members of a union that were tried have labels in between, which are left out."""
-    return tuple(part for part in detail["loc"] if isinstance(part, int) or not _LABEL.fullmatch(part))
-
-
-def _field(detail: ErrorDetails) -> str:
-    return ".".join(str(part) for part in _location(detail))
-
-
-def _others(details: list[ErrorDetails]) -> str:
-    """Fields of the other errors, a few of them by name."""
-    names = list(dict.fromkeys(_field(detail) or "the whole" for detail in details))
-    return ", ".join(names[:_NAMED_ERRORS]) + (", ..." if len(names) > _NAMED_ERRORS else "")
-
-
-def _known_fields(spec_class: type[Spec], location: tuple[int | str, ...]) -> list[str]:
-    """Fields that could stand where ``location`` ends: walk the annotations along it (indices and tags are skipped)."""
-    candidates: list[type[Spec]] = [spec_class]
-    for part in location[:-1]:
-        owners = [owner for owner in candidates if part in owner.model_fields]
-        if owners:
-            candidates = [inner for owner in owners for inner in _specs_in(owner.model_fields[str(part)].annotation)]
-    return [name for candidate in candidates for name in candidate.model_fields]
-
-
-def _without(spec_class: type[Spec], location: tuple[int | str, ...]) -> str:
-    """The innermost part around a value that can be left out where none of something is not allowed."""
-    candidates: list[type[Spec]] = [spec_class]
-    found = ""
-    for depth, part in enumerate(location, start=1):
-        fields = [owner.model_fields[str(part)] for owner in candidates if part in owner.model_fields]
-        if fields:
-            candidates = [inner for field in fields for inner in _specs_in(field.annotation)]
-            if not any(field.is_required() for field in fields):
-                found = ".".join(str(piece) for piece in location[:depth])
-    return f"leave {found} out, or give more" if found else ""
-
-
-def _deeper(spec_class: type[Spec], location: tuple[int | str, ...]) -> str:
-    """Where a field of the first level belongs that only a part of it has."""
-    words = {str(location[0]), *same_words(str(location[0]))}
-    names = [
-        f"{name}.{word}"
-        for name, field in spec_class.model_fields.items()
-        for inner in _specs_in(field.annotation)
-        for word in inner.model_fields
-        if word in words
-    ]
-    return f"did you mean {' or '.join(names)}?" if names and len(location) == 1 else ""
-
-
-def _specs_in(annotation: object) -> Iterator[type[Spec]]:
-    """Every Spec class named somewhere inside a type annotation."""
-    if isinstance(annotation, type) and issubclass(annotation, Spec):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _specs_in(inner)
+    def __hash__(self) -> int:
+        return hash(self.key)
 
 
 def found_at(data: object, path: str) -> Any:
@@ -393,6 +309,8 @@ def validate(
     try:
         return spec_class.model_validate(data, context=profiles)
     except ValidationError as error:
+        from simulator.specs.refusals import refused
+
         field, message, hint = refused(spec_class, error)
         message += f" in {where}" if where else ""
     if profile:

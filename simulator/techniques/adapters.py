@@ -12,7 +12,7 @@ from simulator.operators.formats.tensor_formats import PrecisionPlan, precision_
 from simulator.operators.parallelism import kv_bytes_per_sequence
 from simulator.operators.work import Array, ElementwiseShape, Family, GemmShape, GroupedGemmShape, StepShape, Work
 from simulator.records import dataclass
-from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import MlpSpec, ModelSpec
 from simulator.specs.model.precision import PrecisionSpec
@@ -77,7 +77,7 @@ BASE_SCHEME = "nf4"
 """What QLoRA keeps the frozen weights in [Dettmers2023]."""
 
 
-def _assumed(note: str) -> Assumption:
+def _assumed(note: Note) -> Assumption:
     return Assumption(key="techniques.adapters", origin=ValueOrigin.RULE, detail=note)
 
 
@@ -88,17 +88,15 @@ def adapters(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedTe
         return applied
     check_adapters(spec, model=applied.model)
     if spec.merged:
-        note = f"a merged {spec.method} adapter is part of the weights: same memory, same time as the base model"
-        return replace(applied, notes=(*applied.notes, note))
+        return replace(applied, notes=(*applied.notes, Note("merged_adapter", {"method": spec.method})))
     if spec.method == "qlora":
         applied = replace(applied, plan=_quantised_base(applied))
     if spec.method == "prompt_tuning":
         assert spec.prompt_tokens is not None, "checked"
-        note = f"{spec.prompt_tokens} virtual tokens before every sequence, their keys and values cached per adapter"
+        note = Note("virtual_tokens", {"tokens": spec.prompt_tokens})
         applied = replace(applied, prefix_tokens=spec.prompt_tokens, assumptions=(*applied.assumptions, _assumed(note)))
     elif spec.targets is None and spec.method in ("lora", "qlora"):
-        note = "adapters beside every linear layer in the blocks but routed experts (techniques.adapters.targets = all)"
-        applied = replace(applied, assumptions=(*applied.assumptions, _assumed(note)))
+        applied = replace(applied, assumptions=(*applied.assumptions, _assumed(Note("adapters_on_all"))))
     return with_rule(applied, AdapterRows(spec=spec))
 
 

@@ -15,7 +15,7 @@ from simulator.operators.formats.tensor_formats import PrecisionPlan
 from simulator.operators.transformer import operator_list
 from simulator.operators.work import StepShape, Work, behind_prefix
 from simulator.records import dataclass
-from simulator.specs.base import Assumption
+from simulator.specs.base import Assumption, Note
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import ModelSpec
@@ -51,7 +51,7 @@ class RowRule(Protocol):
 class BatchNote(Protocol):
     """A technique whose worth is another in each batch."""
 
-    def note(self, sequences: float) -> str:
+    def note(self, sequences: float) -> Note:
         """What it does in a batch of ``sequences``."""
         ...
 
@@ -71,10 +71,10 @@ class AppliedTechniques:
     rules: tuple[RowRule, ...] = ()
     prefix_tokens: int = 0
     assumptions: tuple[Assumption, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     batch_notes: tuple[BatchNote, ...] = ()
 
-    def notes_at(self, sequences: float) -> tuple[str, ...]:
+    def notes_at(self, sequences: float) -> tuple[Note, ...]:
         """All notes, those on a batch for one of ``sequences``."""
         return (*self.notes, *(note.note(sequences) for note in self.batch_notes))
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from simulator.errors import no_effect
 from simulator.operators.work import Array, AttentionShape, ElementwiseShape, GroupedGemmShape, Work
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, MlaSpec, ModelSpec
 from simulator.specs.model.precision import BITS
@@ -31,10 +32,8 @@ def attention_kernel(applied: AppliedTechniques, hardware: AcceleratorSpec) -> A
             field="techniques.attention",
         )
     if chosen == "standard":
-        note = "standard attention writes and reads the scores of every head; a what-if, whatever the engine ships"
-        return replace(with_rule(applied, standard_rows), notes=(*applied.notes, note))
-    note = "flash_decoding divides the keys of decode steps; kernels that do so already are unchanged"
-    return replace(with_rule(applied, split_rows), notes=(*applied.notes, note))
+        return replace(with_rule(applied, standard_rows), notes=(*applied.notes, Note("standard_attention")))
+    return replace(with_rule(applied, split_rows), notes=(*applied.notes, Note("flash_decoding")))
 
 
 def attends(model: ModelSpec) -> bool:

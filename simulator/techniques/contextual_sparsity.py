@@ -9,11 +9,11 @@ import numpy as np
 from simulator.errors import contradiction, no_effect
 from simulator.operators.work import Array, AttentionShape, ElementwiseShape, GemmShape, Work
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, MlpSpec
 from simulator.specs.question.techniques import ContextualSparsitySpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
-from simulator.units import percent_text
 
 # Rows whose columns (heads or neurons come out of them) and whose depth (they go into them) shrink.
 HEAD_OUTPUTS, HEAD_INPUTS = ("qkv_proj",), ("o_proj",)
@@ -97,16 +97,16 @@ class ContextualRows:
 
     spec: ContextualSparsitySpec
 
-    def note(self, sequences: float) -> str:
+    def note(self, sequences: float) -> Note:
         """What the tokens of a decode step read together."""
         spec = self.spec
         tokens = np.array([max(1.0, sequences)])
         heads, neurons = (
-            percent_text(float(union_fraction(share, tokens=tokens, correlation=spec.correlation)[0]))
+            float(union_fraction(share, tokens=tokens, correlation=spec.correlation)[0])
             for share in (spec.attention_fraction, spec.mlp_fraction)
         )
-        who = "a token reads" if sequences <= 1 else f"a batch of {sequences:.0f} tokens reads"
-        return f"contextual sparsity: {who} {heads} of the heads and {neurons} of the feed-forward neurons"
+        key = "contextual_token" if sequences <= 1 else "contextual_batch"
+        return Note(key, {"sequences": sequences, "heads": heads, "neurons": neurons})
 
     def __call__(self, rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
         """Rows with the needed share of heads and neurons, and the predictors' own."""

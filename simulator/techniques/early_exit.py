@@ -12,11 +12,12 @@ from simulator.operators.parallelism import stage_layers
 from simulator.operators.transformer import is_encoder_only, operator_list
 from simulator.operators.work import Array, Family, GemmShape, Work
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, MlaSpec, ModelSpec
 from simulator.specs.question.techniques import EarlyExitSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
-from simulator.units import BITS_PER_BYTE, percent_text
+from simulator.units import BITS_PER_BYTE
 
 HALVINGS = 60
 """Bisection steps: beyond double precision."""
@@ -109,16 +110,14 @@ class ExitRows:
     shares: tuple[float, ...]
     compacts: bool
 
-    def note(self, sequences: float) -> str:
+    def note(self, sequences: float) -> Note:
         """How deep a token goes, and how deep its batch has to."""
         shares = np.array(self.shares)
-        alone = f"early exit: a token passes {percent_text(float(np.mean(shares)))} of the layers on average"
+        of_token = {"token": float(np.mean(shares))}
         if self.compacts or sequences <= 1:
-            return alone
+            return Note("early_exit", of_token)
         batch = float(executed_fraction(shares, np.full(1, sequences))[0])
-        return (
-            f"{alone}, and a batch of {sequences:.0f} runs {percent_text(batch)} of them until its last member leaves"
-        )
+        return Note("early_exit_batch", {**of_token, "sequences": sequences, "batch": batch})
 
     def __call__(self, rows: tuple[Work, ...], context: RowContext) -> tuple[Work, ...]:
         """Rows of the layers over the sequences that are left, with the expected share of executions. Depths of a stage

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simulator.errors import contradiction, no_effect
+from simulator.specs.base import Note
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, KeptTokensSpec, LayerSpec, ModelSpec
 from simulator.specs.question.techniques import KvPolicySpec
@@ -40,7 +41,7 @@ def bounded_cache(applied: AppliedTechniques, hardware: AcceleratorSpec) -> Appl
         )
     notes = applied.notes
     if policy.method != "window":
-        notes = (*notes, f"{policy.method} gives every sequence blocks of its own: prompts share no cached prefix")
+        notes = (*notes, Note("own_blocks", {"method": policy.method}))
     return replace(applied, model=model.model_copy(update={"layers": layers}), notes=notes)
 
 

@@ -8,7 +8,7 @@ from simulator.errors import RoofcastError, did_you_mean, no_effect
 from simulator.operators.formats import sparse_formats
 from simulator.operators.formats.tensor_formats import PrecisionPlan, model_roles
 from simulator.operators.work import MatmulFormat
-from simulator.specs.base import Assumption
+from simulator.specs.base import Assumption, Note
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec, MoeSpec
 from simulator.specs.question.techniques import SparsitySpec
@@ -123,7 +123,7 @@ def sparse_weights(applied: AppliedTechniques, hardware: AcceleratorSpec) -> App
     else:
         plan = _on_matrix_units(spec, plan=applied.plan, roles=roles, hardware=hardware)
     dense = model_roles(applied.model) - roles
-    notes = [*applied.notes, f"sparse: {', '.join(sorted(roles))}; dense: {', '.join(sorted(dense)) or 'none'}"]
+    notes = [*applied.notes, Note("sparse_roles", {"sparse": sorted(roles), "dense": sorted(dense)})]
     if spec.method is not None:
         notes.append(_quality_note(spec))
     return replace(applied, plan=plan, notes=tuple(notes))
@@ -180,9 +180,8 @@ def _compressed(product: MatmulFormat, spec: SparsitySpec) -> MatmulFormat:
     return sparse_formats.compressed_product(product, weight_bits=bits)
 
 
-def _quality_note(spec: SparsitySpec) -> str:
-    method = spec.method or "any method"
-    return f"sparsity by {method}: the method changes quality and preparation, not speed"
+def _quality_note(spec: SparsitySpec) -> Note:
+    return Note("sparsity_method", {"method": spec.method})
 
 
 def _refusal(message: str, code: str, *, hint: str = "") -> RoofcastError:

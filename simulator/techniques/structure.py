@@ -11,6 +11,7 @@ import numpy as np
 from simulator.errors import RoofcastError
 from simulator.operators.work import MoeShape, Work
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model import architecture as arch
 from simulator.specs.question.techniques import MlaOverride, MoeOverride, StructureSpec
@@ -36,7 +37,7 @@ def structure(applied: AppliedTechniques, hardware: AcceleratorSpec) -> AppliedT
         if changed == model:
             _refuse(field, f"changes nothing in {model.name}", code="no_effect", hint="leave it out, or another value")
         model = changed
-    notes = (*applied.notes, f"not the released {model.name}: " + ", ".join(f"{name} changed" for name in given))
+    notes = (*applied.notes, Note("structure_changed", {"model": model.name, "fields": given}))
     applied = replace(applied, model=model, notes=notes if given else applied.notes)
     if spec.expert_imbalance is None:
         return applied

@@ -8,9 +8,9 @@ import numpy as np
 
 from simulator.operators.work import Family, HostTransferShape, Work
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.techniques.applied import AppliedTechniques, RowContext, with_rule
-from simulator.units import GIGA, percent_text
 
 OFFLOADED_ROLES = frozenset({"attention", "mlp", "experts", "shared_expert", "mixer"})
 """Weights of the layers; embeddings, norms and the LM head stay on the device."""
@@ -21,11 +21,7 @@ def weight_offload(applied: AppliedTechniques, hardware: AcceleratorSpec) -> App
     spec = applied.spec.weight_offload
     if spec is None:
         return applied
-    rate = hardware.host_link.bytes_per_s_per_direction / GIGA
-    note = (
-        f"{percent_text(spec.fraction, digits=3)} of the layers' weights are in host memory and cross "
-        f"{hardware.host_link.kind} ({rate:g} GB/s a device, datasheet) in every pass; no copy overlaps with computing"
-    )
+    note = Note("offloaded_weights", {"share": spec.fraction, "link": hardware.host_link})
     applied = with_rule(applied, OffloadedWeights(fraction=spec.fraction))
     return replace(applied, notes=(*applied.notes, note))
 

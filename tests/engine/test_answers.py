@@ -8,7 +8,7 @@ import pytest
 
 from simulator.engine.runs.answers import answer
 from simulator.errors import ProfileError, RoofcastError
-from simulator.reports.words.fields import assumption_texts
+from simulator.reports.words.fields import assumption_texts, note_texts
 from simulator.specs.base import validate
 from simulator.specs.question.scenario import ScenarioSpec
 
@@ -99,10 +99,10 @@ def test_ranks_share_the_batch_and_add_their_throughput() -> None:
 
 
 def test_what_a_reader_should_know_is_said() -> None:
-    notes = answer(scenario(BATCH, model="gpt2", isl_tokens=2000, engine={"name": "torch-eager"})).notes
+    notes = note_texts(answer(scenario(BATCH, model="gpt2", isl_tokens=2000, engine={"name": "torch-eager"})).notes)
     assert any("1,024 positions" in note for note in notes)
     assert any("host bound" in note for note in notes)
-    assert not any("host bound" in note for note in answer(scenario(BATCH, engine={"name": "vllm"})).notes)
+    assert not any("host bound" in note for note in note_texts(answer(scenario(BATCH, engine={"name": "vllm"})).notes))
 
 
 def test_answers_of_one_token_under_load_have_no_tpot() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from simulator.engine.runs.answers import ScenarioResult, answer
-from simulator.engine.runs.attention_ffn import attention_ffn_note, attention_ffn_of, attention_ffn_use
+from simulator.engine.runs.attention_ffn import attention_ffn_of, attention_ffn_use
 from simulator.engine.runs.scenario_setup import ServeOptions, pool_deployments
 from simulator.errors import RoofcastError
 from simulator.phases.attention_ffn import AttentionFfn
 from simulator.phases.memory import memory_plan
-from simulator.specs.base import validate
+from simulator.reports.words.fields import note_text, note_texts
+from simulator.specs.base import Note, validate
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.scenario import ScenarioSpec
 
@@ -73,7 +74,7 @@ def test_fewer_micro_batches_are_sooner_where_reading_weights_is_all() -> None:
 def test_devices_cache_and_power_are_those_of_both_sides() -> None:
     found, both = served(8), made({"devices": 8})
     assert (both.devices, both.attention_devices, both.ranks) == (12, 4, 4)
-    assert "on 12 devices" in " ".join(found.notes)
+    assert "on 12 devices" in " ".join(note_texts(found.notes))
     assert found.memory.kv_capacity_tokens == memory_plan(both.attention).kv_capacity_tokens
     assert found.power_w > served(4).power_w
     assert found.memory.weights_bytes < 5e9
@@ -84,7 +85,7 @@ def test_the_note_says_what_hides_and_what_the_ordinary_way_takes() -> None:
     assert use.hidden == (use.needed_micro_batches <= 8)
     assert use.ordinary_step_s is not None
     assert use.tokens_per_s_per_device == pytest.approx(4 * 256 / (use.step_s * 8))
-    assert "with both on every device" in attention_ffn_note(use)
+    assert "with both on every device" in note_text(Note("attention_ffn", {"use": use}))
     # Twelve devices are no number that eight experts spread over.
     assert made({"devices": 8}).ordinary is None
 

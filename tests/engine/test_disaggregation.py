@@ -16,6 +16,7 @@ from simulator.engine.uniform.record import UniformRun
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
+from simulator.reports.words.fields import note_texts
 from simulator.specs.engine.deployment import DisaggregationSpec, ParallelismSpec, PoolName, TransferOrder
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import default_server_for, load_hardware
@@ -193,8 +194,8 @@ def scenario(**fields: Any) -> ScenarioSpec:
 def test_a_scenario_names_its_pools() -> None:
     result = answer(scenario())
     assert result.deployment.parallelism.tp_size == 2
-    assert any("1 prefill replica on 1 and 2 decode replicas on 4 devices" in note for note in result.notes)
-    assert any(f"{HAND_OVER_S:g} s of it the hand-over between engines" in note for note in result.notes)
+    assert any("1 prefill replica on 1 and 2 decode replicas on 4 devices" in note for note in note_texts(result.notes))
+    assert any(f"{HAND_OVER_S:g} s of it the hand-over between engines" in note for note in note_texts(result.notes))
     hardware = load_hardware("h100")
     assert 5 * hardware.idle_w < result.power_w < 5 * hardware.tdp_w
 

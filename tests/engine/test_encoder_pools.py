@@ -15,6 +15,7 @@ from simulator.engine.runs.capacity import sustained_rate
 from simulator.engine.runs.scenario_setup import ServeOptions, deployment_of, encoders_of
 from simulator.errors import InfeasibleError, RoofcastError
 from simulator.phases.memory import memory_plan
+from simulator.reports.words.fields import note_texts
 from simulator.specs.base import validate
 from simulator.specs.hardware.accelerator import default_server_for
 from simulator.specs.question.plan_values import parse_objectives
@@ -164,7 +165,7 @@ class TestServed:
 def test_what_nobody_said_of_encoders_is_an_assumption() -> None:
     said = {item.key: item.value for item in served(1).assumptions if item.key.startswith("encoder_pool")}
     assert said == {"encoder_pool.tp_size": 1, "encoder_pool.hardware": "h100"}
-    assert any("encoded by 1 replica on 1 h100" in note for note in served(1).notes)
+    assert any("encoded by 1 replica on 1 h100" in note for note in note_texts(served(1).notes))
 
 
 def test_a_cap_limits_encoders_too() -> None:

@@ -9,7 +9,7 @@ from simulator.engine.uniform.loop_requests import LoopLengths
 from simulator.engine.uniform.loops import offline, static_batch
 from simulator.engine.uniform.record import UniformRun
 from simulator.phases.deployment import Deployment, deploy
-from simulator.reports.words.fields import assumption_texts
+from simulator.reports.words.fields import assumption_texts, note_texts
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
@@ -42,7 +42,7 @@ def test_a_queued_batch_ends_with_the_offline_run_of_its_requests(deployment: De
     assert run.e2e_s == pytest.approx(100 / run.requests_per_s)
     assert run.tpot_s == whole.tpot_s == pytest.approx((whole.e2e_s - whole.ttft_s) / 199)
     assert run.ttft_s == whole.ttft_s
-    assert any("32 of 100 requests run at once" in note for note in run.notes)
+    assert any("32 of 100 requests run at once" in note for note in note_texts(run.notes))
 
 
 def test_only_a_batch_that_starts_together_is_said_to_prefill_in_one_pass() -> None:

@@ -12,6 +12,7 @@ from simulator.engine.uniform.record import UniformRun
 from simulator.engine.uniform.speculation_gain import compare_formats
 from simulator.kernels.timing import DEVIATE
 from simulator.phases.deployment import deploy
+from simulator.reports.words.fields import note_texts
 from simulator.specs.engine.fits import EngineSpread
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
@@ -101,4 +102,4 @@ def test_experts_on_tiles_that_nobody_tuned_are_noted(hardware: str, version: st
     engine = {"name": "vllm", "version": version}
     asked = {**FIELDS, "model": "qwen3-30b-a3b", "hardware": hardware, "batch_size": 8, "engine": engine}
     found = answer(ScenarioSpec.model_validate({**asked, "precision": {"weights": weights}}))
-    assert any("no tuned tiles for 128 experts of width 768" in note for note in found.notes) == noted
+    assert any("no tuned tiles for 128 experts of width 768" in note for note in note_texts(found.notes)) == noted

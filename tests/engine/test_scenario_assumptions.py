@@ -15,6 +15,7 @@ from simulator.kernels.timing import Provenance
 from simulator.operators.work import decode_step, prefill_step
 from simulator.phases.deployment import Deployment, assumed_of_pools
 from simulator.phases.step import estimate_step
+from simulator.reports.words.fields import note_texts
 from simulator.specs.base import ValueOrigin
 from simulator.specs.question.scenario import ScenarioSpec
 
@@ -40,7 +41,7 @@ def test_what_was_left_out_is_said_and_what_was_given_is_not() -> None:
 def test_lengths_beyond_the_positions_of_a_model_are_a_warning(tokens: int, warned: bool) -> None:
     scenario = ScenarioSpec.model_validate({**LOOP, "isl_tokens": tokens, "osl_tokens": 64})
     found = scenario_warnings(scenario, deployment_of(scenario), None)
-    assert any("131,072 positions" in text for text in found) == warned
+    assert any("131,072 positions" in text for text in note_texts(found)) == warned
 
 
 def test_the_hand_over_between_pools_is_said_to_be_fitted() -> None:

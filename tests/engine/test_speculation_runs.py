@@ -16,6 +16,7 @@ from simulator.engine.uniform.speculation_gain import speedup_by_batch, token_s
 from simulator.engine.uniform.steps import loop_rounds
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy, without_speculation
+from simulator.reports.words.fields import note_texts
 from simulator.specs.base import validate
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
@@ -114,7 +115,7 @@ def test_adaptive_speculation_is_never_worse_than_none(batch_size: int, rate: fl
     )
     assert adaptive.e2e_s <= none.e2e_s
     assert adaptive.e2e_s <= fixed.e2e_s * 1.001
-    assert any("adaptive speculation" in note for note in adaptive.notes)
+    assert any("adaptive speculation" in note for note in note_texts(adaptive.notes))
 
 
 def test_a_static_batch_waits_for_its_slowest() -> None:
@@ -149,7 +150,7 @@ def test_definitions_hold_and_a_step_s_tokens_bound_the_batch() -> None:
     run = offline(replica(method="medusa", tree=63, accepted_tokens=2.5), lengths=LENGTHS, num_requests=96)
     assert run.tpot_s == pytest.approx((run.e2e_s - run.ttft_s) / 100)
     assert run.sequences == 2047 // 64
-    assert any("2.50 tokens per verify step of 64 tokens" in note for note in run.notes)
+    assert any("2.50 tokens per verify step of 64 tokens" in note for note in note_texts(run.notes))
 
 
 def test_adaptive_holds_for_simulated_runs_too() -> None:
@@ -197,7 +198,7 @@ def test_the_contract_takes_speculation_and_says_what_it_does() -> None:
     result = answer(scenario(engine={"name": "torch-eager"}))
     assert result.run.decode is not None
     assert result.run.decode.steps == pytest.approx(100 / 3, rel=0.05)
-    assert any("3.00 tokens per verify step of 26 tokens" in note for note in result.notes)
+    assert any("3.00 tokens per verify step of 26 tokens" in note for note in note_texts(result.notes))
     assert any(item.key == "speculation.tree" for item in result.assumptions)
 
 

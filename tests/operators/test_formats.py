@@ -9,6 +9,7 @@ from simulator.operators.formats.schemes import multiplied_dtypes, on_chip
 from simulator.operators.formats.tensor_formats import ROLES, precision_plan
 from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.operators.work import GemmShape, decode_step
+from simulator.reports.words.fields import note_texts
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
@@ -103,7 +104,7 @@ def test_checkpoint_decides_when_nothing_is_asked_for() -> None:
     plan = precision_plan(model, PrecisionSpec())
     assert plan.format_for("mlp").name == "fp8_block"
     assert plan.kv_dtype is Dtype.BF16
-    assert any("quantization_config" in note for note in plan.assumptions)
+    assert any("quantization_config" in note for note in note_texts(plan.assumptions))
     assert precision_plan(model, PrecisionSpec(weights=Dtype.FP8)).format_for("mlp").name == "fp8_block"
     assert precision_plan(model, PrecisionSpec(weights=Dtype.BF16)).format_for("mlp").name == "bf16"
 
@@ -160,7 +161,7 @@ def test_stored_weights_of_a_four_bit_llama() -> None:
 def test_fp8_weights_are_what_is_published_of_a_model(name: str, product: str) -> None:
     plan = precision_plan(load_model(name), PrecisionSpec(weights=Dtype.FP8))
     assert plan.format_for("mlp").name == product
-    assert any("as published" in note for note in plan.assumptions) is (product == "fp8_block")
+    assert any("as published" in note for note in note_texts(plan.assumptions)) is (product == "fp8_block")
     assert precision_plan(load_model(name), PrecisionSpec(scheme="fp8")).format_for("mlp").name == "fp8"
 
 
@@ -252,14 +253,14 @@ def test_mxfp4_leaves_attention_wide_beside_experts(scheme: str, name: str, wide
     Kimi's own checkpoint in INT4 narrows nothing but experts."""
     plan = precision_plan(load_model(name), PrecisionSpec(scheme=scheme))
     assert plan.quantised_roles == {"attention", "mixer", "mlp", "shared_expert", "experts"} - wide
-    assert any("attention unquantised" in note for note in plan.assumptions) is bool(wide)
+    assert any("attention unquantised" in note for note in note_texts(plan.assumptions)) is bool(wide)
 
 
 def test_mxfp4_of_a_checkpoint_that_names_its_own_wide_layers_keeps_those() -> None:
     model = load_model("openai/gpt-oss-120b")
     own = precision_plan(model, PrecisionSpec())
     assert "attention" not in own.quantised_roles
-    assert not any("assumed" in note for note in own.assumptions)
+    assert not any("assumed" in note for note in note_texts(own.assumptions))
 
 
 def test_a_format_of_its_own_goes_before_what_makers_leave_wide() -> None:
@@ -274,7 +275,7 @@ def test_a_method_that_anybody_applies_narrows_all_linear_layers() -> None:
     for given in ({"weights": "nvfp4"}, {"weights": "nvfp4", "activations": "bf16"}, {"scheme": "nvfp4-w4a16"}):
         published = precision_plan(model, PrecisionSpec.model_validate(given))
         assert "attention" not in published.quantised_roles
-        assert any("as nvidia/MiniMax-M2.5-NVFP4 says" in note for note in published.assumptions)
+        assert any("as nvidia/MiniMax-M2.5-NVFP4 says" in note for note in note_texts(published.assumptions))
 
 
 @pytest.mark.parametrize("name", ["nvidia/DeepSeek-V3.1-NVFP4", "nvidia/MiniMax-M2.5-NVFP4", "nvidia/Kimi-K2.5-NVFP4"])
@@ -306,11 +307,11 @@ def test_a_checkpoint_in_nvfp4_has_the_same_bytes_on_a_device_that_widens_it(nam
 )
 def test_latents_kept_wide_are_said_with_what_says_so(name: str, says: str | None) -> None:
     for scheme in ("nvfp4", "nvfp4-w4a16"):
-        notes = precision_plan(load_model(name), PrecisionSpec(scheme=scheme)).assumptions
+        notes = note_texts(precision_plan(load_model(name), PrecisionSpec(scheme=scheme)).assumptions)
         (said,) = [note for note in notes if "latents" in note] or [""]
         assert said.endswith(says) if says else not said
     notes = precision_plan(load_model("deepseek-ai/DeepSeek-V3.1"), PrecisionSpec(scheme="fp8")).assumptions
-    assert not any("latents" in note for note in notes)
+    assert not any("latents" in note.key for note in notes)
 
 
 def test_a_model_published_with_formats_a_role_says_by_which_name() -> None:
@@ -324,10 +325,10 @@ def test_a_model_published_with_formats_a_role_says_by_which_name() -> None:
     asked = [base for base in mixed if base.lower().split("/")[-1] in known]
     for base in asked:
         notes = precision_plan(load_model(base), PrecisionSpec(scheme="nvfp4")).assumptions
-        assert [note.split()[0] for note in notes if "ask for it by its name" in note] == [mixed[base]] * bool(
-            mixed[base]
-        )
-        assert not any("by its name" in n for n in precision_plan(load_model(base), PrecisionSpec()).assumptions)
+        named = [note.values["checkpoint"] for note in notes if note.key == "formats_by_role"]
+        assert named == [mixed[base]] * bool(mixed[base])
+        plain = precision_plan(load_model(base), PrecisionSpec()).assumptions
+        assert not any(note.key == "formats_by_role" for note in plain)
     assert sum(bool(mixed[base]) for base in asked) >= 3
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.operators.transformer import parameter_counts
+from simulator.reports.words.fields import note_texts
 from simulator.specs.huggingface.registry import read_config
 from simulator.specs.model.architecture import CompressedAttentionSpec, ModelSpec, MoeSpec
 from simulator.specs.model.loading import read_profile
@@ -88,8 +89,8 @@ def test_experts_of_their_own_dtype() -> None:
     assert eight.kv_cache is Dtype.FP8
     plain = _read(quantization_config=None, expert_dtype=None)
     assert plain.quantization is None
-    assert not any("keys and values in" in note for note in plain.notes)
-    assert any("keys and values in fp8" in note for note in _read().notes)
+    assert not any("keys and values in" in note for note in note_texts(plain.notes))
+    assert any("keys and values in fp8" in note for note in note_texts(_read().notes))
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from pydantic import Field, PositiveInt, ValidationError
 
 from simulator.errors import LONGEST_VALUE, FileError, RoofcastError, one_line, shown
-from simulator.specs.base import LARGEST_INTEGER, Spec, read_json, refused, validate
+from simulator.specs.base import LARGEST_INTEGER, Spec, read_json, validate
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.parsing import DEEPEST, MOST_CONTAINERS, MalformedError, parse_json, parse_yaml, read_text
 from simulator.specs.question.plan import plan_spec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
+from simulator.specs.refusals import refused
 from tests.for_every import for_every
 
 

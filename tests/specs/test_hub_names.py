@@ -8,6 +8,7 @@ from simulator.errors import ProfileError
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.transformer import operator_list, stored_bytes
 from simulator.operators.work import prefill_step
+from simulator.reports.words.fields import note_text
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.model.checkpoints import named_checkpoint
 from simulator.specs.model.loading import list_models, load_model
@@ -46,7 +47,8 @@ def test_a_name_is_its_base_model_in_its_format(
     assert given is not None
     assert (given.method, given.weights, given.activations, given.group_size) == (method, weights, activations, group)
     assert model.layers == plain.layers
-    assert plain.name in model.assumption
+    assert model.assumption is not None
+    assert plain.name in note_text(model.assumption)
     assert model.assumption in model.notes
 
 
@@ -71,7 +73,7 @@ def test_a_gguf_repository_weighs_what_the_scheme_of_its_mix_weighs(mix: str) ->
 
 
 def test_a_checkpoint_with_a_profile_is_read_from_it() -> None:
-    assert load_model("nvidia/Llama-3.1-70B-Instruct-FP8").assumption == ""
+    assert load_model("nvidia/Llama-3.1-70B-Instruct-FP8").assumption is None
 
 
 def test_caches_are_those_of_the_publisher() -> None:
@@ -96,4 +98,4 @@ def test_no_profile_s_own_name_is_taken_apart() -> None:
     """A name that a profile has goes before what its ending would mean."""
     for name in list_models():
         if named_checkpoint(name) is not None:
-            assert load_model(name).assumption == ""
+            assert load_model(name).assumption is None

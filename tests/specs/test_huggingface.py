@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from simulator.errors import FileError, ProfileError, RoofcastError
 from simulator.operators.transformer import layer_rows
 from simulator.operators.vision import vision_parameters
+from simulator.reports.words.fields import note_texts
 from simulator.specs.huggingface.registry import field_table, read_config
 from simulator.specs.model.architecture import (
     AttentionSpec,
@@ -78,7 +79,7 @@ class TestMeaning:
     def test_defaults_of_the_config_class_are_filled_and_told(self) -> None:
         spec = read(without(LLAMA, "num_key_value_heads"))
         assert only_mixer(spec).num_key_value_heads == 32
-        assert any("LlamaConfig" in note and "num_key_value_heads=32" in note for note in spec.notes)
+        assert any("LlamaConfig" in note and "num_key_value_heads=32" in note for note in note_texts(spec.notes))
 
     @pytest.mark.parametrize(("use", "windows"), [(False, {None}), (True, {None, 4096})])
     def test_qwen2_slides_only_where_switched_on(self, use: bool, windows: set[int | None]) -> None:
@@ -158,7 +159,7 @@ class TestMeaning:
         vision = load_model("Qwen/Qwen3-VL-8B-Instruct").vision
         assert vision is not None
         assert vision_parameters(vision, layer_rows) == pytest.approx(0.58e9, rel=0.01)
-        assert "vision tower not simulated and not counted" in load_model("moonshotai/Kimi-K3").notes
+        assert "vision tower not simulated and not counted" in note_texts(load_model("moonshotai/Kimi-K3").notes)
 
     @given(depth=st.integers(1, 60), period=st.integers(1, 9))
     def test_every_layer_is_ordered_once(self, depth: int, period: int) -> None:

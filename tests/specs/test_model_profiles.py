@@ -10,6 +10,7 @@ import yaml
 from simulator.errors import plain_word
 from simulator.operators.transformer import layer_rows, parameter_counts
 from simulator.operators.vision import vision_parameters
+from simulator.reports.words.fields import note_texts
 from simulator.specs.model import loading as models
 from simulator.specs.model.loading import ModelProfile, list_models, load_model, read_profile
 from simulator.specs.profiles import profile_root
@@ -158,7 +159,7 @@ def test_checkpoints_whose_config_is_silent_take_the_profile_s_word() -> None:
     model = load_model("nvidia/Llama-3.1-70B-Instruct-FP8")
     assert model.quantization is not None
     assert (model.quantization.weights, model.quantization.kv_cache) == ("fp8", "fp8")
-    assert any("hf_quant_config.json" in note for note in model.notes)
+    assert any("hf_quant_config.json" in note for note in note_texts(model.notes))
 
 
 def test_resolving_a_name_is_quick() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.reports.words.fields import note_text
+from simulator.specs.base import Note
 from simulator.specs.model.checkpoints import (
     named_checkpoint,
     published_checkpoint,
@@ -89,11 +91,11 @@ def test_what_says_the_cache_is_named_and_called_assumed_where_it_was_not_read()
     read = published_fp8_cache("deepseek-ai/DeepSeek-V3.1", method="nvfp4")
     recalled = published_fp8_cache("deepseek-ai/DeepSeek-R1-0528", method="nvfp4")
     unlisted = published_fp8_cache("Qwen/Qwen3-32B", method="nvfp4")
-    assert read == "as nvidia/DeepSeek-V3.1-NVFP4 says"
+    assert read == Note("cache_read", {"checkpoint": "nvidia/DeepSeek-V3.1-NVFP4"})
     assert recalled is not None
-    assert recalled.startswith("assumed of nvidia/DeepSeek-R1-0528-FP4")
+    assert note_text(recalled).startswith("assumed of nvidia/DeepSeek-R1-0528-FP4")
     assert unlisted is not None
-    assert unlisted.startswith("assumed")
+    assert note_text(unlisted).startswith("assumed")
 
 
 def test_every_profile_of_a_publisher_that_caches_in_fp8_does() -> None:

@@ -15,6 +15,7 @@ from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.phases.tabulate import compile_steps
+from simulator.reports.words.fields import note_texts
 from simulator.specs.base import validate
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
@@ -88,7 +89,7 @@ def test_a_merged_adapter_costs_nothing_and_says_so() -> None:
     plain, merged = run(), with_technique("adapters", {"rank": 16, "merged": True})
     assert merged.run.e2e_s == plain.run.e2e_s
     assert merged.run.memory == plain.run.memory
-    assert any("merged lora" in note for note in merged.notes)
+    assert any("merged lora" in note for note in note_texts(merged.notes))
 
 
 def test_bottlenecks_follow_both_sublayers() -> None:

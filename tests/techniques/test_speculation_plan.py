@@ -9,7 +9,7 @@ import pytest
 
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
-from simulator.reports.words.fields import assumption_texts
+from simulator.reports.words.fields import assumption_texts, note_texts
 from simulator.specs.engine.engine import EngineName, EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.fitted import speculation_table
@@ -171,13 +171,13 @@ def test_an_unknown_draft_is_refused_by_its_own_field() -> None:
 def test_what_is_odd_but_possible_is_noted() -> None:
     larger = deployed(method="draft", draft_model="llama-13b").speculation
     assert larger is not None
-    assert any("no smaller" in note for note in larger.notes)
+    assert any("no smaller" in note for note in note_texts(larger.notes))
     padded = deployed(model="qwen2.5-72b", method="draft", draft_model="qwen2.5-0.5b").speculation
     assert padded is not None
-    assert any("pad their vocabularies" in note for note in padded.notes)
+    assert any("pad their vocabularies" in note for note in note_texts(padded.notes))
     recurrent = deployed(model="mamba-2.8b", method="ngram").speculation
     assert recurrent is not None
-    assert any("recurrent states" in note for note in recurrent.notes)
+    assert any("recurrent states" in note for note in note_texts(recurrent.notes))
 
 
 def test_defaults_are_said_and_given_values_are_not() -> None:

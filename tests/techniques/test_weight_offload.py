@@ -9,6 +9,7 @@ from simulator.operators.work import decode_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.step import estimate_step
+from simulator.reports.words.fields import note_texts
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
@@ -69,7 +70,7 @@ def test_a_model_too_large_for_the_device_fits_with_its_weights_outside() -> Non
 
 def test_a_result_says_what_it_assumes() -> None:
     found = with_technique("weight_offload", 0.5)
-    assert any("cross pcie5" in note for note in found.deployment.techniques.notes)
+    assert any("cross pcie5" in note for note in note_texts(found.deployment.techniques.notes))
 
 
 @pytest.mark.parametrize("fraction", [0, -0.1, 1.5, True, "half"])

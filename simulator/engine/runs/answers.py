@@ -40,7 +40,7 @@ from simulator.kernels.timing import Provenance, Range
 from simulator.phases.deployment import Deployment
 from simulator.phases.power import average_power_w
 from simulator.records import FLAT, INSIDE, dataclass
-from simulator.specs.base import Assumption
+from simulator.specs.base import Assumption, Note
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.scenario import Kind, ScenarioSpec
 from simulator.techniques.speculation.acceptance import pace_sigma
@@ -97,7 +97,7 @@ class ScenarioResult:
     interval: Intervals
     provenance: Provenance
     assumptions: tuple[Assumption, ...]
-    notes: tuple[str, ...]
+    notes: tuple[str | Note, ...]
     speculation: SpeculationResult | None = None
     kv_tiers: tuple[TierUse, ...] = ()
     encoders: EncoderUse | None = None

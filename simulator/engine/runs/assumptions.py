@@ -7,12 +7,10 @@ from simulator.engine.uniform.loop_requests import longest_of
 from simulator.engine.uniform.loops import REQUESTS_PER_CLIENT
 from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.phases.deployment import Deployment, assumed_of_pools
-from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.question.scenario import DEFAULT_RANGE_RATIO, ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.lengths import LengthDistribution, RequestMix
-
-_IN_ONE_PASS = "all prompts of the batch in one pass (max_num_batched_tokens not given)"
 
 
 def _workload_assumptions(workload: WorkloadSpec) -> list[Assumption]:
@@ -65,24 +63,21 @@ def scenario_assumptions(
         if scenario.routing is None and scenario.replicas * scenario.dp_size > 1:
             said.append(Assumption(key="routing", value="round_robin"))
     if together and scenario.engine.max_num_batched_tokens is None:
-        said.append(Assumption(key="engine.max_num_batched_tokens", origin=ValueOrigin.RULE, detail=_IN_ONE_PASS))
+        said.append(Assumption(key="engine.max_num_batched_tokens", origin=ValueOrigin.RULE, detail=Note("one_pass")))
     return tuple(said)
 
 
-def scenario_warnings(scenario: ScenarioSpec, deployment: Deployment, decode: PhaseEstimate | None) -> tuple[str, ...]:
+def scenario_warnings(scenario: ScenarioSpec, deployment: Deployment, decode: PhaseEstimate | None) -> tuple[Note, ...]:
     """What makes one doubt the answer; ``decode`` : the steps after the first token, None without any."""
-    notes, positions = list[str](), deployment.model.max_position_embeddings
+    notes, positions = list[Note](), deployment.model.max_position_embeddings
     prompt, length = longest_of(scenario)
     if positions is not None and length > positions:
-        notes.append(f"{length:,} tokens exceed the {positions:,} positions that the model was made for")
+        notes.append(Note("beyond_positions", {"tokens": length, "positions": positions}))
     engine = deployment.engine
     if engine.scheduler != "static" and not engine.chunked_prefill and prompt > engine.max_num_batched_tokens:
-        notes.append(
-            f"{engine.name} refuses prompts of {prompt} tokens: it does not chunk them, and a step takes "
-            f"{engine.max_num_batched_tokens}; priced as if started with a larger max_num_batched_tokens"
-        )
+        notes.append(Note("prompts_refused", {"engine": engine, "tokens": prompt}))
     if engine.eager and decode is not None and "host" in decode.estimate.bound:
-        notes.append(f"host bound: {engine.name} launches kernels one by one; name a compiled engine")
+        notes.append(Note("host_bound", {"engine": engine.name}))
     return tuple(notes)
 
 
@@ -118,8 +113,7 @@ def pool_assumptions(scenario: ScenarioSpec) -> list[Assumption]:
                 said.append(Assumption(key=f"{place}.{name}", value=field.default))
     if encoders is not None and encoders.hardware is None:
         name = (pools and pools.prefill_hardware) or scenario.hardware
-        said.append(Assumption(key="encoder_pool.hardware", value=name, origin=ValueOrigin.RULE, detail="as prompts"))
+        said.append(Assumption(key="encoder_pool.hardware", value=name, origin=ValueOrigin.RULE))
     if pools is not None:
-        detail, fitted = "fitted to measured runs of two pools", ValueOrigin.FITTED
-        said.append(Assumption(key="disaggregation.hand_over_s", value=HAND_OVER_S, detail=detail, origin=fitted))
+        said.append(Assumption(key="disaggregation.hand_over_s", value=HAND_OVER_S, origin=ValueOrigin.FITTED))
     return said

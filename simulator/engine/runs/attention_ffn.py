@@ -12,7 +12,7 @@ from simulator.phases.step import estimate_step
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.question.scenario import ScenarioSpec
-from simulator.units import counted_text, format_si
+from simulator.units import format_si
 
 
 def attention_ffn_of(
@@ -132,18 +132,4 @@ def attention_ffn_use(parts: AttentionFfn, *, sequences: float, context: float) 
         step_s=step_s,
         tokens_per_s_per_device=total / (step_s * parts.devices),
         ordinary_step_s=ordinary_s,
-    )
-
-
-def attention_ffn_note(use: AttentionFfnUse) -> str:
-    """What a reader should know of the two sides, and what as many devices would do the ordinary way."""
-    alone = use.micro_batches == 1
-    hides = ("hides" if alone else "hide") if use.hidden else f"{'does' if alone else 'do'} not hide"
-    plain = "" if use.ordinary_step_s is None else f", {use.ordinary_step_s:.3g} s with both on every device"
-    return (
-        f"a decode replica has {counted_text(use.attention_devices, 'device')} for attention and {use.ffn_devices}"
-        f" {use.ffn_hardware} for experts: a micro-batch and layer takes {use.attention_s:.3g} s"
-        f" and {use.ffn_s:.3g} s there and"
-        f" {use.transfers_s:.3g} s under way, which {counted_text(use.micro_batches, 'micro-batch')} {hides}"
-        f" ({use.needed_micro_batches} needed); a step takes {use.step_s:.3g} s{plain}"
     )

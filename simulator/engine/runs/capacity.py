@@ -35,7 +35,7 @@ from simulator.phases.deployment import assumed_of_pools
 from simulator.phases.draft_cost import decode_round
 from simulator.phases.step import estimate_step
 from simulator.records import INSIDE, dataclass
-from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
@@ -289,7 +289,7 @@ def sustained_rate(
     )
     interval = capacity_interval(served, source=source, capacity=searched)
     found = searched.times(1 / share)
-    detail = f"a group of them was simulated, {share:.3g} of all: rates are in proportion"
+    detail = Note("group_simulated", {"share": share})
     told = (Assumption(key="replicas", origin=ValueOrigin.RULE, detail=detail),) if share < 1 else ()
     return CapacityResult(
         rate_per_s=found.rate_per_s,

@@ -14,6 +14,7 @@ from simulator.kernels.timing import Provenance, Range, interval
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, cache_room, cache_use, memory_provenance
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.engine.fits import EngineSpread
 
 Intervals = Mapping[str, Range | None]
@@ -214,14 +215,14 @@ def steady_output_tokens_per_s(run: UniformRun | None, *, copies: int) -> float 
     return run.steady_requests_per_s * run.osl_tokens * copies
 
 
-def untuned_notes(deployment: Deployment) -> tuple[str, ...]:
+def untuned_notes(deployment: Deployment) -> tuple[Note, ...]:
     """Experts in 16 bits that a release runs on slower tiles, since it has no tuned ones for them here."""
     traits, engine = deployment.kernels.traits, deployment.engine
     if traits.untuned is None:
         return ()
-    name = deployment.plan.format_for("experts").name
+    name, hardware = deployment.plan.format_for("experts").name, deployment.hardware.name
+    where = {"engine": engine.name, "version": engine.version, "hardware": hardware, "until": traits.untuned.until}
     return tuple(
-        f"{engine.name} {engine.version} has no tuned tiles for {count} experts of width {width} in 16 bits on "
-        f"{deployment.hardware.name}: slower ones run up to {traits.untuned.until}, unless they are tuned there"
+        Note("untuned_experts", {**where, "count": count, "width": width})
         for count, width in traits.without_tiles(deployment.model, deployment.parallelism, format_name=name)
     )

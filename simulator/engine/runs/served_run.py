@@ -11,7 +11,7 @@ from simulator.engine.encoders import EncoderPool, EncoderUse
 from simulator.engine.events.state import TRACE_START_S, TRACE_USED
 from simulator.engine.pools import HAND_OVER_S
 from simulator.engine.runs import scenario_setup, serving
-from simulator.engine.runs.attention_ffn import AttentionFfnUse, attention_ffn_note, attention_ffn_of, attention_ffn_use
+from simulator.engine.runs.attention_ffn import AttentionFfnUse, attention_ffn_of, attention_ffn_use
 from simulator.engine.runs.disaggregation import (
     DisaggregatedResult,
     Served,
@@ -29,12 +29,11 @@ from simulator.phases.attention_ffn import AttentionFfn, decode_estimate
 from simulator.phases.deployment import Deployment
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.records import dataclass
-from simulator.specs.base import SEEDS
+from simulator.specs.base import SEEDS, Note
 from simulator.specs.engine.fits import EngineSpread
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.requests import Floats, Outcome
-from simulator.units import counted_text, percent_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,7 @@ class ServedRun:
     prefill: PhaseEstimate
     decode: PhaseEstimate | None
     memory: MemoryPlan
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     interval: ServeInterval | None = None
     pools: DisaggregatedResult | None = None
     kv_tiers: tuple[TierUse, ...] = ()
@@ -137,19 +136,18 @@ def ping_pong_phase(parts: AttentionFfn, result: ServeResult) -> tuple[PhaseEsti
     return PhaseEstimate(estimate=step, weights=np.ones(1)), use
 
 
-def serve_notes(result: ServeResult) -> tuple[str, ...]:
+def serve_notes(result: ServeResult) -> tuple[Note, ...]:
     """What a reader should know about the run before using its numbers."""
     overall = result.overall
     notes = []
     for index, stage in enumerate(result.stages):
         if stage.saturated:
-            load = f"stage {index}" if len(result.stages) > 1 else "the load"
-            notes.append(f"{load} saturates it: the queue grows as long as it lasts")
+            alone = len(result.stages) == 1
+            notes.append(Note("load_saturated") if alone else Note("stage_saturated", {"stage": index}))
     if overall.timed_out:
-        notes.append(f"{overall.timed_out:,} of {overall.requests:,} requests were given up by their clients")
+        notes.append(Note("given_up", {"overall": overall}))
     if overall.rejected:
-        counted = f"{overall.rejected:,} of {overall.requests:,} requests"
-        notes.append(f"{counted} were rejected: longer than the engine takes")
+        notes.append(Note("rejected", {"overall": overall}))
     return tuple(notes)
 
 
@@ -177,36 +175,11 @@ def check_finished(result: ServeResult, *, longest_tokens: int) -> None:
         )
     left = overall.timed_out == overall.requests
     raise RoofcastError(
-        f"no request finishes: {'clients give all of them up' if left else '; '.join(serve_notes(result))}",
+        f"no request finishes: of {overall.requests:,}, clients give up {overall.timed_out:,}, "
+        f"{overall.rejected:,} are longer than the engine takes, and the others are still under way at the end",
         field="workload.timeout_s" if left else "workload",
         code="nothing_finished",
         hint=f"{'wait longer (or null), ' if left else ''}lower the rate, shorten the requests or lengthen the stages",
-    )
-
-
-def _pools_notes(pools: DisaggregatedResult) -> tuple[str, ...]:
-    prefill, decode = pools.pools.prefill, pools.pools.decode
-    apart = decode.attention_ffn is not None
-    answering = counted_text(decode.replicas, "attention instance" if apart else "decode replica")
-    return (
-        f"{counted_text(prefill.replicas, 'prefill replica')} on {prefill.devices} and {answering}"
-        f"{', with the experts,' if apart else ''} on {counted_text(decode.devices, 'device')}: prefill busy"
-        f" {percent_text(pools.prefill_busy_fraction)}, KV cache"
-        f" over {pools.link} ({percent_text(pools.link_busy_fraction)} of its time)"
-        f" takes {pools.transfer_mean_s:.3g} s on average, {HAND_OVER_S:g} s of it the hand-over between engines",
-        "batch, KV, busy time and memory are those of the decode pool",
-    )
-
-
-def _encoder_note(use: EncoderUse) -> str:
-    waits = f"{use.wait_mean_s:.3g} s of waiting"
-    if np.isfinite(use.poisson_wait_mean_s):
-        waits += f" ({use.poisson_wait_mean_s:.3g} s by M/D/c)"
-    return (
-        f"pictures are encoded by {counted_text(use.replicas, 'replica')} on {use.devices} {use.hardware}:"
-        f" {use.request_s:.3g} s a request after {waits}, then {use.transfer_s:.3g} s over {use.link}; busy"
-        f" {percent_text(use.busy_fraction)}, saturated at {use.saturation_per_s:.3g} requests/s,"
-        f" {use.needed_replicas} needed to keep up"
     )
 
 
@@ -217,7 +190,7 @@ def _run(
     phases: tuple[PhaseEstimate, PhaseEstimate | None],
     memory: MemoryPlan,
     interval: ServeInterval | None,
-    notes: tuple[str, ...],
+    notes: tuple[Note, ...],
     pools: DisaggregatedResult | None = None,
     tiers: tuple[TierUse, ...] = (),
     encoders: EncoderPool | None = None,
@@ -230,7 +203,7 @@ def _run(
         prefill=phases[0],
         decode=phases[1],
         memory=memory,
-        notes=(*serve_notes(result), *notes, *(() if use is None else (_encoder_note(use),))),
+        notes=(*serve_notes(result), *notes, *(() if use is None else (Note("encoders", {"use": use}),))),
         interval=interval,
         pools=pools,
         kv_tiers=tiers,
@@ -316,7 +289,11 @@ def disaggregated_run(pools: ServedPools, *, workload: WorkloadSpec, options: sc
         phases=phases,
         memory=memory_plan(decode),
         interval=_pools_interval(found, workload=workload, phases=phases) if options.intervals else None,
-        notes=(*_pools_notes(found), *(() if use is None else (attention_ffn_note(use),))),
+        notes=(
+            Note("pools_served", {"pools": found, "apart": use is not None, "hand_over_s": HAND_OVER_S}),
+            Note("decode_pool_shown"),
+            *(() if use is None else (Note("attention_ffn", {"use": use}),)),
+        ),
         attention_ffn=use,
         pools=found,
         tiers=found.kv_tiers,

@@ -30,6 +30,7 @@ from simulator.phases.memory import MemoryPlan, memory_plan, sequence_cache_byte
 from simulator.phases.step import estimate_step
 from simulator.phases.tabulate import compile_steps, shared_seconds
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.engine.engine import PROMPTS_APART
 
 REQUESTS_PER_CLIENT = 10
@@ -242,7 +243,7 @@ def run_record(
     records: LoopRecords,
     lengths: LoopLengths,
     copies: int = 1,
-    notes: tuple[str, ...] = (),
+    notes: tuple[Note, ...] = (),
 ) -> UniformRun:
     """The run of a loop on ``copies`` replicas, with a typical prompt pass and decode step that explain it."""
     deployment, ranks = replica.deployment, replica.deployment.parallelism.dp_size
@@ -256,7 +257,7 @@ def run_record(
     tpot_s = request_tpot_s(demand, records)
     sequences = replica.resident * replica.lanes
     resident = sequences * ranks * copies
-    waiting = (f"{resident} of {demand.at_once} requests run at once; the others wait",)
+    waiting = (Note("some_wait", {"running": resident, "sent": demand.at_once}),)
     return UniformRun(
         ttft_s=float(np.mean(records.first_token_s - records.sent_s)),
         tpot_s=float(np.mean(tpot_s)) if len(tpot_s) else 0.0,
@@ -314,7 +315,8 @@ def closed_loop(
     run = _simulated(deployment, demand=demand, lengths=lengths)
     if at_once == concurrency * lengths.answers:
         return run
-    return replace(run, notes=(*run.notes, f"{num_requests} requests for {concurrency} clients: the others send none"))
+    idle = Note("idle_clients", {"requests": num_requests, "clients": concurrency})
+    return replace(run, notes=(*run.notes, idle))
 
 
 def offline(deployment: Deployment, *, lengths: LoopLengths, num_requests: int | None) -> UniformRun:
@@ -358,8 +360,8 @@ def _queued_batch(deployment: Deployment, *, batch_size: int, isl_tokens: int, o
     lengths = LoopLengths(isl_tokens=isl_tokens, osl_tokens=osl_tokens)
     queued = offline(deployment, lengths=lengths, num_requests=requests)
     e2e_s = requests / queued.requests_per_s
-    said = f"E2E is that of the whole batch; a request has its answer after {queued.e2e_s:.3g} s on average"
-    return replace(queued, e2e_s=e2e_s, notes=(*queued.notes, said))
+    whole = Note("whole_batch", {"mean_s": queued.e2e_s})
+    return replace(queued, e2e_s=e2e_s, notes=(*queued.notes, whole))
 
 
 def _static_batch(
@@ -367,13 +369,10 @@ def _static_batch(
 ) -> UniformRun:
     memory = memory_plan(deployment)
     require_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     fitting = sequences_that_fit(deployment, memory, tokens=isl_tokens + osl_tokens)
     if batch_size > fitting:
-        notes = (
-            f"the cache holds {fitting:.0f} of the {batch_size} sequences at full length: an engine would queue or "
-            "preempt; the estimate is for a cache that fits them all",
-        )
+        notes = (Note("cache_for_all", {"fitting": fitting, "sequences": batch_size}),)
     prefill, decode = run_phases(
         deployment,
         sequences=batch_size,

@@ -14,9 +14,9 @@ from simulator.engine.uniform.record import PoolUse, UniformRun
 from simulator.engine.uniform.simulation import Engine, simulate_loop
 from simulator.engine.uniform.steps import PhaseEstimate, loop_rounds, prefill_phase, prompt_drafting
 from simulator.phases.deployment import Deployment
+from simulator.specs.base import Note
 from simulator.specs.engine.deployment import DisaggregationSpec
 from simulator.specs.hardware.accelerator import ServerSpec
-from simulator.units import counted_text, percent_text
 
 
 def _share(at_once: int, *, replicas: int, deployment: Deployment) -> int:
@@ -85,7 +85,9 @@ def disaggregated_loop(
         link=link,
         transfer_s=float(demand.isl_tokens.mean()) * token_s,
     )
-    copies, notes = spec.decode_replicas, _notes(use, pools)
+    copies = spec.decode_replicas
+    of_pools = {"use": use, "prefill": pools[0], "decode": pools[1], "hand_over_s": HAND_OVER_S}
+    notes = (Note("pools_loop", of_pools), Note("decode_pool_shown"))
     run = loops.run_record(after, demand=demand, records=records, lengths=lengths, copies=copies, notes=notes)
     return replace(run, prefill=_prompt(ahead, lengths=lengths), pools=use)
 
@@ -94,18 +96,6 @@ def _prompt(replica: loops.LoopReplica, *, lengths: LoopLengths) -> PhaseEstimat
     """A mean prompt alone."""
     isl = lengths.mean_isl_tokens
     return prefill_phase(replica.deployment, sequences=1, isl_tokens=isl, limit_tokens=replica.step_tokens)
-
-
-def _notes(use: PoolUse, pools: tuple[Pool, Pool]) -> tuple[str, ...]:
-    prefill, decode = pools
-    return (
-        f"{counted_text(prefill.replicas, 'prefill replica')} on {prefill.devices} and"
-        f" {counted_text(decode.replicas, 'decode replica')} on {counted_text(decode.devices, 'device')}: prefill busy"
-        f" {percent_text(use.prefill_busy_fraction)}, decode"
-        f" {percent_text(use.decode_busy_fraction)}; a KV cache takes {use.transfer_s:.3g} s over {use.link}, its"
-        f" hand-over {HAND_OVER_S:g} s more",
-        "memory and the batch are those of the decode pool",
-    )
 
 
 def loop_pools_powers_w(run: UniformRun, use: PoolUse, *, decode: Deployment) -> tuple[float, float]:

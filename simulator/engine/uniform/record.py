@@ -14,6 +14,7 @@ from simulator.operators.work import Array
 from simulator.phases.deployment import Deployment, without_speculation
 from simulator.phases.memory import MemoryPlan, sequences_that_fit, utilization_that_holds
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.units import GIGA
 
 
@@ -119,7 +120,7 @@ class UniformRun:
     prefill: PhaseEstimate
     decode: PhaseEstimate | None
     memory: MemoryPlan
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
     ranks: int = 1
     spread: LatencySpread | None = None
     steady_requests_per_s: float | None = None
@@ -228,6 +229,5 @@ def fastest_run(
     best = run(chosen)
     assert chosen.speculation is not None, "run lengths of a deployment that speculates"
     if best.requests_per_s > plain.requests_per_s:
-        return replace(best, notes=(*best.notes, f"adaptive speculation: k = {chosen.speculation.plan.k}"))
-    off = f"adaptive speculation: off, it does not pay with {sequences} sequences"
-    return replace(plain, notes=(*plain.notes, off))
+        return replace(best, notes=(*best.notes, Note("adaptive_k", {"k": chosen.speculation.plan.k})))
+    return replace(plain, notes=(*plain.notes, Note("adaptive_off", {"sequences": sequences})))

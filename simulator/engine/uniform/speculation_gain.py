@@ -17,7 +17,7 @@ from simulator.phases.draft_cost import decode_round
 from simulator.phases.memory import memory_plan, sequences_that_fit
 from simulator.phases.step import estimate_step
 from simulator.records import dataclass
-from simulator.specs.base import Assumption
+from simulator.specs.base import Assumption, Note
 from simulator.specs.model.fitted import Bookkeeping
 from simulator.techniques.speculation.scenario import with_run_length
 
@@ -138,7 +138,7 @@ class FormatComparison:
     fastest: tuple[str, ...]
     crossovers: tuple[FormatCrossover, ...]
     assumptions: tuple[Assumption, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 def _fitting(deployment: Deployment, *, context_tokens: int) -> int | None:
@@ -159,7 +159,7 @@ def compare_formats(
     guessing: Mapping[str, Deployment],
     context_tokens: int,
     tp_size: int,
-    notes: tuple[str, ...] = (),
+    notes: tuple[Note, ...] = (),
 ) -> FormatComparison:
     """Compare deployments that differ in their number format; ``guessing`` holds them with speculation, or nothing."""
     step = decode_step(sequences=np.array(BATCHES, dtype=float), context=float(context_tokens))

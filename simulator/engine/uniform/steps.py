@@ -25,8 +25,8 @@ from simulator.phases.draft_cost import decode_round, prompt_draft_s, round_draf
 from simulator.phases.memory import MemoryPlan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.techniques.speculation.acceptance import rounds_at, rounds_needed
-from simulator.units import GIGA, percent_text
 
 # Decode time is close to linear in the context, so that few points carry the integral over it.
 DECODE_SAMPLES = 9
@@ -269,20 +269,11 @@ def _rounds_of(acceptance: Array, *, tokens: NDArray[np.int64], levels: Array) -
     return np.where(tokens > 0, np.maximum(needed, 1), 0)
 
 
-def speculation_notes(deployment: Deployment, decode: PhaseEstimate | None, memory: MemoryPlan) -> tuple[str, ...]:
+def speculation_notes(deployment: Deployment, decode: PhaseEstimate | None, memory: MemoryPlan) -> tuple[Note, ...]:
     """What a round yields, what share of it drafting takes, and what the drafter holds; nothing without speculation."""
     speculation = deployment.speculation
     if speculation is None or decode is None or decode.estimate.draft_s is None:
         return ()
-    plan = speculation.plan
     share = float(decode.weights @ decode.estimate.draft_s) / decode.total_s
-    said = (
-        f"speculation {plan.method}: {plan.mean_tokens:.2f} tokens per verify step of {plan.verify_tokens} tokens; "
-        f"drafting takes {percent_text(share)} of a round"
-    )
-    if memory.draft_weights_bytes:
-        said += (
-            f"; the drafter holds {memory.draft_weights_bytes / GIGA:.2f} GB and "
-            f"{memory.draft_kv_bytes_per_token:.0f} bytes of cache per token"
-        )
-    return (said, *speculation.notes)
+    of_round = {"plan": speculation.plan, "drafting_share": share, "memory": memory}
+    return (Note("speculation_round", of_round), *speculation.notes)

@@ -14,7 +14,7 @@ from pathlib import Path
 from simulator.errors import RoofcastError, contradiction, did_you_mean
 from simulator.operators.work import ActivationPasses, MatmulFormat
 from simulator.records import dataclass
-from simulator.specs.base import Spec, read_yaml, validate
+from simulator.specs.base import Note, Spec, read_yaml, validate
 from simulator.specs.hardware.accelerator import AcceleratorSpec
 from simulator.specs.model.architecture import MlaSpec, ModelSpec, QuantizationSpec
 from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, PrecisionSpec, scheme_word
@@ -150,7 +150,7 @@ class Scheme:
     roles: tuple[tuple[str, MatmulFormat], ...] = ()
 
 
-def as_published(scheme: Scheme, model: ModelSpec, notes: list[str]) -> Scheme:
+def as_published(scheme: Scheme, model: ModelSpec, notes: list[Note]) -> Scheme:
     """NVFP4 with the roles that the model's published checkpoint keeps wide, where it says so: few make NVFP4 weights
     themselves, and most makers leave attention out, which they do of models with experts in MXFP4 too. What is stored
     is the same whatever a device multiplies."""
@@ -161,23 +161,23 @@ def as_published(scheme: Scheme, model: ModelSpec, notes: list[str]) -> Scheme:
     checkpoint, kept = _nvfp4_checkpoint(model)
     if scheme.unquantised is None and not scheme.roles:
         if kept is None:
-            notes.append(f"{checkpoint} is published with formats of its own a role: ask for it by its name")
+            notes.append(Note("formats_by_role", {"checkpoint": checkpoint}))
         elif kept:
-            notes.append(f"{', '.join(kept)} unquantised, as {checkpoint} says")
+            notes.append(Note("roles_unquantised", {"roles": kept, "checkpoint": checkpoint}))
             scheme = replace(scheme, unquantised=kept)
     if _narrows_latents(scheme, model):
-        read = f", as {checkpoint} says" if checkpoint in LATENTS_READ else ": assumed, as of DeepSeek-V3.1 and V3.2"
-        notes.append(f"projections into and out of latents unquantised{read}")
+        said = "latents_read" if checkpoint in LATENTS_READ else "latents_assumed"
+        notes.append(Note(said, {"checkpoint": checkpoint}))
     return scheme
 
 
-def _wide_beside_experts(scheme: Scheme, model: ModelSpec, notes: list[str]) -> Scheme:
+def _wide_beside_experts(scheme: Scheme, model: ModelSpec, notes: list[Note]) -> Scheme:
     """MXFP4 as makers store a model with experts: attention, and what its own quantised checkpoint keeps, wide."""
     if not model.has_experts or scheme.unquantised is not None or scheme.roles:
         return scheme
     own = model.quantization.unquantized if model.quantization is not None else ()
     kept = (*WIDE_BESIDE_EXPERTS, *(role for role in own if role not in WIDE_BESIDE_EXPERTS))
-    notes.append("attention unquantised beside experts in mxfp4, as AMD's engines tune their products: assumed")
+    notes.append(Note("attention_unquantised"))
     return replace(scheme, unquantised=tuple(dict.fromkeys((*kept, "lm_head"))))
 
 

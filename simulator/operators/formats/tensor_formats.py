@@ -18,6 +18,7 @@ from simulator.operators.formats.schemes import (
 )
 from simulator.operators.work import MatmulFormat
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.model import architecture as arch
 from simulator.specs.model.precision import BITS, GGUF_MIXES, Dtype, PrecisionSpec, load_format_kernels, scheme_word
 from simulator.units import BITS_PER_BYTE
@@ -73,7 +74,7 @@ def precision_plan(
     checkpoint_cache : whether keys and values not asked for take the format that a checkpoint names
     fp8_of_modelopt : whether FP8 weights of a model in 16 bit have one scale a tensor where its publisher stores blocks
     """
-    notes: list[str] = []
+    notes: list[Note] = []
     plain_dtype = _plain_dtype(model, precision, notes, multiplied=multiplied)
     plain = format_of_pair(plain_dtype, None, plain=plain_dtype)
     scheme = _resolve_scheme(model, precision, plain_dtype, notes, multiplied=multiplied, one_scale=fp8_of_modelopt)
@@ -85,7 +86,7 @@ def precision_plan(
         weights=scheme.weights,
         activations=scheme.activations,
         activation_dtype=activation_dtype,
-        kv_dtype=_kv_dtype(precision, cached or (activation_dtype, ""), notes),
+        kv_dtype=_kv_dtype(precision, cached or (activation_dtype, None), notes),
         linear=scheme.format,
         plain=plain,
         quantised_roles=_roles(model, scheme),
@@ -94,13 +95,12 @@ def precision_plan(
     )
 
 
-def _of_paper(precision: PrecisionSpec) -> list[str]:
+def _of_paper(precision: PrecisionSpec) -> list[Note]:
     """That a scheme's own paper was measured on other kernels than an engine's, whose speedup is another."""
     if precision.scheme is None or precision.kernel is not None:
         return []
     family = load_format_kernels().of_paper(scheme_word(precision.scheme))
-    said = f"{precision.scheme} on the engine's own kernels; its paper's are precision.kernel {family} in torch-eager"
-    return [] if family is None else [said]
+    return [] if family is None else [Note("own_kernels", {"scheme": precision.scheme, "family": family})]
 
 
 def _with_kernel(scheme: Scheme, kernel: str | None) -> Scheme:
@@ -136,7 +136,7 @@ def _mixed(model: arch.ModelSpec, precision: PrecisionSpec, plain: Dtype) -> tup
 
 
 def _plain_dtype(
-    model: arch.ModelSpec, precision: PrecisionSpec, notes: list[str], *, multiplied: Collection[Dtype] | None
+    model: arch.ModelSpec, precision: PrecisionSpec, notes: list[Note], *, multiplied: Collection[Dtype] | None
 ) -> Dtype:
     """Dtype of everything that is not quantised."""
     if precision.scheme in PLAIN_SCHEMES:
@@ -147,11 +147,11 @@ def _plain_dtype(
         return precision.activations
     loaded = model.dtype if model.dtype in (Dtype.BF16, Dtype.FP16) else Dtype.BF16
     if loaded is not model.dtype:
-        notes.append(f"activations run in bf16 (checkpoint dtype {model.dtype}), as engines load it")
+        notes.append(Note("loaded_as_bf16", {"dtype": model.dtype}))
     if multiplied is None or loaded in multiplied:
         return loaded
     instead = next((dtype for dtype in (Dtype.FP16, Dtype.BF16, Dtype.FP32) if dtype in multiplied), loaded)
-    notes.append(f"activations run in {instead}: the device has no {loaded} matrix units")
+    notes.append(Note("activations_instead", {"instead": instead, "dtype": loaded}))
     return instead
 
 
@@ -166,7 +166,7 @@ def _resolve_scheme(
     model: arch.ModelSpec,
     precision: PrecisionSpec,
     plain: Dtype,
-    notes: list[str],
+    notes: list[Note],
     *,
     multiplied: Collection[Dtype] | None,
     one_scale: bool,
@@ -177,24 +177,24 @@ def _resolve_scheme(
         if not _enters_wide(scheme, precision.activations):
             _agree("precision.activations", precision.activations, scheme.activations, precision.scheme)
         if scheme_word(precision.scheme) != plain_word(precision.scheme):
-            notes.append(f"scheme {precision.scheme} taken as {scheme_word(precision.scheme)}")
+            notes.append(Note("scheme_taken", {"scheme": precision.scheme, "word": scheme_word(precision.scheme)}))
         return _as_checkpoint_keeps(scheme, model.quantization, plain)
     if precision.weights is None and model.quantization is not None:
         given = _multiplied(model.quantization, precision, notes, multiplied=multiplied)
         return _checkpoint_scheme(model, given, precision, plain, notes)
     weights = precision.weights or plain
     if precision.weights is None:
-        notes.append(f"weights {weights} (checkpoint dtype {model.dtype})")
+        notes.append(Note("weights_of_dtype", {"weights": weights, "dtype": model.dtype}))
     if precision.weights is not None and model.quantization is not None and precision.weights not in PLAIN_DTYPES:
         return _requested_over_checkpoint(model, model.quantization, precision, plain, notes)
     block = _fp8_block(model) if weights is Dtype.FP8 and not one_scale else None
     product = format_of_pair(weights, precision.activations, plain=plain, group_size=block)
     activations = precision.activations or _activations_of(product, plain)
-    notes += [f"activations {activations}"] if precision.activations is None else []
+    notes += [Note("activations", {"dtype": activations})] if precision.activations is None else []
     if block and product.quantises_activations:
-        notes.append(f"{product.name}, as published of {model.name}; with scheme fp8 a tensor has one scale")
+        notes.append(Note("blocks_published", {"format": product.name, "model": model.name}))
     if weights is Dtype.INT4 and product.name == "w4a16":
-        notes.append("int4 weights in groups of 128 with 16-bit scales")
+        notes.append(Note("int4_groups"))
     return Scheme(weights=weights, activations=activations, format=product)
 
 
@@ -209,20 +209,20 @@ def _as_checkpoint_keeps(scheme: Scheme, given: arch.QuantizationSpec | None, pl
 
 
 def _requested_over_checkpoint(
-    model: arch.ModelSpec, given: arch.QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]
+    model: arch.ModelSpec, given: arch.QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[Note]
 ) -> Scheme:
     """Quantised weights were asked for of a checkpoint that is quantised: keep its details where they agree."""
     if precision.weights is given.weights and precision.activations in (None, given.activations):
         return _checkpoint_scheme(model, given, precision, plain, notes)
     assert precision.weights is not None
     product = format_of_pair(precision.weights, precision.activations, plain=plain)
-    notes.append(f"checkpoint is {given.method} {given.weights}; priced as if quantised to {product.name} instead")
+    notes.append(Note("checkpoint_requantised", {"given": given, "format": product.name}))
     activations = precision.activations or _activations_of(product, plain)
     return Scheme(weights=precision.weights, activations=activations, format=product)
 
 
 def _multiplied(
-    given: arch.QuantizationSpec, precision: PrecisionSpec, notes: list[str], *, multiplied: Collection[Dtype] | None
+    given: arch.QuantizationSpec, precision: PrecisionSpec, notes: list[Note], *, multiplied: Collection[Dtype] | None
 ) -> arch.QuantizationSpec:
     """The checkpoint's quantization, with 16-bit activations where the device does not multiply its own."""
     if multiplied is None or precision.activations is not None:
@@ -232,8 +232,8 @@ def _multiplied(
     if not lacking:
         return given
     nvfp4 = holds_nvfp4(given)
-    named = " or ".join(sorted(NVFP4 if dtype is Dtype.FP4 and nvfp4 else dtype for dtype in lacking))
-    notes.append(f"weights are widened as they are read: the device has no {named} matrix units")
+    named = sorted(NVFP4 if dtype is Dtype.FP4 and nvfp4 else dtype for dtype in lacking)
+    notes.append(Note("weights_widened", {"dtypes": named}))
     wide = {"activations": Dtype.BF16}
     return given.model_copy(
         update={
@@ -244,10 +244,10 @@ def _multiplied(
 
 
 def _checkpoint_scheme(
-    model: arch.ModelSpec, given: arch.QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[str]
+    model: arch.ModelSpec, given: arch.QuantizationSpec, precision: PrecisionSpec, plain: Dtype, notes: list[Note]
 ) -> Scheme:
     if given.method in OWN_KERNELS and precision.activations is None:
-        notes.append(f"weights {given.method} from quantization_config")
+        notes.append(Note("weights_of_method", {"method": given.method}))
         return replace(scheme_named(OWN_KERNELS[given.method], plain=plain, model=model), unquantised=given.unquantized)
     activations = precision.activations or given.activations
     if BITS[activations] >= BITS[Dtype.BF16]:
@@ -255,9 +255,9 @@ def _checkpoint_scheme(
     product = format_of_pair(
         given.weights, activations, plain=plain, group_size=given.group_size, method=given.method.lower()
     )
-    notes.append(f"weights {given.weights}, activations {activations} ({product.name}) from quantization_config")
+    notes.append(Note("weights_of_config", {"weights": given.weights, "dtype": activations, "format": product.name}))
     roles = tuple((own.role, _role_product(own, precision, plain)) for own in given.roles)
-    notes += [f"{role} weights {own.name}, multiplied in {own.math}" for role, own in roles]
+    notes += [Note("role_format", {"role": role, "format": own}) for role, own in roles]
     return Scheme(
         weights=given.weights, activations=activations, format=product, unquantised=given.unquantized, roles=roles
     )
@@ -299,11 +299,13 @@ def _roles(model: arch.ModelSpec, scheme: Scheme) -> frozenset[str]:
     return QUANTISED_ROLES
 
 
-def _kv_dtype(precision: PrecisionSpec, default: tuple[Dtype, str], notes: list[str]) -> Dtype:
+def _kv_dtype(precision: PrecisionSpec, default: tuple[Dtype, Note | None], notes: list[Note]) -> Dtype:
     """The format asked for, or else ``default``, which is a format and what says so."""
     asked = precision.kv_cache
     if asked is None:
-        notes.append(f"kv cache {' '.join(default)}".strip())
+        cached, says = default
+        said = {"dtype": cached, "source": says}
+        notes.append(Note("kv_cache", said) if says is None else Note("kv_cache_said", said))
     elif asked not in KV_DTYPES:
         raise RoofcastError(
             f"{asked} keys and values are not supported; allowed: {', '.join(KV_DTYPES)}",
@@ -315,12 +317,12 @@ def _kv_dtype(precision: PrecisionSpec, default: tuple[Dtype, str], notes: list[
 
 def _checkpoint_cache(
     model: arch.ModelSpec, precision: PrecisionSpec, product: MatmulFormat, multiplied: Collection[Dtype] | None
-) -> tuple[Dtype, str] | None:
+) -> tuple[Dtype, Note] | None:
     """The cache's format that the checkpoint names, or those published in the weights asked for where FP8 is
     multiplied, and what says so. A scheme is a method that anybody may apply, but for NVFP4."""
     stored = model.quantization.kv_cache if model.quantization and precision.weights is None else None
     if stored is not None:
-        return stored, "from quantization_config"
+        return stored, Note("cache_of_config")
     asked = precision.scheme == NVFP4 if precision.scheme else precision.weights is not None
     both = product.name in (Dtype.FP8.value, NVFP4) and product.quantises_activations
     if not asked or not both or Dtype.FP8 not in (multiplied or (Dtype.FP8,)):
@@ -357,7 +359,7 @@ class PrecisionPlan:
     linear: MatmulFormat
     plain: MatmulFormat
     quantised_roles: frozenset[str]
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Note, ...] = ()
     role_formats: tuple[tuple[str, MatmulFormat], ...] = ()
 
     def format_for(self, role: str) -> MatmulFormat:

@@ -10,6 +10,7 @@ from simulator.reports.answer import SCHEMA_VERSION, Answer, Json, picked
 from simulator.reports.charts.chart import Chart, bars_chart
 from simulator.reports.content.quantities import bytes_text, parameters_text, percent_text
 from simulator.reports.formats.text import text_table
+from simulator.reports.words.fields import note_texts
 from simulator.techniques.fine_tuning import FineTuningMemory, OptimizerState
 from simulator.units import GIGA, TERA, format_si
 
@@ -100,8 +101,8 @@ class ModelAnswer(Answer):
             **picked(counts, "context_tokens", "prefill_flops", "decode_flops_per_token", "kv_bytes_per_token"),
             "kv_cache_dtype": counts.plan.kv_dtype.value,
             **picked(counts, "state_bytes_per_sequence", "kv_bytes_at_context"),
-            "assumptions": list(counts.plan.assumptions),
-            "notes": [*model.notes, *_beyond(counts)],
+            "assumptions": note_texts(counts.plan.assumptions),
+            "notes": [*note_texts(model.notes), *_beyond(counts)],
             **({"fine_tuning": _fine_tuning(self.tuning, counts)} if self.tuning else {}),
         }
 

@@ -9,6 +9,7 @@ from simulator.errors import ProfileError, did_you_mean
 from simulator.phases.power import energy_prices
 from simulator.reports.answer import SCHEMA_VERSION, Json
 from simulator.reports.content.quantities import bytes_text, count_text, number_text, parameters_text, watts_text
+from simulator.reports.words.fields import note_text, note_texts
 from simulator.specs.base import Source
 from simulator.specs.engine.engine import EngineProfile
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec, unnamed_hardware
@@ -146,8 +147,11 @@ def show_profile(name: str, *, as_json: bool, profiles: str | None) -> str:
             spec = load_spec(spec_class, name, kind=kind, profiles=profiles)
             return json.dumps({"schema_version": SCHEMA_VERSION, **spec.model_dump(mode="json")}, indent=indent)
     try:
-        model = load_model(name, profiles=profiles).model_dump(mode="json", exclude_defaults=True)
-        return json.dumps({"schema_version": SCHEMA_VERSION, **model}, indent=indent)
+        model = load_model(name, profiles=profiles)
+        said: dict[str, object] = {} if model.assumption is None else {"assumption": note_text(model.assumption)}
+        said |= {"notes": note_texts(model.notes)} if model.notes else {}
+        document = model.model_dump(mode="json", exclude_defaults=True) | said
+        return json.dumps({"schema_version": SCHEMA_VERSION, **document}, indent=indent)
     except ProfileError as error:
         known = [
             item for listed in names_by_section([*SECTIONS, "models"], profiles=profiles).values() for item in listed

@@ -26,7 +26,7 @@ from simulator.reports.content.quantities import (
 )
 from simulator.reports.formats.text import text_table
 from simulator.reports.tables.scenario_figures import least_known
-from simulator.reports.words.fields import assumption_texts
+from simulator.reports.words.fields import assumption_texts, note_texts
 from simulator.units import GIGA, MEGA, MICRO, MILLI
 
 COLUMNS = ("operator", "count", "GFLOP", "MB", "µs", "roofline µs", "waits for", "known as")
@@ -108,7 +108,7 @@ def _speculation_notes(step: OneStep) -> tuple[str, ...]:
     if speculation is None:
         return ()
     tokens = speculation.plan.mean_tokens
-    return (f"speculation: the step yields {tokens:.3g} tokens per sequence on average", *speculation.notes)
+    return (f"speculation: the step yields {tokens:.3g} tokens per sequence on average", *note_texts(speculation.notes))
 
 
 def _crossover(step: OneStep) -> Json:
@@ -157,8 +157,7 @@ class StepAnswer(Answer):
             "assumptions": assumption_texts(deployment.assumptions),
             "techniques": deployment.techniques.spec.model_dump(mode="json", exclude_none=True),
             "notes": [
-                *deployment.model.notes,
-                *deployment.techniques.notes_at(step.batch_size),
+                *note_texts((*deployment.model.notes, *deployment.techniques.notes_at(step.batch_size))),
                 *_speculation_notes(step),
                 *_cache_notes(step),
             ],
@@ -284,7 +283,7 @@ class CrossoverAnswer(Answer):
             "fastest": list(found.fastest),
             "crossovers": dump(found.crossovers),
             "assumptions": assumption_texts(found.assumptions),
-            "notes": list(found.notes),
+            "notes": note_texts(found.notes),
         }
 
     def cells(self) -> Cells:

@@ -21,7 +21,7 @@ from simulator.reports.tables.scenario_figures import (
     power_text,
     scenario_figures,
 )
-from simulator.reports.words.fields import flagged
+from simulator.reports.words.fields import flagged, note_texts
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.techniques.quality import AnswerQuality
 
@@ -339,7 +339,7 @@ class ComparisonAnswer(Answer):
             lines += ["Speedups as published, in set-ups of their own", *(f"  {line}" for line in self.printed)]
         lines.append(_prices(comparison))
         for name, outcome in (("base", comparison.base), ("result", comparison.final)):
-            lines += [f"note, {name}: {text}" for text in outcome.answered.result.notes]
+            lines += [f"note, {name}: {text}" for text in note_texts(outcome.answered.result.notes)]
         return "\n".join(lines) + "\n"
 
     def cells(self) -> Cells:

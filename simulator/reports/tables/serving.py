@@ -20,7 +20,7 @@ from simulator.reports.answer import Json
 from simulator.reports.content import quantities as say
 from simulator.reports.content.document import Cell, fraction, number, ordered, seconds
 from simulator.reports.formats.text import sparkline, stretch_means, text_table
-from simulator.reports.words.fields import assumption_texts
+from simulator.reports.words.fields import assumption_texts, note_texts
 from simulator.units import KILO
 
 SWEEP_COLUMNS = ("rate", "TTFT p50", "TTFT p95", "TTFT p99", "TPOT p95", "E2E p95", "mean batch", "KV in use", "state")
@@ -315,7 +315,7 @@ def serve_text(answered: ScenarioResult, *, assumptions: bool) -> str:
             "How many guesses are accepted is assumed: tokens of a step differ between tasks by "
             f"{say.percent_text(answered.pace_log_sigma)} (one standard deviation), which the intervals leave out."
         )
-    parts += [f"note: {text}" for text in answered.notes]
+    parts += [f"note: {text}" for text in note_texts(answered.notes)]
     if assumptions:
         parts += ["", "Assumptions", *(f"- {text}" for text in assumption_texts(answered.assumptions))]
     else:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from simulator.errors import Option, RoofcastError
-from simulator.specs.base import Assumption, ValueOrigin
+from simulator.specs.base import Assumption, Note, ValueOrigin
 from simulator.specs.engine.releases import LimitRule, LimitSource, SlowerExperts, SlowProducts, UndividedLatent
 from simulator.specs.question.plan_values import SHORT_FIELDS
 from simulator.traffic.lengths import LengthDistribution
@@ -110,14 +111,19 @@ def burst_text(dispersion: float) -> str:
     return f"{own}: one of N replicas sees {flag_of('arrival_cv')} sqrt(1 + {excess_dispersion(dispersion):.2g} / N)"
 
 
-_DEFAULTS: Mapping[str, str] = MappingProxyType(
+_SOURCES: Mapping[str, str] = MappingProxyType(
     {
         "workload.spacing": "default: rate x duration requests at random moments",
         "range_ratio": "default: lengths are uniform between that share of the nominal ones and those",
         "num_requests": "default: ten for each client",
+        "encoder_pool.hardware": "as prompts",
+        "disaggregation.hand_over_s": "fitted to measured runs of two pools",
+        "hand_over_s": "fitted to measured runs of two pools",
+        "engine.expert_placement": "as recipes with so many expert-parallel ranks balance experts; experts routed "
+        "unevenly still crowd by chance",
     }
 )
-"""Defaults of which more is to be said than that they are."""
+"""Where a value is from whose key alone says it."""
 
 
 def _engine_name(item: Assumption) -> str:
@@ -167,11 +173,21 @@ def _undivided_latent(item: Assumption) -> str:
     )
 
 
+def _acceptance(item: Assumption) -> str:
+    rates = item.value
+    if not isinstance(rates, tuple):
+        return _plainly(item)
+    alike = len(set(rates)) == 1
+    listed = f"{rates[0]:.3f} a position" if alike else " ".join(f"{rate:.2f}" for rate in rates) + " by position"
+    return _plainly(replace(item, value=listed))
+
+
 _ANSWERS = "{key} = {value}: every rate and latency is of single answers, {value} to a request"
 _SENTENCES: Mapping[str, Callable[[Assumption], str] | str] = MappingProxyType(
     {
         "engine.cpu_kv_offload_bytes": "{key} = twice the device's KV cache (default of SGLang's --hicache-ratio)",
         "engine.name": _engine_name,
+        "speculation.acceptance": _acceptance,
         "engine.version": _engine_version,
         "engine.slower_experts": _slower_experts,
         "engine.slow_products": _slow_products,
@@ -217,18 +233,52 @@ def source_text(item: Assumption) -> str:
     """Where a field of a scenario has its value from."""
     if isinstance(item.detail, LimitSource):
         return limit_source_text(item.detail)
+    if item.detail is None and item.key in _SOURCES:
+        return _SOURCES[item.key]
     if item.origin is ValueOrigin.DEFAULT:
-        return _DEFAULTS.get(item.key, "default" if item.detail is None else f"default of {item.detail}")
+        return "default" if item.detail is None else f"default of {item.detail}"
     if isinstance(item.detail, int):
         each = f"every running sequence takes {item.detail} tokens of a step"
         return each if item.detail > 1 else "a token a sequence and step"
-    return str(item.origin) if item.detail is None else str(item.detail)
+    return str(item.origin) if item.detail is None else _detail_text(item.detail)
+
+
+_DETAILS: Mapping[str, str] = MappingProxyType(
+    {
+        "one_pass": "all prompts of the batch in one pass (max_num_batched_tokens not given)",
+        "weights_of_dtype": "weights {weights} (checkpoint dtype {dtype})",
+        "activations": "activations {dtype}",
+        "weights_of_config": "weights {weights}, activations {dtype} ({format}) from quantization_config",
+        "kv_cache": "kv cache {dtype}",
+    }
+)
+"""Notes of nearly every answer; all others are loaded where one is said."""
+
+
+def note_text(item: Note | str) -> str:
+    """One sentence, without its capital and its stop; what a profile says itself stays."""
+    if isinstance(item, str):
+        return item
+    if item.key in _DETAILS:
+        return _DETAILS[item.key].format_map(item.values)
+    from simulator.reports.words.notes import sentence
+
+    return sentence(item)
+
+
+def note_texts(items: Iterable[Note | str]) -> list[str]:
+    """All of them."""
+    return list(map(note_text, items))
+
+
+def _detail_text(detail: object) -> str:
+    return note_text(detail) if isinstance(detail, Note) else str(detail)
 
 
 def _plainly(item: Assumption) -> str:
     if isinstance(item.value, LengthDistribution) and item.value.uncut_cv is not None:
         return f"{item.key}: {cut_text(item.value)}"
-    return str(item.detail) if item.value is None else f"{item.key} = {item.value} ({source_text(item)})"
+    return _detail_text(item.detail) if item.value is None else f"{item.key} = {item.value} ({source_text(item)})"
 
 
 def assumption_text(item: Assumption) -> str:

@@ -177,7 +177,7 @@ def _source(item: Assumption) -> str:
         case "price", _, _:
             return f"price list; {price_switch_text()}"
         case "hand_over_s", _, _:
-            return "fitted to measured runs of two pools"
+            return source_text(item)
         case "rate_per_s", ValueOrigin.RULE, float(peak):
             return f"mean of {flag_of('load_profile')} under the given peak of {plain_text(peak)}"
         case "peak_to_mean", ValueOrigin.MEASURED, TraceName() as name:

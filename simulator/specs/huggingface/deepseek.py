@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simulator.specs.base import Note
 from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model import architecture as arch
@@ -56,7 +57,7 @@ def read_longcat(fields: Fields) -> arch.ModelSpec:
         router_parameters_extra=empty * (trunk.hidden_size + 1),
     )
     pair = (arch.LayerSpec(mixer=mla, feed_forward=(dense, experts)), arch.LayerSpec(mixer=mla, feed_forward=(dense,)))
-    note = f"{experts.num_experts_per_tok} of {picked} picks a token are real experts, the share of them in the pool"
+    note = Note("real_experts", {"real": experts.num_experts_per_tok, "picked": picked})
     return usual.decoder(fields, trunk=trunk, layers=pair * pairs, notes=(note,) if empty else ())
 
 
@@ -149,13 +150,6 @@ INDEXED_RATIO = 4
 _RATE_OF = {"sliding_attention": 0, "compressed_sparse_attention": INDEXED_RATIO, "heavily_compressed_attention": 128}
 """DeepseekV4Config's names of its layers, and their default rates."""
 
-NOTES = (
-    "pooling weights, stream mixes and the indexer's head weights are priced and stored in 16 bit (the released code "
-    "keeps some in 32), the indexer's keys in 8 bit",
-    "attention over compressed keys is priced by its FLOPs and bytes, not by a fit of its kernel: against measured "
-    "vLLM modules on H200 decode is 12 to 18 % off on average, prefill 26 to 37 %, mostly too fast",
-)
-
 
 def read_deepseek_v4(fields: Fields) -> arch.ModelSpec:
     """DeepseekV4Config: a compression ratio for every layer, routing by token id in the first ones."""
@@ -170,15 +164,15 @@ def read_deepseek_v4(fields: Fields) -> arch.ModelSpec:
         arch.LayerSpec(mixer=mixers[ratio], feed_forward=(by_id if by_table else experts,))
         for ratio, by_table in zip(ratios, hashed, strict=True)
     )
-    notes: tuple[str, ...] = NOTES
+    notes = [Note("pooled_in_16_bit"), Note("compressed_keys")]
     if any(hashed):
-        notes = (*notes, f"{sum(hashed)} layers route by token id, taken to reach experts as evenly as elsewhere")
+        notes.append(Note("routed_by_id", {"layers": sum(hashed)}))
     model = usual.decoder(
         fields,
         trunk=trunk,
         layers=layers,
         extra_parameters=sum(hashed) * trunk.vocab_size * experts.num_experts_per_tok,
-        notes=notes,
+        notes=tuple(notes),
     )
     hyper = arch.HyperConnectionSpec(
         streams=fields.size("hc_mult"), sinkhorn_iterations=fields.count("hc_sinkhorn_iters")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from simulator.specs.base import Note
 from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import LARGEST_SIZE, Fields
 from simulator.specs.model.architecture import AttentionSpec, FeedForward, LayerSpec, MlpSpec, ModelSpec, MoeSpec
@@ -102,7 +103,7 @@ def read_mllama(fields: Fields) -> ModelSpec:
     block = projections + 3 * hidden * width + 2 * attention.head_dim + 2 * hidden + 2
     stored = crossing * block + EXTRA_ROWS * hidden + _mllama_tower(fields.section("vision_config"), width=hidden)
     fields.costless_rest("vision_config")
-    note = f"{crossing} layers of cross attention and the tower are stored; they run for pictures alone, not simulated"
+    note = Note("crossing_stored", {"layers": crossing})
     layers = (LayerSpec(mixer=attention, feed_forward=(MlpSpec(intermediate_size=width),)),) * depth
     return usual.decoder(text, trunk=trunk, layers=layers, extra_parameters=stored, notes=(note,))
 

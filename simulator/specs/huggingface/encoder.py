@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from simulator.specs.base import Note
 from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.huggingface.vision.shapes import text_width
 from simulator.specs.model.architecture import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
 
-NOTE = "an encoder: one pass over the whole text, nothing is generated"
+NOTE = Note("encoder_only")
 
 
 def read_bert(fields: Fields) -> ModelSpec:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from simulator.records import dataclass
+from simulator.specs.base import Note
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model import architecture as arch
 
@@ -280,12 +281,12 @@ def decoder(
     final_norm: bool = True,
     per_layer_embedding_size: int = 0,
     extra_parameters: int = 0,
-    notes: tuple[str, ...] = (),
+    notes: tuple[Note, ...] = (),
 ) -> arch.ModelSpec:
     """A decoder-only model; ``tie_default`` is what the configuration class documents."""
     known, order = distinct(layers)
     predicting = prediction_layers(fields)
-    unrun = f"{predicting} multi-token-prediction layer(s) of the checkpoint count and run with speculation mtp alone"
+    unrun = Note("prediction_layers", {"layers": predicting})
     return arch.ModelSpec(
         name="unnamed",
         model_type="unnamed",
@@ -319,7 +320,7 @@ def stack(
     norm: Norm = "rms",
     tie_default: bool = False,
     lm_head_bias: bool = False,
-    notes: tuple[str, ...] = (),
+    notes: tuple[Note, ...] = (),
 ) -> arch.ModelSpec:
     """A decoder of mixers and the feed-forward blocks behind them.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulator.specs.base import Note
 from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.deepseek import read_mla
 from simulator.specs.huggingface.fields import Fields
@@ -59,8 +60,7 @@ def read_kimi_linear(fields: Fields) -> ModelSpec:
     experts, latent_norm = _kimi_experts(fields)
     dense = usual.read_mlp(fields)
     blocks = usual.choose(fields, usual.sparse_after(fields, first_default=1), sparse=experts, dense=dense)
-    uncounted = "attention residuals (attn_res_block_size) are neither counted nor simulated"
-    notes = (uncounted,) if fields.optional_size("attn_res_block_size") else ()
+    notes = (Note("residuals_uncounted"),) if fields.optional_size("attn_res_block_size") else ()
     layers = tuple(
         LayerSpec(
             mixer=delta if linear else mla,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulator.errors import shown
+from simulator.specs.base import Note
 from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model.architecture import AttentionSpec, IndexerSpec, MlpSpec, ModelSpec, MoeSpec
@@ -154,7 +155,7 @@ def read_ernie_vl(fields: Fields) -> ModelSpec:
         fields, usual.read_attention(fields, kv_heads_default=4, bias="use_bias"), blocks, tie_default=True
     )
     unrun = sum(is_sparse) * counts[1] * (3 * widths[1] * width + width + 1)
-    note = f"tokens of pictures are priced on the experts of text, {widths[0]} wide where theirs are {widths[1]}"
+    note = Note("picture_experts", {"text": widths[0], "pictures": widths[1]})
     return model.model_copy(update={"extra_parameters": unrun, "notes": (*model.notes, note)})
 
 
@@ -189,7 +190,7 @@ def read_minimax_m3(fields: Fields) -> ModelSpec:
     blocks = usual.choose(fields, usual.sparse_after(fields, first_default=0), sparse=sparse, dense=dense)
     indexer, indexed = _minimax_indexer(fields, depth=fields.depth("num_hidden_layers"))
     mixers = [attention.model_copy(update={"indexer": indexer if picks else None}) for picks in indexed]
-    notes = ("chosen blocks of keys are priced as a window of topk_blocks x block_size keys",)
+    notes = (Note("blocks_as_window"),)
     return usual.stack(fields, mixers, blocks, notes=notes)
 
 

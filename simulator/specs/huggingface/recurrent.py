@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from simulator.specs.base import Note
 from simulator.specs.huggingface import layers as usual
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model import architecture as arch
@@ -132,8 +133,7 @@ def read_falcon_h1(fields: Fields) -> arch.ModelSpec:
     fields.expect("projectors_bias", value=scan.use_bias, why="FalconH1Mixer has one flag for both projections")
     fields.costless("mamba_norm_before_gate", "mamba_use_mlp", "attn_layer_indices", *_FALCON_MULTIPLIERS)
     layer = (arch.LayerSpec(mixer=scan, norms=1), arch.LayerSpec(mixer=attention, feed_forward=(mlp,), norms=1))
-    note = "attention and scan of a layer, which stand side by side, count as two blocks"
-    return usual.decoder(fields, trunk=trunk, layers=layer * trunk.num_hidden_layers, notes=(note,))
+    return usual.decoder(fields, trunk=trunk, layers=layer * trunk.num_hidden_layers, notes=(Note("side_by_side"),))
 
 
 _FALCON_MULTIPLIERS = (

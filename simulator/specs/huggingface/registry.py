@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
-from simulator.errors import RoofcastError, did_you_mean, shown
-from simulator.specs.base import Spec, read_yaml, refused, validate
+from simulator.errors import RoofcastError, did_you_mean
+from simulator.specs.base import Note, Spec, read_yaml, validate
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec, VisionSpec
 from simulator.specs.model.precision import Dtype
@@ -91,6 +91,8 @@ def read_config(config: Mapping[str, object], *, name: str) -> ModelSpec:
     try:
         return _read(config, name=name)
     except ValidationError as error:  # sizes that are integers each and cannot all be meant
+        from simulator.specs.refusals import refused
+
         field, message, hint = refused(ModelSpec, error)
         raise RoofcastError(message, field=field, code="invalid_model_config", hint=hint) from None
 
@@ -99,7 +101,7 @@ def _read(config: Mapping[str, object], *, name: str) -> ModelSpec:
     thinker = config.get("thinker_config")
     if isinstance(thinker, Mapping):
         spec = _read({"dtype": config.get("dtype") or config.get("torch_dtype"), **thinker}, name=name)
-        return spec.model_copy(update={"notes": (*spec.notes, "what speaks (talker_config) is left out")})
+        return spec.model_copy(update={"notes": (*spec.notes, Note("talker_left_out"))})
     family = _family_of(config)
     fields = Fields(config, config_class=family.config_class)
     spec, text = _read_parts(fields, family)
@@ -111,15 +113,15 @@ def _read(config: Mapping[str, object], *, name: str) -> ModelSpec:
     quantization = _quantization(holder, dtype=dtype, model=spec)
     if quantization is not None and quantization.kv_cache is None and family.kv_cache is not None:
         quantization = quantization.model_copy(update={"kv_cache": family.kv_cache})
-        notes = (*notes, f"keys and values in {family.kv_cache}, as its released kernels do; config.json is silent")
+        notes = (*notes, Note("cache_of_kernels", {"dtype": family.kv_cache}))
     said = holder.peek("quantization_config", "note")
     if said is not None:
-        notes = (*notes, f"quantization_config.note is not read: {shown(said)}")
+        notes = (*notes, Note("note_unread", {"note": said}))
     fields.costless("dtype", "torch_dtype", "model_type")
     fields.finish(field_table().costless)
     filled = fields.filled()
     if filled:
-        notes = (*notes, f"not given, filled from {family.config_class}: {', '.join(filled)}")
+        notes = (*notes, Note("filled_in", {"config_class": family.config_class, "fields": filled}))
     return spec.model_copy(
         update={
             "name": name,
@@ -181,12 +183,12 @@ def _read_parts(fields: Fields, family: ModelFamily) -> tuple[ModelSpec, Fields 
     given = fields.has("tie_word_embeddings") or inner.has("tie_word_embeddings")
     if not given and family.tie_default is not None:
         tied = family.tie_default
-    notes = () if vision is not None or flat else ("vision tower not simulated and not counted",)
+    notes = () if vision is not None or flat else (Note("tower_uncounted"),)
     stored = 0
     if family.audio and fields.has("audio_config"):
         stored = read_with(family.audio, fields)
         fields.costless_rest("audio_config")
-        notes = (*notes, "audio tower stored, not simulated")
+        notes = (*notes, Note("audio_stored"))
     changes = {
         "tie_word_embeddings": tied,
         "vision": vision,
@@ -209,10 +211,10 @@ def _text_family(fields: Fields) -> ModelFamily:
     return family
 
 
-def _dtype(fields: Fields, text: Fields | None) -> tuple[Dtype, tuple[str, ...]]:
+def _dtype(fields: Fields, text: Fields | None) -> tuple[Dtype, tuple[Note, ...]]:
     """Dtype of unquantized tensors, from whichever place names it."""
     for holder in (fields, text):
         for name in ("dtype", "torch_dtype"):
             if holder is not None and holder.has(name):
                 return _DTYPES[holder.text(name, allowed=_DTYPES)], ()
-    return Dtype.BF16, ("checkpoint dtype not given, taken as bf16",)
+    return Dtype.BF16, (Note("dtype_assumed"),)

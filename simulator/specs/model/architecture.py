@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from simulator.specs.base import Spec
+from simulator.specs.base import Note, Spec
 from simulator.specs.model.precision import Dtype
 
 OutputGate = Literal["none", "elementwise", "headwise"]
@@ -367,8 +367,8 @@ class ModelSpec(Spec):
     top_p: float = Field(default=1.0, gt=0, le=1)
     dtype: Dtype = Dtype.BF16
     quantization: QuantizationSpec | None = None
-    notes: tuple[str, ...] = ()
-    assumption: str = ""
+    notes: tuple[str | Note, ...] = ()
+    assumption: Note | None = None
 
     @model_validator(mode="after")
     def _order_names_layers(self) -> Self:

@@ -14,7 +14,7 @@ from pydantic import PositiveFloat, PositiveInt
 
 from simulator.errors import plain_word
 from simulator.records import dataclass
-from simulator.specs.base import Source, Spec
+from simulator.specs.base import Note, Source, Spec
 from simulator.specs.model.architecture import ModelSpec, QuantizationSpec
 from simulator.specs.model.precision import GGUF_MIXES, Dtype
 from simulator.specs.profiles import load_file, profile_root
@@ -140,15 +140,8 @@ def quantized_as_named(base: ModelSpec, *, checkpoint: NamedCheckpoint) -> Model
         group_size=chosen.group_size,
         unquantized=() if mixed else ("lm_head",),
     )
-    weights = f"{chosen.method} weights ({chosen.weights})"
-    taken = (
-        f"{weights}, as llama.cpp mixes them, and {inputs} activations"
-        if mixed
-        else f"{weights} and {inputs} activations in every layer but the LM head"
-    )
-    note = f"{checkpoint.name} has no profile: its name is taken as {base.name} with {taken}"
-    if caches:
-        note += f", keys and values in fp8 as {checkpoint.publisher}'s other checkpoints"
+    said = {"checkpoint": checkpoint, "base": base.name, "activations": inputs, "mixed": mixed, "caches": caches}
+    note = Note("named_checkpoint", said)
     return base.model_copy(
         update={
             "name": checkpoint.name,
@@ -220,7 +213,7 @@ def published_in_blocks(model_id: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def published_fp8_cache(model_id: str, *, method: str) -> str | None:
+def published_fp8_cache(model_id: str, *, method: str) -> Note | None:
     """What says that a model's weights in ``method`` ("fp8", "nvfp4") come with keys and values in FP8; None: nothing.
 
     That is the first listed checkpoint of those weights; where none is listed, for NVFP4 the others of
@@ -230,12 +223,11 @@ def published_fp8_cache(model_id: str, *, method: str) -> str | None:
     same = (item for item in published_checkpoints() if plain_word(item.base) == wanted)
     first = next((item for item in same if item.format.weights is weights), None)
     if first is None:
-        return f"assumed, as the {method} checkpoints of others say" if method == _NVFP4.method else None
+        return Note("cache_of_others", {"method": method}) if method == _NVFP4.method else None
     owned = plain_word(first.id).partition("/")[0] in FP8_CACHE_PUBLISHERS
     if first.format.method != method or not (owned or first.format.kv_cache is Dtype.FP8):
         return None
-    read = first.source == "profile"
-    return f"as {first.id} says" if read else f"assumed of {first.id}, as its publisher's others say"
+    return Note("cache_read" if first.source == "profile" else "cache_assumed", {"checkpoint": first.id})
 
 
 DENSE = "dense"

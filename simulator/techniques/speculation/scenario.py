@@ -12,7 +12,7 @@ import numpy as np
 from simulator.errors import RoofcastError
 from simulator.operators.transformer import is_encoder_only
 from simulator.records import dataclass
-from simulator.specs.base import Assumption, Same, ValueOrigin
+from simulator.specs.base import Assumption, Note, Same, ValueOrigin
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.model.fitted import Bookkeeping, Drafter, MethodTraits, load_acceptance_fit, speculation_table
 from simulator.specs.question.techniques import DraftDevice, SpeculationMethod, SpeculationSpec, Task
@@ -155,7 +155,7 @@ def _extended(tree: int | tuple[int, ...] | None, *, k: int) -> tuple[float, ...
     return (1.0, *(1.0 if tree is None else max(1.0, tree / k),) * (k - 1))
 
 
-def _assumed(field: str, value: object = None, *, detail: str) -> Assumption:
+def _assumed(field: str, value: object = None, *, detail: str | Note) -> Assumption:
     return Assumption(key=f"speculation.{field}", value=value, origin=ValueOrigin.RULE, detail=detail)
 
 
@@ -174,13 +174,13 @@ def _run_length(
     if isinstance(spec.tree, tuple):
         return len(spec.tree)
     k = len(tree) if isinstance(tree, tuple) else traits.k
-    reason = traits.usual
+    reason: str | Note = traits.usual
     if spec.method == "draft" and framework:
         k = round(schedule_length(_mean_at(spec, traits=traits, k=k)))
-        reason = "where the schedule of assisted generation settles: 2 more after a full success, 1 less otherwise"
+        reason = Note("schedule_settles")
     if spec.accepted_tokens is not None and spec.accepted_tokens > k + 1:
         k = ceil(spec.accepted_tokens - 1)
-        reason = "the shortest run that can yield accepted_tokens"
+        reason = Note("shortest_run")
     said.append(_assumed("k", k, detail=reason))
     return k
 
@@ -211,14 +211,15 @@ def _acceptance(
 ) -> tuple[float, ...]:
     if spec.acceptance is None and spec.accepted_tokens is None and traits.tokens is None:
         rates = _fitted(spec, k=k)
-        of_task = "" if spec.task is None else f", {spec.task}"
-        said.append(_assumed("acceptance", _listed(rates), detail=f"{traits.measured}{of_task}"))
+        measured = Note("acceptance_measured", {"source": traits.measured, "task": spec.task, "tree": False})
+        said.append(_assumed("acceptance", rates, detail=measured))
         return rates
     if spec.acceptance is None and spec.accepted_tokens is None:
         assert traits.tokens is not None, "else it was fitted by position"
         rate = rate_of_mean(traits.tokens, k=traits.k)
-        flattered = "; with its tree, a chain yields less" if is_chain and traits.tree is not None else ""
-        said.append(_assumed("acceptance", f"{rate:.3f} a position", detail=f"{traits.measured}{flattered}"))
+        of_tree = is_chain and traits.tree is not None
+        measured = Note("acceptance_measured", {"source": traits.measured, "task": None, "tree": of_tree})
+        said.append(_assumed("acceptance", (rate,), detail=measured))
         return (rate,) * k
     if spec.accepted_tokens is not None:
         if not 1.0 <= spec.accepted_tokens <= k + 1:
@@ -229,22 +230,10 @@ def _acceptance(
         return (rate_of_mean(spec.accepted_tokens, k=k),) * k
     given = np.broadcast_to(np.asarray(spec.acceptance, dtype=np.float64), (k,))
     if isinstance(spec.tree, tuple):
-        said.append(
-            _assumed(
-                "acceptance",
-                detail="speculation.acceptance is that of one guess; guesses for the same position are independent",
-            )
-        )
+        said.append(_assumed("acceptance", detail=Note("independent_guesses")))
         nodes = np.array(spec.tree, dtype=np.float64)
         given = any_child_accepted(given, children=nodes / np.append(1.0, nodes[:-1]))
     return tuple(float(rate) for rate in given)
-
-
-def _listed(rates: tuple[float, ...]) -> str:
-    """Acceptance by position, in words."""
-    if len(set(rates)) == 1:
-        return f"{rates[0]:.3f} a position"
-    return " ".join(f"{rate:.2f}" for rate in rates) + " by position"
 
 
 def _verify_tokens(
@@ -263,9 +252,7 @@ def _verify_tokens(
         return 1 + (window + guesses) * k
     if tree is None:
         if traits.tree is not None and not framework:
-            said.append(
-                _assumed("tree", detail=f"speculation.tree: none, {k} guesses in a row as serving engines verify them")
-            )
+            said.append(_assumed("tree", detail=Note("chain_verified", {"k": k})))
         return 1 + k
     guesses = sum(tree) if isinstance(tree, tuple) else tree
     if guesses < k:

@@ -16,6 +16,7 @@ from simulator.errors import InfeasibleError, RoofcastError
 from simulator.operators.work import decode_step
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step
+from simulator.reports.words.fields import note_texts
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
@@ -71,7 +72,7 @@ def test_littles_law_of_a_closed_loop(replica: Deployment, concurrency: int) -> 
 def test_clients_without_a_request_are_said(replica: Deployment) -> None:
     lengths = LoopLengths(isl_tokens=400, osl_tokens=100)
     few = closed_loop(replica, concurrency=16, lengths=lengths, num_requests=4)
-    assert few.notes == ("4 requests for 16 clients: the others send none",)
+    assert note_texts(few.notes) == ["4 requests for 16 clients: the others send none"]
     assert few.tpot_s == closed_loop(replica, concurrency=4, lengths=lengths, num_requests=4).tpot_s
     assert closed_loop(replica, concurrency=16, lengths=lengths, num_requests=16).notes == ()
 
@@ -101,7 +102,7 @@ def test_bigger_batches_trade_latency_for_throughput(replica: Deployment) -> Non
 
 def test_a_batch_beyond_the_cache_is_said(replica: Deployment) -> None:
     run = static_batch(replica, batch_size=2000, isl_tokens=2000, osl_tokens=10, limit_tokens=None)
-    assert any("of 2000 requests run at once; the others wait" in note for note in run.notes)
+    assert any("of 2000 requests run at once; the others wait" in note for note in note_texts(run.notes))
 
 
 def test_what_does_not_fit_is_refused_with_the_amount() -> None:

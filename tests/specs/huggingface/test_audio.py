@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simulator.reports.words.fields import note_texts
 from simulator.specs.huggingface.encoder import gemma4_audio, qwen3_audio, qwen25_audio
 from simulator.specs.huggingface.fields import Fields
 from simulator.specs.model.loading import load_model
@@ -57,7 +58,7 @@ def test_whisper_s_blocks_stand_between_two_front_ends() -> None:
 def test_of_a_model_that_listens_and_speaks_the_part_that_thinks_is_read() -> None:
     thinker = load_model("Qwen/Qwen2.5-Omni-7B")
     whole = {"model_type": "qwen2_5_omni", "talker_config": {}, "thinker_config": {"model_type": "qwen2", **PLAIN}}
-    assert any("left out" in note for note in read(whole).notes)
+    assert any("left out" in note for note in note_texts(read(whole).notes))
     assert thinker.vision is not None
     assert thinker.extra_parameters > 0
 

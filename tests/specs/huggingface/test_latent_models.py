@@ -7,6 +7,7 @@ import pytest
 from simulator.errors import RoofcastError
 from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.parallelism import kv_bytes_per_token, state_bytes_per_sequence
+from simulator.reports.words.fields import note_texts
 from simulator.specs.model.architecture import (
     AttentionSpec,
     GatedDeltaSpec,
@@ -161,7 +162,7 @@ def test_fields_that_repeat_it_are_accepted() -> None:
 def test_prediction_layers_are_told_and_left_out() -> None:
     spec = read(deepseek(num_nextn_predict_layers=1))
     assert total(deepseek(num_nextn_predict_layers=1)) == total(deepseek())
-    assert any("multi-token-prediction" in note for note in spec.notes)
+    assert any("multi-token-prediction" in note for note in note_texts(spec.notes))
 
 
 KEY_HEADS, VALUE_HEADS, KEY, STATE, KERNEL = 4, 8, 16, 24, 4

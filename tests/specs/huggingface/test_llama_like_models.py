@@ -10,6 +10,7 @@ from simulator.operators.formats.tensor_formats import precision_plan
 from simulator.operators.parallelism import kv_bytes_per_sequence, kv_bytes_per_token
 from simulator.operators.transformer import model_flops, parameter_counts
 from simulator.operators.work import decode_step
+from simulator.reports.words.fields import note_texts
 from simulator.specs.huggingface.dense import FFN_MULTIPLE
 from simulator.specs.model.architecture import AttentionSpec
 from simulator.specs.model.loading import load_model
@@ -240,7 +241,7 @@ def test_mimo_leaves_its_prediction_layer_out_and_says_so() -> None:
     with_head = read({**config, "num_nextn_predict_layers": 1})
     plain = {**plain_config("qwen2", size), "tie_word_embeddings": False}
     assert total({**config, "num_nextn_predict_layers": 1}) == total(plain)
-    assert any("num_nextn_predict_layers" in note or "predict" in note for note in with_head.notes)
+    assert any("num_nextn_predict_layers" in note or "predict" in note for note in note_texts(with_head.notes))
 
 
 def test_llama_with_cross_attention_runs_as_the_llama_inside_it() -> None:

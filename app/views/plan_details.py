@@ -154,7 +154,7 @@ def _rejected(plan: CapacityPlan) -> None:
     if not nearest:
         st.success("Every accelerator that was tried can carry this demand.", icon=":material/check_circle:")
         return
-    rows = [(item.hardware, item.label, controls.named(str(item.reason))) for item in nearest]
+    rows = [(item.hardware, item.label, controls.named(item.refusal.message)) for item in nearest]
     setups = [(refused_setup(item.candidate),) for item in nearest]
     columns = ("accelerator", "nearest setup", "why not")
 

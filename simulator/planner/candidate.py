@@ -1,18 +1,18 @@
-"""One replica that a search may choose, and why one cannot serve: a record for each kind of reason."""
+"""One replica that a search may choose, and why one cannot serve."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from simulator.errors import RoofcastError
+from simulator.errors import InfeasibleError, RoofcastError
 from simulator.records import dataclass
 from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import AcceleratorSpec, ServerSpec
 from simulator.specs.model.precision import PrecisionSpec
 from simulator.specs.question.techniques import TechniquesSpec
-from simulator.units import GIGA, bound_text, percent_text
+from simulator.units import percent_text
 
 NO_TECHNIQUES = TechniquesSpec()
 
@@ -120,164 +120,21 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsTooLarge:
-    """Weights that do not fit a device."""
-
-    shortfall_bytes: float
-    weights_bytes: float
-    budget_bytes: float
-
-    def __str__(self) -> str:
-        return (
-            f"does not fit by {self.shortfall_bytes / GIGA:.1f} GB per device: weights "
-            f"{self.weights_bytes / GIGA:.1f} GB of a budget of {self.budget_bytes / GIGA:.1f} GB"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetTooSmall:
-    """Tokens of a step that do not hold a decoding sequence beside a prompt."""
-
-    batched_tokens: int
-
-    def __str__(self) -> str:
-        return (
-            f"a token budget of {self.batched_tokens} per step is 1 too small: 2 are the least, "
-            "one for a decoding sequence and one for a prompt"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheTooSmall:
-    """A KV cache that does not hold one request.
-
-    lane_tokens : of the ``capacity_tokens`` that each of ``stages`` pipeline lanes has
-    mean_tokens : of a request; needed_tokens : with two standard deviations; short_bytes : per device
-    """
-
-    capacity_tokens: int
-    stages: int
-    lane_tokens: float
-    mean_tokens: float
-    needed_tokens: float
-    short_bytes: float
-
-    def __str__(self) -> str:
-        share = f"KV cache of {self.capacity_tokens} tokens"
-        if self.stages > 1:
-            share += f" leaves {self.lane_tokens:.0f} to each of {self.stages} pipeline lanes, which"
-        return (
-            f"{share} does not hold one request: {self.mean_tokens:.0f} tokens on average, "
-            f"{self.needed_tokens:.0f} with two standard deviations ({self.short_bytes / GIGA:.3g} GB per device short)"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QualityLost:
-    """Answers that lose more than is allowed; ``loss`` is None where nothing is published, ``note`` what is."""
-
-    loss: float | None
-    allowed: float
-    note: str
-
-    def __str__(self) -> str:
-        lost = "an unknown part" if self.loss is None else percent_text(self.loss, digits=3)
-        return f"answers lose {lost}, above {percent_text(self.allowed, digits=3)}: {self.note}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectiveMissed:
-    """An objective that even an idle replica misses whose steps take ``step_margin`` times as long as predicted."""
-
-    objective: str
-    bound_s: float
-    idle_s: float
-    step_margin: float = 1.0
-
-    def __str__(self) -> str:
-        slower = f" where steps take {self.step_margin:.3g} times as long as predicted" if self.step_margin > 1 else ""
-        factor = f"{self.idle_s / self.bound_s:.3g}"
-        above = f"above {bound_text(self.bound_s)}" + (f" by a factor of {factor}" if factor != "1" else "")
-        return f"{self.objective} of an idle replica is {bound_text(self.idle_s, digits=4)}{slower}, {above}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeyondLimit:
-    """A fleet that takes more than a limit allows, in ``unit``; ``taken`` is None where that is unknown.
-
-    field : of the question; devices : of the fleet, None where the limit counts them itself
-    """
-
-    field: str
-    unit: str
-    allowed: float
-    taken: float | None
-    devices: int | None
-
-    def __str__(self) -> str:
-        given = f"`{self.field}` {self.allowed:,.6g}"
-        if self.taken is None:
-            return f"its share of {given} is unknown"
-        of = "" if self.devices is None else f" of {self.devices} GPUs"
-        over = amount_text(self.taken - self.allowed)
-        return f"{amount_text(self.taken)} {self.unit}{of}, {over} above {given}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeyondLimits:
-    """Every limit that a fleet breaks."""
-
-    limits: tuple[BeyondLimit, ...]
-
-    def __str__(self) -> str:
-        return "; ".join(map(str, self.limits))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotDeployable:
-    """The set-up itself was refused."""
-
-    refusal: RoofcastError
-
-    def __str__(self) -> str:
-        return self.refusal.message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InPrefillPool:
-    """What is wrong is wrong with the pool that computes the prompts."""
-
-    reason: Reason
-
-    def __str__(self) -> str:
-        return f"prefill: {self.reason}"
-
-
-Reason = (
-    WeightsTooLarge
-    | BudgetTooSmall
-    | CacheTooSmall
-    | QualityLost
-    | ObjectiveMissed
-    | BeyondLimits
-    | NotDeployable
-    | InPrefillPool
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """Why a candidate cannot serve: ``reason`` says by how much, ``excess`` the same as a share of the bound.
+    """Why a candidate cannot serve: ``refusal`` says by how much, ``excess`` the same as a share of the bound.
 
     candidate : what was refused; label : of it or of its part, to show
-    code : memory, slots, objective, limit (of the fleet), or that of the refusal to deploy
     """
 
     candidate: Candidate
     label: str
-    code: str
-    reason: Reason
+    refusal: RoofcastError
     excess: float
+
+    @property
+    def code(self) -> str:
+        """Kind of reason: memory, slots, objective, limit (of the fleet), or that of a refusal to deploy."""
+        return self.refusal.code
 
     @property
     def hardware(self) -> str:
@@ -292,19 +149,16 @@ class Rejection:
         return order, self.excess
 
 
-def refuse(candidate: Candidate, *, code: str, reason: Reason, excess: float = float("inf")) -> Rejection:
+def refuse(candidate: Candidate, refusal: RoofcastError, *, excess: float = float("inf")) -> Rejection:
     """A candidate that cannot serve: why, and by how much."""
-    return Rejection(candidate=candidate, label=candidate.label, code=code, reason=reason, excess=excess)
+    return Rejection(candidate=candidate, label=candidate.label, refusal=refusal, excess=excess)
 
 
-def not_deployable(candidate: Candidate, refusal: RoofcastError) -> Rejection:
-    """A candidate that is refused before its speed counts."""
-    return refuse(candidate, code=refusal.code, reason=NotDeployable(refusal=refusal))
-
-
-def amount_text(value: float) -> str:
-    """``1,234``, ``12.5``, ``0.25``: whole from a hundred on."""
-    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.3g}"
+def refused_for_prompts(candidate: Candidate, prefill: Rejection) -> Rejection:
+    """The refusal of two pools for what is wrong with the one that computes the prompts."""
+    found = prefill.refusal
+    refusal = InfeasibleError(f"prefill: {found.message}", field=found.field, code=found.code, hint=found.hint)
+    return refuse(candidate, refusal, excess=prefill.excess)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -315,7 +315,7 @@ def unlike_pools_refused(spec: PlanSpec, trial: Trial) -> tuple[records.NoUnlike
     nearest = min(asked, key=lambda item: item.distance, default=None)
     if nearest is None:
         return ()
-    return (records.NoUnlikePools(hardware=nearest.hardware, label=nearest.label, reason=str(nearest.reason)),)
+    return (records.NoUnlikePools(hardware=nearest.hardware, label=nearest.label, reason=nearest.refusal.message),)
 
 
 def warnings_for(question: Question, best: Fleet, fleets: list[Fleet]) -> tuple[records.PlanWarning, ...]:

@@ -165,7 +165,7 @@ class TestCapacity:
         )
         assert isinstance(outcome, Rejection)
         assert outcome.code == "objective"
-        assert str(outcome.reason).startswith("E2E p95")
+        assert outcome.refusal.message.startswith("E2E p95")
 
     def test_a_slower_link_takes_longer(self, evaluated: Disaggregated) -> None:
         slow = replace(evaluated, link=replace(evaluated.link, token_s=10 * evaluated.link.token_s))

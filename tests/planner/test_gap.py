@@ -198,8 +198,8 @@ def test_fleets_beyond_a_limit_say_by_how_much() -> None:
     refused = [item for item in plan.rejections if item.code == "limit"]
     assert refused
     for item in refused:
-        devices = int(str(item.reason).split()[0])
-        assert f"{devices - least:,} above `max_gpus` {least}" in str(item.reason)
+        devices = int(item.refusal.message.split()[0])
+        assert f"{devices - least:,} above `max_gpus` {least}" in item.refusal.message
         assert item.excess == pytest.approx(devices / least - 1)
 
 
@@ -218,7 +218,7 @@ def test_an_unknown_share_of_a_limit_is_no_fit() -> None:
     sized = try_platform(question, platform).sized[:1]
     limit = FleetLimit(kind="cost", field="max_cost_per_hour", unit="USD/h", allowed=1.0, taken=lambda _: None)
     (refusal,) = beyond((limit,), sized)
-    assert "unknown" in str(refusal.reason)
+    assert "unknown" in refusal.refusal.message
     assert refusal.excess == inf
 
 

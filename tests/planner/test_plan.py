@@ -254,7 +254,7 @@ class TestRefusals:
         plan = plan_capacity(plan_spec({"model": MODEL, "hardware": "h100", "rps": 10, "weights": "bf16"}))
         (alone,) = [item for item in plan.rejections if item.label == "TP1 bf16"]
         assert alone.code == "memory"
-        assert 60 < float(str(alone.reason).split("by ")[1].split()[0]) < 80  # 141 GB of weights in 80 GB
+        assert 60 < float(alone.refusal.message.split("by ")[1].split()[0]) < 80  # 141 GB of weights in 80 GB
 
 
 class TestWarnings:

@@ -317,22 +317,13 @@ def study(context: StudyContext) -> Gap:
     return gap_of(context.question, min(context.allowed, key=lambda item: (item.devices, item.rank)))
 
 
-_FIELDS = {
-    "objective": "objectives",
-    "memory": "memory",
-    "slots": "memory",
-    "token_budget": Option("max_num_batched_tokens"),
-    "quality": Option("max_quality_loss"),
-}
-
-
 def nothing_fits(question: Question, trial: Trial, gap: Gap) -> InfeasibleError:
     """No candidate can serve even one request within its bounds."""
     closest = relaxed_objectives.closest_refusal(trial)
     count = len(trial.rejections)
     message = f"no feasible plan for {question.model.name} among {count} candidates; closest is {closest.hardware} "
     return InfeasibleError(
-        f"{message}{closest.label}: {closest.reason}", field=_FIELDS.get(closest.code, closest.code), hint=gap.hint
+        f"{message}{closest.label}: {closest.refusal.message}", field=closest.refusal.field, hint=gap.hint
     )
 
 

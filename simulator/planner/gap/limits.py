@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from simulator.errors import InfeasibleError, Option
-from simulator.planner.candidate import BeyondLimit, BeyondLimits, Platform, Rejection, refuse
+from simulator.planner.candidate import Platform, Rejection, refuse
 from simulator.planner.fleet.fleet import Sized, complete, quality_of
 from simulator.planner.fleet.records import DEFAULT_SPARES
 from simulator.planner.gap.changes import pinned_spec
@@ -91,20 +91,24 @@ def beyond(limits: Sequence[FleetLimit], ranked: Sequence[Sized]) -> tuple[Rejec
     for item in ranked:
         broken = [limit for limit in limits if not limit.holds(item)]
         if broken:
-            reason = BeyondLimits(limits=tuple(_by_how_much(limit, item) for limit in broken))
+            message = "; ".join(_by_how_much(limit, item) for limit in broken)
+            refusal = InfeasibleError(message, field=Option(broken[0].field), code="limit")
             excess = max(limit.share(item) for limit in broken) - 1
-            found.append(refuse(item.evaluated.candidate, code="limit", reason=reason, excess=excess))
+            found.append(refuse(item.evaluated.candidate, refusal, excess=excess))
     return tuple(found)
 
 
-def _by_how_much(limit: FleetLimit, sized: Sized) -> BeyondLimit:
-    return BeyondLimit(
-        field=limit.field,
-        unit=limit.unit,
-        allowed=limit.allowed,
-        taken=limit.taken(sized),
-        devices=None if limit.kind == "devices" else sized.devices,
-    )
+def _by_how_much(limit: FleetLimit, sized: Sized) -> str:
+    given, taken = f"`{limit.field}` {limit.allowed:,.6g}", limit.taken(sized)
+    if taken is None:
+        return f"its share of {given} is unknown"
+    of = "" if limit.kind == "devices" else f" of {sized.devices} GPUs"
+    return f"{amount_text(taken)} {limit.unit}{of}, {amount_text(taken - limit.allowed)} above {given}"
+
+
+def amount_text(value: float) -> str:
+    """``1,234``, ``12.5``, ``0.25``: whole from a hundred on."""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:,.3g}"
 
 
 def name_of(sized: Sized) -> str:

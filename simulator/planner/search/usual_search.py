@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from simulator.engine.lanes.steady_state import Objective
 from simulator.errors import RoofcastError
-from simulator.planner.candidate import Candidate, Platform, Rejection, not_deployable, shared_by_pools
+from simulator.planner.candidate import Candidate, Platform, Rejection, refuse, shared_by_pools
 from simulator.planner.fleet.fleet import Sized, Trial, size, spare_replicas
 from simulator.planner.fleet.records import housing_of
 from simulator.planner.money.market import market_price, plan_rule
@@ -225,7 +225,7 @@ class _Pools:
                 try:
                     pair = Pair(prefill=prefill, decode=decode, link=link_of(prefill, decode))
                 except RoofcastError as error:
-                    self._rejections.append(not_deployable(candidate, error))
+                    self._rejections.append(refuse(candidate, error))
                     continue
                 first = prefill_capacity(pair, self._made, objectives=question.objectives, policy=question.policy)
                 if isinstance(first, Missed):

@@ -23,7 +23,7 @@ from simulator.engine.pools import Pool, slower_network, transfer_link
 from simulator.errors import RoofcastError
 from simulator.phases.deployment import without_speculation
 from simulator.phases.step import estimate_step
-from simulator.planner.candidate import Candidate, InPrefillPool, Rejection, not_deployable
+from simulator.planner.candidate import Candidate, Rejection, refuse, refused_for_prompts
 from simulator.planner.serving.capacity import (
     Capacity,
     KnownSteps,
@@ -383,14 +383,14 @@ def evaluate_pools(
     made = Made() if made is None else made
     (prefill,) = pool_replicas((prompter,), made, decodes=False, model=model, mix=mix, policy=policy)
     if isinstance(prefill, Rejection):
-        return replace(prefill, candidate=candidate, label=candidate.label, reason=InPrefillPool(reason=prefill.reason))
+        return refused_for_prompts(candidate, prefill)
     (decode,) = pool_replicas((decoder,), made, decodes=True, model=model, mix=mix, policy=policy)
     if isinstance(decode, Rejection):
         return replace(decode, candidate=candidate, label=candidate.label)
     try:
         pair = Pair(prefill=prefill, decode=decode, link=link_of(prefill, decode))
     except RoofcastError as error:
-        return not_deployable(candidate, error)
+        return refuse(candidate, error)
     first = prefill_capacity(pair, made, objectives=objectives, policy=policy)
     second = decode_capacity(decode, made, objectives=objectives, policy=policy)
     if isinstance(first, Missed):

@@ -11,28 +11,19 @@ import numpy as np
 
 from simulator.engine.lanes.load_curve import LoadCurve, Saturation, SlotLimit, kv_tokens_for_one, lanes
 from simulator.engine.lanes.steady_state import LatencyMetric, Objective, SteadyState
-from simulator.errors import Option, RoofcastError
+from simulator.errors import InfeasibleError, Option, RoofcastError
 from simulator.kernels.timing import Provenance
 from simulator.operators.transformer import is_encoder_only
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import MemoryPlan, memory_plan
 from simulator.phases.step import PROVENANCE_SHARE
-from simulator.planner.candidate import (
-    BudgetTooSmall,
-    CacheTooSmall,
-    Candidate,
-    ObjectiveMissed,
-    QualityLost,
-    Rejection,
-    WeightsTooLarge,
-    not_deployable,
-    refuse,
-)
+from simulator.planner.candidate import Candidate, Rejection, refuse
 from simulator.planner.serving.capacity import Capacity, KnownSteps, Latencies, Missed, Replica, Role, replica_curves
 from simulator.records import dataclass
 from simulator.specs.model.architecture import ModelSpec
 from simulator.specs.question.techniques import SpeculationSpec
 from simulator.traffic.lengths import RequestMix
+from simulator.units import GIGA, bound_text, percent_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +136,7 @@ def _prepared(
         curves = iter(replica_curves([item for item in found if not isinstance(item, Rejection)], mix=mix))
     except RoofcastError as error:
         if len(tried) == 1:
-            return [not_deployable(tried[0], error)]
+            return [refuse(tried[0], error)]
         # Which of them has no price, each says alone.
         return [
             prepare(candidate, model=model, mix=mix, policy=policy, prefill_pool=prefill_pool) for candidate in tried
@@ -181,7 +172,7 @@ def _deployed(
     try:
         deployment = deployed(candidate, model=model, policy=policy, prefill_pool=prefill_pool)
     except RoofcastError as error:
-        return not_deployable(candidate, error)
+        return refuse(candidate, error)
     memory = memory_plan(deployment)
     return memory_refusal(candidate, memory) or (deployment, memory)
 
@@ -263,20 +254,22 @@ def quality_refusal(candidate: Candidate, *, model: ModelSpec, allowed: float) -
     quality = answer_quality(model, candidate.precision, candidate.techniques)
     if quality.within(allowed):
         return None
-    reason = QualityLost(loss=quality.loss, allowed=allowed, note=quality.note)
-    excess = float("inf") if quality.loss is None else quality.loss - allowed
-    return refuse(candidate, code="quality", reason=reason, excess=excess)
+    lost = "an unknown part" if quality.loss is None else percent_text(quality.loss, digits=3)
+    message = f"answers lose {lost}, above {percent_text(allowed, digits=3)}: {quality.note}"
+    refusal = InfeasibleError(message, field=Option("max_quality_loss"), code="quality")
+    return refuse(candidate, refusal, excess=float("inf") if quality.loss is None else quality.loss - allowed)
 
 
 def memory_refusal(candidate: Candidate, memory: MemoryPlan) -> Rejection | None:
     """The refusal of weights that do not fit."""
-    if memory.shortfall_bytes > 0:
-        reason = WeightsTooLarge(
-            shortfall_bytes=memory.shortfall_bytes, weights_bytes=memory.weights_bytes, budget_bytes=memory.budget_bytes
-        )
-        excess = memory.shortfall_bytes / memory.budget_bytes
-        return refuse(candidate, code="memory", reason=reason, excess=excess)
-    return None
+    if memory.shortfall_bytes <= 0:
+        return None
+    message = (
+        f"does not fit by {memory.shortfall_bytes / GIGA:.1f} GB per device: weights "
+        f"{memory.weights_bytes / GIGA:.1f} GB of a budget of {memory.budget_bytes / GIGA:.1f} GB"
+    )
+    refusal = InfeasibleError(message, field="memory", code="memory")
+    return refuse(candidate, refusal, excess=memory.shortfall_bytes / memory.budget_bytes)
 
 
 def slot_refusal(candidate: Candidate, memory: MemoryPlan, *, curve: LoadCurve) -> Rejection | None:
@@ -285,27 +278,31 @@ def slot_refusal(candidate: Candidate, memory: MemoryPlan, *, curve: LoadCurve) 
         return None
     limits, stages = curve.limits, candidate.parallelism.pp_size
     if curve.limit is SlotLimit.TOKEN_BUDGET:
-        reason = BudgetTooSmall(batched_tokens=limits.batched_tokens)
-        return refuse(candidate, code="token_budget", reason=reason, excess=1 / limits.batched_tokens)
+        message = (
+            f"a token budget of {limits.batched_tokens} per step is 1 too small: 2 are the least, "
+            "one for a decoding sequence and one for a prompt"
+        )
+        refusal = InfeasibleError(message, field=Option("max_num_batched_tokens"), code="token_budget")
+        return refuse(candidate, refusal, excess=1 / limits.batched_tokens)
     needed = kv_tokens_for_one(curve.mix, limits=limits)
     short_bytes = (needed - limits.kv_tokens) * stages * memory.kv_bytes_per_token
-    short = CacheTooSmall(
-        capacity_tokens=memory.kv_capacity_tokens,
-        stages=stages,
-        lane_tokens=limits.kv_tokens,
-        mean_tokens=curve.mix.decode_context_tokens,
-        needed_tokens=needed,
-        short_bytes=short_bytes,
+    lane = f" leaves {limits.kv_tokens:.0f} to each of {stages} pipeline lanes, which" if stages > 1 else ""
+    message = (
+        f"KV cache of {memory.kv_capacity_tokens} tokens{lane} does not hold one request: "
+        f"{curve.mix.decode_context_tokens:.0f} tokens on average, {needed:.0f} with two standard deviations "
+        f"({short_bytes / GIGA:.3g} GB per device short)"
     )
-    return refuse(candidate, code="slots", reason=short, excess=short_bytes / memory.budget_bytes)
+    refusal = InfeasibleError(message, field="memory", code="slots")
+    return refuse(candidate, refusal, excess=short_bytes / memory.budget_bytes)
 
 
 def missed_objective(candidate: Candidate, missed: Missed, *, margin: float = 1.0) -> Rejection:
     """The refusal of a candidate that misses an objective even without load; margin : of its steps over predicted."""
     item, excess = missed.objective, missed.excess
-    idle_s = excess * item.bound_s
-    reason = ObjectiveMissed(objective=item.name, bound_s=item.bound_s, idle_s=idle_s, step_margin=margin)
-    return refuse(candidate, code="objective", reason=reason, excess=excess - 1)
+    slower = f" where steps take {margin:.3g} times as long as predicted" if margin > 1 else ""
+    above = f"above {bound_text(item.bound_s)}" + (f" by a factor of {excess:.3g}" if f"{excess:.3g}" != "1" else "")
+    message = f"{item.name} of an idle replica is {bound_text(excess * item.bound_s, digits=4)}{slower}, {above}"
+    return refuse(candidate, InfeasibleError(message, field="objectives", code="objective"), excess=excess - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

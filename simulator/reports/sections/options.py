@@ -111,7 +111,7 @@ def options_content(studies: Studies) -> tuple[doc.Block, ...]:
         "refused",
         "Cannot serve",
         "Option: | Why::",
-        [(f"{item.hardware} {item.label}", flagged(str(item.reason))) for item in nearest_rejections(plan)],
+        [(f"{item.hardware} {item.label}", flagged(item.refusal.message)) for item in nearest_rejections(plan)],
     )
     families = (doc.Paragraph(text=families_text(plan)),) if plan.families else ()
     money = (_market_table(studies), *price_blocks(plan))

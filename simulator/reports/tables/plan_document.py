@@ -134,7 +134,7 @@ def _demand(plan: CapacityPlan) -> dict[str, Any]:
 
 
 def _rejection(item: Rejection) -> dict[str, Any]:
-    return {"setup": item.label, **_picked(item, "hardware", "code"), "message": flagged(str(item.reason))}
+    return {"setup": item.label, **_picked(item, "hardware", "code"), "message": flagged(item.refusal.message)}
 
 
 def _spelled(record: Gap | GapStep | GapLimit | GapOption) -> dict[str, Any]:

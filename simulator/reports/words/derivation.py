@@ -344,7 +344,7 @@ def nearest_rejections(plan: CapacityPlan) -> tuple[Rejection, ...]:
 def explanation(plan: CapacityPlan) -> tuple[str, ...]:
     """The derivation of the chosen fleet and the refusals, one sentence a line."""
     nearest = nearest_rejections(plan)
-    refused = (f"refused {item.hardware} {item.label}: {flagged(str(item.reason))}" for item in nearest)
+    refused = (f"refused {item.hardware} {item.label}: {flagged(item.refusal.message)}" for item in nearest)
     return (*derivation(plan), *refused)
 
 

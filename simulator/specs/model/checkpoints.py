@@ -227,7 +227,8 @@ def published_fp8_cache(model_id: str, *, method: str) -> Note | None:
     owned = plain_word(first.id).partition("/")[0] in FP8_CACHE_PUBLISHERS
     if first.format.method != method or not (owned or first.format.kv_cache is Dtype.FP8):
         return None
-    return Note("cache_read" if first.source == "profile" else "cache_assumed", {"checkpoint": first.id})
+    key = "cache_read" if first.source == "profile" else "cache_assumed"
+    return Note(key, {"checkpoint": first.id})
 
 
 DENSE = "dense"

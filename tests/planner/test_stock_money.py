@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from simulator.planner.money.tco import energy_and_carbon
 from simulator.planner.plan import plan_capacity
 from simulator.planner.studies.stock_fleets import StockPlan
 from simulator.planner.studies.stock_money import rent_of, stock_money
@@ -35,8 +36,20 @@ def test_a_fleet_of_stock_alone_pays_for_power_only() -> None:
     assert stock is not None
     assert stock.bought == 0
     prices = load_prices()
-    money = stock_money(stock, prices=prices, ownership=OWNERSHIP)
+    money = stock_money(stock, mean_load=1.0, prices=prices, ownership=OWNERSHIP)
     assert money.capital == 0
     kwh = stock.typical_w / 1000 * HOURS_PER_YEAR * prices.pue
     assert money.facility_kwh == pytest.approx(kwh)
     assert money.existing_electricity_per_year == pytest.approx(kwh * prices.power_per_kwh)
+
+
+@pytest.mark.usefixtures("few_accelerators")
+def test_existing_accelerators_take_the_energy_of_new_ones_of_their_kind() -> None:
+    asked = {"rps": 20, "peak_to_mean": 3, "model": "llama-3.1-8b", "hardware": "h100", "serving": "aggregated"}
+    plan, prices = plan_capacity(plan_spec({**asked, "stock": "h100=64"})), load_prices()
+    stock, mean_load = plan.study(StockPlan), plan.demand.mean_load
+    assert stock is not None
+    new = energy_and_carbon(plan, prices=prices, ownership=OWNERSHIP)
+    ours = stock_money(stock, mean_load=mean_load, prices=prices, ownership=OWNERSHIP)
+    assert ours.facility_kwh / stock.devices == pytest.approx(new.facility_kwh / plan.best.devices)
+    assert ours.location_t / stock.devices == pytest.approx(new.location_t / plan.best.devices)

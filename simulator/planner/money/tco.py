@@ -78,10 +78,11 @@ def token_year(demand: Demand, *, prompt_share: float) -> TokenYear:
 def dynamic_w(fleet: Fleet) -> float:
     """What accelerators draw less when idle than at the planned load [W]; hosts, fans and switches draw the same."""
     pairs = zip(fleet.housing, fleet.kinds, strict=True)
-    return sum(item.devices * _above_idle_w(accelerator, server) for item, (accelerator, server) in pairs)
+    return sum(item.devices * above_idle_w(accelerator, server) for item, (accelerator, server) in pairs)
 
 
-def _above_idle_w(accelerator: AcceleratorSpec, server: ServerSpec | None) -> float:
+def above_idle_w(accelerator: AcceleratorSpec, server: ServerSpec | None) -> float:
+    """What one draws less when idle than at the planned load [W]."""
     expected_w = accelerator.limit_w if server is None else server.expected_device_w(accelerator)
     return expected_w - accelerator.idle_w
 

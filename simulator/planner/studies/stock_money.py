@@ -6,7 +6,7 @@ from itertools import chain
 
 from simulator.errors import ProfileError
 from simulator.planner.money.market import purchase_offer
-from simulator.planner.money.tco import annuity_factor, spare_accelerators
+from simulator.planner.money.tco import above_idle_w, annuity_factor, spare_accelerators
 from simulator.planner.studies.stock_fleets import FleetShare, StockPlan
 from simulator.records import dataclass
 from simulator.specs.money.ownership import OwnershipProfile
@@ -39,7 +39,8 @@ class StockMoney:
     rent : of what has to be obtained
     capital : of what has to be obtained, bought with network, storage, spare parts and integration instead
     existing_electricity_per_year : of the existing accelerators at the meter; rent includes that of rented ones
-    typical_w, facility_kwh, location_t : of all [W, kWh a year at the meter, t CO2e a year]
+    typical_w : of all at the planned peak [W]
+    facility_kwh, location_t : of all at the mean demand [kWh a year at the meter, t CO2e a year]
     """
 
     rent: Rent
@@ -64,16 +65,31 @@ def _capital(shares: tuple[FleetShare, ...], *, prices: PriceProfile, ownership:
     return (servers * (1 + beside) + shelf) * (1 + ownership.integration_fraction.value)
 
 
-def stock_money(stock: StockPlan, *, prices: PriceProfile, ownership: OwnershipProfile) -> StockMoney:
-    """What a year of the fleet costs beside what exists already, which counts as paid for."""
+def _mean_w(share: FleetShare, *, mean_load: float) -> float:
+    """Power over all hours of the demand, as `tco.mean_power_w` has it of a new fleet [W]."""
+    used = [
+        part.replica.devices * sum(both)
+        for part, *both in zip(share.serving.parts, share.counts, share.spare, strict=True)
+    ]
+    platforms = [part.candidate.platform for part in share.serving.parts]
+    above_w = [count * above_idle_w(item.hardware, item.server) for count, item in zip(used, platforms, strict=True)]
+    return share.typical_w - sum(above_w) * share.devices / sum(used) * (1 - mean_load)
+
+
+def stock_money(stock: StockPlan, *, mean_load: float, prices: PriceProfile, ownership: OwnershipProfile) -> StockMoney:
+    """What a year of the fleet costs beside what exists already, which counts as paid for.
+
+    mean_load : mean demand over the planned one
+    """
     kwh_per_w = HOURS_PER_YEAR / KILO * prices.pue
-    existing_w = sum(share.typical_w * share.from_stock / share.devices for share in stock.shares)
-    typical_w = stock.typical_w
+    mean_w = [_mean_w(share, mean_load=mean_load) for share in stock.shares]
+    existing_w = sum(w * share.from_stock / share.devices for w, share in zip(mean_w, stock.shares, strict=True))
+    facility_kwh = sum(mean_w) * kwh_per_w
     return StockMoney(
         rent=rent_of(stock.cost_per_hour, ownership=ownership),
         capital=_capital(stock.shares, prices=prices, ownership=ownership),
         existing_electricity_per_year=existing_w * kwh_per_w * prices.power_per_kwh,
-        typical_w=typical_w,
-        facility_kwh=typical_w * kwh_per_w,
-        location_t=typical_w * kwh_per_w * ownership.grid_location_kg_per_kwh.value / KILO,
+        typical_w=stock.typical_w,
+        facility_kwh=facility_kwh,
+        location_t=facility_kwh * ownership.grid_location_kg_per_kwh.value / KILO,
     )

@@ -76,10 +76,12 @@ _PER_MILLION_REQUESTS = "plan_cost_per_hour/(served_rate*3600/1000000)"
 
 def lead_text(studies: Studies) -> str:
     """``Rent 56 h100-sxm-80gb to serve 100 requests/s of llama-3.1-70b: $184k a month, 1 year.``"""
-    fleet, cost = studies.plan.best, studies.cost
+    fleet, cost, stock = studies.plan.best, studies.cost, studies.plan.study(StockPlan)
     served = say.rate_text(studies.plan.demand.mean_rate_per_s, "requests")
-    bought = " + ".join(f"{item.devices:,} {item.hardware}" for item in fleet.housing)
-    what = f"{bought} to serve {served} of {fleet.replica.deployment.model.name}"
+    purpose = f"to serve {served} of {fleet.replica.deployment.model.name}"
+    if stock is not None:
+        return _stock_lead(studies, stock, purpose=purpose)
+    what = " + ".join(f"{item.devices:,} {item.hardware}" for item in fleet.housing) + f" {purpose}"
     if cost.buys and cost.owning is not None:
         paid, yearly = (
             say.money_text(value, studies.currency) for value in (cost.owning.capex_total, cost.owning.opex_total)
@@ -89,6 +91,19 @@ def lead_text(studies: Studies) -> str:
         return f"Obtain {what}: nobody lists a price, so get quotes and plan again."
     terms = f", {_terms(studies)}" if fleet.cost.terms else ""
     return f"Rent {what}: {say.money_text(fleet.cost.per_month, studies.currency)} a month{terms}."
+
+
+def _stock_lead(studies: Studies, stock: StockPlan, *, purpose: str) -> str:
+    """``Rent 56 mi355x beside 16 h100-sxm-80gb in stock to serve 100 requests/s ...``"""
+    kept = " + ".join(f"{share.from_stock:,} {share.hardware}" for share in stock.shares if share.from_stock)
+    new = " + ".join(f"{count:,} {hardware}" for share in stock.shares for hardware, count in share.by_kind)
+    if not new:
+        return f"Obtain nothing {purpose}: {kept} in stock are enough."
+    what = f"{new} beside {kept} in stock {purpose}" if kept else f"{new} {purpose}"
+    if stock.cost_per_month is None:
+        return f"Obtain {what}: nobody lists a price, so get quotes and plan again."
+    terms = f", {_terms(studies)}" if studies.plan.best.cost.terms else ""
+    return f"Rent {what}: {say.money_text(stock.cost_per_month, studies.currency)} a month{terms}."
 
 
 def _equipment(studies: Studies) -> doc.Facts:

@@ -83,8 +83,8 @@ def summary_section(studies: Studies) -> doc.Section:
     """What is asked for, what it buys, what it costs, what else could be done, and what could go wrong."""
     outlook = _outlook(studies)
     blocks: tuple[doc.Block, ...] = (
-        *existing(studies),
         doc.Paragraph(text=lead_text(studies), tone=doc.Tone.LEAD),
+        *existing(studies),
         _numbers(studies),
         doc.Paragraph(text="What it buys", tone=doc.Tone.HEAD),
         doc.Paragraph(text=_promise(studies)),

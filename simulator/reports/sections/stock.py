@@ -100,7 +100,7 @@ def stock_money_blocks(studies: Studies) -> tuple[Table, ...]:
     plan, stock = studies.plan, studies.plan.study(StockPlan)
     if stock is None:
         return ()
-    found = stock_money(stock, prices=studies.prices, ownership=studies.ownership)
+    found = stock_money(stock, mean_load=plan.demand.mean_load, prices=studies.prices, ownership=studies.ownership)
     fleet, owning = plan.best, studies.cost.owning
     ours, new = found.rent, rent_of(fleet.cost.per_hour, ownership=studies.ownership)
     rate, years = studies.ownership.discount_rate.value, int(studies.ownership.depreciation_years.value)

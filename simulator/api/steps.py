@@ -74,6 +74,7 @@ def step(
 
     phase : decode, one token for each sequence after ``context_tokens``; or prefill, prompts of as many tokens, which
         is all that an encoder does
+    batch_size : sequences of a replica, whose attention-data-parallel ranks share them
     context_tokens : by default 1,024, or all that the model takes where that is less
     power_cap_w : limit of each accelerator, between its idle power and its TDP [W]
 

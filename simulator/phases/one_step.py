@@ -24,7 +24,8 @@ PHASES = ("prefill", "decode")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneStep:
-    """A pass of ``batch_size`` sequences: prompts of ``context_tokens``, or one more token after as many.
+    """A pass of ``batch_size`` sequences, which attention-data-parallel ranks share: prompts of ``context_tokens``, or
+    one more token after as many.
 
     interval : 80 % interval of its time [s]; crossover : batch at which a decode step turns compute bound, else None
     """
@@ -43,14 +44,15 @@ class OneStep:
 def one_step(deployment: Deployment, *, phase: str, batch_size: int, context_tokens: int) -> OneStep:
     """Price one pass of a deployment. Raises RoofcastError: the phase is unknown, or a prompt pass with speculation."""
     check_phase(phase)
+    sequences = -(-batch_size // deployment.parallelism.dp_size)
     if phase == "prefill":
         if deployment.speculation is not None:
             raise no_effect(
                 "speculation changes nothing in a prompt pass", field=Option("speculation"), hint="`phase` decode"
             )
-        estimate = estimate_step(deployment, prefill_step(sequences=batch_size, tokens=context_tokens))
+        estimate = estimate_step(deployment, prefill_step(sequences=sequences, tokens=context_tokens))
     else:
-        estimate = decode_round(deployment, sequences=batch_size, context=context_tokens)
+        estimate = decode_round(deployment, sequences=sequences, context=context_tokens)
     return OneStep(
         deployment=deployment,
         phase=phase,

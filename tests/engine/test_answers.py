@@ -156,3 +156,25 @@ def test_unknown_names_come_with_the_nearest_ones() -> None:
         answer(scenario(BATCH, hardware="h10O"))
     with pytest.raises(ProfileError, match=r"did you mean.*llama-3\.1-8b"):
         answer(scenario(BATCH, model="lama-3.1-8b"))
+
+
+LOOP = {**BATCH, "kind": "closed_loop", "batch_size": None, "isl_tokens": 1024}
+
+
+@pytest.mark.parametrize(
+    ("one", "kind", "field"), [(24, "closed_loop", "concurrency"), (900, "offline", "num_requests")]
+)
+def test_replicas_share_clients_and_requests_as_ranks_do(one: int, kind: str, field: str) -> None:
+    alone = answer(scenario(LOOP, kind=kind, **{field: one}))
+    replicas, ranks = (
+        answer(scenario(LOOP, kind=kind, **{field: 2 * one, name: 2})) for name in ("replicas", "dp_size")
+    )
+    assert replicas.requests_per_s == pytest.approx(2 * alone.requests_per_s)
+    assert replicas.ttft_s == pytest.approx(alone.ttft_s)
+    assert any(f"has {one} of {2 * one} " in note for note in replicas.notes)
+    assert replicas.requests_per_s == pytest.approx(ranks.requests_per_s, rel=0.05)
+    more = answer(scenario(LOOP, kind=kind, **{field: 2 * one + 1, "replicas": 2}))
+    assert more.requests_per_s == pytest.approx(replicas.requests_per_s, rel=0.03)
+    with pytest.raises(RoofcastError, match="share") as refused:
+        answer(scenario(LOOP, kind=kind, **{field: 2, "replicas": 3}))
+    assert refused.value.field == "replicas"

@@ -8,17 +8,19 @@ from simulator.errors import RoofcastError
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.memory import memory_plan
 from simulator.phases.one_step import one_step
+from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
 from simulator.specs.question.techniques import SpeculationSpec, TechniquesSpec
 
 
-def replica(method: str | None = None) -> Deployment:
+def replica(method: str | None = None, *, ranks: int = 1) -> Deployment:
     speculation = None if method is None else SpeculationSpec.model_validate({"method": method})
     return deploy(
         model=load_model("llama-3.1-8b"),
         hardware=load_hardware("h100"),
         techniques=TechniquesSpec(speculation=speculation),
+        parallelism=ParallelismSpec(dp_size=ranks),
     )
 
 
@@ -29,6 +31,12 @@ def test_a_pass_holds_its_step_energy_and_memory(phase: str) -> None:
     watts = found.energy.total_j / float(found.estimate.step_s[0])
     assert load_hardware("h100").idle_w <= watts <= load_hardware("h100").tdp_w * (1 + 1e-9)
     assert found.memory == memory_plan(replica())
+
+
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_ranks_share_the_sequences_of_a_pass(phase: str) -> None:
+    one, two = (one_step(replica(ranks=n), phase=phase, batch_size=7 * n, context_tokens=512) for n in (1, 2))
+    assert two.estimate.step_s == pytest.approx(one.estimate.step_s)
 
 
 def test_what_is_no_pass_is_refused() -> None:

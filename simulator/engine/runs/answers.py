@@ -109,16 +109,17 @@ class ScenarioResult:
     run: UniformRun | ServedRun = field(metadata=INSIDE)
 
 
-def _shared(scenario: ScenarioSpec, *, field: str) -> int:
-    """A number of sequences that attention-data-parallel ranks share; ranks without any are refused."""
-    number = getattr(scenario, field) or 0
-    if number < scenario.dp_size:
+def _shared(scenario: ScenarioSpec, *, field: str, copies: int = 1) -> int:
+    """Sequences of each of ``copies`` replicas, which attention-data-parallel ranks share; none may be without."""
+    number, ranks = getattr(scenario, field) or 0, copies * scenario.dp_size
+    if number < ranks:
+        whose, option, each = ("ranks", "dp_size", 1) if copies == 1 else ("ranks in all", "replicas", scenario.dp_size)
         raise RoofcastError(
-            f"{scenario.dp_size} ranks share {field} {number}: some would have nothing to do",
-            field="dp_size",
-            hint=f"at most {number}",
+            f"{ranks} {whose} share {field} {number}: some would have nothing to do",
+            field=option,
+            hint=f"at most {number // each}",
         )
-    return int(number)
+    return int(-(-number // copies))
 
 
 def _share(scenario: ScenarioSpec, *, field: str) -> int:
@@ -135,7 +136,8 @@ def run_of(scenario: ScenarioSpec, deployment: Deployment, *, options: ServeOpti
             field="engine.max_model_len",
             hint="raise it or shorten the request",
         )
-    requests = _shared(scenario, field="num_requests") if scenario.num_requests else None
+    copies = scenario.replicas
+    requests = _shared(scenario, field="num_requests", copies=copies) if scenario.num_requests else None
     match scenario.kind:
         case "batch":
             return static_batch(
@@ -148,7 +150,7 @@ def run_of(scenario: ScenarioSpec, deployment: Deployment, *, options: ServeOpti
         case "closed_loop":
             return closed_loop(
                 deployment,
-                concurrency=_shared(scenario, field="concurrency"),
+                concurrency=_shared(scenario, field="concurrency", copies=copies),
                 lengths=loop_lengths(scenario, deployment),
                 num_requests=requests,
                 ramp_s=scenario.ramp_s or 0.0,
@@ -194,12 +196,22 @@ def run_intervals(scenario: ScenarioSpec, deployment: Deployment, run: UniformRu
     return loop_intervals(run, means) if isinstance(run, UniformRun) and scenario.kind == "closed_loop" else means
 
 
-def _copies(scenario: ScenarioSpec, run: UniformRun | ServedRun) -> int:
+def _copies(scenario: ScenarioSpec, run: UniformRun | ServedRun) -> float:
     """How often a run goes on side by side: in every replica, and there once per attention-data-parallel rank, unless
-    the run counts them itself."""
-    if isinstance(run, UniformRun) and run.pools is None:
-        return scenario.replicas * scenario.dp_size // run.ranks
-    return scenario.replicas
+    the run counts them itself. The run is that of the replica with most clients or requests; others have one less."""
+    if not isinstance(run, UniformRun) or run.pools is not None:
+        return scenario.replicas
+    asked = scenario.concurrency or scenario.num_requests or scenario.replicas
+    return asked / -(-asked // scenario.replicas) * scenario.dp_size / run.ranks
+
+
+def _share_notes(scenario: ScenarioSpec) -> tuple[str, ...]:
+    """What one of several replicas has of the clients or requests."""
+    asked = scenario.concurrency or scenario.num_requests
+    if asked is None or scenario.replicas == 1:
+        return ()
+    name = "clients" if scenario.concurrency else "requests"
+    return (f"each of {scenario.replicas} replicas has {-(-asked // scenario.replicas)} of {asked} {name}",)
 
 
 def _load(scenario: ScenarioSpec, deployment: Deployment, run: UniformRun | ServedRun) -> LoadResult | None:
@@ -281,6 +293,7 @@ def _result(
         notes=(
             *deployment.model.notes,
             *deployment.techniques.notes_at(_running(run)),
+            *_share_notes(scenario),
             *run.notes,
             *scenario_warnings(scenario, deployment, run.decode),
             *dict.fromkeys(note for one in (prefill, deployment) if one for note in untuned_notes(one)),

@@ -163,7 +163,7 @@ class MeanRun(Protocol):
         """The steps after the first token, where there are any."""
 
 
-def mean_intervals(run: MeanRun, *, spread: EngineSpread, pace: float, copies: int) -> Intervals:
+def mean_intervals(run: MeanRun, *, spread: EngineSpread, pace: float, copies: float) -> Intervals:
     """80 % interval of each metric: errors of the kernels of each phase and of the engine, in quadrature.
 
     The two phases' errors count as independent. ``pace`` is the spread of accepted guesses that nobody gave (0 where
@@ -208,7 +208,7 @@ def worst_provenance(run: MeanRun) -> Provenance:
     return max(phase.provenance for phase in (run.prefill, run.decode) if phase is not None)
 
 
-def steady_output_tokens_per_s(run: UniformRun | None, *, copies: int) -> float | None:
+def steady_output_tokens_per_s(run: UniformRun | None, *, copies: float) -> float | None:
     """Generated tokens per second of a loop without its first and last rounds."""
     if run is None or run.steady_requests_per_s is None:
         return None

@@ -35,12 +35,14 @@ the 0.1 s that their runs of one pool show."""
 class Pool:
     """Replicas of one deployment; ``tables`` of its steps, where the caller has them already.
 
+    step_scale : how many times as long as the deployment's own those are
     attention_ffn : where the replicas are attention instances whose experts have devices of their own, what both are
     """
 
     deployment: Deployment
     replicas: int
     tables: tuple[StepTables, ...] | None = None
+    step_scale: float = 1.0
     attention_ffn: AttentionFfn | None = None
 
     @property

@@ -67,12 +67,10 @@ class SpeculativeSteps:
     verify_tokens : tokens scored per sequence and step, the draft's and one more
     acceptance : per position the chance that it is accepted given that all before it were; a step yields one token more
         than it accepts, 1 + a1 + a1 a2 + ... on average
-    draft_s : time of drafting by number of decoding sequences, from 0 on [s]; () where it is free
     """
 
     verify_tokens: int
     acceptance: tuple[float, ...]
-    draft_s: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.verify_tokens < 2:

@@ -5,7 +5,7 @@ of logits a second; attention and recurrent rows become one table over decoding 
 one over prefilling sequences, their new tokens and cached context. Nothing is fitted: the tables hold the full model's
 values, and between them the step is linear.
 
-``step_seconds`` is written so that it works on numbers inside compiled code and on numpy arrays alike.
+``device_seconds`` is written so that it works on numbers inside compiled code and on numpy arrays alike.
 
 Where step tables have their nodes: on both sides of every jump that tiles, blocks and waves cause.
 """
@@ -34,6 +34,8 @@ class StepTables(NamedTuple):
     decode_places : where each whole number of tokens attended to lies among the nodes of ``decode_s``
     sequence_places, token_places : the same of sequences and tokens among those of ``prefill_s``
     step_s, sequence_s, prompt_s : engine time per step, per sequence in it, per prompt that it takes in
+    draft_s, draft_token_s : beside a step what drafting takes, by decoding sequences from 0 on, and what the drafter
+        takes for a token of a prompt; nothing without speculation
     issue_s : time that the host needs to launch a step's kernels one by one, 0 where CUDA graphs do; a step of
         the device takes at least that
     context_nodes : nodes per octave of the context axis of ``prefill_s``
@@ -49,6 +51,8 @@ class StepTables(NamedTuple):
     step_s: float
     sequence_s: float
     prompt_s: float
+    draft_s: Array
+    draft_token_s: float
     issue_s: float
     context_nodes: int
 
@@ -200,24 +204,14 @@ def device_seconds(
     return max(seconds, tables.issue_s)
 
 
-def step_seconds(
-    tables: Any,
-    prefill_sequences: Any,
-    prefill_tokens: Any,
-    prefill_work2: Any,
-    prefill_logits: Any,
-    decode_sequences: Any,
-    decode_context: Any,
-) -> Any:
-    """Time of a step, engine overhead included, where each decoding sequence adds one token [s]. Scalars."""
-    seconds = device_seconds(
-        tables, prefill_sequences, prefill_tokens, prefill_work2, prefill_logits, decode_sequences, 1, decode_context
-    )
-    host_s = tables.step_s + tables.sequence_s * (prefill_sequences + decode_sequences)
-    return host_s + tables.prompt_s * prefill_sequences + seconds
+def host_seconds(tables: Any, prefill_sequences: Any, prefill_tokens: Any, decode_sequences: Any) -> Any:
+    """Time of a step beside what its device computes for it: the engine's own, and drafting [s]."""
+    engine_s = tables.step_s + tables.sequence_s * (prefill_sequences + decode_sequences)
+    engine_s += tables.prompt_s * prefill_sequences
+    return engine_s + tables.draft_s[decode_sequences] + tables.draft_token_s * prefill_tokens
 
 
-SCALAR_FUNCTIONS = (_place, _between, decode_seconds, _prefill_plane, prefill_seconds, device_seconds, step_seconds)
+SCALAR_FUNCTIONS = (_place, _between, decode_seconds, _prefill_plane, prefill_seconds, device_seconds, host_seconds)
 """What compiled code has to be able to call."""
 
 
@@ -244,6 +238,8 @@ def uniform_tables(
         step_s=step_s,
         sequence_s=0.0,
         prompt_s=0.0,
+        draft_s=np.zeros(max_sequences + 1),
+        draft_token_s=0.0,
         issue_s=0.0,
         context_nodes=1,
     )

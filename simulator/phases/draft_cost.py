@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from simulator.operators.transformer import total_flops
-from simulator.operators.work import Array, StepShape, decode_step
+from simulator.operators.work import Array, StepShape, decode_step, prefill_step
+from simulator.phases.compiled import StepTables, ascending, octave_nodes
 from simulator.phases.deployment import Deployment, Speculation, without_speculation
 from simulator.phases.step import StepEstimate, estimate_step, estimate_steps
 from simulator.techniques.applied import device_rows
@@ -160,6 +161,25 @@ def prompt_draft_s(deployment: Deployment, shape: StepShape) -> Array:
         return np.zeros(len(shape.new_tokens))
     (seconds,) = _pass_times(speculation, _estimated)(speculation.draft, (shape,))
     return seconds
+
+
+_NODES_PER_OCTAVE = 2
+
+
+def with_drafts(
+    tables: StepTables, deployment: Deployment, *, prompt_tokens: float, answer_tokens: float, scale: float = 1.0
+) -> StepTables:
+    """``tables`` and what drafting takes beside their steps for mean requests of such lengths, ``scale`` times as long;
+    the same tables without speculation."""
+    if deployment.speculation is None:
+        return tables
+    counts = np.arange(tables.max_sequences + 1.0)
+    nodes = ascending(np.ceil(octave_nodes(counts[-1], per_octave=_NODES_PER_OCTAVE)))
+    seconds = round_draft_s(deployment, sequences=nodes, context=prompt_tokens + answer_tokens / 2)
+    draft_s = np.where(counts > 0, np.interp(counts, nodes, seconds), 0.0)
+    prompt = max(1, round(prompt_tokens))
+    prompt_s = float(prompt_draft_s(deployment, prefill_step(sequences=1, tokens=prompt))[0])
+    return tables._replace(draft_s=scale * draft_s, draft_token_s=scale * prompt_s / prompt)
 
 
 def _pass_times(speculation: Speculation, on_device: PassTimes) -> PassTimes:

@@ -378,6 +378,8 @@ def _compile(part: _Part) -> compiled.StepTables:
         step_s=engine.overheads.step_s,
         sequence_s=engine.overheads.step_per_sequence_s,
         prompt_s=engine.overheads.step_per_prompt_s,
+        draft_s=np.zeros(sequences + 1),
+        draft_token_s=0.0,
         issue_s=_issue_s(part),
         context_nodes=compiled.CONTEXT_NODES,
     )

@@ -1,11 +1,19 @@
-"""Every case of a step shape, looked up in step tables one by one, as the event simulation does."""
+"""Steps looked up in step tables one by one, as the event simulation does."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from simulator.operators.work import Array, StepShape
-from simulator.phases.compiled import StepTables, step_seconds
+from simulator.phases.compiled import StepTables, device_seconds, host_seconds
+
+
+def step_seconds(
+    tables: StepTables, prefills: float, tokens: float, work2: float, logits: float, decodes: float, context: float
+) -> float:
+    """Time of a step whose decoding sequences add one token each; work2 : see ``prefill_seconds`` [s]"""
+    device_s = device_seconds(tables, prefills, tokens, work2, logits, decodes, 1, context)
+    return float(host_seconds(tables, prefills, tokens, int(decodes)) + device_s)
 
 
 def steps_seconds(tables: StepTables, step: StepShape) -> Array:

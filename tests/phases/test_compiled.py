@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simulator.operators.work import StepShape, decode_step, mixed_step, prefill_step
-from simulator.phases.compiled import StepBounds, octave_nodes, scale_tables, step_seconds, uniform_tables
+from simulator.phases.compiled import StepBounds, octave_nodes, scale_tables, uniform_tables
 from simulator.phases.deployment import Deployment, deploy
 from simulator.phases.step import estimate_step, graph_tokens
 from simulator.phases.tabulate import compile_steps
@@ -16,7 +16,7 @@ from simulator.specs.engine.deployment import ParallelismSpec
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
-from tests.phases.stepped import steps_seconds
+from tests.phases.stepped import step_seconds, steps_seconds
 
 MAX_TOKENS, MAX_SEQUENCES, MAX_CONTEXT = 4096, 256, 16384
 TOLERANCE = 0.01

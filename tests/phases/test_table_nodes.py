@@ -18,11 +18,11 @@ from simulator.phases.compiled import (
     octave_nodes,
     scale_tables,
     sequence_nodes,
-    step_seconds,
     stepped_nodes,
     tile_nodes,
     uniform_tables,
 )
+from tests.phases.stepped import step_seconds
 
 LARGEST = st.integers(1, 40_000)
 

@@ -31,11 +31,6 @@ def make_limits(
     ring = longest_output_tokens + 3
     depth = stages if stages > 1 else 2 if settings.async_scheduling else 1
     drafted, ratio = settings.speculation, settings.token_ratio
-    most = settings.max_num_seqs
-    drafts = np.zeros((2, most + 2 if drafted is None else most + 2 + len(drafted.acceptance)))
-    if drafted is not None:
-        drafts[at.DRAFT_S, : most + 1] = drafted.draft_s[: most + 1] or 0.0
-        drafts[at.REACH, : len(drafted.acceptance)] = np.cumprod(drafted.acceptance)
     return Limits(
         max_tokens=settings.max_num_batched_tokens,
         max_seqs=slots,
@@ -69,7 +64,7 @@ def make_limits(
         shared_tier=settings.shared_tier,
         prompt_s=np.array(settings.prompt_s, dtype=np.float64),
         verify_tokens=1 if drafted is None else drafted.verify_tokens,
-        drafts=drafts,
+        reach=np.cumprod(() if drafted is None else drafted.acceptance, dtype=np.float64),
         seed=0 if drafted is None else settings.seed,
         ratio_first=float(ratio.initial),
         ratio_decay=(ratio.initial - ratio.least) / ratio.decay_steps,
@@ -190,6 +185,8 @@ def stacked_tables(stages: tuple[StepTables, ...]) -> Any:
         step_s=float(first.step_s),
         sequence_s=float(first.sequence_s),
         prompt_s=float(first.prompt_s),
+        draft_s=np.ascontiguousarray(first.draft_s, dtype=np.float64),
+        draft_token_s=float(first.draft_token_s),
         issue_s=issue_s,
         context_nodes=int(first.context_nodes),
     )

@@ -249,7 +249,7 @@ def _walk_decodes(state: Any, demand: Any, fate: Any, limits: Any, budget: int) 
     """Take the decoding sequences in that are not in the step yet. Returns the budget that is left."""
     slots, links, count = state.slots, state.links, state.count
     launched, returned, verified, head = count[at.LAUNCHED], count[at.RETURNED], limits.verify_tokens, limits.max_seqs
-    reach = limits.drafts[at.REACH]
+    reach = limits.reach
     decoding, context = 0, 0
     node = links[head, at.NEXT]
     while node != head and budget >= verified:

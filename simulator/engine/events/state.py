@@ -41,9 +41,6 @@ ON_DEVICE, BELOW = 0, 1
 # Places in ``Fate.numbers``.
 HEAP_SIZE, DISPATCHED, NUMBERS = range(3)
 
-# Rows of ``Limits.drafts``.
-DRAFT_S, REACH = 0, 1
-
 # Places in ``EngineState.clock``: the next step boundary, until when a step runs;
 # SGLang's new-token ratio; behind them until when each pipeline stage is taken.
 NOW_S, BUSY_UNTIL_S, RATIO, CLOCKS = range(4)
@@ -181,7 +178,7 @@ class Limits(NamedTuple):
     tiers : below the device, a row of the TIER_* columns each; shared_tier : which of them all replicas read, or -1
     prompt_s : time to compute the first n blocks of a prompt, by n [s]; empty where every block that a tier holds is
         loaded
-    drafts : time of drafting by sequences [s]; per position of a draft the chance that all up to it are accepted
+    reach : per position of a draft the chance that all up to it are accepted
     ratio_first, ratio_decay, ratio_least : SGLang's new-token ratio at first, its loss per step, and its least value
     """
 
@@ -214,7 +211,7 @@ class Limits(NamedTuple):
     shared_tier: int
     prompt_s: Any
     verify_tokens: int
-    drafts: Any
+    reach: Any
     seed: int
     ratio_first: float
     ratio_decay: float

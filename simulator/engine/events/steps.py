@@ -16,7 +16,7 @@ import numpy as np
 
 from simulator.engine.events import state as at
 from simulator.engine.events.compilation import compiled, inlined
-from simulator.phases.compiled import StepTables, decode_seconds, device_seconds
+from simulator.phases.compiled import StepTables, decode_seconds, device_seconds, host_seconds
 
 
 @inlined
@@ -64,6 +64,8 @@ def _stage_tables(tables: Any, stage: int) -> Any:
         tables.step_s,
         tables.sequence_s,
         tables.prompt_s,
+        tables.draft_s,
+        tables.draft_token_s,
         tables.issue_s[stage],
         tables.context_nodes,
     )
@@ -74,8 +76,7 @@ def launch(state: Any, limits: Any, tables: Any, now_s: float) -> None:
     """Send the step that was formed through the pipeline stages."""
     count, stage_free_s = state.count, state.clock[at.CLOCKS :]
     prefills, decodes = count[at.PREFILL_SEQUENCES], count[at.DECODING]
-    host_s = tables.step_s + tables.sequence_s * (prefills + decodes) + limits.drafts[at.DRAFT_S, decodes]
-    host_s += tables.prompt_s * prefills
+    host_s = host_seconds(tables, prefills, count[at.PREFILL_TOKENS], decodes)
     start_s = end_s = max(now_s, stage_free_s[0])
     length_s = 0.0
     for stage in range(len(stage_free_s)):
@@ -211,9 +212,8 @@ def _lengths_s(state: Any, limits: Any, tables: Any, context: Any) -> Any:
     """Of the steps that come next [s]."""
     decodes, stage = state.count[at.DECODING], _stage_tables(tables, 0)
     tokens = decodes * limits.verify_tokens
-    host_s = tables.step_s + tables.sequence_s * decodes + limits.drafts[at.DRAFT_S, decodes]
     device_s = stage.token_s[tokens] + stage.logits_s[tokens] + decode_seconds(stage, decodes, context)
-    return host_s + np.maximum(device_s, stage.issue_s)
+    return host_seconds(tables, 0, 0, decodes) + np.maximum(device_s, stage.issue_s)
 
 
 def _added(row: Any, columns: dict[int, Any], steps: int) -> None:

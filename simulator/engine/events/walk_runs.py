@@ -46,7 +46,7 @@ def _accepted(limits: Any, requests: Any, generated: Any) -> Any:
     keys = (requests * limits.groups + limits.group).astype(np.uint64)
     keys = _mixed(_mixed(np.uint64(limits.seed) ^ _mixed(keys)) + generated.astype(np.uint64))
     drawn = (keys >> _TO_UNIT).astype(np.float64) * _UNIT
-    return (drawn[:, None] < limits.drafts[at.REACH, : limits.verify_tokens]).sum(axis=1)
+    return (drawn[:, None] < limits.reach).sum(axis=1)
 
 
 def _gained(rows: Any, limits: Any, most: int) -> Any:

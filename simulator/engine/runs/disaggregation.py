@@ -87,9 +87,9 @@ class DisaggregatedResult:
 def _compiled(pool: Pool, *, scale: float = 1.0) -> Pool:
     """A pool with the tables of its steps, all that many times as long."""
     if pool.attention_ffn is None:
-        return replace(pool, tables=serving.step_tables(pool.deployment, scale=scale))
+        return replace(pool, tables=serving.step_tables(pool.deployment, scale=scale), step_scale=scale)
     tables = decode_tables(pool.attention_ffn)
-    return replace(pool, tables=(tables if scale == 1 else scale_tables(tables, factor=scale),))
+    return replace(pool, tables=(tables if scale == 1 else scale_tables(tables, factor=scale),), step_scale=scale)
 
 
 def _settings(pool: Pool, *, timeout_s: float | None, decodes: bool, routing: Routing) -> SchedulerSettings:
@@ -199,8 +199,8 @@ def _answers(requests: Requests, transfers: _Transfers, *, timeout_s: float | No
 
 def _second_run(decode: Pool, answers: Requests, *, settings: SchedulerSettings, trace_steps: int) -> SimulationRun:
     if decode.deployment.speculation is not None:
-        settings = serving.speculating(settings, decode.deployment, answers)
-    tables = decode.tables or serving.step_tables(decode.deployment)
+        settings = serving.speculating(settings, decode.deployment)
+    tables = serving.drafting(decode, answers)
     return simulate_requests(tables, requests=answers, settings=settings, trace_steps=trace_steps)
 
 
@@ -214,7 +214,7 @@ def serve_disaggregated(
     if (requests.previous != NO_PREVIOUS).any():
         raise RoofcastError("conversations are not modelled", field="disaggregation", code="unsupported_option")
     link_name, link_bytes_per_s = transfer_link(prefill, decode, link=pools.link, server=pools.server)
-    tables = prefill.tables or serving.step_tables(prefill.deployment)
+    tables = serving.drafting(prefill, requests)
     first_settings = _settings(prefill, timeout_s=timeout_s, decodes=False, routing=routing)
     first_settings = serving.tiered(first_settings, prefill.deployment, tables)
     second_settings = _settings(decode, timeout_s=timeout_s, decodes=True, routing=routing)

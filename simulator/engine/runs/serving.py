@@ -11,13 +11,20 @@ from simulator.engine.events.simulation import Progress, simulate_requests
 from simulator.engine.pools import Pool
 from simulator.engine.runs.kv_tiers import TierUse, cache_tiers, prompt_seconds, tier_uses
 from simulator.engine.runs.metrics import ServeResult, serve_result
-from simulator.engine.settings import Batching, QueueOrder, Routing, SchedulerPolicy, SchedulerSettings
-from simulator.engine.uniform.steps import PhaseEstimate, speculative_steps
+from simulator.engine.settings import (
+    Batching,
+    QueueOrder,
+    Routing,
+    SchedulerPolicy,
+    SchedulerSettings,
+    SpeculativeSteps,
+)
+from simulator.engine.uniform.steps import PhaseEstimate
 from simulator.errors import InfeasibleError, ignored_option
 from simulator.operators.work import mixed_step
 from simulator.phases.compiled import StepTables, scale_tables
 from simulator.phases.deployment import Deployment
-from simulator.phases.draft_cost import decode_round
+from simulator.phases.draft_cost import decode_round, with_drafts
 from simulator.phases.memory import kept_bytes, memory_plan, token_cache_bytes
 from simulator.phases.step import estimate_step
 from simulator.phases.tabulate import compile_stages, compile_steps
@@ -104,7 +111,7 @@ class ServedDeployment:
     @property
     def prefill(self) -> Pool:
         """What computes prompts: every replica."""
-        return Pool(deployment=self.deployment, replicas=self.replicas, tables=self.tables)
+        return Pool(deployment=self.deployment, replicas=self.replicas, tables=self.tables, step_scale=self.step_scale)
 
     @property
     def decode(self) -> Pool:
@@ -138,9 +145,10 @@ class ServedDeployment:
         )
         settings = tiered(settings, deployment, self.tables)
         if deployment.speculation is not None:
-            settings = speculating(settings, deployment, requests, seed=self.seed, scale=self.step_scale)
+            settings = speculating(settings, deployment, seed=self.seed)
+        tables = drafting(self.prefill, requests)
         return simulate_serving(
-            self.tables, requests, settings=settings, objectives=objectives, trace_steps=trace_steps, progress=progress
+            tables, requests, settings=settings, objectives=objectives, trace_steps=trace_steps, progress=progress
         )
 
 
@@ -253,15 +261,20 @@ def step_tables(deployment: Deployment, *, scale: float = 1.0) -> tuple[StepTabl
     return stages if scale == 1 else tuple(scale_tables(part, factor=scale) for part in stages)
 
 
-def speculating(
-    settings: SchedulerSettings, deployment: Deployment, requests: Requests, *, seed: int = 0, scale: float = 1.0
-) -> SchedulerSettings:
-    """Settings of replicas that speculate as ``deployment``; drafting is priced at the mean context of the requests."""
-    context = float(np.mean(requests.prompt_tokens) + np.mean(requests.output_tokens) / 2)
-    steps = speculative_steps(deployment, context_tokens=context)
-    if steps is not None and scale != 1:
-        steps = replace(steps, draft_s=tuple(scale * seconds for seconds in steps.draft_s))
+def speculating(settings: SchedulerSettings, deployment: Deployment, *, seed: int = 0) -> SchedulerSettings:
+    """Settings of replicas that verify in every step what ``deployment`` guesses."""
+    assert deployment.speculation is not None, "asked for a deployment that speculates"
+    plan = deployment.speculation.plan
+    steps = SpeculativeSteps(verify_tokens=plan.verify_tokens, acceptance=plan.acceptance)
     return replace(settings, speculation=steps, seed=seed)
+
+
+def drafting(pool: Pool, requests: Requests) -> tuple[StepTables, ...]:
+    """Tables of the pool's steps with what drafting for mean requests takes beside the first stage of each."""
+    first, *others = pool.tables or step_tables(pool.deployment)
+    prompt, answer = float(np.mean(requests.prompt_tokens)), float(np.mean(requests.output_tokens))
+    drafts = with_drafts(first, pool.deployment, prompt_tokens=prompt, answer_tokens=answer, scale=pool.step_scale)
+    return drafts, *others
 
 
 def typical_steps(deployment: Deployment, result: ServeResult) -> tuple[PhaseEstimate, PhaseEstimate | None]:

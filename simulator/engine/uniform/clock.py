@@ -3,19 +3,19 @@
 A simulation of a few thousand requests asks for one time after another. The look-ups of ``phases.compiled`` are made
 for arrays and machine code; here are the same interpolations for one number at a time, and the time of a run of decode
 steps in closed form: between nodes a step is linear in the context, so that a sum over steps is a difference of two
-values of its integral, and costs the same for one step and for a thousand. A test holds both to ``step_seconds``.
+values of its integral, and costs the same for one step and for a thousand. A test holds both to the tables.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from math import ceil, floor, log2
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.phases.compiled import CONTEXT_UNIT_TOKENS, StepTables
+from simulator.phases.compiled import CONTEXT_UNIT_TOKENS, StepTables, host_seconds
 
 Array = NDArray[np.float64]
 _LONG_RUN = 32
@@ -48,21 +48,15 @@ class StepClock:
     """Seconds of the steps of one rank.
 
     verify_tokens : tokens that a decoding sequence adds in a step, those of ``tables``
-    draft_s : additional time of drafting, by number of decoding sequences from 0 on [s]
-    prompt_token_s : what the drafter takes for one token of a prompt [s]
     """
 
-    def __init__(
-        self, tables: StepTables, *, verify_tokens: int = 1, draft_s: Array | None = None, prompt_token_s: float = 0.0
-    ) -> None:
+    def __init__(self, tables: StepTables, *, verify_tokens: int = 1) -> None:
         self.verify_tokens = verify_tokens
-        self._tables = tables
-        self._draft_s = draft_s
-        self._prompt_token_s = prompt_token_s
+        # Plain numbers in lists: one value of an array costs several times as much to read.
+        self._tables: Any = tables._replace(draft_s=tables.draft_s.tolist())
         # Nodes are whole numbers of tokens: the last ones that lie at their places.
         places = np.searchsorted(tables.decode_places, np.arange(tables.decode_s.shape[1]), side="right") - 1
         self._contexts: list[float] = places.astype(np.float64).tolist()
-        # Plain numbers in lists: one value of an array costs several times as much to read.
         self._token_places: list[float] = tables.token_places.tolist()
         self._token_s: list[float] = tables.token_s.tolist()
         self._logits_s: list[float] = tables.logits_s.tolist()
@@ -72,14 +66,10 @@ class StepClock:
 
     def _rows_of(self, tables: StepTables) -> list[_Row]:
         """Steps of nothing but decodes, by their number from 0 on."""
-        drafts = self._draft_s
-        sequences = np.arange(len(tables.decode_s))[: None if drafts is None else len(drafts)]
+        sequences = np.arange(len(tables.decode_s))
         tokens = sequences * self.verify_tokens
         device_s = (tables.token_s[tokens] + tables.logits_s[tokens])[:, None] + tables.decode_s[sequences]
-        host_s = tables.step_s + tables.sequence_s * sequences
-        if drafts is not None:
-            host_s = host_s + drafts[: len(sequences)]
-        seconds = host_s[:, None] + np.maximum(device_s, tables.issue_s)
+        seconds = host_seconds(tables, 0, 0, sequences)[:, None] + np.maximum(device_s, tables.issue_s)
         areas = np.zeros_like(seconds)
         np.cumsum((seconds[:, 1:] + seconds[:, :-1]) / 2 * np.diff(self._contexts), axis=1, out=areas[:, 1:])
         # Contexts below the first node cost as much as there.
@@ -134,7 +124,8 @@ class StepClock:
         shorter, longer = plane[token], plane[token + 1]
         low_s = shorter[node] + along * (longer[node] - shorter[node])
         high_s = shorter[node + 1] + along * (longer[node + 1] - shorter[node + 1])
-        return low_s + across * (high_s - low_s)
+        seconds: float = low_s + across * (high_s - low_s)
+        return seconds
 
     def _plane(self, sequences: int) -> Array:
         """Seconds of ``sequences`` prefilling sequences by their mean new tokens and cached context."""
@@ -163,9 +154,7 @@ class StepClock:
         device_s = self._prefill_s(chunks) + (
             self._token_s[tokens + decode_tokens] + self._logits_s[logits + decode_tokens]
         )
-        host_s = tables.step_s + tables.sequence_s * (sequences + prefills) + tables.prompt_s * prefills
         if sequences:
             device_s += self._decode_s(sequences, attended=context + self.verify_tokens)
-            if self._draft_s is not None:
-                host_s += float(self._draft_s[sequences])
-        return host_s + self._prompt_token_s * tokens + max(device_s, tables.issue_s)
+        seconds: float = host_seconds(tables, prefills, tokens, sequences) + max(device_s, tables.issue_s)
+        return seconds

@@ -151,21 +151,6 @@ class LoopDemand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopRounds:
-    """Speculation of the requests of a loop.
-
-    needed : verify steps that each request takes after its first token; verify_tokens : tokens of a sequence in one
-    draft_s : what a step takes beside, by number of decoding sequences from 0 on [s]
-    prompt_token_s : what the drafter takes for one token of a prompt [s]
-    """
-
-    needed: Counts
-    verify_tokens: int
-    draft_s: Array
-    prompt_token_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopRecords:
     """Times of every request [s]: sent, first token, last token; steps : of all engines."""
 

@@ -9,23 +9,24 @@ import numpy as np
 
 from simulator.engine.settings import TokenRatio
 from simulator.engine.uniform.clock import StepClock
-from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths, LoopRecords, LoopRounds
+from simulator.engine.uniform.loop_requests import Counts, LoopDemand, LoopLengths, LoopRecords
 from simulator.engine.uniform.record import (
-    LatencySpread,
-    Percentiles,
     UniformRun,
     fastest_run,
     held_tokens,
+    request_tpot_s,
     require_fit,
     resident_sequences,
     run_phases,
+    spread_of,
 )
 from simulator.engine.uniform.scheduler import LoopPolicy, LoopWork, Pipeline
 from simulator.engine.uniform.simulation import Engine, simulate_loop
-from simulator.engine.uniform.steps import loop_rounds, speculation_notes
+from simulator.engine.uniform.steps import speculation_notes, verify_rounds
 from simulator.operators.work import mixed_step
 from simulator.phases.compiled import StepBounds
 from simulator.phases.deployment import Deployment
+from simulator.phases.draft_cost import with_drafts
 from simulator.phases.memory import MemoryPlan, memory_plan, sequence_cache_bytes, sequences_that_fit
 from simulator.phases.step import estimate_step
 from simulator.phases.tabulate import compile_steps, shared_seconds
@@ -49,6 +50,7 @@ class LoopReplica:
     resident, step_tokens : sequences and new tokens of a rank's step
     most : sequences that it may have where ``cache_tokens`` of the cache are counted (infinite: it holds them all)
     lanes : steps of a rank that are under way at once, at most one per pipeline stage
+    verify_tokens : of a decoding sequence in a step
     """
 
     deployment: Deployment
@@ -58,6 +60,7 @@ class LoopReplica:
     step_tokens: int
     lanes: int = 1
     cache_tokens: float = inf
+    verify_tokens: int = 1
 
 
 def loop_replica(
@@ -91,15 +94,16 @@ def loop_replica(
         step_tokens=step_tokens,
         lanes=lanes,
         cache_tokens=cache_tokens,
+        verify_tokens=verify,
     )
 
 
 def loop_work(
-    demand: LoopDemand, *, rounds: LoopRounds | None, computes: bool = True, answers: bool = True
+    demand: LoopDemand, *, rounds: Counts | None = None, computes: bool = True, answers: bool = True
 ) -> LoopWork:
-    """What requests take of a replica that computes prompts, generates answers, or does both."""
+    """What requests take of a replica that computes prompts, generates answers, or does both. rounds : verify steps"""
     further = (demand.osl_tokens - 1) * answers
-    steps = further if rounds is None else rounds.needed * answers
+    steps = further if rounds is None else rounds * answers
     growth = np.divide(further, steps, out=np.zeros(len(steps)), where=steps > 0)
     prompts, context = demand.computed_tokens * computes, demand.isl_tokens
     least, most = int(context.min()), ceil((context + steps * growth).max())
@@ -113,13 +117,13 @@ def loop_work(
     )
 
 
-def _bounds(replica: LoopReplica, *, work: LoopWork, verify: int) -> StepBounds:
-    """Which steps a replica takes with ``verify`` tokens of each decoding sequence."""
-    beside = replica.most * verify if replica.deployment.engine.scheduler != PROMPTS_APART else 0
+def _bounds(replica: LoopReplica, *, work: LoopWork) -> StepBounds:
+    """Which steps a replica takes."""
+    beside = replica.most * replica.verify_tokens if replica.deployment.engine.scheduler != PROMPTS_APART else 0
     least, most = work.contexts
     return StepBounds(
         sequences=replica.most,
-        contexts=(least, most + verify),
+        contexts=(least, most + replica.verify_tokens),
         prompts=work.prompts if replica.cache_tokens == inf else (work.prompts[0], most),
         budget=(max(1, replica.step_tokens - beside), replica.step_tokens),
     )
@@ -141,18 +145,19 @@ def _stage_shares(replica: LoopReplica, *, work: LoopWork) -> list[float]:
     return shares
 
 
-def engines_of(replica: LoopReplica, *, work: LoopWork, rounds: LoopRounds | None, copies: int = 1) -> list[Engine]:
-    """Engines of ``copies`` replicas. Attention-data-parallel ranks are one engine where they share experts, else as
-    many of their own; in a pipeline each is as many as there are stages, which their steps pass in turn."""
-    deployment = replica.deployment
-    verify = 1 if rounds is None else rounds.verify_tokens
-    tables = compile_steps(deployment, decode_tokens=verify, bounds=_bounds(replica, work=work, verify=verify))
-    clock = StepClock(
-        tables,
-        verify_tokens=verify,
-        draft_s=None if rounds is None else rounds.draft_s,
-        prompt_token_s=0.0 if rounds is None else rounds.prompt_token_s,
-    )
+def engines_of(
+    replica: LoopReplica, *, demand: LoopDemand, computes: bool = True, answers: bool = True, copies: int = 1
+) -> list[Engine]:
+    """Engines of ``copies`` replicas that compute prompts, generate answers, or do both. Attention-data-parallel ranks
+    are one engine where they share experts, else as many of their own; in a pipeline each is as many as there are
+    stages, which their steps pass in turn."""
+    deployment, verify = replica.deployment, replica.verify_tokens
+    rounds = verify_rounds(deployment, demand=demand) if answers else None
+    work = loop_work(demand, rounds=rounds, computes=computes, answers=answers)
+    tables = compile_steps(deployment, decode_tokens=verify, bounds=_bounds(replica, work=work))
+    lengths = float(demand.isl_tokens.mean()), float(demand.osl_tokens.mean())
+    drafts = with_drafts(tables, deployment, prompt_tokens=lengths[0], answer_tokens=lengths[1])
+    clock = StepClock(drafts, verify_tokens=verify)
     engine, ranks = deployment.engine, deployment.parallelism.dp_size
     together = ranks > 1 and deployment.parallelism.ep_size > 1
     policy = LoopPolicy(
@@ -199,23 +204,6 @@ def loop_demand(
         prompt_token_delay_s=overheads.prompt_token_s if waits else 0.0,
         ramp_s=ramp_s,
     )
-
-
-def spread_of(demand: LoopDemand, records: LoopRecords) -> LatencySpread:
-    """Percentiles over all requests."""
-    tpot_s = request_tpot_s(demand, records)
-    return LatencySpread(
-        ttft=Percentiles.of(records.first_token_s - records.sent_s),
-        tpot=Percentiles.of(tpot_s) if len(tpot_s) else None,
-        e2e=Percentiles.of(records.finish_s - records.sent_s),
-    )
-
-
-def request_tpot_s(demand: LoopDemand, records: LoopRecords) -> np.ndarray:
-    """Time per token after the first of every request that has more than one [s]."""
-    several = demand.osl_tokens > 1
-    span_s: np.ndarray = (records.finish_s - records.first_token_s)[several] / (demand.osl_tokens[several] - 1)
-    return span_s
 
 
 def steady_requests_per_s(demand: LoopDemand, records: LoopRecords) -> float:
@@ -287,9 +275,8 @@ def _simulated(deployment: Deployment, *, demand: LoopDemand, lengths: LoopLengt
 
     def run(one: Deployment) -> UniformRun:
         replica = loop_replica(one, wanted=wanted, lengths=lengths, evicts=True)
-        rounds = loop_rounds(one, demand=demand, resident=replica.most)
-        engines = engines_of(replica, work=loop_work(demand, rounds=rounds), rounds=rounds)
-        return run_record(replica, demand=demand, records=simulate_loop(demand, engines=engines), lengths=lengths)
+        records = simulate_loop(demand, engines=engines_of(replica, demand=demand))
+        return run_record(replica, demand=demand, records=records, lengths=lengths)
 
     resident = loop_replica(deployment, wanted=wanted, lengths=lengths).resident
     context = lengths.mean_isl_tokens + lengths.mean_osl_tokens / 2

@@ -12,7 +12,7 @@ from simulator.engine.uniform import loops
 from simulator.engine.uniform.loop_requests import LoopDemand, LoopLengths
 from simulator.engine.uniform.record import PoolUse, UniformRun
 from simulator.engine.uniform.simulation import Engine, simulate_loop
-from simulator.engine.uniform.steps import PhaseEstimate, loop_rounds, prefill_phase, prompt_drafting
+from simulator.engine.uniform.steps import PhaseEstimate, prefill_phase
 from simulator.phases.deployment import Deployment
 from simulator.specs.base import Note
 from simulator.specs.engine.deployment import DisaggregationSpec
@@ -32,18 +32,14 @@ def _prompt_engines(pool: Pool, *, demand: LoopDemand, lengths: LoopLengths) -> 
     """Engines that compute prompts, through the drafter too where there is one."""
     wanted = _share(demand.at_once, replicas=pool.replicas, deployment=pool.deployment)
     replica = loops.loop_replica(pool.deployment, wanted=wanted, lengths=lengths, prompts_only=True)
-    rounds = prompt_drafting(pool.deployment, demand=demand)
-    work = loops.loop_work(demand, rounds=None, answers=False)
-    return replica, loops.engines_of(replica, work=work, rounds=rounds, copies=pool.replicas)
+    return replica, loops.engines_of(replica, demand=demand, answers=False, copies=pool.replicas)
 
 
 def _answer_engines(pool: Pool, *, demand: LoopDemand, lengths: LoopLengths) -> tuple[loops.LoopReplica, list[Engine]]:
     """Engines that go on with prompts that others have computed."""
     wanted = _share(demand.at_once, replicas=pool.replicas, deployment=pool.deployment)
     replica = loops.loop_replica(pool.deployment, wanted=wanted, lengths=lengths)
-    rounds = loop_rounds(pool.deployment, demand=demand, resident=replica.resident)
-    work = loops.loop_work(demand, rounds=rounds, computes=False)
-    return replica, loops.engines_of(replica, work=work, rounds=rounds, copies=pool.replicas)
+    return replica, loops.engines_of(replica, demand=demand, computes=False, copies=pool.replicas)
 
 
 def disaggregated_loop(

@@ -8,6 +8,7 @@ from math import ceil
 
 import numpy as np
 
+from simulator.engine.uniform.loop_requests import LoopDemand, LoopRecords
 from simulator.engine.uniform.steps import PhaseEstimate, decode_phase, prefill_phase
 from simulator.errors import InfeasibleError
 from simulator.operators.work import Array
@@ -43,6 +44,23 @@ class LatencySpread:
     ttft: Percentiles
     tpot: Percentiles | None
     e2e: Percentiles
+
+
+def spread_of(demand: LoopDemand, records: LoopRecords) -> LatencySpread:
+    """Percentiles over all requests."""
+    tpot_s = request_tpot_s(demand, records)
+    return LatencySpread(
+        ttft=Percentiles.of(records.first_token_s - records.sent_s),
+        tpot=Percentiles.of(tpot_s) if len(tpot_s) else None,
+        e2e=Percentiles.of(records.finish_s - records.sent_s),
+    )
+
+
+def request_tpot_s(demand: LoopDemand, records: LoopRecords) -> Array:
+    """Time per token after the first of every request that has more than one [s]."""
+    several = demand.osl_tokens > 1
+    span_s: Array = (records.finish_s - records.first_token_s)[several] / (demand.osl_tokens[several] - 1)
+    return span_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 All three are made of the same two parts: passes over the prompts, and decode steps whose context grows by one
 token each. Both are priced in one vectorised call.
 
-Speculation as the simulations take it: tokens to verify, acceptance, and the time of drafting by batch.
+Verify steps of speculation as loops take them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.engine.settings import SpeculativeSteps
-from simulator.engine.uniform.loop_requests import LoopDemand, LoopRounds
+from simulator.engine.uniform.loop_requests import LoopDemand
 from simulator.errors import RoofcastError, ignored_option
 from simulator.kernels.timing import Provenance
-from simulator.operators.work import Array, Family, StepShape, decode_step, mixed_step, prefill_step
+from simulator.operators.work import Array, Family, StepShape, decode_step, mixed_step
 from simulator.phases.compiled import ascending
 from simulator.phases.deployment import Deployment
-from simulator.phases.draft_cost import decode_round, prompt_draft_s, round_draft_s
+from simulator.phases.draft_cost import decode_round, prompt_draft_s
 from simulator.phases.memory import MemoryPlan
 from simulator.phases.step import StepEstimate, estimate_step
 from simulator.records import dataclass
@@ -169,9 +168,6 @@ def _rounds(deployment: Deployment, *, sequences: float, waiting: int, isl_token
     return PhaseEstimate(estimate=estimate, weights=_integration_weights(contexts) * (rounds / tokens))
 
 
-_DRAFT_NODES_PER_OCTAVE = 2
-
-
 def check_speculation_matters(deployment: Deployment, *, kind: str, osl_tokens: int | None) -> None:
     """Refuse speculation where nothing is left to guess or where the kind of run cannot use it."""
     speculation = deployment.speculation
@@ -192,65 +188,13 @@ def check_speculation_matters(deployment: Deployment, *, kind: str, osl_tokens: 
         )
 
 
-def draft_table(deployment: Deployment, *, largest: int, context_tokens: float) -> Array:
-    """Time of drafting for 0..``largest`` decoding sequences at a mean context [s]; linear between nodes."""
-    octaves = np.arange(0.0, np.log2(max(largest, 2)) + 1.0, 1.0 / _DRAFT_NODES_PER_OCTAVE)
-    nodes = ascending(np.append(np.minimum(np.round(np.exp2(octaves)), largest), [1, largest]))
-    seconds = round_draft_s(deployment, sequences=nodes, context=context_tokens)
-    table: Array = np.interp(np.arange(largest + 1.0), nodes, seconds)
-    table[0] = 0.0
-    return table
-
-
-def speculative_steps(deployment: Deployment, *, context_tokens: float) -> SpeculativeSteps | None:
-    """What the event simulation verifies in each step, drafted at ``context_tokens``; None without speculation."""
+def verify_rounds(deployment: Deployment, *, demand: LoopDemand) -> NDArray[np.int64] | None:
+    """Verify steps of each request after its first token, drawn evenly from their distribution; None without any."""
     if deployment.speculation is None:
         return None
-    plan = deployment.speculation.plan
-    return SpeculativeSteps(
-        verify_tokens=plan.verify_tokens,
-        acceptance=plan.acceptance,
-        draft_s=tuple(
-            draft_table(deployment, largest=deployment.engine.max_num_seqs, context_tokens=context_tokens).tolist()
-        ),
-    )
-
-
-def loop_rounds(deployment: Deployment, *, demand: LoopDemand, resident: int) -> LoopRounds | None:
-    """Verify steps of each request, drawn evenly from their distribution; None without speculation."""
-    if deployment.speculation is None:
-        return None
-    plan = deployment.speculation.plan
     levels = (np.random.default_rng(0).permutation(demand.requests) + 0.5) / demand.requests
-    context_tokens = _mean_prompt(demand) + float(demand.osl_tokens.mean()) / 2
-    return LoopRounds(
-        needed=_rounds_of(np.array(plan.acceptance), tokens=demand.osl_tokens - 1, levels=levels),
-        verify_tokens=plan.verify_tokens,
-        draft_s=draft_table(deployment, largest=resident, context_tokens=context_tokens),
-        prompt_token_s=_prompt_token_s(deployment, demand=demand),
-    )
-
-
-def prompt_drafting(deployment: Deployment, *, demand: LoopDemand) -> LoopRounds | None:
-    """What a replica that computes prompts alone takes for the drafter's cache; None without speculation."""
-    if deployment.speculation is None:
-        return None
-    return LoopRounds(
-        needed=np.zeros(demand.requests, dtype=np.int64),
-        verify_tokens=1,
-        draft_s=np.zeros(1),
-        prompt_token_s=_prompt_token_s(deployment, demand=demand),
-    )
-
-
-def _mean_prompt(demand: LoopDemand) -> int:
-    return max(1, round(float(demand.isl_tokens.mean())))
-
-
-def _prompt_token_s(deployment: Deployment, *, demand: LoopDemand) -> float:
-    """Time of the drafter for one token of a mean prompt [s]."""
-    isl = _mean_prompt(demand)
-    return float(prompt_draft_s(deployment, prefill_step(sequences=1, tokens=isl))[0]) / isl
+    acceptance = np.array(deployment.speculation.plan.acceptance)
+    return _rounds_of(acceptance, tokens=demand.osl_tokens - 1, levels=levels)
 
 
 _ROUND_LENGTHS = 9

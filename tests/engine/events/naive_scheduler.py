@@ -9,8 +9,9 @@ import math
 from dataclasses import dataclass, field
 
 from simulator.engine.settings import SchedulerSettings
-from simulator.phases.compiled import StepTables, step_seconds
+from simulator.phases.compiled import StepTables
 from simulator.traffic.requests import Requests
+from tests.phases.stepped import step_seconds
 
 
 @dataclass

@@ -173,10 +173,12 @@ class TestSpeculation:
             assert records.finish_s[0] - records.first_token_s[0] == pytest.approx(steps * STEP_S)
 
     def test_drafting_time_is_part_of_every_decode_step(self) -> None:
-        draft_s = tuple(0.002 * sequences for sequences in range(9))
-        speculation = SpeculativeSteps(verify_tokens=4, acceptance=(1.0,) * 3, draft_s=draft_s)
-        records = self.run(equal_requests(1, prompt=8, output=41), speculation=speculation).records
+        chosen = self.settings(speculation=SpeculativeSteps(verify_tokens=4, acceptance=(1.0,) * 3))
+        drafts = self.TABLES._replace(draft_s=0.002 * np.arange(self.TABLES.max_sequences + 1), draft_token_s=0.001)
+        records = simulate_requests(drafts, requests=equal_requests(1, prompt=8, output=41), settings=chosen).records
         assert records.finish_s[0] - records.first_token_s[0] == pytest.approx(10 * (STEP_S + 0.002))
+        # The drafter computes the prompt too.
+        assert records.first_token_s[0] - records.sent_s[0] == pytest.approx(STEP_S + 8 * 0.001)
 
     def test_no_answer_grows_beyond_its_length_and_seeds_decide(self) -> None:
         requests = random_requests(2, count=100, rate_per_s=30.0)

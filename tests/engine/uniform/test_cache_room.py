@@ -35,7 +35,7 @@ def test_a_burst_takes_as_long_as_in_the_event_simulation(policy: SchedulerPolic
         cache_tokens=cache_tokens,
         token_ratio=TokenRatio() if apart else None,
     )
-    engine = Engine(StepClock(TABLES), policy=mine, work=loop_work(asked, rounds=None))
+    engine = Engine(StepClock(TABLES), policy=mine, work=loop_work(asked))
     loop_s = simulate_loop(asked, engines=[engine]).finish_s
     requests = make_requests(
         arrival_s=np.zeros(count), prompt_tokens=np.full(count, prompt), output_tokens=np.full(count, tokens)
@@ -77,7 +77,7 @@ def test_the_cache_is_never_overdrawn_and_every_token_is_made(
         cache_tokens=room * (isl + osl),
         token_ratio=TokenRatio() if apart else None,
     )
-    work = loop_work(asked, rounds=None)
+    work = loop_work(asked)
     rank, made, steps = Rank(policy, work), 0, 0
     rank.waiting += [(0.0, request) for request in range(requests)]
     done: list[int] = []

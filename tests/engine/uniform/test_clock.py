@@ -7,13 +7,13 @@ import pytest
 
 from simulator.engine.uniform.clock import Chunks, StepClock
 from simulator.operators.work import decode_step
-from simulator.phases.compiled import StepTables, step_seconds
+from simulator.phases.compiled import StepTables
 from simulator.phases.deployment import deploy
 from simulator.phases.tabulate import compile_steps
 from simulator.specs.engine.engine import EngineSpec
 from simulator.specs.hardware.accelerator import load_hardware
 from simulator.specs.model.loading import load_model
-from tests.phases.stepped import steps_seconds
+from tests.phases.stepped import step_seconds, steps_seconds
 
 
 @pytest.fixture(scope="module")

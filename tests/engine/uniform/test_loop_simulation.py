@@ -31,7 +31,7 @@ def demand(*, requests: int = 6, at_once: int = 2, isl: int = 10, osl: int = 4, 
 
 def run(asked: LoopDemand, policy: LoopPolicy, *, tables: object = TABLES, ranks: int = 1) -> LoopRecords:
     clock = StepClock(tables)  # type: ignore[arg-type]
-    engine = Engine(clock, policy=policy, work=loop_work(asked, rounds=None), ranks=ranks)
+    engine = Engine(clock, policy=policy, work=loop_work(asked), ranks=ranks)
     return simulate_loop(asked, engines=[engine])
 
 
@@ -86,9 +86,7 @@ def test_the_slowest_rank_sets_the_pace() -> None:
     policy = LoopPolicy(resident=2, step_tokens=512)
     together = run(asked, policy, tables=PER_TOKEN, ranks=2)
     clock = StepClock(PER_TOKEN)
-    apart = simulate_loop(
-        asked, engines=[Engine(clock, policy=policy, work=loop_work(asked, rounds=None)) for _ in range(2)]
-    )
+    apart = simulate_loop(asked, engines=[Engine(clock, policy=policy, work=loop_work(asked)) for _ in range(2)])
     assert together.finish_s[1] > apart.finish_s[1] + 0.9
 
 
@@ -107,8 +105,8 @@ def test_prompts_of_ranks_wait_for_each_other() -> None:
 def test_pools_pass_prompts_over_the_link() -> None:
     asked = demand(requests=2, at_once=2, isl=10, osl=4)
     clock, policy = StepClock(TABLES), LoopPolicy(resident=4, step_tokens=64)
-    first = Engine(clock, policy=policy, work=loop_work(asked, rounds=None, answers=False))
-    second = Engine(clock, policy=policy, work=loop_work(asked, rounds=None, computes=False))
+    first = Engine(clock, policy=policy, work=loop_work(asked, answers=False))
+    second = Engine(clock, policy=policy, work=loop_work(asked, computes=False))
     records = simulate_loop(asked, engines=[first], decode=[second], transfer_s=[0.5, 0.5])
     # Both prompts in one step; their caches leave one after the other, and the second waits for a step to end.
     np.testing.assert_array_equal(records.first_token_s, [1.5, 2.5])
@@ -119,8 +117,8 @@ def test_a_hand_over_holds_up_its_request_and_not_the_link() -> None:
     def finish_s(hand_over_s: float) -> list[float]:
         asked, clock = demand(requests=2, at_once=2, isl=10, osl=4), StepClock(TABLES)
         policy = LoopPolicy(resident=4, step_tokens=64)
-        first = Engine(clock, policy=policy, work=loop_work(asked, rounds=None, answers=False))
-        second = Engine(clock, policy=policy, work=loop_work(asked, rounds=None, computes=False))
+        first = Engine(clock, policy=policy, work=loop_work(asked, answers=False))
+        second = Engine(clock, policy=policy, work=loop_work(asked, computes=False))
         halves = [0.5, 0.5]
         records = simulate_loop(asked, engines=[first], decode=[second], transfer_s=halves, hand_over_s=hand_over_s)
         return [float(end_s) for end_s in records.finish_s]
@@ -130,10 +128,8 @@ def test_a_hand_over_holds_up_its_request_and_not_the_link() -> None:
 
 def test_who_waits_for_a_seat_of_the_decode_pool_has_no_first_token_yet() -> None:
     asked = demand(requests=6, at_once=6, isl=10, osl=4)
-    clock, work = StepClock(TABLES), loop_work(asked, rounds=None, computes=False)
-    first = Engine(
-        clock, policy=LoopPolicy(resident=6, step_tokens=64), work=loop_work(asked, rounds=None, answers=False)
-    )
+    clock, work = StepClock(TABLES), loop_work(asked, computes=False)
+    first = Engine(clock, policy=LoopPolicy(resident=6, step_tokens=64), work=loop_work(asked, answers=False))
     second = Engine(clock, policy=LoopPolicy(resident=1, step_tokens=64), work=work)
     records = simulate_loop(asked, engines=[first], decode=[second], transfer_s=[0.0] * 6)
     pace_s = records.finish_s - records.first_token_s
@@ -156,8 +152,8 @@ def test_runs_of_too_many_steps_are_refused_before_they_begin_or_where_they_turn
 def test_answers_of_one_token_never_leave_the_prefill_pool() -> None:
     asked = demand(requests=2, at_once=1, isl=10, osl=1)
     clock, policy = StepClock(TABLES), LoopPolicy(resident=4, step_tokens=64)
-    first = Engine(clock, policy=policy, work=loop_work(asked, rounds=None, answers=False))
-    second = Engine(clock, policy=policy, work=loop_work(asked, rounds=None, computes=False))
+    first = Engine(clock, policy=policy, work=loop_work(asked, answers=False))
+    second = Engine(clock, policy=policy, work=loop_work(asked, computes=False))
     records = simulate_loop(asked, engines=[first], decode=[second], transfer_s=[inf, inf])
     np.testing.assert_array_equal(records.finish_s, [1.0, 2.0])
     assert second.steps == 0
@@ -197,8 +193,8 @@ def test_many_engines_take_turns_as_few_do(pools: bool, monkeypatch: pytest.Monk
 
     def records() -> LoopRecords:
         policy, clock = LoopPolicy(resident=4, step_tokens=50), StepClock(PER_TOKEN)
-        first = [Engine(clock, policy=policy, work=loop_work(asked, rounds=None, answers=not pools)) for _ in range(5)]
-        work = loop_work(asked, rounds=None, computes=False)
+        first = [Engine(clock, policy=policy, work=loop_work(asked, answers=not pools)) for _ in range(5)]
+        work = loop_work(asked, computes=False)
         second = [Engine(clock, policy=policy, work=work) for _ in range(9)] if pools else []
         return simulate_loop(asked, engines=first, decode=second, transfer_s=[0.1] * 300 if pools else [])
 

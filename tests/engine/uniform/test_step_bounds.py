@@ -121,7 +121,7 @@ def test_whatever_steps_a_schedule_makes_their_nodes_are_read(seed: int) -> None
         chunked=bool(rng.random() < 0.8),
         decodes_beside=bool(rng.random() < 0.7),
     )
-    clock, work = RecordingClock(), loop_work(demand, rounds=None)
+    clock, work = RecordingClock(), loop_work(demand)
     simulate_loop(demand, engines=[Engine(clock, policy=policy, work=work)])
     bounds = StepBounds(
         sequences=policy.resident,

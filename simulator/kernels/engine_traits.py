@@ -182,6 +182,7 @@ def traits_on(profile: EngineProfile, hardware: AcceleratorSpec) -> EngineTraits
         in_whole_runs=frozenset(profile.whole_runs.get(hardware.architecture, ())),
         packs_block_queries=hardware.architecture in profile.packs_block_queries,
         dense_short_prompts=hardware.architecture in profile.dense_short_prompts,
+        compute_units=hardware.compute_units,
         read_bytes_per_s=READ_SHARE * hardware.memory_data_share * hardware.memory_bytes_per_s,
     )
     if not profile.matrix_groups:
@@ -235,7 +236,6 @@ def with_recipe(
     narrowing = norms.formats if norms is not None and hardware.architecture in norms.architectures else ()
     return replace(
         traits,
-        compute_units=hardware.compute_units,
         fused_shared=shared is not None and hardware.architecture in shared.architectures,
         slow_products=_slow_products(recipe, hardware),
         slower_experts=tuple((one, one.rows_above[hardware.architecture]) for one in slower_experts),

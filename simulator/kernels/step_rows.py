@@ -30,12 +30,12 @@ from simulator.operators.work import (
 from simulator.specs.model.precision import Dtype
 
 
-def _on_vector_units(timing: Timing, shape: AttentionShape, *, traits: EngineTraits) -> Timing:
+def _on_vector_units(timing: Timing, shape: AttentionShape, *, kv_bytes: Array, traits: EngineTraits) -> Timing:
     """Decode attention whose query heads each go through the keys and values of their group on their own.
 
-    One block of threads a query head, products by the vector units, so that every number of the cache is converted and
-    multiplied once per head; memory still reads it once. Valid for one query a sequence; leaves out short contexts,
-    where a launch decides.
+    One block of threads a query head, products by the vector units: every number of the cache is converted and
+    multiplied once per head, in a block alone as slowly as among others, and delivered by memory once. Nobody timed
+    that kernel. Valid for one query a sequence; leaves out launches, and kernels that divide a sequence.
 
     Reference: [NVIDIA2024b]
     """
@@ -43,10 +43,15 @@ def _on_vector_units(timing: Timing, shape: AttentionShape, *, traits: EngineTra
     if traits.matrix_groups is None or group in traits.matrix_groups or not shape.is_decode:
         return timing
     keys = np.minimum(shape.context_tokens + shape.query_tokens, np.inf if shape.window is None else shape.window)
-    elements = shape.sequences * keys * shape.num_heads * (shape.head_dim + shape.v_head_dim)
-    vector_s = elements / traits.vector_elements_per_s
+    blocks = np.maximum(shape.sequences * shape.num_heads, traits.compute_units)
+    vector_s = blocks * keys * (shape.head_dim + shape.v_head_dim) / traits.vector_elements_per_s
+    memory_s = kv_bytes / traits.read_bytes_per_s
     return replace(
-        timing, seconds=np.maximum(timing.seconds, vector_s), compute_s=np.maximum(timing.compute_s, vector_s)
+        timing,
+        seconds=np.maximum(memory_s, vector_s),
+        compute_s=vector_s,
+        memory_s=memory_s,
+        provenance=np.maximum(timing.provenance, float(Provenance.EXTRAPOLATED)),
     )
 
 
@@ -156,7 +161,7 @@ def in_step(timing: Timing, work: Work, *, traits: EngineTraits) -> Timing:
         beside = np.asarray(work.shape.m) <= hidden_tokens
         timing = replace(timing, seconds=np.where(beside, taken_s, timing.seconds))
     if isinstance(work.shape, AttentionShape):
-        timing = _on_vector_units(timing, work.shape, traits=traits)
+        timing = _on_vector_units(timing, work.shape, kv_bytes=work.kv_bytes, traits=traits)
         timing = _by_whole_sequences(timing, work.shape, traits=traits)
         timing = _again_per_group(timing, work.shape, traits=traits)
     if isinstance(work.shape, MoeShape):

@@ -27,6 +27,8 @@ settings.load_profile("build" if os.environ.get("CI") else "machine")
 
 _ORACLES = "tests/oracles/"
 """torch and transformers take as long to load as most folders to run."""
+_TOGETHER = (_ORACLES, "tests/structure/")
+"""Folders whose files one process runs: they share what is loaded, or the trees of all sources."""
 _SIMULATING = (
     *("tests/planner/", "tests/app/", "tests/cli/test_encoders.py", "tests/cli/test_serve.py"),
     *("tests/fuzz/", "tests/engine/"),
@@ -51,6 +53,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.config.stash[_COMPILING].wait()
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Processes that run no oracles need not load what they compare with."""
+    return True if collection_path.match("tests/oracles") and "not oracle" in config.option.markexpr else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest to begin comes first, and last what waits for machine code."""
 
@@ -63,12 +70,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The tests of a file share what it sets up, those of the oracles torch and transformers: one process runs them."""
+    """The tests of a file share what it sets up, those of some folders too: one process runs them."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _ORACLES if nodeid.startswith(_ORACLES) else super()._split_scope(nodeid)
+            return next((folder for folder in _TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
 
     config.option.loadscopereorder = False
     return ByFile(config, log)

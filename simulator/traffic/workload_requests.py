@@ -304,13 +304,26 @@ def requests_of_mix(
     )
 
 
-def mix_of_requests(requests: Requests) -> RequestMix:
-    """Means and coefficients of variation of requests; what the prefix cache will find is not known and left out."""
+def mix_of_requests(requests: Requests, *, block_size_tokens: int | None = None) -> RequestMix:
+    """Means and coefficients of variation of requests; of their prompts counts as cached what came before them.
+
+    block_size_tokens : of a prefix cache that forgets nothing; None where there is none
+    """
 
     def measured(tokens: Ints) -> LengthDistribution:
         return LengthDistribution(mean_tokens=float(tokens.mean()), cv=float(tokens.std() / tokens.mean()))
 
-    return RequestMix(isl=measured(requests.prompt_tokens), osl=measured(requests.output_tokens))
+    known = requests.prefix_list >= 0
+    found_tokens = 0.0
+    if block_size_tokens and known.any():
+        sizes = np.diff(requests.list_start)[requests.prefix_list[known]]
+        blocks = np.minimum(sizes, (requests.prompt_tokens[known] - 1) // block_size_tokens)
+        found_tokens = block_size_tokens * max(0.0, float(blocks.sum()) - requests.distinct_blocks)
+    return RequestMix(
+        isl=measured(requests.prompt_tokens),
+        osl=measured(requests.output_tokens),
+        prefix_hit_fraction=found_tokens / float(requests.prompt_tokens.sum()),
+    )
 
 
 def mean_rate_per_s(requests: Requests) -> float:

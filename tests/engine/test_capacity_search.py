@@ -291,3 +291,20 @@ _FEW = 2_000
 def test_replicas_in_no_ratio_of_few_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(RoofcastError, match="at most 512 with their batches are"):
         _sustained(**fields)
+
+
+SHARING: tuple[dict[str, Any], ...] = (
+    {"isl_tokens": 1000, "answers_per_request": 4},
+    {"system_prompt_tokens": 800, "question_tokens": 200},
+    {"question_tokens": 1000, "prompt_groups": 5, "prompts_per_group": 5},
+)
+
+
+@pytest.mark.parametrize("prompts", SHARING)
+def test_the_steady_state_computes_shared_prompts_once_as_the_simulation_does(prompts: dict[str, Any]) -> None:
+    fields = {"id": "a", "kind": "serve", "model": "llama-3.1-8b", "hardware": "h100", "slo": "ttft-p95=1s"}
+    workload = {"arrival": "poisson", "osl_tokens": 20, **prompts}
+    found = sustained_rate(ScenarioSpec.model_validate({**fields, "workload": workload}), seeds=1, requests=1500)
+    assert 0.8 < found.saturation_rate_per_s / found.rate_per_s < 1.5
+    answers, said = prompts.get("answers_per_request", 1), capacity_text(found, listed=False).splitlines()[0]
+    assert (f"/s = {found.rate_per_s / answers:.4g} prompts/s of {answers} answers:" in said) is (answers > 1)

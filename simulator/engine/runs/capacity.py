@@ -40,7 +40,7 @@ from simulator.specs.question.plan_values import ObjectiveSpec
 from simulator.specs.question.scenario import ScenarioSpec
 from simulator.specs.question.workload import WorkloadSpec
 from simulator.traffic.lengths import RequestMix
-from simulator.traffic.requests import LARGEST_REQUESTS
+from simulator.traffic.requests import LARGEST_REQUESTS, Requests
 from simulator.traffic.workload_requests import mix_of_requests
 
 
@@ -62,7 +62,7 @@ def capacity_by_simulation(
             code="out_of_range",
             hint="fewer of either: percentiles settle long before",
         )
-    mix = mix_of_requests(source(LEAST_REQUESTS, first_seed))
+    mix = _mix(served, source(LEAST_REQUESTS, first_seed))
     return searched_capacity(
         served,
         guess=steady_guess(served, mix=mix, objectives=objectives),
@@ -75,6 +75,11 @@ def capacity_by_simulation(
         requests=requests,
         progress=progress,
     )
+
+
+def _mix(served: Served, requests: Requests) -> RequestMix:
+    engine = served.prefill.deployment.engine
+    return mix_of_requests(requests, block_size_tokens=engine.block_size_tokens if engine.prefix_caching else None)
 
 
 def _steps_known(served: Served, *, mix: RequestMix, at: RatePoint) -> tuple[float, Provenance]:
@@ -96,7 +101,7 @@ def _steps_known(served: Served, *, mix: RequestMix, at: RatePoint) -> tuple[flo
 def capacity_interval(served: Served, *, source: RequestSource, capacity: SimulatedCapacity) -> CapacityInterval:
     """Search again with all times at the ends of their 80 % interval, and join the scatter of the seeds (quadrature).
     The engine's own spread is taken as one of all its times, because a capacity has no spread of its own."""
-    mix = mix_of_requests(source(capacity.requests, 0))
+    mix = _mix(served, source(capacity.requests, 0))
     kernels, known = _steps_known(served, mix=mix, at=capacity.at_capacity)
     spread = served.decode.deployment.engine.spread
     engine = spread.e2e if capacity.binding is None else getattr(spread, capacity.binding.metric)
@@ -146,6 +151,16 @@ class CapacityResult:
     assumptions: tuple[Assumption, ...]
     scenario: ScenarioSpec = field(metadata=INSIDE)
     served: Served = field(metadata=INSIDE)
+
+    @property
+    def answers_per_request(self) -> int:
+        """Answers to a prompt, each a request of these rates."""
+        return self.scenario.workload.answers_per_request if self.scenario.workload else 1
+
+    @property
+    def prompts_per_s(self) -> float:
+        """Prompts of ``rate_per_s``, as a workload's stages count them [1/s]."""
+        return self.rate_per_s / self.answers_per_request
 
 
 SIDE_BY_SIDE = 16
@@ -276,7 +291,7 @@ def sustained_rate(
     whole = _whole_of(scenario, options, profiles=profiles)
     engine = whole.prefill.deployment.engine
     source = workload_source(workload, block_size_tokens=engine.block_size_tokens, context_tokens=engine.max_model_len)
-    mix = mix_of_requests(source(LEAST_REQUESTS, workload.seed))
+    mix = _mix(whole, source(LEAST_REQUESTS, workload.seed))
     served, share = _searched(scenario, whole, mix=mix, objectives=options.objectives, seeds=seeds, requests=requests)
     searched = capacity_by_simulation(
         served,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simulator.engine.lanes.load_curve import LaneLimits, load_curve
-from simulator.engine.lanes.occupancy import lane_state, rows_of_one, slot_occupancy
+from simulator.engine.lanes.occupancy import lane_states, rows_of_one, slot_occupancy
 from simulator.engine.lanes.prompt_queue import SAMPLES, Draw, compound_s, delayed_s, sampled_lengths
 from simulator.operators.work import StepShape
 from simulator.traffic.lengths import Array, LengthDistribution, RequestMix
@@ -40,7 +40,7 @@ def test_slots_of_constant_steps_are_servers(load: float) -> None:
 
 def test_more_arrivals_never_find_a_lane_emptier() -> None:
     rates = np.linspace(0.05, 0.95, 12) * SLOTS / (MIX.decode_steps * STEP_S)
-    lane = lane_state(CURVE, rates_per_s=rates)
+    lane = lane_states(rows_of_one(CURVE, rates_per_s=rates))
     assert (np.diff(lane.occupancy.mean) > 0).all()
     assert (np.diff(lane.occupancy.wait_probability) > 0).all()
     assert (np.diff(lane.idle_probability) < 0).all()

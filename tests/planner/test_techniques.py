@@ -13,7 +13,7 @@ from simulator.planner.fleet.replica_load import replica_load
 from simulator.planner.gap.changes import GapState
 from simulator.planner.gap.records import Gap, GapError
 from simulator.planner.plan import plan_capacity
-from simulator.planner.serving.capacity import bubble_factor
+from simulator.planner.search.screen_tables import bubble_factor
 from simulator.planner.verification.simulation import steady_check
 from simulator.reports.handoff.launch import launch_handoff
 from simulator.reports.words.plan_inputs import warning_texts

@@ -17,6 +17,7 @@ from simulator.engine.lanes.pricing import (
     LaneCosts,
     NodeSteps,
     Places,
+    PricedNodes,
     PromptCosts,
     StepTimes,
     node_steps,
@@ -53,6 +54,7 @@ class LaneLimits:
     graph_sequences : largest batch that CUDA graphs pad to their sizes, 0 without them
     prompts_apart : prompts have steps of their own, in which nobody decodes
     full_length : the cache has room set aside for a sequence's whole answer
+    stages : of a pipeline, whose steps under way share the sequences
     """
 
     sequences: int
@@ -64,6 +66,7 @@ class LaneLimits:
     graph_sequences: int = 0
     prompts_apart: bool = False
     full_length: bool = False
+    stages: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,8 @@ class LoadCurve:
     """Step times of a lane over the number of decoding sequences n = 0..slots (arrays of that length).
 
     decode_s : a step of n sequences that only decode; at n = 0 the least a step takes [s]
-    prefill_s : what one request's prompt adds to steps of n sequences [s]
+    prefill_s : what one request's prompt adds to the steps of all n sequences [s]
+    delaying : share of a prompt's own time that this is, below 1 where a pipeline hides some of it
     prompt_step_tokens : prompt tokens of a step that has any
     size_variance : squared coefficient of variation of what the prompts of such a step add to it
     full_prompt_s : time per prompt while every step is filled to the token budget [s]
@@ -86,6 +90,7 @@ class LoadCurve:
     limit: SlotLimit
     decode_s: Array
     prefill_s: Array
+    delaying: Array
     prompt_step_tokens: Array
     size_variance: Array
     full_prompt_s: Array
@@ -153,7 +158,7 @@ def kv_tokens_for_one(mix: RequestMix, *, limits: LaneLimits) -> float:
 
 def _slots(mix: RequestMix, *, limits: LaneLimits) -> tuple[int, SlotLimit]:
     by_memory = float(kv_slots(mix, limits=limits))
-    by_tokens = limits.batched_tokens - 1
+    by_tokens = (limits.batched_tokens - 1) * limits.stages
     if min(limits.sequences, by_tokens) > by_memory:
         return int(by_memory), SlotLimit.KV_MEMORY
     if by_tokens < limits.sequences:
@@ -181,10 +186,13 @@ class LaneSteps:
     at: NodeSteps
 
     def curve(self, seconds: Array) -> LoadCurve:
-        """The load curve from the times of the cases of ``at.step`` [s]. Costs of prompts are expectations over the
-        tokens that meet in a step, because a step's time is convex in them."""
-        steps, new_tokens = self.at, self.mix.new_prompt_tokens
-        priced = steps.priced(seconds)
+        """The load curve from the times of the cases of ``at.step`` (see ``lane_step_s``) [s]. Costs of prompts are
+        expectations over the tokens that meet in a step, because a step's time is convex in them."""
+        steps, new_tokens, stages = self.at, self.mix.new_prompt_tokens, self.limits.stages
+        priced = alone = stage = steps.priced(seconds if stages == 1 else seconds[0])
+        if stages > 1:
+            stage = steps.priced(seconds[1])
+            priced = _beside_others(alone, stage)
         nodes, every = steps.nodes, np.arange(self.slots + 1)
         added_s = np.maximum(priced.shared_s - priced.beside_s, 0.0)
         mean_added_s, mean_tokens = SIZE_WEIGHTS @ added_s, SIZE_WEIGHTS @ steps.size_tokens
@@ -194,19 +202,47 @@ class LaneSteps:
             SIZE_WEIGHTS @ (steps.size_tokens * steps.pieces),
         )
         size_variance = SIZE_WEIGHTS @ (added_s / np.maximum(mean_added_s, _TINY)) ** 2 - 1
+        own_s = delay_s = prompts_s * new_tokens / all_tokens
+        delaying = np.ones_like(own_s)
+        if stages > 1 and self.mix.decode_steps > 0:
+            from simulator.engine.lanes.pipeline import pipeline  # not needed without stages
+
+            own, ahead = prompt_costs(alone), prompt_costs(stage)
+            delay_s = pipeline(
+                mix=self.mix,
+                stages=stages,
+                sequences=nodes,
+                plain_s=(alone.plain_s, stage.plain_s),
+                tokens=own.tokens,
+                added_s=(own.together_s, ahead.together_s),
+                apart=steps.apart,
+            ).delay_s()
+            delay_s[0] = own_s[0]
+            delaying = np.minimum(delay_s / np.maximum(own_s, _TINY), 1.0)
         return LoadCurve(
             mix=self.mix,
             limits=self.limits,
             slots=self.slots,
             limit=self.limit,
             decode_s=np.interp(every, nodes, priced.plain_s),
-            prefill_s=np.interp(every, nodes, prompts_s * new_tokens / all_tokens),
+            prefill_s=np.interp(every, nodes, delay_s),
+            delaying=np.interp(every, nodes, delaying),
             prompt_step_tokens=np.interp(every, nodes, mean_tokens),
             size_variance=np.interp(every, nodes, np.maximum(size_variance, 0.0)),
-            full_prompt_s=np.interp(every, nodes, priced.full_s * new_tokens / steps.room_tokens),
+            full_prompt_s=np.interp(every, nodes, stage.full_s * new_tokens / steps.room_tokens),
             costs=prompt_costs(priced),
             nodes=nodes,
         )
+
+
+def _beside_others(alone: PricedNodes, stage: PricedNodes) -> PricedNodes:
+    """Steps of a pipeline: until each stage has served all under way, and one with prompts as long at least."""
+    plain_s = np.maximum(alone.plain_s, alone.steps.under_way * stage.plain_s)
+    least_s = alone.beside_s if alone.steps.apart else plain_s
+    shared_s, full_s, fresh_s = (
+        np.maximum(each, least_s) for each in (alone.shared_s, alone.full_s, alone.fresh_full_s)
+    )
+    return replace(alone, plain_s=plain_s, beside_s=least_s, shared_s=shared_s, full_s=full_s, fresh_full_s=fresh_s)
 
 
 def lane_steps(mix: RequestMix, *, limits: LaneLimits) -> LaneSteps:
@@ -223,6 +259,7 @@ def lane_steps(mix: RequestMix, *, limits: LaneLimits) -> LaneSteps:
             batched_tokens=limits.batched_tokens,
             graph_sequences=limits.graph_sequences,
             apart=limits.prompts_apart and mix.decode_steps > 0,
+            stages=limits.stages,
         ),
     )
 
@@ -252,7 +289,7 @@ def saturation(curve: LoadCurve) -> Saturation:
         return Saturation(rate_per_s=float(1 / curve.full_prompt_s[0]), sequences=0.0, limit=SlotLimit.TOKEN_BUDGET)
     filled = float(curve.slots)
     if not curve.limits.prompts_apart:
-        filled = float(filled_sequences(mix, batched_tokens=curve.limits.batched_tokens))
+        filled = curve.limits.stages * float(filled_sequences(mix, batched_tokens=curve.limits.batched_tokens))
     sequences = min(float(curve.slots), filled)
     by_slots = float(np.interp(sequences, np.arange(1, curve.slots + 1), curve.rates_per_s))
     by_budget = float(1 / np.interp(sequences, np.arange(curve.slots + 1), curve.full_prompt_s))
@@ -262,26 +299,24 @@ def saturation(curve: LoadCurve) -> Saturation:
 
 
 def lane_step_s(estimate: StepEstimate) -> Array:
-    """Seconds between the steps of one lane: a step passes all stages, and each stage serves all lanes [s].
-
-    Reference: [Narayanan2021] pipeline schedules without bubbles, as many micro-batches as stages.
-    """
-    return np.maximum(estimate.step_s, len(estimate.stage_s) * estimate.interval_s)
+    """Time of a step; of a pipeline [2, cases]: through all stages, and until a stage is free for the next one [s]."""
+    return np.stack((estimate.step_s, estimate.interval_s)) if len(estimate.stage_s) > 1 else estimate.step_s
 
 
 def lane_limits(deployment: Deployment, memory: MemoryPlan) -> LaneLimits:
-    """Limits of one of the lanes (as many as pipeline stages) that share a replica's cache and batch limit."""
-    engine, stages = deployment.engine, deployment.parallelism.pp_size
+    """Limits of a scheduler of ``deployment``."""
+    engine = deployment.engine
     return LaneLimits(
-        sequences=max(1, memory.running_sequences // stages),
+        sequences=memory.running_sequences,
         batched_tokens=engine.max_num_batched_tokens,
-        kv_tokens=memory.kv_capacity_tokens / stages if memory.kv_bytes_per_token else float("inf"),
+        kv_tokens=memory.kv_capacity_tokens if memory.kv_bytes_per_token else float("inf"),
         block_tokens=engine.block_size_tokens,
         request_s=engine.overheads.request_s,
         prompt_token_s=engine.overheads.prompt_token_s,
         graph_sequences=0 if engine.eager else min(engine.cuda_graph_max_sequences, 2 * engine.max_num_seqs),
         prompts_apart=engine.scheduler == PROMPTS_APART,
         full_length=engine.reserves_full_length,
+        stages=deployment.parallelism.pp_size,
     )
 
 
@@ -298,8 +333,8 @@ def lane_curve(deployment: Deployment, *, mix: RequestMix) -> LoadCurve:
 
 
 def lanes(deployment: Deployment) -> int:
-    """Lanes of one replica: one per pipeline stage, for each attention-data-parallel rank."""
-    return deployment.parallelism.pp_size * deployment.parallelism.dp_size
+    """Lanes of one replica: a scheduler for each attention-data-parallel rank."""
+    return deployment.parallelism.dp_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +349,7 @@ class PerSequence:
 class Lanes:
     """Load curves for one mix of requests. Numbers are arrays over the lanes, as in ``LoadCurve`` and ``LaneLimits``.
 
-    held_tokens : of cache that a running sequence holds; prompts_apart : see ``LaneLimits``
+    held_tokens : of cache that a running sequence holds; prompts_apart, stages : see ``LaneLimits``
     """
 
     mix: RequestMix
@@ -325,8 +360,10 @@ class Lanes:
     request_s: Array
     prompt_token_s: Array
     prompts_apart: NDArray[np.bool_]
+    stages: Array
     decode_s: PerSequence
     prefill_s: PerSequence
+    delaying: PerSequence
     prompt_step_tokens: PerSequence
     size_variance: PerSequence
     full_prompt_s: PerSequence
@@ -352,8 +389,10 @@ def stack(curves: Sequence[LoadCurve]) -> Lanes:
         request_s=np.array([limit.request_s for limit in limits]),
         prompt_token_s=np.array([limit.prompt_token_s for limit in limits]),
         prompts_apart=np.array([limit.prompts_apart and mix.decode_steps > 0 for limit in limits]),
+        stages=np.array([float(limit.stages) for limit in limits]),
         decode_s=_per_sequence([curve.decode_s for curve in curves]),
         prefill_s=_per_sequence([curve.prefill_s for curve in curves]),
+        delaying=_per_sequence([curve.delaying for curve in curves]),
         prompt_step_tokens=_per_sequence([curve.prompt_step_tokens for curve in curves]),
         size_variance=_per_sequence([curve.size_variance for curve in curves]),
         full_prompt_s=_per_sequence([curve.full_prompt_s for curve in curves]),

@@ -6,14 +6,12 @@ longer: how often they come, how long they are, and what that does to the pace.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.engine.lanes.load_curve import Lanes, LoadCurve, PerSequence, stack
 from simulator.engine.lanes.pricing import Places, PromptCostsAt
-from simulator.engine.lanes.prompt_queue import batch_dispersion
+from simulator.engine.lanes.prompt_queue import batch_dispersion, prompt_lengths
 from simulator.engine.lanes.queueing import (
     arrivals_in_turns,
     busy_servers_probability,
@@ -22,9 +20,8 @@ from simulator.engine.lanes.queueing import (
     wait_probability,
 )
 from simulator.records import dataclass
-from simulator.traffic.lengths import Array, RequestMix, normal_points
+from simulator.traffic.lengths import Array, RequestMix
 
-_LENGTHS = 64
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -40,6 +37,7 @@ class LaneRows:
     rates_per_s: Array
     slots: Places
     batched_tokens: Array
+    stages: Array
 
     @property
     def mix(self) -> RequestMix:
@@ -55,6 +53,10 @@ class LaneRows:
     def prompts_apart(self) -> NDArray[np.bool_]:
         """Whether the lane of each row computes prompts in steps of their own."""
         return self.lanes.prompts_apart[self.of]
+
+    def room_tokens(self, decoding: Array) -> Array:
+        """What the budget of a step leaves to prompts beside its share of ``decoding`` sequences in each row."""
+        return np.maximum(self.batched_tokens - self.beside(decoding) / self.stages, 1.0)
 
     def beside(self, decoding: Array) -> Array:
         """What of ``decoding``, sequences or seconds of a plain step in each row, goes on in a step with prompts."""
@@ -95,7 +97,12 @@ class LaneRows:
 def lane_rows(lanes: Lanes, *, of: Places, rates_per_s: Array) -> LaneRows:
     """Rows of ``lanes`` at arrival rates [1/s]; ``of``, ascending, says which lane each is of."""
     return LaneRows(
-        lanes=lanes, of=of, rates_per_s=rates_per_s, slots=lanes.slots[of], batched_tokens=lanes.batched_tokens[of]
+        lanes=lanes,
+        of=of,
+        rates_per_s=rates_per_s,
+        slots=lanes.slots[of],
+        batched_tokens=lanes.batched_tokens[of],
+        stages=lanes.stages[of],
     )
 
 
@@ -114,7 +121,8 @@ class PromptSteps:
     """A lane whose steps are plain or carry prompts (arrays of one shape).
 
     decode_s : plain step; beside_s : of it, what goes on beside prompts; prompt_step_s : step that carries prompts [s]
-    prefill_s : what one prompt adds to the steps it is in [s]; load : share of time that prompts add
+    others_s : of a step, until those ahead of it in a pipeline end [s]
+    prefill_s : what one prompt adds to the steps of all [s]; load : share of time that prompts add
     time_share : of time spent in steps with prompts, below 1 when stable
     size_variance : squared coefficient of variation of what prompts add to a step that has any
     """
@@ -122,6 +130,7 @@ class PromptSteps:
     decode_s: Array
     beside_s: Array
     prompt_step_s: Array
+    others_s: Array | float
     prefill_s: Array
     load: Array
     time_share: Array
@@ -147,6 +156,7 @@ def carrying_prompts(
     prefill_s: Array,
     steps_per_prompt: Array,
     size_variance: Array,
+    others_s: Array | float = 0.0,
 ) -> PromptSteps:
     """Steps of lanes, each prompt of ``prefill_s`` spread over ``steps_per_prompt`` of them (see `prompt_steps`)."""
     prompt_step_s = beside_s + prefill_s / steps_per_prompt
@@ -154,9 +164,10 @@ def carrying_prompts(
         decode_s=decode_s,
         beside_s=beside_s,
         prompt_step_s=prompt_step_s,
+        others_s=others_s,
         prefill_s=prefill_s,
         load=np.minimum(rates_per_s * prefill_s, HIGHEST_LOAD),
-        time_share=np.minimum(rates_per_s * prompt_step_s * steps_per_prompt, 1 - _EPSILON),
+        time_share=np.minimum(rates_per_s * (prompt_step_s - others_s) * steps_per_prompt, 1 - _EPSILON),
         size_variance=size_variance,
     )
 
@@ -177,7 +188,8 @@ def prompt_steps(rows: LaneRows, *, sequences: Array) -> PromptSteps:
     # The first prompt of a step that reads the weights for itself takes longer than those beside it.
     more = np.minimum(rates_per_s * np.minimum(prefill_s, full_s), HIGHEST_LOAD) ** 2
     beyond = more * (1 + mix.isl.cv**2) / (1 - more)
-    arrivals = sequences / max(mix.decode_steps, 1.0)
+    stages, delaying = rows.stages, rows.at(lanes.delaying, sequences)
+    arrivals = sequences / stages / max(mix.decode_steps, 1.0)
     met = np.where(rows.prompts_apart, arrivals_in_turns(arrivals), arrivals)
     some = -np.expm1(-met * np.log1p(beyond) / np.maximum(beyond, _EPSILON))
     seldom = np.where(met > 0, np.maximum(some, _EPSILON) / np.maximum(-np.expm1(-met), _EPSILON), 1.0)
@@ -187,9 +199,10 @@ def prompt_steps(rows: LaneRows, *, sequences: Array) -> PromptSteps:
         decode_s=decode_s,
         beside_s=rows.beside(decode_s),
         prefill_s=prefill_s,
-        steps_per_prompt=np.maximum(
-            seldom * mix.new_prompt_tokens / tokens, mix.new_prompt_tokens / rows.batched_tokens
-        ),
+        # Of the steps of a pipeline that carry prompts, those whose prompts others hide delay nobody.
+        steps_per_prompt=delaying
+        * np.maximum(seldom * mix.new_prompt_tokens / tokens, mix.new_prompt_tokens / rows.batched_tokens),
+        others_s=decode_s * (1 - 1 / stages),
         size_variance=np.maximum((1 + size_variance) * square * seldom - 1, 0.0),
     )
 
@@ -276,15 +289,16 @@ def slot_occupancy(rows: LaneRows, *, dispersion: Array | None = None, chain: _C
 
 
 def _shares(rows: LaneRows, weights: Array) -> tuple[Array, Array, Array, Array]:
-    """Mean and mean square of the sequences under unscaled ``weights`` [rows, sequences], and the first and last share.
-    Lane by lane, because a sum's last digit depends on how many numbers it is of."""
+    """Mean and mean square of the sequences under unscaled ``weights`` [rows, sequences], the share of stages that is
+    free and that of full lanes. Lane by lane, because a sum's last digit depends on how many numbers it is of."""
     mean, square, idle, full = (np.empty(len(weights)) for _ in range(2 + 2))
     states = np.arange(weights.shape[1])
     for slots, place in rows.spans():
         own, known = weights[place, : slots + 1], states[: slots + 1]
         shares = own / own.sum(axis=1, keepdims=True)
         mean[place], square[place] = shares @ known, shares @ known**2
-        idle[place], full[place] = shares[:, 0], shares[:, -1]
+        free = np.maximum(1 - known / rows.stages[place.start], 0.0)
+        idle[place], full[place] = shares @ free, shares[:, -1]
     return mean, square, idle, full
 
 
@@ -327,28 +341,17 @@ class LaneState:
     idle_probability: Array
 
 
-@lru_cache(maxsize=64)
-def _prompt_lengths(mix: RequestMix) -> Array:
-    """New tokens of evenly spread prompts; every lane of a plan serves the same."""
-    return mix.isl.at(normal_points(_LENGTHS)[0]) * (mix.new_prompt_tokens / mix.isl.mean_tokens)
-
-
 def _service_variability(rows: LaneRows, costs: PromptCostsAt, *, sequences: Array, decode_s: Array) -> Array:
     """Squared coefficient of variation of the time that one prompt takes of full steps. Few points of a long tail miss
     its variance, by which that of the times is scaled back."""
     if rows.mix.isl.cv == 0:
         return np.zeros_like(sequences)
-    lengths = _prompt_lengths(rows.mix)
-    room = np.maximum(rows.batched_tokens - rows.beside(sequences), 1.0)[:, None]
+    lengths = prompt_lengths(rows.mix)
+    room = rows.room_tokens(sequences)[:, None]
     times_s = costs.added_by_s(lengths) + rows.beside(decode_s)[:, None] * lengths / room
     missed = (rows.mix.isl.cv * lengths.mean()) ** 2 / max(float(lengths.var()), _EPSILON)
     variability: Array = missed * times_s.var(axis=1) / times_s.mean(axis=1) ** 2
     return variability
-
-
-def lane_state(curve: LoadCurve, *, rates_per_s: Array) -> LaneState:
-    """``lane_states`` of one lane at several arrival rates [1/s]."""
-    return lane_states(rows_of_one(curve, rates_per_s=rates_per_s))
 
 
 def lane_states(rows: LaneRows) -> LaneState:
@@ -367,7 +370,7 @@ def lane_states(rows: LaneRows) -> LaneState:
     occupancy = slot_occupancy(rows, dispersion=dispersion, chain=chain)
     steps = prompt_steps(rows, sequences=occupancy.mean)
     full_s = rows.at(rows.lanes.full_prompt_s, occupancy.mean)
-    per_step = np.maximum(rows.batched_tokens - rows.beside(occupancy.mean), 1.0) / mix.new_prompt_tokens
+    per_step = rows.room_tokens(occupancy.mean) / mix.new_prompt_tokens
     load = rates_per_s * full_s
     stable = np.minimum(load, 1 - _EPSILON)
     costs = rows.prompt_costs(occupancy.mean)
@@ -375,7 +378,7 @@ def lane_states(rows: LaneRows) -> LaneState:
     own_s = steps.beside_s / np.minimum(per_step, 1.0) + steps.prefill_s
     idle = 1 - stable
     if mix.decode_steps > 0:
-        idle = occupancy.idle_probability * followers(rates_per_s * own_s, arrival_cv=mix.arrival_cv).none
+        idle = occupancy.idle_probability * followers(rates_per_s * own_s / rows.stages, arrival_cv=mix.arrival_cv).none
     service_cv = np.sqrt(variability)
     # Both are one for Poisson arrivals.
     less = smooth_arrivals_factor(load=stable, service_cv=service_cv, arrival_cv=mix.arrival_cv)

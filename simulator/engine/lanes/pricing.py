@@ -128,9 +128,11 @@ class NodeSteps:
     own_tokens : context that one prompt as long as the room has beyond that of the beginnings
     cached_per_token : context from the prefix cache for each token that is computed
     apart : whether prompts have steps of their own, in which nobody decodes
+    under_way : steps that run at once at each node, at most as many as a pipeline has stages
     """
 
     step: StepShape
+    under_way: Array
     nodes: Array
     few: Places
     computed: Array
@@ -184,7 +186,7 @@ class PricedNodes:
 
 
 def node_steps(
-    *, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int, apart: bool = False
+    *, mix: RequestMix, nodes: Array, batched_tokens: int, graph_sequences: int, apart: bool = False, stages: int = 1
 ) -> NodeSteps:
     """Every kind of step at every node.
 
@@ -194,9 +196,10 @@ def node_steps(
     Reference: [Agrawal2024] chunked prefill; [Yu2022] iteration-level batching; [Abramowitz1964] 25.4.46, the rule for
     sizes.
     """
-    beside_prompts = np.zeros_like(nodes) if apart else nodes
+    together = nodes if stages == 1 else np.maximum(nodes / stages, np.minimum(nodes, 1.0))
+    beside_prompts = np.zeros_like(nodes) if apart else together
     room = np.maximum(batched_tokens - beside_prompts, 1.0)
-    number, sizes = _prompt_sizes(mix, nodes, apart=apart)
+    number, sizes = _prompt_sizes(mix, together, apart=apart)
     size_tokens = np.minimum(sizes, room)
     piece = np.minimum(mix.new_prompt_tokens, room)
     # Most tokens are in long prompts: a token's prompt has (1 + cv^2) times the mean length.
@@ -206,9 +209,9 @@ def node_steps(
     cached_per_token = max(mix.isl.mean_tokens / mix.new_prompt_tokens - 1, 0.0)
     cached = cached_per_token * sizes / number
     cached_piece = np.full_like(nodes, cached_per_token * mix.new_prompt_tokens * (1 + mix.isl.cv**2))
-    computed = computed_sequences(np.maximum(nodes, 1.0), largest=graph_sequences)
+    computed = computed_sequences(np.maximum(together, 1.0), largest=graph_sequences)
     # No more sequences run than the last node's, however the batch fluctuates.
-    computed = np.minimum(computed, graph_tokens(np.maximum(nodes[-1:], 1.0), largest=graph_sequences))
+    computed = np.minimum(computed, graph_tokens(np.maximum(together[-1:], 1.0), largest=graph_sequences))
     smaller, larger = _graph_sizes(computed, largest=graph_sequences)
     few = np.array(sorted({*range(0, len(nodes), 2), len(nodes) - 1}))
 
@@ -218,15 +221,16 @@ def node_steps(
         return _Cases(tokens=tokens[at], piece=each[at], earlier=before[at], sequences=sequences, attended=attended)
 
     cases = (
-        _plain_cases(mix, nodes=nodes, piece=piece, sequences=smaller),
+        _plain_cases(mix, nodes=together, piece=piece, sequences=smaller),
         beside(size_tokens[0], size_tokens[0] / number, (cut + cached)[0], at=slice(None)),
         beside(room, piece, earlier + cached_piece, at=slice(None)),
         *(beside(size_tokens[kind], size_tokens[kind] / number, (cut + cached)[kind], at=few) for kind in (1, 2)),
         beside(room, piece, cached_piece, at=few),
-        _plain_cases(mix, nodes=nodes, piece=piece, sequences=larger),
+        _plain_cases(mix, nodes=together, piece=piece, sequences=larger),
     )
     return NodeSteps(
         step=_joined(cases),
+        under_way=np.clip(nodes, 1.0, stages),
         nodes=nodes,
         few=few,
         computed=computed,

@@ -104,6 +104,12 @@ def batch_dispersion(mix: RequestMix, *, load: Array) -> Array:
     return np.maximum(1 + (square_ratio - 1) * overlap, _LEAST_DISPERSION)
 
 
+@lru_cache(maxsize=64)
+def prompt_lengths(mix: RequestMix) -> Array:
+    """New tokens of evenly spread prompts; every lane of a plan serves the same."""
+    return mix.isl.at(normal_points(_LENGTHS)[0]) * (mix.new_prompt_tokens / mix.isl.mean_tokens)
+
+
 def uniform(draw: Draw) -> Array:
     """Evenly spread numbers in (0, 1) of the sampled requests [SAMPLES]."""
     points: Array = uniform_points(SAMPLES)[draw]
@@ -152,6 +158,7 @@ def delayed_s(draw: Draw, *, probability: Array, conditional_mean_s: Array) -> A
     return waits
 
 
+_LENGTHS = 64
 _POINTS = 24
 _ROUNDS = 2
 _FULL_STEPS = 64.0
@@ -192,11 +199,17 @@ class BatchedLoad:
     wait_s: Array
 
 
+def side_by_side(pieces: Array, *, stages: Array | float) -> Array:
+    """Share of their times that so many steps of one prompt take, which follow each other through the stages [-]."""
+    share: Array = (1 + (pieces - 1) / stages) / pieces
+    return share
+
+
 def _alone_s(curve: LoadCurve, new_tokens: Array) -> Array:
     """Time of each prompt in steps of its own [s]."""
     chunks = np.ceil(new_tokens / curve.limits.batched_tokens)
     alone_s: Array = curve.decode_s[0] * chunks + curve.costs.added_by_s(new_tokens, sequences=np.zeros(1))[0]
-    return alone_s
+    return alone_s * side_by_side(chunks, stages=curve.limits.stages)
 
 
 def prompt_batches(curve: LoadCurve) -> PromptBatches:
@@ -211,18 +224,20 @@ def prompt_batches(curve: LoadCurve) -> PromptBatches:
     step_s = step_s + curve.costs.of_several().added_by_s(met, sequences=np.zeros(len(prompts)))
     mean_s = step_s.mean(axis=1)
     # Several prompts do not have each other as context, as one of their length would.
-    missed = float(curve.full_prompt_s[0] * most / mean_s[-1])
+    stages = curve.limits.stages
+    missed = float(stages * curve.full_prompt_s[0] * most / mean_s[-1])
     scaled_s = mean_s * missed ** ((prompts - 1) / (most - 1) if most > 1 else np.ones(1))
     # Few points of a long tail miss its variance, by which that of the times is scaled back.
     beyond = (curve.mix.isl.cv * mean_tokens) ** 2 / max(float(tokens.var()), _EPSILON)
     variance = beyond * (step_s.std(axis=1) / mean_s * scaled_s) ** 2
     # What does not fit a step takes full ones.
     full = np.geomspace(1, _FULL_STEPS, _POINTS)[1:]
+    # Stages of a pipeline work side by side: the next step starts when the first of them is free.
     return PromptBatches(
         prompts=np.append(prompts, full * prompts[-1]),
         # One that barely fits a step is rounded up to two; more of them are not.
-        step_s=np.maximum.accumulate(np.append(scaled_s, full * scaled_s[-1])),
-        variance=np.append(variance, full * variance[-1]),
+        step_s=np.maximum.accumulate(np.append(scaled_s, full * scaled_s[-1])) / stages,
+        variance=np.append(variance, full * variance[-1]) / stages**2,
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simulator.engine.lanes.load_curve import LoadCurve
-from simulator.engine.lanes.occupancy import HIGHEST_LOAD, LaneRows, LaneState, lane_states, rows_of_one
+from simulator.engine.lanes.occupancy import HIGHEST_LOAD, LaneRows, LaneState, PromptSteps, lane_states, rows_of_one
 from simulator.engine.lanes.prompt_queue import (
     SAMPLES,
     Draw,
@@ -25,6 +25,7 @@ from simulator.engine.lanes.prompt_queue import (
     delayed_s,
     normal,
     sampled_lengths,
+    side_by_side,
     uniform,
 )
 from simulator.engine.lanes.queueing import Followers, followers, window_factor
@@ -179,11 +180,13 @@ def _tpot_s(lane: LaneState, *, decode_steps: Array, joined_s: Array) -> Array:
     prompt_variance = _prompt_variance(lane)
     met = _sequences_met(lane, decode_steps=decode_steps, prompt_variance=prompt_variance)
     plain_s, prefill_s, full_s = rows.at_each(met, lanes.decode_s, lanes.prefill_s, lanes.full_prompt_s)
-    fullest_s = full_s * np.maximum(rows.batched_tokens[:, None] - met, 1.0) / mix.new_prompt_tokens
+    stages = rows.stages[:, None]
+    fullest_s = stages * full_s * np.maximum(rows.batched_tokens[:, None] - met / stages, 1.0) / mix.new_prompt_tokens
     fullest_s[rows.prompts_apart] = np.inf  # many such steps may pass between two that decode
     load = np.minimum(rates * prefill_s, HIGHEST_LOAD)
     # An answer of two tokens ends before the prompts that came during its own can be in its way.
-    before_s = np.where(decode_steps > 1, joined_s - 2 * lane.steps.step_s[:, None], 0.0)
+    ahead = np.where(stages > 1, 1.0, 2.0)
+    before_s = np.where(decode_steps > 1, joined_s - ahead * lane.steps.step_s[:, None], 0.0)
     exposed_s = np.maximum(decode_steps * plain_s + before_s, plain_s)
     later = followers(rates * exposed_s, arrival_cv=mix.arrival_cv)
     added_s = compound_s(
@@ -209,17 +212,18 @@ def _arrivals(lane: LaneState) -> _Arrivals:
     rows, occupancy, steps = lane.rows, lane.occupancy, lane.steps
     lanes, mix = rows.lanes, rows.mix
     prompts, new_tokens = sampled_lengths(mix).prompt_tokens, sampled_lengths(mix).new_tokens
-    room = np.maximum(rows.batched_tokens - rows.beside(occupancy.mean), 1.0)[:, None]
-    own_s = steps.beside_s[:, None] * np.ceil(new_tokens / room)
-    own_s = own_s + lane.costs.added_by_s(new_tokens)
+    room, stages = rows.room_tokens(occupancy.mean)[:, None], rows.stages[:, None]
+    pieces, added_s = np.ceil(new_tokens / room), lane.costs.added_by_s(new_tokens)
+    own_s = (steps.beside_s[:, None] * pieces + added_s) * side_by_side(pieces, stages=stages)
     fixed_s, each_s = _prompt_step_parts_s(lane)
     in_flight_s = _in_flight_s(lane, fixed_s=fixed_s)
     rest_s = in_flight_s * uniform(Draw.RESIDUAL)
     aligned_s = rest_s + _ahead_s(lane, in_flight_s=in_flight_s, rest_s=rest_s, fixed_s=fixed_s, each_s=each_s)
+    aligned_s = aligned_s + np.maximum(_hidden_s(lane) - added_s * (1 - 1 / stages), 0.0)
     # Nobody waits for the budget of an idle lane, so that those who find it busy wait the more often.
     waits = np.minimum(lane.budget_wait_probability / np.maximum(1 - lane.idle_probability, _EPSILON), 1.0)
     queued_s = delayed_s(Draw.BUDGET_WAIT, probability=waits, conditional_mean_s=lane.budget_conditional_s)
-    away_s = steps.decode_s[:, None] * (1 + uniform(Draw.RESIDUAL))
+    away_s = steps.decode_s[:, None] * (1 + uniform(Draw.RESIDUAL)) / stages
     budget_s = np.where(queued_s > 0, queued_s + away_s, 0.0)
     idle = uniform(Draw.SLOTS) < lane.idle_probability[:, None]
     wait_s = np.where(idle, 0.0, np.maximum(aligned_s, budget_s))
@@ -236,7 +240,27 @@ def _prompt_step_parts_s(lane: LaneState) -> tuple[Array, Array]:
     lengths = np.array([1.0, 2.0]) * lane.rows.mix.new_prompt_tokens
     one_s, two_s = lane.costs.added_by_s(np.broadcast_to(lengths, (len(lane.rates_per_s), 2))).T
     apart, each_s = lane.rows.prompts_apart, np.clip(two_s - one_s, 0.0, one_s)
-    return np.where(apart, one_s - each_s, 0.0), np.where(apart, each_s, lane.steps.prefill_s)
+    prefill_s = lane.steps.prefill_s / lane.rows.at(lane.rows.lanes.delaying, lane.occupancy.mean)
+    return np.where(apart, one_s - each_s, 0.0), np.where(apart, each_s, prefill_s)
+
+
+def _carries_prompts(steps: PromptSteps, *, arrival_cv: float) -> Array:
+    """How often an arrival falls into a step with prompts."""
+    # Arrivals at random moments fall into such a step as often as there is one; others the more or less often.
+    without = (1 - steps.time_share) * np.exp(steps.time_share)
+    return 1 - without * followers(steps.time_share, arrival_cv=arrival_cv).none
+
+
+def _hidden_s(lane: LaneState) -> Array:
+    """What a step of a pipeline waits for one ahead of it that carries prompts, which nobody joins any more [s]."""
+    steps, rows = lane.steps, lane.rows
+    recent = _carries_prompts(steps, arrival_cv=rows.mix.arrival_cv)[:, None]
+    stages, added_s = rows.stages[:, None], (steps.prompt_step_s - steps.beside_s)[:, None]
+    arrivals = lane.occupancy.mean[:, None] / stages / max(rows.mix.decode_steps, 1.0)
+    met = -np.expm1(-(stages - 1) * arrivals)
+    place = (uniform(Draw.IN_FLIGHT_KIND) - recent) / np.maximum(1 - recent, _EPSILON)
+    hidden_s: Array = np.where((place >= 0) & (place < met), added_s, 0.0)
+    return hidden_s
 
 
 def _in_flight_s(lane: LaneState, *, fixed_s: Array) -> Array:
@@ -246,14 +270,13 @@ def _in_flight_s(lane: LaneState, *, fixed_s: Array) -> Array:
     # Weighting a log-normal by its size shifts it up by its log-variance.
     size = np.exp(np.sqrt(log_variance) * normal(Draw.IN_FLIGHT_SIZE) + log_variance / 2)
     size = np.minimum(size, np.maximum(1 + lane.room_prompts, 1.0)[:, None])
-    # Arrivals at random moments fall into such a step as often as there is one; others the more or less often.
-    without = (1 - steps.time_share) * np.exp(steps.time_share)
-    recent = 1 - without * followers(steps.time_share, arrival_cv=lane.rows.mix.arrival_cv).none
+    recent = _carries_prompts(steps, arrival_cv=lane.rows.mix.arrival_cv)
     carries_prompts = uniform(Draw.IN_FLIGHT_KIND) < recent[:, None]
     least_s = steps.beside_s + fixed_s
     prompts_s = least_s[:, None] + np.maximum(steps.prompt_step_s - least_s, 0.0)[:, None] * size
     in_flight_s: Array = np.where(carries_prompts, prompts_s, steps.decode_s[:, None])
-    return in_flight_s
+    # In a pipeline only until the step that is next to leave its last stage does so.
+    return in_flight_s - (steps.others_s + np.zeros_like(steps.decode_s))[:, None]
 
 
 def _ahead_s(lane: LaneState, *, in_flight_s: Array, rest_s: Array, fixed_s: Array, each_s: Array) -> Array:
@@ -268,7 +291,9 @@ def _ahead_s(lane: LaneState, *, in_flight_s: Array, rest_s: Array, fixed_s: Arr
     def met(time_s: Array) -> Followers:
         return followers(rates * time_s, arrival_cv=lane.rows.mix.arrival_cv)
 
-    gone_s, step_s = in_flight_s - rest_s, steps.step_s[:, None]
+    # A pipeline prepares no step before one returns.
+    prepared = lane.rows.stages[:, None] == 1
+    gone_s, step_s = in_flight_s - rest_s, np.where(prepared, steps.step_s[:, None], 0.0)
     gone, all_met = met(gone_s), met(in_flight_s + step_s)
     ahead = np.minimum(met(gone_s + step_s).mean - gone.mean, room + 1)
     count = np.maximum(ahead + np.minimum(gone.mean + met(rest_s).mean, room), _EPSILON)
@@ -280,7 +305,7 @@ def _ahead_s(lane: LaneState, *, in_flight_s: Array, rest_s: Array, fixed_s: Arr
     prompts = count / some * np.exp(np.sqrt(log_variance) * normal(Draw.COMPANY_SIZE) - log_variance / 2)
     company_s = np.where(uniform(Draw.COMPANY) < some, prompts, 0.0) * each_s[:, None]
     without = np.where(lane.rows.prompts_apart[:, None], np.exp(-ahead), 1.0)
-    ahead_s: Array = company_s + fixed_s[:, None] + without * (steps.decode_s - fixed_s)[:, None]
+    ahead_s: Array = company_s + prepared * (fixed_s[:, None] + without * (steps.decode_s - fixed_s)[:, None])
     return ahead_s
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from simulator.engine.lanes.queueing import arrivals_in_turns
 from simulator.errors import RoofcastError
@@ -14,7 +15,6 @@ from simulator.operators.work import StepShape, mixed_step
 from simulator.phases.deployment import Deployment, Speculation, deploy, with_speculation, without_speculation
 from simulator.planner.candidate import Platform, SearchSpace, Variant
 from simulator.planner.search import screen_rows
-from simulator.planner.serving.capacity import bubble_factor
 from simulator.records import dataclass
 from simulator.specs.base import Same
 from simulator.specs.engine.deployment import ParallelismSpec
@@ -98,6 +98,25 @@ def screened_steps(mix: RequestMix, *, space: SearchSpace, apart: bool = False) 
         decode_context=mix.decode_context_tokens,
     )
     return ScreenedSteps(nodes=nodes, shared=shared, room=room, step=step, apart=apart)
+
+
+def bubble_factor(sequences: Array, *, mix: RequestMix, batched_tokens: ArrayLike, stages: int) -> Array:
+    """How many times its own lane's delay a prompt costs where ``stages`` lanes share a pipeline.
+
+    A step with prompts holds every stage for longer than the steps of the other lanes, which wait for it: one lane's
+    prompts delay all. A step carries prompts with p = 1 - e^-a for a arrivals a step; with independent lanes one of
+    them does with 1 - (1 - p)^stages, so that the delay of each counts (1 - (1 - p)^stages) / p times. No bubbles
+    remain where all lanes carry prompts all the time. ``sequences`` decode in one lane; arrays broadcast together.
+    Coarser than ``PipelineRounds``, which the best are evaluated with.
+
+    Reference: [Agrawal2024] pipeline bubbles of unequal micro-batches.
+    """
+    room = np.maximum(np.asarray(batched_tokens) - sequences, 1.0)
+    pieces = np.maximum(mix.new_prompt_tokens / room, 1.0)
+    arrivals = sequences / max(mix.decode_steps, 1.0) * pieces
+    carries = -np.expm1(-np.maximum(arrivals, np.finfo(float).tiny))
+    factor: Array = -np.expm1(stages * np.log1p(-np.minimum(carries, 1 - np.finfo(float).eps))) / carries
+    return factor
 
 
 class TableMaker:

@@ -105,6 +105,7 @@ def _lanes(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> _Lanes:
     steps, mix, limits = load.steps, load.mix, load.limits
     nodes, shared, room = steps.nodes[1:], steps.shared[:, 1:], steps.room[:, 1:]
     decode_s = np.stack([table.decode_s[1:] for table in tables])[:, None, :]
+    stages = np.array([table.parallelism.pp_size for table in tables])[:, None, None]
     shared_s = np.stack([table.shared_s[:, 1:] for table in tables])
     full_s = np.stack([table.full_s[:, 1:] for table in tables])
     new, decodes = mix.new_prompt_tokens, mix.decode_steps
@@ -133,8 +134,8 @@ def _lanes(tables: tuple[ScreenTable, ...], load: ScreenedLoad) -> _Lanes:
     host_s = limits.request_s + limits.prompt_token_s * mix.isl.mean_tokens
     ttft = Moments(
         mean_s=host_s
-        + met_s / 2
-        + decode_s
+        + met_s / (2 * stages)
+        + np.where(stages > 1, 0.0, decode_s)  # a pipeline prepares no step before one returns
         + beside_s * np.maximum(per_prompt, 1.0)
         + wait_s
         + prefill_s * (1 + company),

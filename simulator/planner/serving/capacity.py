@@ -11,7 +11,6 @@ from math import inf, log
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from simulator.engine.lanes.load_curve import (
     LaneLimits,
@@ -170,25 +169,6 @@ def bounded_limits(deployment: Deployment, memory: MemoryPlan, *, mix: RequestMi
     return replace(limits, kv_tokens=limits.kv_tokens / kept_share(deployment, mix=mix))
 
 
-def bubble_factor(sequences: Array, *, mix: RequestMix, batched_tokens: ArrayLike, stages: int) -> Array:
-    """How many times its own lane's delay a prompt costs where ``stages`` lanes share a pipeline.
-
-    A step with prompts holds every stage for longer than the steps of the other lanes, which wait for it: one lane's
-    prompts delay all. A step carries prompts with p = 1 - e^-a for a arrivals a step; with independent lanes one of
-    them does with 1 - (1 - p)^stages, so that the delay of each counts (1 - (1 - p)^stages) / p times. No bubbles
-    remain where all lanes carry prompts all the time. ``sequences`` decode in one lane; arrays broadcast together.
-    Against the event simulation sequences come within a tenth below 85 % load, TTFT stays on the safe side.
-
-    Reference: [Agrawal2024] pipeline bubbles of unequal micro-batches.
-    """
-    room = np.maximum(np.asarray(batched_tokens) - sequences, 1.0)
-    pieces = np.maximum(mix.new_prompt_tokens / room, 1.0)
-    arrivals = sequences / max(mix.decode_steps, 1.0) * pieces
-    carries = -np.expm1(-np.maximum(arrivals, np.finfo(float).tiny))
-    factor: Array = -np.expm1(stages * np.log1p(-np.minimum(carries, 1 - np.finfo(float).eps))) / carries
-    return factor
-
-
 def replica_curve(deployment: Deployment, *, memory: MemoryPlan, mix: RequestMix) -> tuple[LoadCurve, KnownSteps]:
     """Load curve of one lane, steps per token at the pace of speculation's rounds, and what is known of its steps."""
     # Needs the methods of speculation, which a plan without any does not import.
@@ -206,17 +186,7 @@ def replica_curve(deployment: Deployment, *, memory: MemoryPlan, mix: RequestMix
     curve = load_curve(step_times, mix=mix, limits=bounded_limits(deployment, memory, mix=mix))
     # Speculation prices the verify steps alone first, then with the prompts that ride along.
     known = KnownSteps.of(estimates[0 if deployment.speculation is None else 1])
-    return with_bubbles(curve, deployment), known
-
-
-def with_bubbles(curve: LoadCurve, deployment: Deployment) -> LoadCurve:
-    """The curve of one of a pipeline's lanes, with what the prompts of the others cost it."""
-    stages = deployment.parallelism.pp_size
-    if stages == 1:
-        return curve
-    every = np.arange(curve.slots + 1, dtype=np.float64)
-    factor = bubble_factor(every, mix=curve.mix, batched_tokens=curve.limits.batched_tokens, stages=stages)
-    return replace(curve, prefill_s=curve.prefill_s * factor)
+    return curve, known
 
 
 def replica_curves(
@@ -232,7 +202,7 @@ def replica_curves(
             found.append(replica_curve(deployment, memory=memory, mix=mix))
             continue
         estimate = next(estimates)
-        found.append((with_bubbles(lane.curve(lane_step_s(estimate)), deployment), KnownSteps.of(estimate)))
+        found.append((lane.curve(lane_step_s(estimate)), KnownSteps.of(estimate)))
     return found
 
 

@@ -32,7 +32,6 @@ from simulator.planner.serving.capacity import (
     bounded_limits,
     capacity_within,
     excess_of,
-    with_bubbles,
     worst_of,
 )
 from simulator.planner.serving.pool_states import (
@@ -165,7 +164,7 @@ def _drafted_prompts(found: Prepared) -> Prepared:
     plain = estimate_step(without_speculation(deployment), shape)
     prompts = replace(shape, decode_sequences=np.zeros_like(shape.decode_sequences))
     curve = steps.curve(lane_step_s(plain) + prompt_draft_s(deployment, prompts))
-    return replace(found, curve=with_bubbles(curve, deployment), steps=KnownSteps.of(plain))
+    return replace(found, curve=curve, steps=KnownSteps.of(plain))
 
 
 def _priced(
@@ -230,12 +229,7 @@ def link_of(prefill: PoolReplica, decode: PoolReplica) -> Link:
     # All devices send at once; the side with more of the cache on each sets the pace.
     token_bytes = max(item.found.memory.kv_bytes_per_token for item in (prefill, decode))
     state_bytes = max(item.found.memory.state_bytes_per_sequence for item in (prefill, decode))
-    return Link(
-        name=name,
-        token_s=token_bytes / bytes_per_s,
-        lanes=prefill.found.deployment.parallelism.pp_size,
-        request_s=state_bytes / bytes_per_s,
-    )
+    return Link(name=name, token_s=token_bytes / bytes_per_s, request_s=state_bytes / bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.engine.lanes.load_curve import LoadCurve
-from simulator.engine.lanes.occupancy import lane_state
+from simulator.engine.lanes.occupancy import lane_states, rows_of_one
 from simulator.engine.lanes.prompt_queue import SAMPLES, prompt_ttft_s, sampled_lengths
 from simulator.engine.lanes.queueing import gg1_wait_mean_s
 from simulator.engine.lanes.steady_state import RequestSamples, SteadyState, sampled_requests, state_of
@@ -33,12 +33,11 @@ class Link:
     """What KV caches move over between the pools.
 
     name : what it is; token_s : time for the cache of one prompt token [s]; request_s : for a state of a sequence that
-    does not grow, as recurrent layers have [s]; lanes : of a prefill replica that share it
+    does not grow, as recurrent layers have [s]
     """
 
     name: str
     token_s: float
-    lanes: int = 1
     request_s: float = 0.0
 
     def prompt_s(self, mix: RequestMix) -> float:
@@ -46,8 +45,8 @@ class Link:
         return self.request_s + mix.isl.mean_tokens * self.token_s
 
     def load(self, rate_per_s: Array, *, mix: RequestMix) -> Array:
-        """Share of the time in which the link of one prefill replica is taken, at a rate of one of its lanes."""
-        busy: Array = rate_per_s * self.lanes * self.prompt_s(mix)
+        """Share of the time in which the link of one prefill replica is taken, at the rate of one of its schedulers."""
+        busy: Array = rate_per_s * self.prompt_s(mix)
         return busy
 
 
@@ -114,7 +113,7 @@ def prefill_state(curve: LoadCurve, *, rates_per_s: Array, link: Link, streams: 
         )
     nothing = np.zeros_like(ttft_s)
     requests = RequestSamples(ttft_s=ttft_s, tpot_s=nothing, decode_s=nothing)
-    state = state_of(lane_state(curve, rates_per_s=rates_per_s), requests)
+    state = state_of(lane_states(rows_of_one(curve, rates_per_s=rates_per_s)), requests)
     saturated = state.saturated | (busy >= 1)
     return replace(state, saturated=saturated, ttft_mean_s=np.where(saturated, np.inf, state.ttft_mean_s))
 
@@ -122,7 +121,7 @@ def prefill_state(curve: LoadCurve, *, rates_per_s: Array, link: Link, streams: 
 def decode_state(curve: LoadCurve, *, rates_per_s: Array) -> SteadyState:
     """A lane of the decode pool (see ``decode_curve``): TTFT is the wait to join, E2E the whole stay [s]. Waiting for a
     slot or for the running step delays the second token, so that it counts in TPOT."""
-    lane = lane_state(curve, rates_per_s=rates_per_s)
+    lane = lane_states(rows_of_one(curve, rates_per_s=rates_per_s))
     requests = sampled_requests(lane)
     state = state_of(lane, requests)
     wait_s = np.maximum(requests.ttft_s - lane.steps.decode_s[:, None], 0.0)

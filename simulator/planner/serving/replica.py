@@ -276,7 +276,7 @@ def slot_refusal(candidate: Candidate, memory: MemoryPlan, *, curve: LoadCurve) 
     """A lane that cannot run one sequence: its token budget or its share of the cache is too small."""
     if curve.slots > 0:
         return None
-    limits, stages = curve.limits, candidate.parallelism.pp_size
+    limits = curve.limits
     if curve.limit is SlotLimit.TOKEN_BUDGET:
         message = (
             f"a token budget of {limits.batched_tokens} per step is 1 too small: 2 are the least, "
@@ -285,10 +285,9 @@ def slot_refusal(candidate: Candidate, memory: MemoryPlan, *, curve: LoadCurve) 
         refusal = InfeasibleError(message, field=Option("max_num_batched_tokens"), code="token_budget")
         return refuse(candidate, refusal, excess=1 / limits.batched_tokens)
     needed = kv_tokens_for_one(curve.mix, limits=limits)
-    short_bytes = (needed - limits.kv_tokens) * stages * memory.kv_bytes_per_token
-    lane = f" leaves {limits.kv_tokens:.0f} to each of {stages} pipeline lanes, which" if stages > 1 else ""
+    short_bytes = (needed - limits.kv_tokens) * memory.kv_bytes_per_token
     message = (
-        f"KV cache of {memory.kv_capacity_tokens} tokens{lane} does not hold one request: "
+        f"KV cache of {memory.kv_capacity_tokens} tokens does not hold one request: "
         f"{curve.mix.decode_context_tokens:.0f} tokens on average, {needed:.0f} with two standard deviations "
         f"({short_bytes / GIGA:.3g} GB per device short)"
     )

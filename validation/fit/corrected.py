@@ -28,10 +28,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """One KernelFit with its lattice, and the error of its physics alone."""
+    """One KernelFit with the lattice of its correction, if it has one, and the error of its physics alone."""
 
     fit: KernelFit
-    lattice: Lattice
+    lattice: Lattice | None
     physics_mape: float
 
     @property
@@ -73,7 +73,7 @@ class Predicted:
 
 
 def scored(
-    draft: KernelFit, *, lattice: Lattice, measured: Array, predicted: Predicted, is_score: NDArray[np.bool_]
+    draft: KernelFit, *, lattice: Lattice | None, measured: Array, predicted: Predicted, is_score: NDArray[np.bool_]
 ) -> Fitted:
     """``draft`` with its errors on rows that it saw and did not see."""
     error = fit_error(measured, predicted.seconds, log_sigma=predicted.log_sigma, is_score=is_score)
@@ -145,6 +145,6 @@ def write_fits(
     )
     arrays: dict[str, NDArray[np.generic]] = dict(kept.arrays) if kept else {}
     for item in fitted:
-        if item.fit.correction is not None:
+        if item.lattice is not None:
             arrays |= lattice_arrays(item.lattice, key=item.key)
     write_calibration(calibration, group=group, arrays=arrays, directory=directory)

@@ -178,6 +178,7 @@ def physics_seconds(
     format: MatmulFormat,
     parameters: Mapping[str, float],
     sweep: Sweep = COMMON_GRID,
+    batch: float = 1.0,
 ) -> Array:
     """``gemm_seconds`` of every row, in chunks that stay in cache."""
     machine = gemm_machine(hardware, format)
@@ -191,6 +192,7 @@ def physics_seconds(
             activation_bytes=format.activation_bits / BITS_PER_BYTE,
             quantises=format.quantises_activations,
             cold=sweep.cold,
+            batch=batch,
         ).seconds
         for start in range(0, len(rows), CHUNK)
     ]

@@ -109,21 +109,22 @@ def _gemm_format(rows: pd.DataFrame) -> pd.Series:
     return pd.Series(wide, index=rows.index)
 
 
-def gemm_rows(data: Path, *, chip: Chip, fmt: str) -> pd.DataFrame:
-    """Products of one chip and format: m, n, k, seconds (median over kernels that were tuned apart; measured_s is the
-    same), fit or score.
+def gemm_rows(data: Path, *, name: str, fmt: str) -> pd.DataFrame:
+    """Products of one chip and format: m, n, k, b of them at once, seconds (median over kernels that were tuned apart;
+    measured_s is the same), fit or score.
 
     Rows that would have read their operands faster than the memory delivers them are left out: the loop found them in
     the last-level cache, or nothing was computed.
     """
+    chip = CHIPS[name]
     rows = _of_chip(_read(data / GEMM_TABLE), chip)
-    rows = rows[(rows["family"] == "gemm") & (_gemm_format(rows) == fmt)]
-    rows = rows.groupby(["m", "n", "k"], as_index=False)["seconds"].median()
+    rows = rows[_gemm_format(rows) == fmt].fillna({"b": 1.0})
+    rows = rows.groupby(["b", "m", "n", "k"], as_index=False)["seconds"].median()
     format, memory = FORMATS[fmt], chip.facts().memory_bytes_per_s
     moved = rows["n"] * rows["k"] * format.weight_bits + rows["m"] * rows["k"] * format.activation_bits
-    moved = moved / BITS_PER_BYTE + OUTPUT_BYTES * rows["m"] * rows["n"]
+    moved = rows["b"] * (moved / BITS_PER_BYTE + OUTPUT_BYTES * rows["m"] * rows["n"])
     rows = rows[moved / rows["seconds"] <= memory].reset_index(drop=True)
-    rows["measured_s"] = rows["seconds"]
+    rows["measured_s"], rows[CHIP] = rows["seconds"], name
     rows["is_score"] = is_score(rows, family="gemm", columns=GEMM_SHAPE)
     rows["fold"] = folds(rows, family="gemm", columns=GEMM_SHAPE, count=4)
     return rows

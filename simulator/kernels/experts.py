@@ -132,9 +132,14 @@ def experts_timing(
     if recipe is not None and not shape.format.kernel:
         narrowed = replace(shape, format=narrowed_format(shape.format, kernel=recipe.kernel.kernel))
         named = find_experts(recipe.fits, shape=narrowed, fmt=recipe.kernel.kernel)
-        if named is not None:
-            filled = recipe.filled(narrowed)
-            timing = _measured(filled, *named, hardware=hardware)
+        filled = recipe.filled(narrowed)
+        timing = _measured(filled, *named, hardware=hardware) if named is not None else None
+        if named is None and filled != shape:
+            own = replace(traits, replaced=())
+            timing = experts_timing(
+                filled, hardware=hardware, library=library, traits=own, tables=tables, memory_pass=memory_pass
+            )
+        if timing is not None:
             if filled.hidden_size == shape.hidden_size:
                 return timing
             return format_choice.with_passes(timing, memory_pass(filling_passes(shape, filled=filled)))
